@@ -15,11 +15,8 @@ from tilewright.errors import DivergentThreads, ForeignFunction, InternalError, 
 from tilewright.interpreter.arithmetic import binary, carried
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
-from tilewright.ir.nodes import Call, Region
+from tilewright.ir.nodes import WARP, Call, Region
 from tilewright.ops.rounding import wrap
-
-WARP = 32
-"""Threads that exchange registers."""
 
 
 def active_threads(state: Evaluator) -> np.ndarray:

@@ -52,7 +52,7 @@ class Lines(Evaluator):
             waiting, woken = [], self.woken
             for role, steps, line in running:
                 self._enter(line)
-                self._bind_threads(role.warps * 32)
+                self._bind_threads(role.threads)
                 if next(steps, _DONE) is _DONE:
                     self.woken += 1
                 else:
@@ -80,7 +80,7 @@ class Lines(Evaluator):
 
     def _line_of(self, role: nodes.Role, instance: int) -> dict[str, Any]:
         """A role's own line, with names and tiles of its own where it has several instances."""
-        line = {**self._line(), "threads": (role.warps * 32,), "role": (role.name, instance)}
+        line = {**self._line(), "threads": (role.threads,), "role": (role.name, instance)}
         if role.index is not None:
             line["values"] = {**self.values, role.index: instance}
             line["places"], line["memories"] = dict(self.places), dict(self.memories)

@@ -76,6 +76,8 @@ from tilewright.ir.expressions import (  # noqa: F401  (published)
 )
 from tilewright.ir.statements import (  # noqa: F401  (published)
     CHANNEL_SCOPES,
+    WARP,
+    WARPGROUP,
     Acquire,
     Allocate,
     Assert,

@@ -275,6 +275,13 @@ class Release(ChannelStatement):
     """A reader is done with its slot."""
 
 
+WARP, WARPGROUP = 32, 128
+"""Threads of a warp and of a warpgroup, as the language counts them on every machine.
+
+A machine that runs 64 lanes together runs two warps at once (`Arch.warp_size`).
+"""
+
+
 @node
 class Role(Statement):
     """What some warps of the block do; stands in `Roles` only.
@@ -297,6 +304,11 @@ class Role(Statement):
     registers: int | None = None
     instances: int = 1
     index: Var | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads of one instance."""
+        return self.warps * WARP
 
     @property
     def all_warps(self) -> int:

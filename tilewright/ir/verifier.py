@@ -318,7 +318,7 @@ class _Verifier(ScopeRules):
         if self.role is not None:
             self.report(roles, "roles stand in a role")
         warps = sum(role.all_warps for role in roles.roles)
-        if self.kernel is not None and warps * 32 != self.kernel.num_threads:
+        if self.kernel is not None and warps * nodes.WARP != self.kernel.num_threads:
             self.report(roles, f"the roles have {warps} warps, and the block {self.kernel.num_threads} threads")
         for group in roles.warpgroups():
             kept = {role.registers for role in group}

@@ -23,6 +23,8 @@ from typing import Any
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
 from tilewright.ir.nodes import (
+    WARP,
+    WARPGROUP,
     Allocate,
     Buffer,
     Call,
@@ -39,7 +41,6 @@ from tilewright.ir.nodes import (
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.divisions import WARPGROUP
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, constant, describe
@@ -191,8 +192,8 @@ def _named(barrier_id: Any, arrive_count: Any, what: str) -> tuple[Expr, Expr]:
     threads = in_kernel(what).kernel.threads
     block = threads[0] * threads[1] * threads[2]
     count = constant(block if arrive_count is None else arrive_count, f"arrive_count of {what}")
-    if count % 32 or not 32 <= count <= block:
-        raise NumberExpected(f"arrive_count of {what}", f"a multiple of 32 up to the block's {block}", str(count))
+    if count % WARP or not WARP <= count <= block:
+        raise NumberExpected(f"arrive_count of {what}", f"a multiple of {WARP} up to the block's {block}", str(count))
     return const(number), const(count)
 
 

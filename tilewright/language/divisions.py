@@ -36,6 +36,7 @@ import numpy as np
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
+    WARP,
     Allocate,
     Buffer,
     Call,
@@ -61,8 +62,6 @@ from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, walk
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.ops.copy import TMA_LOADS, TMA_STORES
-
-WARP, WARPGROUP = 32, 128
 
 BY_ENGINE = (TMA_LOADS, TMA_STORES)
 """Tokens of what one thread gives to the copy engine."""

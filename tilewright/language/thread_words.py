@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
+    WARP,
     Allocate,
     Buffer,
     Call,
@@ -39,7 +40,7 @@ from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, describe, is_number, known_value
 from tilewright.language.source import statement_here
 from tilewright.language.transfers import CP_ASYNC
-from tilewright.language.warps import WARP, linear_thread
+from tilewright.language.warps import linear_thread
 
 AXES = {f"threadIdx.{axis}": dim for dim, axis in enumerate("xyz")}
 

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import Commit, Region, Select, Wait, const
+from tilewright.ir.nodes import WARP, Commit, Region, Select, Wait, const
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import RegionProxy
 from tilewright.language.builder import in_kernel, record
@@ -214,10 +214,10 @@ def _pending(count: Any, what: str) -> int:
 
 
 @author_facing
-def shuffle_elect(thread_extent: Any = 32) -> Any:
+def shuffle_elect(thread_extent: Any = WARP) -> Any:
     """Whether this is the one thread that acts for each `thread_extent` neighbours (of a warp where 0)."""
-    count = constant(thread_extent, "the argument of T.shuffle_elect") or 32
-    if count % 32:
+    count = constant(thread_extent, "the argument of T.shuffle_elect") or WARP
+    if count % WARP:
         raise NumberExpected("the argument of T.shuffle_elect", "a multiple of 32", str(count))
     index = nodes.index_binary("floormod", linear_thread(), count)
     return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)

@@ -10,15 +10,13 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32
-from tilewright.ir.nodes import Call, Expr, Let, Var, binary, const, index_binary
+from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, Let, Var, binary, const, index_binary
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, constant
 from tilewright.language.source import statement_here
-
-WARP, WARPGROUP = 32, 128
 
 
 def _named(value: Expr, name: str) -> Scalar:

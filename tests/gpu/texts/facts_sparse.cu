@@ -86,7 +86,7 @@ TW_DEVICE void product(bool registers, const uint8_t* a, int a_bytes, uint64_t f
   tw::wgmma_wait<0>();
 #pragma unroll
   for (int k = 0; k < STEPS; ++k) tw::sparse_hold(word[k]);
-  tw::wgmma_fence_registers(d);
+  tw::hold_registers(d);
 #pragma unroll
   for (int i = 0; i < 32; ++i) out[places[threadIdx.x * 32 + i]] = d[i];
 }

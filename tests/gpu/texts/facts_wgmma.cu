@@ -38,7 +38,7 @@ TW_DEVICE uint32_t stage(unsigned char* shared, const uint8_t* a, int a_bytes, c
     _Pragma("unroll") for (int k = 0; k < STEPS; ++k) tw::wgmma_ss<N, A, B, tw::MAJOR_A, tw::MAJOR_B>(d, da[k], db[k], k != 0); \
     tw::wgmma_commit();                                                                                                         \
     tw::wgmma_wait<0>();                                                                                                        \
-    tw::wgmma_fence_registers(d);                                                                                               \
+    tw::hold_registers(d);                                                                                               \
     _Pragma("unroll") for (int i = 0; i < N / 2; ++i) out[places[threadIdx.x * (N / 2) + i]] = d[i];                            \
   }
 
@@ -59,7 +59,7 @@ TW_DEVICE uint32_t stage(unsigned char* shared, const uint8_t* a, int a_bytes, c
       tw::wgmma_rs<N, B, tw::MAJOR_B>(d, fragment[k], tw::wgmma_advance(field_b | (at_b & 0x3FFFF) >> 4, steps_b[k]), true);    \
     tw::wgmma_commit();                                                                                                         \
     tw::wgmma_wait<0>();                                                                                                        \
-    tw::wgmma_fence_registers(d);                                                                                               \
+    tw::hold_registers(d);                                                                                               \
     _Pragma("unroll") for (int i = 0; i < N / 2; ++i) out[places[threadIdx.x * (N / 2) + i]] = d[i];                            \
   }
 

@@ -91,7 +91,7 @@ hopper_gemm(const TW_GRID_CONSTANT tw::TensorMap map_a, const TW_GRID_CONSTANT t
       tw::wgmma_wait<0>();
       if (releases) tw::mbarrier_arrive_cluster(empty + 8 * previous, thread);
 #pragma unroll
-      for (int i = 0; i < BLOCKS_M; ++i) tw::wgmma_fence_registers(acc[i]);
+      for (int i = 0; i < BLOCKS_M; ++i) tw::hold_registers(acc[i]);
 
       int tm, tn;
       raster_tile(tiles_m, tiles_n, band, tile, tm, tn);

@@ -261,7 +261,7 @@ TW_KERNEL(128, 1) warpgroups(const void* p, void* q, uint32_t leading, uint32_t 
   tw::Fragment<tw::half, 64> h; tw::Fragment<tw::half, 32> e; tw::Fragment<float, 32> b; tw::Fragment<int32_t, 24> i; tw::Fragment<float, 12> t; tw::Fragment<float, 4> m;
   tw::Fragment<tw::half, 8> ah; tw::Fragment<tw::half, 16> ah2; tw::Fragment<tw::float8_e5m2, 16> ae; tw::Fragment<tw::bfloat16, 8> ab; tw::Fragment<uint8_t, 16> ai; tw::Fragment<tw::tfloat32, 4> at; tw::Fragment<tw::float8_e4m3, 16> am;
   fill(h, p); fill(e, p); fill(b, p); fill(i, p); fill(t, p); fill(m, p); fill(ah, p); fill(ah2, p); fill(ae, p); fill(ab, p); fill(ai, p); fill(at, p); fill(am, p);
-  tw::wgmma_fence_registers(h); tw::wgmma_fence_registers(i); tw::wgmma_fence_registers(t);
+  tw::hold_registers(h); tw::hold_registers(i); tw::hold_registers(t);
   tw::wgmma_fence();
   tw::wgmma_ss<128, tw::half, tw::half, tw::MN_MAJOR, tw::MN_MAJOR>(h, x, y, true); tw::wgmma_rs<128, tw::half, tw::MN_MAJOR>(h, ah, y, false);
   tw::wgmma_ss<64, tw::float8_e5m2, tw::float8_e4m3>(e, x, y, true); tw::wgmma_rs<64, tw::float8_e4m3>(e, ae, y, true);

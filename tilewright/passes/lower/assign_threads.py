@@ -30,6 +30,8 @@ from tilewright.errors import InternalError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
+    WARP,
+    WARPGROUP,
     Allocate,
     Buffer,
     Call,
@@ -61,7 +63,7 @@ from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.lower.named_barriers import WARP, WARPGROUP, NamedBarriers, named_by_author, number_barriers
+from tilewright.passes.lower.named_barriers import NamedBarriers, named_by_author, number_barriers
 from tilewright.passes.lower.own_tiles import own_tiles
 from tilewright.passes.lower.register_shares import check_register_shares
 from tilewright.passes.lower.thread_loop import ThreadLoop
@@ -164,7 +166,7 @@ class Assign(DecidingRewriter):
 
     def _role(self, role: Role, thread: Expr, warp: Var, first: int) -> Seq:
         """The body of one role, whose first warp is number `first` of the block."""
-        threads = role.warps * WARP
+        threads = role.threads
         own, group = Var(INT32, "thread"), Var(INT32, "warpgroup")
         self.thread, self.threads, self.warpgroup = own, threads, group
         self.asynchronous, self.endings = _asynchronous(role), {}
@@ -206,7 +208,7 @@ class Assign(DecidingRewriter):
             assert isinstance(value.arguments[0], Region)
             registers = self.map_buffer(value.arguments[0].buffer)
             whole = Region(registers, (const(0),), (registers.size,))
-            return replace(evaluate, value=Call(BOOL, "wgmma_fence_registers", (whole,)))
+            return replace(evaluate, value=Call(BOOL, "hold_registers", (whole,)))
         if isinstance(value, Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
             return self._turn(value, evaluate.span)
         if isinstance(value, Call) and value.function == "sync_threads":

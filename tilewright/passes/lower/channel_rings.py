@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import UINT64
-from tilewright.ir.nodes import Buffer, Channel, Kernel, Parallel, Receive, Role, Seq, Statement, Store
+from tilewright.ir.nodes import WARP, WARPGROUP, Buffer, Channel, Kernel, Parallel, Receive, Role, Seq, Statement, Store
 from tilewright.ir.visitor import find
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
@@ -18,11 +18,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.copy_ways import ENGINE
 from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
-from tilewright.passes.tile.gemms.gemm_ways import WARP
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
-
-GROUP = 128
-"""Threads of a warpgroup."""
 
 BY_ENGINE = "engine"
 """The way of tiles that the copy engine brings, in boxes or by bytes."""
@@ -115,7 +111,7 @@ def _arrivals_of_readers(channel: Channel, roles: Mapping[str, Role], by_group: 
     empty = 0
     for name in channel.readers:
         warps = roles[name].warps if channel.alternate else roles[name].all_warps
-        empty += warps * WARP // (GROUP if name in by_group else WARP)
+        empty += warps * WARP // (WARPGROUP if name in by_group else WARP)
     return empty
 
 

@@ -43,7 +43,6 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
-from tilewright.passes.lower.named_barriers import WARP
 from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS
 from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.gemms.gemm_ways import FACT
@@ -61,7 +60,7 @@ class _Expand(Rewriter):
     def __init__(self, context: Context) -> None:
         self.plans = context.facts.get(FACT, {})
         self.asynchronous = {
-            gemm.c.buffer for gemm, plan in self.plans.items() if plan.instruction.threads > WARP
+            gemm.c.buffer for gemm, plan in self.plans.items() if plan.instruction.asynchronous
         }  # fmt: skip
         self.threads = 1
         self.exchanged: set[Buffer] = context.facts.setdefault(EXCHANGED, set())
@@ -72,7 +71,7 @@ class _Expand(Rewriter):
         return made
 
     def visit_Role(self, role: Role) -> Statement:
-        before, self.threads = self.threads, role.warps * WARP
+        before, self.threads = self.threads, role.threads
         made: Statement = self.generic(role)
         self.threads = before
         return made

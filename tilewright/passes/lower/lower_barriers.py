@@ -64,8 +64,6 @@ from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.copies.copy_ways import is_by_hand
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
 
-WARP = 32
-
 
 def lower_barriers(function: Function, context: Context) -> Function:
     """Replace what begins barriers, and give copies by hand the thread that starts them."""
@@ -102,7 +100,7 @@ class _Lower(Rewriter):
 
     def visit_Role(self, role: Role) -> Role:
         before = self.indices
-        self.indices = _indices(self.thread_vars, (role.warps * WARP, 1, 1))
+        self.indices = _indices(self.thread_vars, (role.threads, 1, 1))
         made: Role = self.generic(role)
         self.indices = before
         return made

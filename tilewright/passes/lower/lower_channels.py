@@ -45,6 +45,8 @@ from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32
 from tilewright.ir.nodes import (
+    WARP,
+    WARPGROUP,
     Acquire,
     Allocate,
     Assume,
@@ -76,11 +78,10 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.channel_rings import BY_ENGINE, GROUP, Ring, ring_of, ways_of
+from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, ring_of, ways_of
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import ENGINE
 from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.gemms.gemm_ways import WARP
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.layouts.plan_synchronization import barrier, proxy_fence
 
@@ -273,14 +274,14 @@ class _Lower(Rewriter):
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
             by_group = self.role.name in ring.by_group
-            lane = index_binary("floormod", self.thread, GROUP if by_group else WARP)
+            lane = index_binary("floormod", self.thread, WARPGROUP if by_group else WARP)
             one_each = binary("lt", lane, const(ring.blocks))
             arrive_at_each = If(one_each, seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
             return arrive_at_each if by_group else [call("sync_warp"), arrive_at_each]
         arrive = call("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return self._arrive(slot)
-        first = binary("eq", index_binary("floormod", self.thread, GROUP), const(0))
+        first = binary("eq", index_binary("floormod", self.thread, WARPGROUP), const(0))
         return If(first, seq(arrive), span=statement.span)
 
     def _arrive_at(self, ring: Ring, slot: Region, lane: Expr) -> list[Statement]:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import BarrierMisuse
-from tilewright.ir.nodes import Call, Kernel, Role, Roles
+from tilewright.ir.nodes import WARP, WARPGROUP, Call, Kernel, Role, Roles
 from tilewright.ir.visitor import find
-
-WARP, WARPGROUP = 32, 128
 
 COUNT = 16
 """Of a block; the first one is the whole block's."""
@@ -78,4 +76,4 @@ def _apart(role: Role) -> bool:
 def _turns(role: Role) -> int:
     """Who takes turns in a role: its instances, or the warpgroups of the only one."""
     takes = any(node.function == "take_turn" for node in find(role, Call))
-    return 0 if not takes else role.instances if role.instances > 1 else role.warps * WARP // WARPGROUP
+    return 0 if not takes else role.instances if role.instances > 1 else role.threads // WARPGROUP

@@ -7,11 +7,9 @@ Warpgroups give some back and take others; one that asks for more than are left 
 from __future__ import annotations
 
 from tilewright.errors import RegistersExceeded
-from tilewright.ir.nodes import Kernel, Roles
+from tilewright.ir.nodes import WARP, Kernel, Roles
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS
-
-WARP = 32
 
 
 def check_register_shares(roles: Roles, kernel: Kernel, arch: Arch) -> None:

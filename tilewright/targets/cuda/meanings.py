@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import OutOfBounds, UninitializedRead
-from tilewright.interpreter.collectives import WARP, active_threads, each_offset, read_each, whole_warps, write_each
+from tilewright.interpreter.collectives import active_threads, each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
-from tilewright.ir.nodes import Call, Const, Expr, Region
+from tilewright.ir.nodes import WARP, Call, Const, Expr, Region
 from tilewright.ops.atomic import combine
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.instructions import matrix_instructions

@@ -89,7 +89,7 @@ def _held(gemms: list[Product], context: Context) -> list[Statement]:
 
 def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
     registers = block.registers(accumulator)
-    return Evaluate(Call(BOOL, "wgmma_fence_registers", (Region(registers, (const(0),), (registers.size,)),)))
+    return Evaluate(Call(BOOL, "hold_registers", (Region(registers, (const(0),), (registers.size,)),)))
 
 
 @dataclass(frozen=True, slots=True)

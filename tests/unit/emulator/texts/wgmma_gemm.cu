@@ -66,7 +66,7 @@ TW_KERNEL(384, 1) wgmma_gemm(const TW_GRID_CONSTANT TensorMap map_a, const TW_GR
       }
       wgmma_wait<0>();
       if (thread < CLUSTER) mbarrier_arrive_cluster(empty + 8 * previous, thread);
-      wgmma_fence_registers(acc);
+      hold_registers(acc);
       const int row = (tile / tiles_n * CLUSTER + rank) * BM + warpgroup * 64, col = tile % tiles_n * BN;
       for (int c = 0; c < BN / 64; ++c) {
         const uint32_t box = out + (warpgroup * 2 + c % 2) * OUT_BYTES;

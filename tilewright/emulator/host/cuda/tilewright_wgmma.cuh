@@ -51,6 +51,6 @@ TW_DEVICE void wgmma_sparse_rs(Fragment<D, SIZE>& d, const Fragment<A, SIZE_A>& 
 TW_DEVICE void wgmma_fence(TW_SITE) { ::tw_wgmma_fence(site); }
 TW_DEVICE void wgmma_commit(TW_SITE) { ::tw_wgmma_commit(site); }
 template <int PENDING> TW_DEVICE void wgmma_wait(TW_SITE) { ::tw_wgmma_wait(PENDING, site); }
-template <class T, int N> TW_DEVICE void wgmma_fence_registers(Fragment<T, N>&) {}
+template <class T, int N> TW_DEVICE void hold_registers(Fragment<T, N>&) {}
 
 }  // namespace tw

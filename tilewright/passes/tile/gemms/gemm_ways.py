@@ -18,8 +18,6 @@ from tilewright.ops.sparse_gemm import Product, SparseGemm
 FACT = "gemm_plans"
 """Name in ``context.facts`` of the plans, by operator."""
 
-WARP = 32
-"""Threads of a warp."""
 
 SWIZZLED_ROWS = 8
 """Rows after which the pattern of every swizzle begins again."""

@@ -19,7 +19,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.copy_misfits import lies_in_boxes
 from tilewright.passes.tile.copies.copy_ways import slot_buffers
 from tilewright.passes.tile.gemms.agree_layouts import agree
-from tilewright.passes.tile.gemms.gemm_ways import FACT, WARP, GemmPlan, Way, because, in_registers, ways_of
+from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan, Way, because, in_registers, ways_of
 from tilewright.passes.tile.gemms.slow_products import advice, reason
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 
@@ -63,7 +63,7 @@ def gemms_of(kernel: Kernel) -> dict[Product, int]:
     """The gemms of a kernel, each with the number of threads that execute it: its role's, or the block's."""
     found = dict.fromkeys(find(kernel, Product), kernel.num_threads)
     for role in find(kernel, Role):
-        found.update((node, role.warps * WARP) for node in find(role, Product))
+        found.update((node, role.threads) for node in find(role, Product))
     return found
 
 

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilewright.ir.nodes import Buffer, Region, const
+from tilewright.ir.nodes import WARP, Buffer, Region, const
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.sparse_gemm import Product
-from tilewright.passes.tile.gemms.gemm_ways import WARP, ways_of
+from tilewright.passes.tile.gemms.gemm_ways import ways_of
 
 STEP = 16
 """Rows and columns by which tiles of advice differ."""

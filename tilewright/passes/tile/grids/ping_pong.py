@@ -39,6 +39,7 @@ from typing import Any
 from tilewright.errors import Span
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
+    WARPGROUP,
     Allocate,
     Buffer,
     Call,
@@ -64,7 +65,7 @@ from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
-from tilewright.passes.tile.roles.divide_roles import GROUP, block_registers, share_registers
+from tilewright.passes.tile.roles.divide_roles import block_registers, share_registers
 
 PING_PONG = "ping_pong"
 """The kernel's attribute by which the author asks for consumers that alternate."""
@@ -76,8 +77,8 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
     """A kernel that was divided into roles, with two consumers side by side; or why it cannot have them."""
     (roles,) = find(kernel.body, Roles)
     consumer, producer = roles.roles
-    threads = CONSUMERS * consumer.warps * 32
-    if threads + GROUP > arch.max_threads:
+    threads = CONSUMERS * consumer.threads
+    if threads + WARPGROUP > arch.max_threads:
         return f"two consumers of {threads // CONSUMERS} threads and a producer are more than the {arch.max_threads} of a block"
     registers = _registers(kernel, consumer, producer, threads, arch)
     if isinstance(registers, str):
@@ -97,7 +98,7 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
         elif one not in moved:
             made.append(one)
     made_kernel = replace(
-        kernel, threads=(threads + GROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
+        kernel, threads=(threads + WARPGROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
     )  # fmt: skip
     needed, room = shared_bytes(made_kernel), shared_room(kernel, arch)
     if needed > room:
@@ -109,12 +110,12 @@ def _registers(
     kernel: Kernel, consumer: Role, producer: Role, threads: int, arch: Arch
 ) -> tuple[int | None, int | None] | str:
     """Registers of a thread of the producer and of the consumers, the author's where they fit."""
-    there_are = block_registers(kernel, threads + GROUP, arch)
+    there_are = block_registers(kernel, threads + WARPGROUP, arch)
     if kernel.attribute("registers") is None:
         is_light = all(isinstance(node, Copy) for node in find(producer.body, TileOperator, Parallel))
         return share_registers(there_are, threads, is_light)
     given = producer.registers, consumer.registers
-    if given[0] is not None and given[1] is not None and given[0] * GROUP + given[1] * threads > there_are:
+    if given[0] is not None and given[1] is not None and given[0] * WARPGROUP + given[1] * threads > there_are:
         return f"{given[1]} registers of each thread of two consumers are more than a block has"
     return given
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tilewright.ir.nodes import Channel, Kernel, Role
+from tilewright.ir.nodes import WARP, WARPGROUP, Channel, Kernel, Role
 from tilewright.ir.visitor import Rewriter, find, substitute
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
-from tilewright.passes.tile.roles.divide_roles import GROUP
 
 BOXES_BYTES = 16 << 10
 """Shared memory that is left to each warpgroup for the boxes through which its results leave."""
@@ -32,7 +31,7 @@ BOXES_BYTES = 16 << 10
 def with_second_slots(kernel: Kernel, once: Collection[Channel], arch: Arch) -> tuple[Kernel, list[str]]:
     """The kernel with a second slot for channels that are passed `once` a tile, as far as there is room, and which have one."""
     deeper: list[str] = []
-    groups = max(role.all_warps * 32 // GROUP for role in find(kernel.body, Role))
+    groups = max(role.all_warps * WARP // WARPGROUP for role in find(kernel.body, Role))
     for channel in once:
         if any(buffer in dict(kernel.layouts) for buffer in channel.buffers):
             continue

@@ -46,7 +46,7 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging
-from tilewright.passes.tile.gemms.gemm_ways import FACT, WARP, GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
 from tilewright.passes.tile.gemms.select_instructions import demanded
 from tilewright.passes.tile.layouts.layout_flow import (
     Access,
@@ -108,7 +108,7 @@ class _InferRoles(Rewriter):
         return replace(self.kernel, body=body, layouts=self.layouts)
 
     def visit_Role(self, role: Role) -> Role:
-        alone = replace(self.kernel, body=role.body, threads=(role.warps * WARP, 1, 1), layouts=self.layouts)
+        alone = replace(self.kernel, body=role.body, threads=(role.threads, 1, 1), layouts=self.layouts)
         made = _Inference(alone, self.anchors, self.arch, self.notes).run()
         self.layouts = made.layouts
         return replace(role, body=made.body)

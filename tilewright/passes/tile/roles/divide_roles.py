@@ -15,6 +15,8 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
+    WARP,
+    WARPGROUP,
     Acquire,
     Allocate,
     Assume,
@@ -50,7 +52,6 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, redirected
 from tilewright.passes.tile.copies.copy_misfits import engine_misfit, thread_misfit
-from tilewright.passes.tile.gemms.gemm_ways import WARP
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
 from tilewright.passes.tile.pipelines.inject_pipeline import plain_loop, unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import plan_pipeline
@@ -61,7 +62,6 @@ from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
 from tilewright.passes.tile.roles.role_links import Link, Plan
 from tilewright.passes.tile.roles.role_survey import bodies
 
-GROUP = 128
 MIN_BLOCKS = "min_blocks_per_sm"
 """Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
 
@@ -170,7 +170,7 @@ class Division:
         threads = self.source.num_threads
         by_author = self.source.attribute("registers")
         producing, consuming = share_registers(
-            block_registers(self.source, threads + GROUP, arch), threads, self._is_light()
+            block_registers(self.source, threads + WARPGROUP, arch), threads, self._is_light()
         )
         if by_author is not None:
             asked = dict(by_author)
@@ -185,7 +185,7 @@ class Division:
         roles = Roles(
             (
                 Role("consumer", threads // WARP, consumer, consuming, span=span),
-                Role("producer", GROUP // WARP, fresh(producer), producing, span=span),
+                Role("producer", WARPGROUP // WARP, fresh(producer), producing, span=span),
             ),
             span=span,
         )
@@ -200,7 +200,7 @@ class Division:
         ]  # fmt: skip
         made = seq(kept, rings, channels, roles)
         return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
-                       threads=(threads + GROUP, 1, 1),
+                       threads=(threads + WARPGROUP, 1, 1),
                        attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
 
     def _span(self, tile: Buffer) -> Any:
@@ -406,8 +406,8 @@ def share_registers(given: int, threads: int, is_light: bool) -> tuple[int | Non
     threads : of the consumers.
     is_light : whether the producer does nothing but start copies.
     """
-    if threads <= GROUP:
+    if threads <= WARPGROUP:
         return None, None
-    producing = (40 if threads <= 2 * GROUP else 32) if is_light else 80
-    consuming = min(240, (given - producing * GROUP) // threads // 8 * 8)
+    producing = (40 if threads <= 2 * WARPGROUP else 32) if is_light else 80
+    consuming = min(240, (given - producing * WARPGROUP) // threads // 8 * 8)
     return producing, consuming

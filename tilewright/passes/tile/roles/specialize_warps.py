@@ -51,6 +51,7 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
+    WARPGROUP,
     Channel,
     Commit,
     Function,
@@ -66,7 +67,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import obstacle, plan_pipeline
-from tilewright.passes.tile.roles.divide_roles import GROUP, Division, Refusal
+from tilewright.passes.tile.roles.divide_roles import Division, Refusal
 from tilewright.passes.tile.roles.role_links import plan_links
 from tilewright.passes.tile.roles.role_survey import Survey
 
@@ -159,7 +160,7 @@ def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> Refusal | N
             return Refusal("the author divides the work", node)
         if isinstance(node, nodes.Allocate) and node.buffer.scope == "barrier":
             return Refusal("the author has barriers of his own", node)
-    if kernel.threads[1:] != (1, 1) or threads % GROUP or threads + GROUP > context.arch.max_threads:
+    if kernel.threads[1:] != (1, 1) or threads % WARPGROUP or threads + WARPGROUP > context.arch.max_threads:
         return Refusal(f"{threads} threads are no warpgroups with room for one more")
     return None
 

@@ -142,7 +142,7 @@ class _Lower(Rewriter):
         if apart or self.in_loop or not self.context.arch.has_threads:
             return lines
         assert self.kernel is not None
-        threads = self.role.warps * 32 if self.role else self.kernel.num_threads
+        threads = self.role.threads if self.role else self.kernel.num_threads
         if node.thread >= threads:
             whose = f"the role {self.role.name}" if self.role else "the block"
             raise MissingCapability(

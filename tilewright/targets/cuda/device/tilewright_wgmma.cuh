@@ -57,15 +57,15 @@ TW_DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" 
 template <int PENDING> TW_DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(PENDING) : "memory"); }
 
 // Keeps the compiler from touching these registers before (accumulators) or after (operands) this point.
-TW_DEVICE void wgmma_fence_register(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
-TW_DEVICE void wgmma_fence_register(uint32_t& x) { asm volatile("" : "+r"(x) :: "memory"); }
-template <class T, int N> TW_DEVICE void wgmma_fence_registers(Fragment<T, N>& fragment) {
+TW_DEVICE void hold_register(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
+TW_DEVICE void hold_register(uint32_t& x) { asm volatile("" : "+r"(x) :: "memory"); }
+template <class T, int N> TW_DEVICE void hold_registers(Fragment<T, N>& fragment) {
   if constexpr (same_type<T, float>::value) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) wgmma_fence_register(fragment.data[i]);
+    for (int i = 0; i < N; ++i) hold_register(fragment.data[i]);
   } else {
 #pragma unroll
-    for (int i = 0; i < int(N * sizeof(T) / 4); ++i) wgmma_fence_register(reinterpret_cast<uint32_t*>(fragment.data)[i]);
+    for (int i = 0; i < int(N * sizeof(T) / 4); ++i) hold_register(reinterpret_cast<uint32_t*>(fragment.data)[i]);
   }
 }
 
