@@ -1,0 +1,139 @@
+"""AMD's GPUs as data: what each generation has, how much of it, and how fast, with the place each number comes from.
+
+Sizes and rates are those of AMD's data sheets and instruction set manuals ("CDNA 2", "CDNA 3", "RDNA 3", "RDNA 4"); wave
+products are in `machine/amd_products.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.machine.amd_products import instructions_of
+from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import REGISTERS, SHARED, CopyInstruction
+
+_KB, _MB = 1 << 10, 1 << 20
+
+_COMMON = frozenset({"threads", "shuffle", "atomics", "dp4a"})
+
+READ_GROUPS = (
+    (0, 1, 2, 3, 20, 21, 22, 23),
+    (4, 5, 6, 7, 16, 17, 18, 19),
+    (8, 9, 10, 11, 28, 29, 30, 31),
+    (12, 13, 14, 15, 24, 25, 26, 27),
+)
+"""Lanes of 32 whose 16-byte reads of shared memory CDNA serves together: the neighbours of a group are not all neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class AmdArch(Arch):
+    """A generation of AMD's GPUs, as one chip of it has it.
+
+    Attributes
+    ----------
+    generation : ``"cdna2"``, ``"cdna3"``, ``"cdna4"``, ``"rdna3"``, ``"rdna4"``.
+    simds : units of a core that execute waves, each with its own registers.
+    simd_registers : 32-bit registers that a unit has for each lane; its waves share them.
+    register_step : they are handed out in multiples of this.
+    simd_waves : the most waves of a unit.
+    core_shared_bytes : LDS of a core.
+    read_groups : lanes whose widest reads of shared memory are served together; empty where it is neighbours.
+    megahertz : clock of the products' rates.
+    gigabytes : that memory moves in a second.
+    """
+
+    generation: str = ""
+    simds: int = 4
+    simd_registers: int = 512
+    register_step: int = 8
+    simd_waves: int = 8
+    core_shared_bytes: int = 64 << 10
+    read_groups: tuple[tuple[int, ...], ...] = ()
+    megahertz: int = 2100
+    gigabytes: int = 1000
+
+    __hash__ = Arch.__hash__
+
+    def launch_registers(self, threads: int, min_blocks: int = 1) -> int:
+        """Registers a thread may have so that `min_blocks` blocks of `threads` fit a core."""
+        waves = -(-threads // self.warp_size) * min_blocks
+        share = self.simd_registers // -(-waves // self.simds)
+        return max(min(self.registers, share // self.register_step * self.register_step), self.register_step)
+
+    def block_shared_bytes(self, min_blocks: int = 1) -> int:
+        """Shared memory that a block may have so that `min_blocks` fit a core."""
+        return min(self.shared_bytes, self.core_shared_bytes // min_blocks)
+
+    def simd_occupancy(self, registers: int) -> int:
+        """Waves of so many registers that a unit holds at once."""
+        taken = -(-max(registers, 1) // self.register_step) * self.register_step
+        return min(self.simd_waves, self.simd_registers // taken)
+
+    def occupancy(self, threads: int, registers: int, shared_bytes: int) -> int:
+        """Blocks of a kernel that a core holds at once; 0 where not even one fits."""
+        if threads > self.max_threads or shared_bytes > self.shared_bytes or registers > self.registers:
+            return 0
+        waves = -(-threads // self.warp_size)
+        by_waves = self.simd_occupancy(registers) * self.simds // waves
+        return min(by_waves, self.core_shared_bytes // shared_bytes) if shared_bytes else by_waves
+
+    def resident_blocks(self, threads: int) -> int | None:
+        return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
+
+
+def _copies() -> tuple[CopyInstruction, ...]:
+    """How operands come into registers: each lane reads its own elements."""
+    return (CopyInstruction("load", SHARED, REGISTERS, (16, 8, 4, 2, 1)),)
+
+
+def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
+    dense, sparse = instructions_of(generation)
+    return AmdArch(
+        "hip", name, _COMMON | features, generation=generation, vector_bytes=16, max_threads=1024,
+        matrix_instructions=dense, sparse_instructions=sparse, copy_instructions=_copies(), **facts,
+    )  # fmt: skip
+
+
+def _cdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
+    shared = facts.pop("shared_bytes", 64 * _KB)
+    return _arch(
+        name, generation, features | {"mfma"}, warp_size=64, registers=512, shared_bytes=shared, core_shared_bytes=shared,
+        read_groups=READ_GROUPS, **facts,
+    )  # fmt: skip
+
+
+def _rdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
+    return _arch(
+        name, generation, features | {"wmma"}, warp_size=32, registers=256, shared_bytes=64 * _KB, core_shared_bytes=64 * _KB,
+        simds=2, simd_registers=1536, register_step=24, simd_waves=16, l1_bytes=32 * _KB, **facts,
+    )  # fmt: skip
+
+
+_LDS_LOADS = frozenset({"load_lds"})
+_FNUZ, _OCP = frozenset({"fp8_fnuz"}), frozenset({"fp8_ocp"})
+_PACKED_ATOMICS = frozenset({"packed_atomics"})
+
+ARCHITECTURES: Mapping[str, AmdArch] = {
+    arch.name: arch
+    for arch in (
+        # One of the two dies of an MI250X.
+        _cdna("gfx90a", "cdna2", _LDS_LOADS | _PACKED_ATOMICS, cores=110, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
+        # MI300X; the last level is the Infinity Cache.
+        _cdna(
+            "gfx942", "cdna3", _LDS_LOADS | _PACKED_ATOMICS | _FNUZ, cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB,
+            gigabytes=5300,
+        ),
+        # MI355X.
+        _cdna(
+            "gfx950", "cdna4", _LDS_LOADS | _PACKED_ATOMICS | _OCP | {"load_lds_16", "read_transposed"}, shared_bytes=160 * _KB, cores=256,
+            l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB, megahertz=2400, gigabytes=8000,
+        ),
+        # RX 7900 XTX.
+        _rdna("gfx1100", "rdna3", frozenset(), cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500, gigabytes=960),
+        # RX 9070 XT.
+        _rdna("gfx1201", "rdna4", _OCP, cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB, megahertz=2970, gigabytes=645),
+    )
+}  # fmt: skip
+"""Every architecture by its compiler's name."""
