@@ -10,9 +10,10 @@ import pytest
 from tilewright.errors import CompilerNotFound
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.compiler import Toolchain, compile_text
-from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, header_text, headers_of, included, wgmma_header
+from tilewright.targets.cuda.headers import DIRECTORIES, WgmmaShape, header_text, headers_of, included, wgmma_header
 from tilewright.targets.cuda.nvrtc import find_nvrtc
 
+HEADERS = [path for folder in DIRECTORIES for path in folder.glob("*.cuh")]
 TEXT = Path(__file__).with_name("every_function.cu").read_text()
 PAGE = (Path(__file__).parents[3] / "docs" / "cuda_vocabulary.md").read_text()
 INTERNAL = {
@@ -53,7 +54,7 @@ def test_every_function_assembles(name):
 
 def functions_of_headers():
     names = set()
-    for path in DIRECTORY.glob("*.cuh"):
+    for path in HEADERS:
         for line in path.read_text().splitlines():
             if "TW_DEVICE" in line and not line.lstrip().startswith(("#", "//")):
                 match = re.search(r"(\w+)\(", line.split("TW_DEVICE", 1)[1])
@@ -116,5 +117,5 @@ def test_a_text_brings_exactly_the_headers_it_names():
     text = '#include "tilewright_cuda.cuh"\n  #include "tilewright_wgmma_n64_f32_f16_f16.cuh"\n'
     assert included(text) == ["tilewright_cuda.cuh", "tilewright_wgmma_n64_f32_f16_f16.cuh"]
     found = headers_of(text)
-    assert {path.name for path in DIRECTORY.glob("*.cuh")} - {"tilewright_debug.cuh"} <= set(found)
+    assert {path.name for path in HEADERS} - {"tilewright_debug.cuh"} <= set(found)
     assert [name for name in found if "wgmma_n" in name] == ["tilewright_wgmma_n64_f32_f16_f16.cuh"]

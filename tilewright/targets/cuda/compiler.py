@@ -20,7 +20,7 @@ from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
 from tilewright.machine.arch import Arch
 from tilewright.targets.binary import CompilerWarning
 from tilewright.targets.cuda import sass as disassembly
-from tilewright.targets.cuda.headers import DIRECTORY, WgmmaShape, headers_of, wgmma_header, wgmma_sparse_header
+from tilewright.targets.cuda.headers import DIRECTORIES, WgmmaShape, headers_of, wgmma_header, wgmma_sparse_header
 from tilewright.targets.cuda.messages import (
     Resources,
     SourceMap,
@@ -115,7 +115,7 @@ def headers_hash() -> str:
     """Hash of the whole device vocabulary and of the generator of wgmma functions."""
     shape = WgmmaShape(8, "f32", "f16", "f16")
     digest = hashlib.sha256((wgmma_header(shape, steps=2) + wgmma_sparse_header(shape)).encode())
-    for path in sorted(DIRECTORY.glob("*.cuh")):
+    for path in sorted(path for folder in DIRECTORIES for path in folder.glob("*.cuh")):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tilewright.errors import InternalError
 
-DIRECTORY = Path(__file__).parent / "device"
+DIRECTORIES = (Path(__file__).parent / "device", Path(__file__).parents[1] / "gpu" / "device")
+"""CUDA's own headers, and those that are plain C++ for all GPUs."""
 
 _CPP_TYPES = {
     "f32": "float", "f16": "half", "bf16": "bfloat16", "tf32": "tfloat32", "s32": "int32_t",
@@ -100,7 +101,7 @@ def header_text(name: str) -> str:
         if form == "sparse":
             return wgmma_sparse_header(shape)
         return wgmma_header(shape, (form,) if form else ("ss", "rs"), int(steps or 1))
-    path = DIRECTORY / name
+    path = next((found for folder in DIRECTORIES if (found := folder / name).exists()), DIRECTORIES[0] / name)
     if not path.is_file():
         raise InternalError(f"the device vocabulary has no header {name!r}")
     return path.read_text()

@@ -1,4 +1,4 @@
-// Number types as storage, and what a template asks of one: plain C++, for the device and for the emulator.
+// Number types as storage, and what a template asks of one: plain C++, for all devices and for the emulator.
 #pragma once
 
 namespace tw {
