@@ -238,8 +238,8 @@ def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tup
         doubles = one.lanes == 64 and per_lane == 8 and one.a.bits <= 16
         found += [_function(one, steps) for steps in ((2, 1) if doubles else (1,))]
     if generation.startswith("rdna"):
-        found += [other for one in found if one.a == S8 for other in _unsigned(one)]
+        found += [other for made in found if made.a == S8 for other in _unsigned(made)]
     best: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
-    for one in sorted(found, key=lambda made: -made.rate):
-        best.setdefault((one.function, one.a, one.b, one.accumulator), one)
+    for made in sorted(found, key=lambda made: -made.rate):
+        best.setdefault((made.function, made.a, made.b, made.accumulator), made)
     return tuple(sorted(best.values(), key=lambda made: (-made.rate, -made.k))), ()
