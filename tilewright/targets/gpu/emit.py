@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, MissingCapability, Span
 from tilewright.ir import nodes
@@ -32,11 +32,13 @@ class Dialect:
     language : suffix of a file with such a text.
     includes : headers of a program, those of every one first.
     kernel : prints a kernel.
+    types : numbers that its device has words for.
     """
 
     language: str
     includes: Callable[[Function], list[str]]
     kernel: type[KernelText]
+    types: Container[str] = frozenset(TYPES)
 
 
 def emit(function: Function, arch: Arch, dialect: Dialect) -> Source:
@@ -50,7 +52,7 @@ def emit(function: Function, arch: Arch, dialect: Dialect) -> Source:
         return _text(function, arch, dialect)
     except KeyError:
         for kernel in kernels(function):
-            _check_types(kernel, kernel.span, arch)
+            _check_types(kernel, kernel.span, arch, dialect.types)
         raise
 
 
@@ -76,18 +78,18 @@ def _text(function: Function, arch: Arch, dialect: Dialect) -> Source:
     return Source("\n".join(lines), dialect.language, (), tuple(entries), metadata)
 
 
-def _check_types(node: Any, span: Span | None, arch: Arch) -> None:
+def _check_types(node: Any, span: Span | None, arch: Arch, types: Container[str]) -> None:
     """Refuse numbers that the device has no words for, at the statement that uses them first."""
     span = getattr(node, "span", None) or span
     dtype: DType | None = node.dtype if isinstance(node, (Buffer, nodes.Expr)) else None
-    if dtype is not None and dtype.scalar.name not in TYPES:
+    if dtype is not None and dtype.scalar.name not in types:
         raise MissingCapability(
             f"{arch.name} has no numbers of type {dtype.scalar}", span=span,
             hint="convert them beforehand, or view their bytes as uint8 and take them apart",
         )  # fmt: skip
     if not isinstance(node, Buffer):
         for child in children(node):
-            _check_types(child, span, arch)
+            _check_types(child, span, arch, types)
 
 
 def speaks(function: Function) -> bool:
@@ -160,7 +162,11 @@ class KernelText:
     Attributes
     ----------
     printer : has the lines of its body, once `head` was called.
+    block_index, thread_index : what the family calls a block's number along an axis, and a thread's in its block.
     """
+
+    block_index: ClassVar[str] = "blockIdx.{axis}"
+    thread_index: ClassVar[str] = "threadIdx.x"
 
     def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
         self.kernel, self.arch = kernel, arch
@@ -186,15 +192,16 @@ class KernelText:
         printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars, *self.sizes))
         printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
         printer.statement(kernel.body)
-        shared = ["  TW_DYNAMIC_SHARED(shared_memory);"] if kernel.attribute(BYTES, 0) else []
-        return [
-            f"TW_KERNEL({kernel.num_threads}, {self.blocks})",
-            f"{name}({signature}) {{",
-            *self._rounded(),
-            *shared,
-            *indices,
-            *self.beginning(),
-        ]
+        shared = [f"  {self.shared_memory(kernel.attribute(BYTES, 0))}"] if kernel.attribute(BYTES, 0) else []
+        return [*self.signature(name, signature), *self._rounded(), *shared, *indices, *self.beginning()]
+
+    def signature(self, name: str, parameters: str) -> list[str]:
+        """The lines that begin a kernel."""
+        return [f"TW_KERNEL({self.kernel.num_threads}, {self.blocks})", f"{name}({parameters}) {{"]
+
+    def shared_memory(self, size: int) -> str:
+        """The declaration of a block's shared memory, so many bytes that the launch gives it."""
+        return "TW_DYNAMIC_SHARED(shared_memory);"
 
     def beginning(self) -> list[str]:
         """Lines before the body."""
@@ -206,14 +213,18 @@ class KernelText:
             raise InternalError(f"{self.arch.name} has no maps of tensors", span=self.kernel.span)
         if isinstance(param, Var):
             name = self.printer.names.of(param)
-            return f"float {name}_wide" if is_narrow_float(param) else f"{TYPES[param.dtype.name]} {name}"
+            return (
+                f"float {name}_wide"
+                if is_narrow_float(param)
+                else f"{self.printer.spellings.types[param.dtype.name]} {name}"
+            )
         written = param in self.written or param in self.workspaces
         return self.printer.buffer_parameter(param, written, settled=param not in self.unsettled)
 
     def _rounded(self) -> list[str]:
         """Numbers of types that no host language has come as floats."""
         narrow = [param for param in self.parameters if isinstance(param, Var) and is_narrow_float(param)]
-        named = [(TYPES[param.dtype.name], self.printer.names.of(param)) for param in narrow]
+        named = [(self.printer.spellings.types[param.dtype.name], self.printer.names.of(param)) for param in narrow]
         return [f"  const {kind} {name} = tw::convert<{kind}>({name}_wide);" for kind, name in named]
 
     def _indices(self) -> list[str]:
@@ -222,13 +233,15 @@ class KernelText:
         lines = []
         for var, axis in zip(self.kernel.block_vars, "xyz"):
             if var in used:
-                lines.append(f"  const {TYPES[var.dtype.name]} {self.printer.names.of(var)} = blockIdx.{axis};")
+                lines.append(
+                    f"  const {self.printer.spellings.types[var.dtype.name]} {self.printer.names.of(var)} = {self.block_index.format(axis=axis)};"
+                )
         lines += self._thread_indices(used)
         return lines
 
     def _thread_indices(self, used: set[Any]) -> list[str]:
         """Blocks are launched along x alone; the author's dimensions are taken out of it."""
-        lines, rest = [], "threadIdx.x"
+        lines, rest = [], self.thread_index
         extents = self.kernel.threads
         for position, var in enumerate(self.kernel.thread_vars):
             value = rest if all(e == 1 for e in extents[position + 1 :]) else f"{rest} % {extents[position]}"

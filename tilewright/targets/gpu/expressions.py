@@ -11,8 +11,8 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32, DType
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ops.prints import c_format
-from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Text
-from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
+from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Spellings, Text
+from tilewright.targets.gpu.spellings import SPELLINGS
 
 _ATOMICS = frozenset(
     f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
@@ -33,10 +33,13 @@ class GpuExpressions(CFamilyPrinter):
     Attributes
     ----------
     calls : how functions are printed that are more than a name and its arguments; families add their own.
+    dialect : how the family spells types.
     """
 
+    dialect: ClassVar[Spellings] = SPELLINGS
+
     def __init__(self, names: Names) -> None:
-        super().__init__(SPELLINGS, names)
+        super().__init__(self.dialect, names)
         self.shared_offsets: dict[nodes.Allocate, int] = {}
         self.constant: set[Buffer] = set()
         """Parameters that the kernel does not write."""
@@ -46,7 +49,7 @@ class GpuExpressions(CFamilyPrinter):
     def literal(self, value: int | float | bool, dtype: DType) -> Text:
         if dtype.is_float and dtype.name not in ("float32", "float64"):
             number = self.literal(value, nodes.dtypes.FLOAT32)
-            return self.call(f"tw::convert<{TYPES[dtype.name]}>", number)
+            return self.call(f"tw::convert<{self.spellings.types[dtype.name]}>", number)
         if dtype.is_float and not math.isfinite(value):
             bits = "0x7fc00000u" if math.isnan(value) else "0x7f800000u" if value > 0 else "0xff800000u"
             number = self.call("tw::bits_float", Text(bits))
@@ -58,7 +61,7 @@ class GpuExpressions(CFamilyPrinter):
         left, right = self.expression(node.left), self.expression(node.right)
         # A literal of a narrow type is written as an int, one of a wide type is a long long, which int64_t need not be:
         # the type of the result decides.
-        of_type = f"<{TYPES[dtype.name]}>" if dtype.is_integer and dtype.bits != 32 else ""
+        of_type = f"<{self.spellings.types[dtype.name]}>" if dtype.is_integer and dtype.bits != 32 else ""
         if node.op in ("min", "max"):
             return self.call(f"tw::{node.op}imum{of_type}", left, right)
         if node.op in ("floordiv", "floormod"):
@@ -74,7 +77,7 @@ class GpuExpressions(CFamilyPrinter):
     def _wrapped(self, text: Text, dtype: DType) -> Text:
         """An int back in its narrow type."""
         if dtype.bits >= 8:
-            return Text(f"({TYPES[dtype.name]})({text})", UNARY)
+            return Text(f"({self.spellings.types[dtype.name]})({text})", UNARY)
         shift = 32 - dtype.bits
         if dtype.kind == "int":
             return Text(f"(int8_t)((int32_t)((uint32_t)({text}) << {shift}) >> {shift})", UNARY)
@@ -92,7 +95,7 @@ class GpuExpressions(CFamilyPrinter):
 
         Of classes C++ chooses a place and copies from there.  Behind a dozen of such choices in a row NVRTC 13 does not come to an end.
         """
-        kind, branches = TYPES[select.dtype.name], (select.then, select.otherwise)
+        kind, branches = self.spellings.types[select.dtype.name], (select.then, select.otherwise)
         reads = any(isinstance(one, nodes.Load) and one.buffer.scope in ("global", "shared") for one in branches)
         if not (reads and kind.startswith("tw::")):
             return super().expression_Select(select)
@@ -105,7 +108,7 @@ class GpuExpressions(CFamilyPrinter):
         value, source, target = self.expression(cast.value), cast.value.dtype, cast.dtype
         if target.is_packed and target.is_integer:
             return self._wrapped(self._convert("int32_t", value, source), target)
-        return self._convert(TYPES[target.name], value, source)
+        return self._convert(self.spellings.types[target.name], value, source)
 
     def _convert(self, to: str, value: Text, source: DType) -> Text:
         plain = source.is_integer and to in ("int32_t", "int64_t", "uint32_t", "uint64_t")
@@ -117,9 +120,9 @@ class GpuExpressions(CFamilyPrinter):
         value, source = self.expression(node.value), node.value.dtype
         if source.kind in ("int", "uint") and source.bits < 32 and isinstance(node.value, (nodes.Const, nodes.Select)):
             value = Text(
-                f"({TYPES[source.name]}){self.operand(value, UNARY)}", UNARY
+                f"({self.spellings.types[source.name]}){self.operand(value, UNARY)}", UNARY
             )  # literals are ints, choices of them too
-        return self.call(f"tw::bit_cast<{TYPES[node.dtype.name]}>", value)
+        return self.call(f"tw::bit_cast<{self.spellings.types[node.dtype.name]}>", value)
 
     def expression_Load(self, load: nodes.Load) -> Text:
         name = self.names.of(load.buffer)
@@ -140,7 +143,7 @@ class GpuExpressions(CFamilyPrinter):
         shift = f"{self.infix('floormod', index, per)} * {dtype.bits}"
         code = Text(f"({byte} >> ({shift}) & {(1 << dtype.bits) - 1})")
         if dtype.is_float:
-            return Text(f"{TYPES[dtype.name]}{{(uint8_t){code}}}")
+            return Text(f"{self.spellings.types[dtype.name]}{{(uint8_t){code}}}")
         return self._wrapped(code, dtype) if dtype.kind == "int" else Text(f"(uint8_t){code}", UNARY)
 
     def expression_Call(self, call: nodes.Call) -> Text:
@@ -157,10 +160,14 @@ class GpuExpressions(CFamilyPrinter):
             bits = self._convert(
                 f"uint{max(given.bits, 32)}_t", Text(f"(uint{max(given.bits, 8)}_t)({arguments[0]})", UNARY), given
             )
-            return self._convert(TYPES[call.dtype.name], self.call("tw::popcount", bits), INT32)
+            return self._convert(self.spellings.types[call.dtype.name], self.call("tw::popcount", bits), INT32)
         if given.is_float and given.bits < 32 and not call.function.startswith("shuffle"):
             result = self.call(f"tw::{call.function}", *(self.call("tw::to_float", text) for text in arguments))
-            return self.call(f"tw::convert<{TYPES[call.dtype.name]}>", result) if call.dtype.is_float else result
+            return (
+                self.call(f"tw::convert<{self.spellings.types[call.dtype.name]}>", result)
+                if call.dtype.is_float
+                else result
+            )
         return self.call(f"tw::{call.function}", *arguments)
 
     def _atomic(self, call: nodes.Call) -> Text:

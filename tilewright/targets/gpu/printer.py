@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find
 from tilewright.ops.prints import in_c
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes
-from tilewright.targets.gpu.spellings import TYPES, storage_type
 
 
 class GpuPrinter(GpuExpressions):
@@ -41,30 +44,42 @@ class GpuPrinter(GpuExpressions):
             ):  # fmt: skip
                 self.nonnegative.add(fact.left)
 
+    space: ClassVar[Mapping[str, str]] = {}
+    """Words before a type that say which memory it lies in, by scope, for families whose pointers have them."""
+
+    def memory(self, buffer: Buffer, constant: bool = False) -> str:
+        """The type of what a pointer to a buffer's elements points to."""
+        words = (self.space.get(root(buffer).scope), "const" if constant else None)
+        return "".join(f"{word} " for word in words if word) + self.storage_type(buffer.dtype)
+
+    def storage_type(self, dtype: DType) -> str:
+        """C++ type of the memory that holds elements: bytes for packed types."""
+        return "uint8_t" if dtype.is_packed else self.spellings.types[dtype.name]
+
     def statement_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer
         name = self.names.of(buffer)
-        element = TYPES[buffer.dtype.name]
+        element = self.spellings.types[buffer.dtype.name]
         if buffer.source is not None and root(buffer).scope == "register":
-            kind = f"{element}, {buffer.size}"
-            self.line(f"tw::Fragment<{kind}>& {name} = tw::viewed_as<{kind}>({self.names.of(buffer.source)});")
+            kind, space = f"{element}, {buffer.size}", self.space.get("register", "")
+            view = f"tw::viewed_as<{kind}>({self.names.of(buffer.source)})"
+            self.line(f"{space and space + ' '}tw::Fragment<{kind}>& {name} = {view};")
         elif buffer.source is not None:
-            constant = "const " if root(buffer) in self.constant else ""
-            memory = constant + storage_type(buffer.dtype)
+            memory = self.memory(buffer, root(buffer) in self.constant)
             self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>({self.names.of(buffer.source)});")
         elif buffer.scope == "scalar":
             first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
             self.line(f"{element} {name}{first};")
         elif buffer.placed:
             assert allocate.initial is not None
-            memory = storage_type(buffer.dtype)
+            memory = self.memory(buffer)
             self.line(f"{memory}* const {name} = tw::global_pointer<{memory}>({self.value(allocate.initial)});")
         elif buffer.scope == "register":
             self.line(f"tw::Fragment<{element}, {buffer.size}> {name};")
         elif buffer.scope == "barrier":
             self.line(f"const uint32_t {name} = tw::shared_address(shared_memory + {self.shared_offsets[allocate]});")
         elif buffer.scope == "shared":
-            memory, offset = storage_type(buffer.dtype), self.shared_offsets[allocate]
+            memory, offset = self.memory(buffer), self.shared_offsets[allocate]
             self.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared_memory + {offset});")
         else:
             raise InternalError(
@@ -112,8 +127,8 @@ class GpuPrinter(GpuExpressions):
 
     def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
         """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
-        constant, restrict = "" if written else "const ", "TW_RESTRICT " if settled else ""
-        return f"{constant}{storage_type(buffer.dtype)}* {restrict}{self.names.of(buffer)}"
+        restrict = "TW_RESTRICT " if settled else ""
+        return f"{self.memory(buffer, not written)}* {restrict}{self.names.of(buffer)}"
 
 
 def _runs_once(loop: nodes.For) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.ir.dtypes import DType
 from tilewright.targets.c_family import Spellings
 
 TYPES: Mapping[str, str] = {
@@ -97,8 +96,3 @@ KEYWORDS = frozenset(
 )
 
 SPELLINGS = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
-
-
-def storage_type(dtype: DType) -> str:
-    """C++ type of the memory that holds elements: bytes for packed types."""
-    return "uint8_t" if dtype.is_packed else TYPES[dtype.name]
