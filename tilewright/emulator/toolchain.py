@@ -44,18 +44,22 @@ template <tw_size N, tw_size... I> struct Make : Make<N - 1, N - 1, I...> {};
 template <tw_size... I> struct Make<0, I...> { typedef Indices<I...> type; };
 template <class T> struct Plain { typedef T type; };
 template <class T> struct Plain<const T> { typedef T type; };
+template <class T, bool GIVEN = TwGiven<T>::value> struct Argument { static T& of(void* argument) { return *static_cast<T*>(argument); } };
+template <class T> struct Argument<T, true> { static T of(void*) { return TwGiven<T>::get(); } };
 template <class... P, tw_size... I> __attribute__((no_sanitize("thread")))
-void call(void (*kernel)(P...), void** arguments, Indices<I...>) { kernel(*static_cast<typename Plain<P>::type*>(arguments[I])...); }
-template <class... P> __attribute__((no_sanitize("thread"))) void run(void (*kernel)(P...), void** arguments) {
-  call(kernel, arguments, typename Make<sizeof...(P)>::type());
+void call(void (*entry)(P...), void** arguments, Indices<I...>) { entry(Argument<typename Plain<P>::type>::of(arguments[I])...); }
+template <class... P> __attribute__((no_sanitize("thread"))) void run(void (*entry)(P...), void** arguments) {
+  call(entry, arguments, typename Make<sizeof...(P)>::type());
 }
 template <class T> struct Shape { static constexpr tw_u32 value = sizeof(T); };
 template <class T> struct Shape<T*> { static constexpr tw_u32 value = 0x80000000u | sizeof(T*); };
 template <class T> struct Shape<T* const> { static constexpr tw_u32 value = 0x80000000u | sizeof(T*); };
 template <class... P> tw_u32 shapes(void (*)(P...), tw_u32* out) {
   const tw_u32 all[] = {Shape<typename Plain<P>::type>::value..., 0};
-  for (tw_u32 i = 0; i < sizeof...(P); ++i) out[i] = all[i];
-  return sizeof...(P);
+  const bool given[] = {TwGiven<typename Plain<P>::type>::value..., true};
+  tw_u32 count = 0;
+  for (; !given[count]; ++count) out[count] = all[count];
+  return count;
 }
 }
 """
@@ -238,6 +242,8 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     compiler = find_compiler(wanted)
     library = core_path(wanted)
     flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
+    for pattern, words in vocabulary.rewritten:
+        source = re.sub(pattern, words, source)
     whole = f'#line 1 "{name}"\n{follow_unset(source) if check else source}\n'
     instance = "" if kernel.isidentifier() else kernel
     headers = b"".join(map(_contents, vocabulary.folders)) + (HOST / "core" / "interface.h").read_bytes()
@@ -272,13 +278,12 @@ def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[st
         *(f"-I{path}" for path in (scratch, vocabulary.folder, HOST / "core", *vocabulary.shared)),
     ]
     source.write_text(whole)
-    if re.search(r"^\s*#\s*define", whole, re.M):  # macros may make kernels: look behind the preprocessor
+    kernels = re.findall(vocabulary.kernels, whole)
+    if not kernels:  # macros may make kernels: look behind the preprocessor
         kernels = re.findall(
             r'extern "C" void\s+(\w+)\s*\([^;{]*\)\s*\{',
             _run([*command, "-E", "-P", str(source)], "this kernel's text"),
         )
-    else:
-        kernels = re.findall(r"\bTW_KERNEL\([^()]*\)\s*(\w+)\s*\(", whole)
     kernels = sorted(set(kernels)) + ([instance] if instance else [])
     entries = "".join(ENTRY_OF.replace("NUMBER", str(i)).replace("KERNEL", kernel) for i, kernel in enumerate(kernels))
     source.write_text(f"{whole}{ENTRY}{entries}")

@@ -60,11 +60,15 @@ def emulate_program(
         x, y, z = blocks[number]
         # What no kernel of the program writes, any of them may read at once, as the first one may.
         unsettled = [*written, *workspaces] if dependent[number] else []
-        memory = [*flat.values(), *workspaces, *pointed]
+        numbers = {
+            place: _in_memory(value) for place, value in enumerate(given)
+            if vocabulary.scalars_in_memory and not isinstance(value, np.ndarray)
+        }  # fmt: skip
+        memory = [*flat.values(), *workspaces, *pointed, *numbers.values()]
 
         def run() -> None:
             emulate(
-                text, program.source.entries[number], [flat.get(id(value), value) for value in given], grid=grid,
+                text, program.source.entries[number], [numbers.get(place, flat.get(id(value), value)) for place, value in enumerate(given)], grid=grid,
                 block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
                 memory=memory, tables=tables, unsettled=unsettled, named=tensors, tiles=tiles[number], vocabulary=vocabulary,
                 **options,
@@ -112,6 +116,11 @@ def emulate_program(
         workspaces.clear()
         HostProgram(program.final, launch, workspace, _describe).run(entry)
     return bound.outputs
+
+
+def _in_memory(value: Any) -> np.ndarray:
+    """A number as kernels read it that take pointers alone."""
+    return np.array([value], np.float32 if isinstance(value, (float, np.floating)) else np.int64)
 
 
 def _rows(buffer: Buffer, size: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:

@@ -21,6 +21,9 @@ class Vocabulary:
     generated : names of headers (an expression) that only the device's compiler needs: here they are empty.
     talks : words (an expression) of texts whose blocks may talk to each other: those run on one core, so that a seed
         reproduces them, and what a block knows of others is followed.
+    kernels : an expression whose group is the name of a kernel, where its head is found in a text.
+    rewritten : expressions and what stands for what they match, for words that no header can give their meaning.
+    scalars_in_memory : numbers come to kernels as pointers to one of them, as int64 or float32.
     threads, shared_bytes, registers : of a multiprocessor; `registers` 0 where the budget is not checked.
 
     Examples
@@ -35,6 +38,9 @@ class Vocabulary:
     shared: tuple[Path, ...] = ()
     generated: str = ""
     talks: str = ""
+    kernels: str = r"\bTW_KERNEL\([^()]*\)\s*(\w+)\s*\("
+    rewritten: tuple[tuple[str, str], ...] = ()
+    scalars_in_memory: bool = False
     threads: int = 2048
     shared_bytes: int = 228 << 10
     registers: int = 0

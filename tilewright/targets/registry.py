@@ -11,13 +11,14 @@ from tilewright.options import options
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
 from tilewright.targets.cpu.target import CPU
 from tilewright.targets.cuda.target import CUDA
+from tilewright.targets.metal.target import METAL
 
 
 class InvalidTarget(TilewrightError):
     """A target request that cannot be read."""
 
 
-PREFERENCE = (CUDA.name, CPU.name)
+PREFERENCE = (CUDA.name, METAL.name, CPU.name)
 """Order in which ``"auto"`` looks for a machine that is present."""
 
 

@@ -44,6 +44,9 @@ class GpuPrinter(GpuExpressions):
             ):  # fmt: skip
                 self.nonnegative.add(fact.left)
 
+    restrict: ClassVar[str] = "TW_RESTRICT"
+    """The word for a pointer to memory that nobody else writes."""
+
     space: ClassVar[Mapping[str, str]] = {}
     """Words before a type that say which memory it lies in, by scope, for families whose pointers have them."""
 
@@ -127,7 +130,7 @@ class GpuPrinter(GpuExpressions):
 
     def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
         """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
-        restrict = "TW_RESTRICT " if settled else ""
+        restrict = f"{self.restrict} " if settled else ""
         return f"{self.memory(buffer, not written)}* {restrict}{self.names.of(buffer)}"
 
 

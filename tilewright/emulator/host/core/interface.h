@@ -192,6 +192,9 @@ void tw_grid_wait(struct TwSite site);
 void tw_grid_launch(struct TwSite site);
 #ifdef __cplusplus
 }
+/* Parameters that the machine fills in, not the launch: a vocabulary says how for types that no argument has. */
+template <class T> struct TwGiven { static constexpr bool value = false; };
+
 /* Behind the declaration of a variable without a first value: follows it as registers, so that a read before the first write is seen. */
 struct TwUnset {
   void* low;

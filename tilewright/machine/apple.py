@@ -1,0 +1,126 @@
+"""Apple's GPUs as data: what each family has, its matrix instructions with the places of every element, and chips by their data sheets.
+
+Sources: Apple's Metal feature set tables (limits), the layout of ``simdgroup_matrix`` as the public kernels of MLX use it, data sheets
+for memory, and public measurements of what one core does a cycle.  Nobody of this project has run any of it on such a machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.ir.dtypes import ALL, DType
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
+
+LANES = 32
+"""Threads of a simdgroup."""
+
+PLACES = Layout.of(
+    [(2, THREAD, 2), (2, THREAD, 4), (2, THREAD, 16)], [(2, REGISTER, 1), (2, THREAD, 1), (2, THREAD, 8)]
+)
+"""Elements of an 8 x 8 matrix: lane l has row ``(l / 4 & 4) + l / 2 % 4``, columns ``(l / 4 & 2) * 2 + l % 2 * 2`` and the next one."""
+
+COOPERATIVE_PLACES = Layout.of(
+    [(2, THREAD, 2), (2, THREAD, 4), (2, THREAD, 16), (2, REGISTER, 4)],
+    [(4, REGISTER, 1), (2, THREAD, 1), (2, THREAD, 8)],
+)
+"""A 16 x 16 part of Metal 4's cooperative tensors: eight elements a lane."""
+
+_NUMBERS = {name: ALL[name] for name in ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")}
+
+_MULTIPLIED_A_CYCLE = 102
+"""Products and sums of matrices a cycle and core: 80% of the 128 lanes (measured by others on M1)."""
+
+
+def _product(function: str, a: DType, b: DType, accumulator: DType, rate: int) -> MatrixInstruction:
+    return MatrixInstruction(
+        function, LANES, 8, 8, 8, a, b, accumulator, REGISTERS, REGISTERS, PLACES, PLACES, PLACES, rate=rate
+    )  # fmt: skip
+
+
+def _products() -> tuple[MatrixInstruction, ...]:
+    """Fastest first; 8-bit floats become halves, which have all of their numbers."""
+    half, bfloat, single = (_NUMBERS[name] for name in ("float16", "bfloat16", "float32"))
+    own = [(half, half, single), (bfloat, bfloat, single), (single, single, single), (half, half, half)]
+    found = [_product("simdgroup_product", *types, _MULTIPLIED_A_CYCLE) for types in own]
+    small = [_NUMBERS[name] for name in ("float8_e4m3fn", "float8_e5m2")]
+    found += [
+        _product("simdgroup_product_through_half", a, b, single, _MULTIPLIED_A_CYCLE // 2) for a in small for b in small
+    ]
+    return tuple(found)
+
+
+_COPIES = (
+    CopyInstruction("load_global", GLOBAL, REGISTERS, (16, 8, 4, 2, 1)),
+    CopyInstruction("store_global", REGISTERS, GLOBAL, (16, 8, 4, 2, 1)),
+    CopyInstruction("load", SHARED, REGISTERS, (16, 8, 4, 2, 1)),
+    CopyInstruction("store", REGISTERS, SHARED, (16, 8, 4, 2, 1)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AppleArch(Arch):
+    """A family of Apple's GPUs, or one chip of it.
+
+    Attributes
+    ----------
+    family : Apple's number.
+    gigahertz : clock of a core.
+    gigabytes_a_second : of the memory that processor and GPU share.
+    """
+
+    family: int = 7
+    gigahertz: float = 1.3
+    gigabytes_a_second: float = 68.0
+
+    __hash__ = Arch.__hash__
+
+    @property
+    def products_a_second(self) -> float:
+        """Of matrices in registers."""
+        return self.cores * self.gigahertz * 1e9 * _MULTIPLIED_A_CYCLE
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One chip: its family, cores, clock in GHz, memory in GB/s, from data sheets."""
+
+    family: int
+    cores: int
+    gigahertz: float
+    gigabytes_a_second: float
+
+
+CHIPS: Mapping[str, Chip] = {
+    "m1": Chip(7, 8, 1.28, 68), "m1-pro": Chip(7, 16, 1.30, 200), "m1-max": Chip(7, 32, 1.30, 400), "m1-ultra": Chip(7, 64, 1.30, 800),
+    "m2": Chip(8, 10, 1.40, 100), "m2-pro": Chip(8, 19, 1.40, 200), "m2-max": Chip(8, 38, 1.40, 400), "m2-ultra": Chip(8, 76, 1.40, 800),
+    "m3": Chip(9, 10, 1.60, 100), "m3-max": Chip(9, 40, 1.60, 400), "m3-ultra": Chip(9, 80, 1.60, 819),
+    "m4": Chip(9, 10, 1.58, 120), "m4-pro": Chip(9, 20, 1.58, 273), "m4-max": Chip(9, 40, 1.58, 546),
+    "m5": Chip(10, 10, 1.60, 153),
+}  # fmt: skip
+
+_FEATURES = frozenset({"threads", "shuffle", "atomics", "simdgroup_matrix"})
+
+
+def _arch(name: str, chip: Chip) -> AppleArch:
+    found = frozenset({*_FEATURES, *(["cooperative_tensors"] if chip.family >= 10 else [])})
+    return AppleArch(
+        "metal", name, found, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024, registers=128,
+        cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(), copy_instructions=_COPIES,
+        family=chip.family, gigahertz=chip.gigahertz, gigabytes_a_second=chip.gigabytes_a_second,
+    )  # fmt: skip
+
+
+FAMILIES: Mapping[str, AppleArch] = {
+    f"apple{family}": _arch(f"apple{family}", CHIPS[chip])
+    for family, chip in ((7, "m1"), (8, "m2"), (9, "m4"), (10, "m5"))
+}
+"""Each family with the sizes of its smallest chip of a Mac."""
+
+
+def of_chip(name: str) -> AppleArch:
+    """The machine that a chip's name stands for.  Raises KeyError."""
+    return _arch(f"apple{CHIPS[name].family}", CHIPS[name])

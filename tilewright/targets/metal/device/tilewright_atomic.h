@@ -1,0 +1,103 @@
+// Atomic updates of one element, relaxed; each returns the old value.  Where Metal has none, a comparison and exchange of the word.
+namespace tw {
+
+#define TW_WORDS(SPACE)                                                                                                          \
+  TW_DEVICE SPACE atomic_uint* word_at(SPACE void* p) { return reinterpret_cast<SPACE atomic_uint*>(p); }                        \
+  template <class T, class Change> TW_DEVICE T change_word(SPACE T* p, T x, Change change) {                                     \
+    SPACE atomic_uint* word = word_at(p);                                                                                        \
+    uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);                                                            \
+    while (!atomic_compare_exchange_weak_explicit(                                                                               \
+        word, &seen, bit_cast<uint32_t>(change.of(bit_cast<T>(seen), x)), memory_order_relaxed, memory_order_relaxed)) {         \
+    }                                                                                                                            \
+    return bit_cast<T>(seen);                                                                                                    \
+  }                                                                                                                              \
+  template <class T, class Change> TW_DEVICE T change_half(SPACE T* p, T x, Change change) {                                     \
+    const uint64_t address = reinterpret_cast<uint64_t>(p);                                                                      \
+    SPACE atomic_uint* word = word_at(reinterpret_cast<SPACE uint16_t*>(p) - (address >> 1 & 1u));                               \
+    const uint32_t shift = uint32_t(address & 2u) * 8;                                                                           \
+    uint32_t seen = atomic_load_explicit(word, memory_order_relaxed), wanted;                                                    \
+    do {                                                                                                                         \
+      const T old = bit_cast<T>(uint16_t(seen >> shift));                                                                        \
+      wanted = (seen & ~(0xFFFFu << shift)) | uint32_t(bit_cast<uint16_t>(change.of(old, x))) << shift;                          \
+    } while (!atomic_compare_exchange_weak_explicit(word, &seen, wanted, memory_order_relaxed, memory_order_relaxed));           \
+    return bit_cast<T>(uint16_t(seen >> shift));                                                                                 \
+  }
+struct Sum { template <class T> T of(T a, T b) const { return a + b; } };
+struct Least { template <class T> T of(T a, T b) const { return minimum(a, b); } };
+struct Greatest { template <class T> T of(T a, T b) const { return maximum(a, b); } };
+struct Exchanged { template <class T> T of(T, T b) const { return b; } };
+TW_WORDS(device)
+#ifndef TW_ONE_MEMORY
+TW_WORDS(threadgroup)
+#endif
+#undef TW_WORDS
+
+#define TW_WHOLE(SPACE, NAME, METAL)                                                                                  \
+  TW_DEVICE int32_t NAME(SPACE int32_t* p, int32_t x) {                                                               \
+    return METAL(reinterpret_cast<SPACE atomic_int*>(p), x, memory_order_relaxed);                                    \
+  }                                                                                                                   \
+  TW_DEVICE uint32_t NAME(SPACE uint32_t* p, uint32_t x) {                                                            \
+    return METAL(reinterpret_cast<SPACE atomic_uint*>(p), x, memory_order_relaxed);                                   \
+  }
+#define TW_ATOMICS(SPACE)                                                                                             \
+  TW_WHOLE(SPACE, atomic_add, atomic_fetch_add_explicit)                                                              \
+  TW_WHOLE(SPACE, atomic_min, atomic_fetch_min_explicit)                                                              \
+  TW_WHOLE(SPACE, atomic_max, atomic_fetch_max_explicit)                                                              \
+  TW_WHOLE(SPACE, atomic_and, atomic_fetch_and_explicit)                                                              \
+  TW_WHOLE(SPACE, atomic_or, atomic_fetch_or_explicit)                                                                \
+  TW_WHOLE(SPACE, atomic_xor, atomic_fetch_xor_explicit)                                                              \
+  TW_WHOLE(SPACE, atomic_exchange, atomic_exchange_explicit)                                                          \
+  TW_DEVICE float atomic_min(SPACE float* p, float x) { return change_word(p, x, Least()); }                          \
+  TW_DEVICE float atomic_max(SPACE float* p, float x) { return change_word(p, x, Greatest()); }                       \
+  TW_DEVICE float atomic_exchange(SPACE float* p, float x) { return change_word(p, x, Exchanged()); }                 \
+  TW_DEVICE half atomic_add(SPACE half* p, half x) { return change_half(p, x, Sum()); }                               \
+  TW_DEVICE bfloat atomic_add(SPACE bfloat* p, bfloat x) { return change_half(p, x, Sum()); }                         \
+  TW_DEVICE half atomic_min(SPACE half* p, half x) { return change_half(p, x, Least()); }                             \
+  TW_DEVICE bfloat atomic_min(SPACE bfloat* p, bfloat x) { return change_half(p, x, Least()); }                       \
+  TW_DEVICE half atomic_max(SPACE half* p, half x) { return change_half(p, x, Greatest()); }                          \
+  TW_DEVICE bfloat atomic_max(SPACE bfloat* p, bfloat x) { return change_half(p, x, Greatest()); }                    \
+  TW_DEVICE int32_t atomic_load(const SPACE int32_t* p) {                                                             \
+    return atomic_load_explicit(reinterpret_cast<const SPACE atomic_int*>(p), memory_order_relaxed);                  \
+  }                                                                                                                   \
+  TW_DEVICE uint32_t atomic_load(const SPACE uint32_t* p) {                                                           \
+    return atomic_load_explicit(reinterpret_cast<const SPACE atomic_uint*>(p), memory_order_relaxed);                 \
+  }                                                                                                                   \
+  TW_DEVICE int32_t atomic_store(SPACE int32_t* p, int32_t x) {                                                       \
+    atomic_store_explicit(reinterpret_cast<SPACE atomic_int*>(p), x, memory_order_relaxed);                           \
+    return x;                                                                                                         \
+  }                                                                                                                   \
+  TW_DEVICE uint32_t atomic_store(SPACE uint32_t* p, uint32_t x) {                                                    \
+    atomic_store_explicit(reinterpret_cast<SPACE atomic_uint*>(p), x, memory_order_relaxed);                          \
+    return x;                                                                                                         \
+  }
+TW_ATOMICS(device)
+#ifndef TW_ONE_MEMORY
+TW_ATOMICS(threadgroup)
+#endif
+#undef TW_ATOMICS
+#undef TW_WHOLE
+// Device memory adds floats itself; threadgroup memory does not.
+TW_DEVICE float atomic_add(device float* p, float x) {
+  return atomic_fetch_add_explicit(reinterpret_cast<device atomic_float*>(p), x, memory_order_relaxed);
+}
+#ifndef TW_ONE_MEMORY
+TW_DEVICE float atomic_add(threadgroup float* p, float x) { return change_word(p, x, Sum()); }
+#endif
+
+// One element of BITS < 8 bits, whoever writes the others of its byte at the same time: only its own bits of the word change.
+#define TW_PACKED(SPACE)                                                                                              \
+  template <int BITS, class T> TW_DEVICE void set_packed(SPACE uint8_t* p, int64_t index, T value) {                  \
+    SPACE uint8_t* byte = p + index / (8 / BITS);                                                                     \
+    const uint32_t within = uint32_t(reinterpret_cast<uint64_t>(byte) & 3u);                                          \
+    SPACE atomic_uint* word = word_at(byte - within);                                                                 \
+    const uint32_t shift = within * 8 + uint32_t(index % (8 / BITS)) * BITS;                                          \
+    atomic_fetch_and_explicit(word, ~(((1u << BITS) - 1u) << shift), memory_order_relaxed);                           \
+    atomic_fetch_or_explicit(word, code_of<BITS>(value) << shift, memory_order_relaxed);                              \
+  }
+TW_PACKED(device)
+#ifndef TW_ONE_MEMORY
+TW_PACKED(threadgroup)
+#endif
+#undef TW_PACKED
+
+}  // namespace tw

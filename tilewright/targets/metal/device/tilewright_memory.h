@@ -1,0 +1,98 @@
+// A thread's share of tiles, and accesses of several elements at once.
+namespace tw {
+
+// Behind the members of a fragment: the emulator follows its registers from there.
+#ifndef TW_FOLLOWED
+#define TW_FOLLOWED(name)
+#endif
+
+constexpr int fragment_alignment(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
+
+template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Fragment {
+  T data[N];
+  thread T& operator[](int i) thread { return data[i]; }
+  const thread T& operator[](int i) const thread { return data[i]; }
+  TW_FOLLOWED(Fragment)
+};
+
+// The bits of a value read as another type of the same size.
+template <class To, class From> TW_DEVICE To bit_cast(From x) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast needs types of one size");
+  return *reinterpret_cast<const thread To*>(&x);
+}
+
+// Elements [offset, offset + N) of a fragment.
+template <int N, class T, int SIZE> TW_DEVICE thread Fragment<T, N>& slice(thread Fragment<T, SIZE>& fragment, int offset) {
+  return *reinterpret_cast<thread Fragment<T, N>*>(fragment.data + offset);
+}
+// The same registers as elements of another type.
+template <class U, int M, class T, int N> TW_DEVICE thread Fragment<U, M>& viewed_as(thread Fragment<T, N>& fragment) {
+  static_assert(sizeof(U) * M == sizeof(T) * N, "a view has the bytes of what it views");
+  return *reinterpret_cast<thread Fragment<U, M>*>(fragment.data);
+}
+// Products are done when their function returns: nothing is kept from moving here.
+template <class T, int N> TW_DEVICE void hold_registers(thread Fragment<T, N>&) {}
+// The 32-bit registers that hold a fragment of smaller elements.
+template <class T, int N> TW_DEVICE uint32_t get_word(const thread Fragment<T, N>& fragment, int index) {
+  return reinterpret_cast<const thread uint32_t*>(fragment.data)[index];
+}
+template <class T, int N> TW_DEVICE void set_word(thread Fragment<T, N>& fragment, int index, uint32_t word) {
+  reinterpret_cast<thread uint32_t*>(fragment.data)[index] = word;
+}
+
+// The type whose access moves so many bytes.
+template <int BYTES> struct Carrier;
+template <> struct Carrier<1> { typedef uint8_t type; };
+template <> struct Carrier<2> { typedef uint16_t type; };
+template <> struct Carrier<4> { typedef uint32_t type; };
+template <> struct Carrier<8> { typedef uint2 type; };
+template <> struct Carrier<16> { typedef uint4 type; };
+
+// Elements of BITS < 8 bits: bytes in memory, low bits first, a register each in fragments.
+template <int BITS> TW_DEVICE void read_code(uint32_t code, thread int8_t& to) { to = int8_t(int32_t(code << (32 - BITS)) >> (32 - BITS)); }
+template <int BITS> TW_DEVICE void read_code(uint32_t code, thread uint8_t& to) { to = uint8_t(code & ((1u << BITS) - 1u)); }
+template <int BITS> TW_DEVICE void read_code(uint32_t code, thread float4_e2m1& to) { to.bits = uint8_t(code & ((1u << BITS) - 1u)); }
+template <int BITS, class T> TW_DEVICE uint32_t code_of(T value) { return uint32_t(value) & ((1u << BITS) - 1u); }
+template <int BITS> TW_DEVICE uint32_t code_of(float4_e2m1 value) { return value.bits & ((1u << BITS) - 1u); }
+
+#define TW_LOADS(SPACE)                                                                                                             \
+  template <int N, class T, int SIZE> TW_DEVICE void load_fragment(thread Fragment<T, SIZE>& fragment, int offset, const SPACE T* p) { \
+    typename Carrier<int(N * sizeof(T))>::type words = *reinterpret_cast<const SPACE typename Carrier<int(N * sizeof(T))>::type*>(p); \
+    const thread T* elements = reinterpret_cast<const thread T*>(&words);                                                           \
+    for (int i = 0; i < N; ++i) fragment[offset + i] = elements[i];                                                                 \
+  }                                                                                                                                 \
+  template <int BITS, int N, class T, int SIZE>                                                                                     \
+  TW_DEVICE void load_packed(thread Fragment<T, SIZE>& fragment, int offset, const SPACE uint8_t* p) {                              \
+    typename Carrier<N * BITS / 8>::type words = *reinterpret_cast<const SPACE typename Carrier<N * BITS / 8>::type*>(p);           \
+    const thread uint8_t* bytes = reinterpret_cast<const thread uint8_t*>(&words);                                                  \
+    for (int i = 0; i < N; ++i) read_code<BITS>(uint32_t(bytes[i * BITS / 8]) >> (i * BITS % 8), fragment[offset + i]);             \
+  }
+#define TW_STORES(SPACE)                                                                                                            \
+  template <int N, class T, int SIZE> TW_DEVICE void store_fragment(SPACE T* p, const thread Fragment<T, SIZE>& fragment, int offset) { \
+    typename Carrier<int(N * sizeof(T))>::type words;                                                                               \
+    thread T* elements = reinterpret_cast<thread T*>(&words);                                                                       \
+    for (int i = 0; i < N; ++i) elements[i] = fragment[offset + i];                                                                 \
+    *reinterpret_cast<SPACE typename Carrier<int(N * sizeof(T))>::type*>(p) = words;                                                \
+  }                                                                                                                                 \
+  template <int BITS, int N, class T, int SIZE>                                                                                     \
+  TW_DEVICE void store_packed(SPACE uint8_t* p, const thread Fragment<T, SIZE>& fragment, int offset) {                             \
+    typename Carrier<N * BITS / 8>::type words;                                                                                     \
+    thread uint8_t* bytes = reinterpret_cast<thread uint8_t*>(&words);                                                              \
+    for (int i = 0; i < N * BITS / 8; ++i) {                                                                                        \
+      uint32_t byte = 0;                                                                                                            \
+      for (int j = 0; j < 8 / BITS; ++j) byte |= code_of<BITS>(fragment[offset + i * (8 / BITS) + j]) << (j * BITS);                \
+      bytes[i] = uint8_t(byte);                                                                                                     \
+    }                                                                                                                               \
+    *reinterpret_cast<SPACE typename Carrier<N * BITS / 8>::type*>(p) = words;                                                      \
+  }
+TW_LOADS(device)
+TW_STORES(device)
+#ifndef TW_ONE_MEMORY   // where pointers do not say which memory they point to, as in the emulator
+TW_LOADS(threadgroup)
+TW_LOADS(constant)
+TW_STORES(threadgroup)
+#endif
+#undef TW_LOADS
+#undef TW_STORES
+
+}  // namespace tw

@@ -1,0 +1,46 @@
+// What the threads of a simdgroup, and those of a threadgroup, do together.
+namespace tw {
+
+TW_DEVICE void sync_threads() { threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
+TW_DEVICE void sync_warp() { simdgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
+
+// Values of 1 to 8 bytes as the words that shuffles move.
+template <int BYTES> struct Moved;
+template <> struct Moved<1> { typedef uint8_t bits; typedef uint32_t type; };
+template <> struct Moved<2> { typedef uint16_t bits; typedef uint32_t type; };
+template <> struct Moved<4> { typedef uint32_t bits; typedef uint32_t type; };
+template <> struct Moved<8> { typedef uint2 bits; typedef uint2 type; };
+template <class T> TW_DEVICE typename Moved<sizeof(T)>::type moved(T x) {
+  return typename Moved<sizeof(T)>::type(bit_cast<typename Moved<sizeof(T)>::bits>(x));
+}
+template <class T> TW_DEVICE T arrived(typename Moved<sizeof(T)>::type word) {
+  return bit_cast<T>(typename Moved<sizeof(T)>::bits(word));
+}
+// Of lane `lane` of the neighbours, `width` of them, to which `own` belongs.
+template <class T> TW_DEVICE T shuffle(T x, int lane) { return arrived<T>(simd_shuffle(moved(x), ushort(lane))); }
+template <class T> TW_DEVICE T shuffle_xor(T x, int lanes) { return arrived<T>(simd_shuffle_xor(moved(x), ushort(lanes))); }
+template <class T> TW_DEVICE T shuffle_up(T x, int delta) { return arrived<T>(simd_shuffle_up(moved(x), ushort(delta))); }
+template <class T> TW_DEVICE T shuffle_down(T x, int delta) { return arrived<T>(simd_shuffle_down(moved(x), ushort(delta))); }
+
+TW_DEVICE uint32_t ballot(bool condition) { return uint32_t(ulong(simd_ballot(condition))); }
+TW_DEVICE bool any(bool condition) { return simd_any(condition); }
+TW_DEVICE bool all(bool condition) { return simd_all(condition); }
+
+// The values of all lanes combined, in every lane.
+#define TW_COMBINED(NAME, COMBINED)                     \
+  template <class T> TW_DEVICE T NAME(T x) {            \
+    for (int lanes = 16; lanes > 0; lanes >>= 1) {      \
+      const T y = shuffle_xor(x, lanes);                \
+      x = COMBINED;                                     \
+    }                                                   \
+    return x;                                           \
+  }
+TW_COMBINED(warp_add, x + y)
+TW_COMBINED(warp_min, minimum(x, y))
+TW_COMBINED(warp_max, maximum(x, y))
+TW_COMBINED(warp_and, T(x & y))
+TW_COMBINED(warp_or, T(x | y))
+TW_COMBINED(warp_xor, T(x ^ y))
+#undef TW_COMBINED
+
+}  // namespace tw

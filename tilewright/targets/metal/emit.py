@@ -1,0 +1,111 @@
+"""A final program as one text of Metal Shading Language, which compiles by itself: the vocabulary that it uses stands before its kernels."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import Source
+from tilewright.targets.c_family import Names
+from tilewright.targets.gpu import emit as gpu
+from tilewright.targets.gpu.emit import Dialect, KernelText
+from tilewright.targets.metal.printer import TYPES, MetalPrinter
+
+DIRECTORY = Path(__file__).parent / "device"
+
+PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("numbers", ()), ("memory", ("numbers",)), ("math", ("numbers",)), ("simd", ("memory", "math")),
+    ("matrix", ("memory",)), ("atomic", ("memory", "math")),
+)  # fmt: skip
+"""Parts of the vocabulary in the order of a text, each with those that it is written in."""
+
+INDICES = (
+    "uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]]",
+    "uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]",
+)
+"""Parameters that say which thread runs; `mx.fast.metal_kernel` gives them by the same names."""
+
+
+def emit(function: Function, arch: Arch) -> Source:
+    """Metal text of a final program.  Raises MissingCapability where it has numbers or words that Metal lacks."""
+    made = gpu.emit(function, arch, METAL)
+    text = made.text.encode("ascii", "replace").decode()  # torch hands texts over in ASCII
+    title, rest = text.split("\n", 1)
+    vocabulary = vocabulary_of(rest)
+    lines = vocabulary.count("\n") + 1
+    origins = tuple((place + lines, file, line) for place, file, line in dict(made.metadata)["origins"])
+    metadata = tuple((name, origins if name == "origins" else value) for name, value in made.metadata)
+    return replace(made, text=f"{title}\n{vocabulary}\n{rest}", metadata=metadata)
+
+
+def vocabulary_of(text: str) -> str:
+    """The parts of the device vocabulary that a text calls, behind Metal's own library."""
+    called = set(re.findall(r"tw::(\w+)", text))
+    needed: set[str] = set()
+    for name, below in reversed(PARTS):
+        if name in needed or called & _defined(name):
+            needed |= {name, *below}
+    parts = [_part(name) for name, _ in PARTS if name in needed]
+    return "\n".join(["#include <metal_stdlib>", "using namespace metal;", "", *parts])
+
+
+@functools.cache
+def _part(name: str) -> str:
+    return (DIRECTORY / f"tilewright_{name}.h").read_text()
+
+
+@functools.cache
+def _defined(name: str) -> frozenset[str]:
+    """Names that a part defines."""
+    text = _part(name)
+    found = re.findall(r"(?:TW_DEVICE|TW_COMBINED|TW_WHOLE)[^;{}\n]*?\b(\w+)\(", text)
+    found += re.findall(r"TW_(?:COMBINED|WHOLE)\((?:SPACE, )?(\w+)", text)
+    return frozenset([*found, *re.findall(r"struct (?:alignas\(.*\) )?(\w+)", text)])
+
+
+class MetalKernel(KernelText):
+    """One kernel: pointers say which memory they point to, and scalars come as pointers too."""
+
+    block_index: ClassVar[str] = "int32_t(threadgroup_position_in_grid.{axis})"
+    thread_index: ClassVar[str] = "int32_t(thread_index_in_threadgroup)"
+
+    def make_printer(self, names: Names) -> MetalPrinter:
+        return MetalPrinter(names)
+
+    def signature(self, name: str, parameters: str) -> list[str]:
+        placed = [f"{one} [[buffer({number})]]" for number, one in enumerate(parameters.split(", ")) if one]
+        return [
+            f"[[max_total_threads_per_threadgroup({self.kernel.num_threads})]]",
+            f"kernel void {name}({', '.join([*placed, *INDICES])}) {{",
+        ]
+
+    def shared_memory(self, size: int) -> str:
+        return f"threadgroup alignas(16) uint8_t shared_memory[{-(-size // 16) * 16}];"
+
+    def parameter(self, param: Buffer | Var | TensorMap) -> str:
+        if isinstance(param, Var):
+            return f"constant {scalar_type(param)}* {self.printer.names.of(param)}_value"
+        return super().parameter(param)
+
+    def _rounded(self) -> list[str]:
+        """Scalars come as the two types that every way to launch has."""
+        types = self.printer.spellings.types
+        scalars = [(types[p.dtype.name], self.printer.names.of(p)) for p in self.parameters if isinstance(p, Var)]
+        return [f"  const {kind} {name} = tw::convert<{kind}>({name}_value[0]);" for kind, name in scalars]
+
+
+def scalar_type(param: Var) -> str:
+    """How a number is handed to a kernel: as torch hands over Python's."""
+    return "float" if param.dtype.is_float else "int64_t"
+
+
+def _no_includes(function: Function) -> list[str]:
+    return []
+
+
+METAL = Dialect("metal", _no_includes, MetalKernel, frozenset(TYPES))

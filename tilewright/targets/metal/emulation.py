@@ -1,0 +1,20 @@
+"""Metal's words for the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.targets.emulation import Vocabulary
+
+METAL = Vocabulary(
+    name="metal",
+    folder=Path(__file__).parents[2] / "emulator" / "host" / "metal",
+    talks=r"\batomic_\w+",
+    kernels=r"\bkernel void (\w+)\(",
+    # Arrays of threadgroup memory at the top of a kernel are the block's.
+    rewritten=((r"threadgroup alignas\(16\) uint8_t (\w+)\[\d+\];", r"uint8_t* const \1 = ::tw_dynamic_shared();"),),
+    scalars_in_memory=True,
+    threads=1024,
+    shared_bytes=32 << 10,
+)
+"""Metal's own library (`metal_stdlib`); the device vocabulary stands in each text."""

@@ -1,0 +1,64 @@
+"""Final programs as Metal Shading Language: what it spells in other words than C++ for other GPUs does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from tilewright.errors import MissingCapability
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import DType
+from tilewright.targets.c_family import Spellings, Text
+from tilewright.targets.gpu.printer import GpuPrinter
+from tilewright.targets.gpu.spellings import KEYWORDS as CXX_KEYWORDS
+from tilewright.targets.gpu.spellings import TYPES as CXX_TYPES
+
+TYPES: Mapping[str, str] = {
+    **{name: word for name, word in CXX_TYPES.items() if name != "float64"},
+    "float16": "half", "bfloat16": "bfloat",
+}  # fmt: skip
+"""Metal's type of one element; it has halves and bfloats itself, and no doubles."""
+
+KEYWORDS = CXX_KEYWORDS | {
+    "kernel", "device", "threadgroup", "constant", "thread", "vertex", "fragment", "bfloat", "uint", "ushort", "uchar", "ulong",
+    "metal", "vec", "access", "sampler", "texture", "threadgroup_position_in_grid", "thread_index_in_threadgroup",
+}  # fmt: skip
+
+SPELLINGS = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
+
+
+class MetalPrinter(GpuPrinter):
+    """Prints the body of one kernel."""
+
+    dialect: ClassVar[Spellings] = SPELLINGS
+    restrict: ClassVar[str] = "__restrict"
+    space: ClassVar[Mapping[str, str]] = {"global": "device", "shared": "threadgroup", "register": "thread"}
+
+    def literal(self, value: int | float | bool, dtype: DType) -> Text:
+        if dtype.is_integer and dtype.bits == 64:
+            # Metal has no long long: a long has 64 bits.
+            text = super().literal(value, dtype)
+            return Text(text.text.replace("ll", "l"), text.precedence)
+        return super().literal(value, dtype)
+
+    def _atomic(self, call: nodes.Call) -> Text:
+        *_, order = call.arguments
+        if order != "relaxed":
+            raise MissingCapability(
+                f"{call.function} with the order {order!r}: Metal's atomics are relaxed", span=self._span,
+                hint='leave memory_order out, or pass "relaxed"; blocks of one launch cannot hand over memory there',
+            )  # fmt: skip
+        return super()._atomic(call)
+
+    def _refused(self, call: nodes.Call) -> Text:
+        raise MissingCapability(
+            f"Metal has no {call.function}", span=self._span, hint="see docs/targets.md for what each target has"
+        )
+
+    calls: ClassVar[Mapping[str, Callable[[Any, nodes.Call], Text]]] = {
+        **{
+            name: (lambda self, call: self._atomic(call)) if name.startswith("atomic_") else method
+            for name, method in GpuPrinter.calls.items()
+        },
+        **dict.fromkeys(("print_line", "call_extern", "grid_sync", "atomic_add_fragment", "match_any", "match_all"), _refused),
+    }  # fmt: skip

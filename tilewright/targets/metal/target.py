@@ -1,0 +1,35 @@
+"""The manifest of the metal target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tilewright.errors import MissingCapability
+from tilewright.ir.nodes import Function
+from tilewright.machine.arch import Arch
+from tilewright.targets.base import Source, Target, register_target
+from tilewright.targets.metal import emulation
+from tilewright.targets.metal.arch import arch, detect
+from tilewright.targets.metal.emit import emit
+from tilewright.targets.metal.lower import OVERRIDES
+
+
+def compiler_key(arch: Arch) -> str:
+    """Texts are compiled by the system when they are loaded."""
+    return "metal source"
+
+
+def build(source: Source, arch: Arch, directory: Path) -> None:
+    """Keep a text: the system compiles it when it is loaded."""
+    (directory / "kernel.metal").write_text(source.text)
+
+
+def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
+    """A callable of the entry arguments that runs the host program's kernels."""
+    raise MissingCapability("there is no GPU of Apple's here", hint="kernel.emulate(...) runs the text on this machine")
+
+
+METAL = register_target(
+    Target("metal", detect, arch, OVERRIDES, emit, compiler_key, build, load, None, emulation.METAL)
+)
