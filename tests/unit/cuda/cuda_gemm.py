@@ -36,10 +36,19 @@ def matmul(
     return C
 
 
+FAMILIES = {"sm_": "cuda", "gfx": "hip", "apple": "metal"}
+"""Targets by how the names of their architectures begin."""
+
+
+def target_of(architecture):
+    """The target for an architecture's name, or one with further options: ``"sm_90a -cores=4"``."""
+    return next(f"{name} -arch={architecture}" for start, name in FAMILIES.items() if architecture.startswith(start))
+
+
 def on(architecture, function):
-    """A direct function compiled for an architecture of NVIDIA."""
+    """A direct function compiled for an architecture of any maker's GPU."""
     function = getattr(getattr(function, "direct", None), "function", function)
-    return JITFunction(function, f"cuda -arch={architecture}", None)
+    return JITFunction(function, target_of(architecture), None)
 
 
 def operands(m, n, k, dtype, transpose_A=False, transpose_B=True, seed=0):

@@ -19,7 +19,7 @@ import test_cuda_kernels as plain
 import test_cuda_pipelines as pipelines
 import test_cuda_replicas as replicas
 from cuda_gemm import matmul as gemm
-from cuda_gemm import on
+from cuda_gemm import on, target_of
 from hopper_gemm import roles_matmul
 from matmul_programs import HOPPER_KERNELS, KERNELS
 
@@ -73,7 +73,7 @@ def direct(
         where = f"{architecture} -cores={cores}" if cores else architecture
         jitted = on(where, function)
         if schedule is not None:
-            jitted = JITFunction(jitted.direct.function, f"cuda -arch={where}", schedule)
+            jitted = JITFunction(jitted.direct.function, target_of(where), schedule)
         return jitted.compile(*arguments, **options), arguments
 
     return make
@@ -83,7 +83,7 @@ def factory(function: Any, arguments: Sequence[Any], *sizes: Any, **options: Any
     """A factory with the arguments of the kernel that it makes."""
 
     def make(architecture: str) -> tuple[Kernel, tuple[Any, ...]]:
-        with override(target=f"cuda -arch={architecture}"):
+        with override(target=target_of(architecture)):
             return function(*sizes, **options), tuple(arguments)
 
     return make
@@ -91,7 +91,7 @@ def factory(function: Any, arguments: Sequence[Any], *sizes: Any, **options: Any
 
 def broadcast(architecture: str) -> tuple[Kernel, tuple[Any, ...]]:
     kernel = elementwise(
-        lambda a, b: a * b + 1, [(7, 1), (200,)], ["float32"] * 2, "float32", target=f"cuda -arch={architecture}"
+        lambda a, b: a * b + 1, [(7, 1), (200,)], ["float32"] * 2, "float32", target=target_of(architecture)
     )
     return kernel, (real(7, 1), real(200, seed=1))
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tilewright.errors import InternalError
+from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
@@ -410,7 +410,10 @@ class Assign(DecidingRewriter):
             else None
         )
         if made is None:
-            raise InternalError(f"{name} has no way to run on threads", span=statement.span)
+            raise MissingCapability(
+                f"{self.context.arch.name} has no way to run {name}", span=statement.span,
+                hint="docs/targets.md says which machines have it",
+            )  # fmt: skip
         return made if made.span is not None else replace(made, span=statement.span)
 
 

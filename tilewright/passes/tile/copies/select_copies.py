@@ -182,7 +182,9 @@ class _Select(ScopedRewriter):
         """Whether rows of a tensor become columns of a right operand in registers, in whole units of 16 bytes."""
         source, tile = copy.source, copy.destination
         unit = ROW_BYTES * 8 // source.dtype.stored_bits
-        if source.buffer.scope != "global" or source.dtype != tile.dtype or source.dtype.bits != 16:
+        if not self.context.arch.has("quad_exchange") or source.buffer.scope != "global":
+            return False
+        if source.dtype != tile.dtype or source.dtype.bits != 16:
             return False
         if tile.buffer not in self.transposed or not tile.is_whole or longer(source) != [tile.extents[0]]:
             return False

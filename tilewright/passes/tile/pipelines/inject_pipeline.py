@@ -77,6 +77,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
 from tilewright.layout.algebra import expand
+from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, redirected
@@ -130,7 +131,7 @@ class _Inject(Rewriter):
 
     def visit_Pipelined(self, original: Pipelined) -> Statement:
         loop = replace(original, body=self(original.body))
-        if loop.num_stages == 0 and loop.stage is None:
+        if (loop.num_stages == 0 and loop.stage is None) or not _loads_ahead(self.context.arch):
             return plain_loop(loop)
         found = obstacle(original)
         if found is not None:
@@ -160,6 +161,11 @@ class _Inject(Rewriter):
         name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
         where = f" in line {statement.span.line}" if statement.span is not None else ""
         self.context.warn(f"this loop is not pipelined: {name}{where}: {reason}", loop.span)
+
+
+def _loads_ahead(arch: Arch) -> bool:
+    """Whether a block's threads work on while what they load is on its way: else more slots than one only take memory."""
+    return arch.has("register_staging") or any(one.asynchronous for one in arch.copy_instructions)
 
 
 def unstageable(kernel: Kernel, loop: Pipelined) -> dict[Buffer, str]:
