@@ -265,6 +265,9 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     return text
 
 
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define(?:[^\n]*\\\n)*[^\n]*", re.M)
+
+
 def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[str], scratch: Path) -> None:
     """Compile a text with entries for all its kernels (the compiler's own runtime is not linked), and link it to the core."""
     compiler, library = find_compiler(options().compiler), core_path(options().compiler)
@@ -279,7 +282,7 @@ def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[st
     ]
     source.write_text(whole)
     kernels = re.findall(vocabulary.kernels, whole)
-    if not kernels:  # macros may make kernels: look behind the preprocessor
+    if any(re.search(vocabulary.kernels, macro) for macro in _MACRO.findall(whole)):  # look behind the preprocessor
         kernels = re.findall(
             r'extern "C" void\s+(\w+)\s*\([^;{]*\)\s*\{',
             _run([*command, "-E", "-P", str(source)], "this kernel's text"),
