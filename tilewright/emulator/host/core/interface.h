@@ -168,6 +168,17 @@ void tw_mma(struct TwMatrixForm form, void* d, const void* a, const void* b, con
 /* The same with two of every four elements of A kept: `form.k` counts those of B; a lane's metadata word, and which lanes' words count. */
 void tw_mma_sparse(struct TwMatrixForm form, void* d, const void* a, const void* b, const void* c, tw_u32 metadata, tw_u32 selector, struct TwSite site);
 
+/* A wave's D = A B + C from registers, up to 32 x 32 x 128: which element each lane has in each of its `.._count` registers, one after the
+   other; lanes may hold copies of operands. */
+struct TwPlace { tw_u32 row, column; };
+struct TwWaveForm {
+  tw_u32 lanes, m, n, k, a, b, d, a_count, b_count, d_count;
+  struct TwPlace (*left)(tw_u32 lane, tw_u32 index);
+  struct TwPlace (*right)(tw_u32 lane, tw_u32 index);
+  struct TwPlace (*result)(tw_u32 lane, tw_u32 index);
+};
+void tw_wave_mma(const struct TwWaveForm* form, void* d, const void* a, const void* b, const void* c, struct TwSite site);
+
 /* A warpgroup's m64 matrix instruction; `a` is a pointer to registers, or null with the descriptor in `a_descriptor`. */
 struct TwWarpgroupForm { tw_u8 a, b, d, a_major, b_major, accumulate, sparse, selector; tw_u32 n; };
 void tw_wgmma(struct TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, const tw_u32* metadata, struct TwSite site);

@@ -1,0 +1,75 @@
+// Matrix instructions, from AMD's formulas of where lanes hold elements ("CDNA 3 instruction set", "RDNA 3", "RDNA 4").
+#pragma once
+
+namespace tw {
+namespace machine {
+
+// MFMA of side 16: four groups of lanes along k, and along the rows of the result, in runs of four (of one for doubles).
+template <uint32_t K> struct Mfma {
+  static constexpr uint32_t lanes = 64, run = K / 4;
+  static TwPlace left(tw_u32 lane, tw_u32 i) { return {lane % 16, lane / 16 * run + i}; }
+  static TwPlace right(tw_u32 lane, tw_u32 i) { return {lane / 16 * run + i, lane % 16}; }
+  static TwPlace result(tw_u32 lane, tw_u32 i) { return {lane / 16 * 4 + i, lane % 16}; }
+};
+struct MfmaDouble : Mfma<4> {
+  static TwPlace result(tw_u32 lane, tw_u32 i) { return {lane / 16 + 4 * i, lane % 16}; }
+};
+// gfx11: every lane has all of k, both half-waves the same; rows of the result alternate between them.
+struct Wmma11 {
+  static constexpr uint32_t lanes = 32, run = 16;
+  static TwPlace left(tw_u32 lane, tw_u32 i) { return {lane % 16, i}; }
+  static TwPlace right(tw_u32 lane, tw_u32 i) { return {i, lane % 16}; }
+  static TwPlace result(tw_u32 lane, tw_u32 i) { return {2 * i + lane / 16, lane % 16}; }
+};
+// gfx12: half-waves share k, in runs of four of 16 bits, of eight bytes; each has eight rows of the result.
+template <uint32_t RUN> struct Wmma12 {
+  static constexpr uint32_t lanes = 32, run = 8;
+  static tw_u32 depth(tw_u32 lane, tw_u32 i) { return i / RUN * 2 * RUN + lane / 16 * RUN + i % RUN; }
+  static TwPlace left(tw_u32 lane, tw_u32 i) { return {lane % 16, depth(lane, i)}; }
+  static TwPlace right(tw_u32 lane, tw_u32 i) { return {depth(lane, i), lane % 16}; }
+  static TwPlace result(tw_u32 lane, tw_u32 i) { return {lane / 16 * 8 + i, lane % 16}; }
+};
+
+template <class FORM, uint32_t K, uint32_t A, uint32_t B, uint32_t D> const TwWaveForm* wave_form() {
+  static constexpr TwWaveForm form = {FORM::lanes, 16, 16, K, A, B, D, FORM::run, FORM::run, 256 / FORM::lanes, FORM::left, FORM::right, FORM::result};
+  return &form;
+}
+template <class FORM, uint32_t K, uint32_t A, uint32_t B, uint32_t D, class LEFT, class RIGHT, class SUM>
+TW_DEVICE SUM wave_product(const LEFT& a, const RIGHT& b, SUM c, ::TwSite site) {
+  ::tw_wave_mma(wave_form<FORM, K, A, B, D>(), &c, &a, &b, &c, site);
+  return c;
+}
+// Bytes of which an instruction says whether they have a sign.
+template <class FORM, class LEFT, class SUM> TW_DEVICE SUM byte_product(bool signed_a, const LEFT& a, bool signed_b, const LEFT& b, SUM c, ::TwSite site) {
+  return signed_a ? signed_b ? wave_product<FORM, 16, TW_S8, TW_S8, TW_S32>(a, b, c, site) : wave_product<FORM, 16, TW_S8, TW_U8, TW_S32>(a, b, c, site)
+                  : signed_b ? wave_product<FORM, 16, TW_U8, TW_S8, TW_S32>(a, b, c, site) : wave_product<FORM, 16, TW_U8, TW_U8, TW_S32>(a, b, c, site);
+}
+
+}  // namespace machine
+}  // namespace tw
+
+#define TW_WAVE(FORM, K, A, B, D, a, b, c) ::tw::machine::wave_product<::tw::machine::FORM, K, A, B, D>(a, b, c, site)
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) TW_WAVE(Mfma<16>, 16, TW_F16, TW_F16, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) TW_WAVE(Mfma<16>, 16, TW_BF16, TW_BF16, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, c, x, y, z) TW_WAVE(Mfma<4>, 4, TW_F32, TW_F32, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f64_16x16x4f64(a, b, c, x, y, z) TW_WAVE(MfmaDouble, 4, TW_F64, TW_F64, TW_F64, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_F16, TW_F16, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_BF16, TW_BF16, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, x, y, z) TW_WAVE(Mfma<16>, 16, TW_S8, TW_S8, TW_S32, a, b, c)
+#define __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_S8, TW_S8, TW_S32, a, b, c)
+#define __builtin_amdgcn_mfma_i32_16x16x64_i8(a, b, c, x, y, z) TW_WAVE(Mfma<64>, 64, TW_S8, TW_S8, TW_S32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x8_xf32(a, b, c, x, y, z) TW_WAVE(Mfma<8>, 8, TW_TF32, TW_TF32, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E4M3, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E5M2, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E4M3, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E5M2, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) TW_WAVE(Wmma11, 16, TW_F16, TW_F16, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) TW_WAVE(Wmma11, 16, TW_BF16, TW_BF16, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(sa, a, sb, b, c, clamp) ::tw::machine::byte_product<::tw::machine::Wmma11>(sa, a, sb, b, c, site)
+#define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c) TW_WAVE(Wmma12<4>, 16, TW_F16, TW_F16, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c) TW_WAVE(Wmma12<4>, 16, TW_BF16, TW_BF16, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(sa, a, sb, b, c, clamp) ::tw::machine::byte_product<::tw::machine::Wmma12<8>>(sa, a, sb, b, c, site)
+#define __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E4M3, TW_E4M3, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_fp8_bf8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E4M3, TW_E5M2, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf8_fp8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E5M2, TW_E4M3, TW_F32, a, b, c)
+#define __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E5M2, TW_E5M2, TW_F32, a, b, c)

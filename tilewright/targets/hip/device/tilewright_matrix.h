@@ -1,0 +1,117 @@
+// d += a * b by a wave, from registers: MFMA of CDNA and WMMA of RDNA, with the lane layouts of machine/amd_products.py.
+//
+// Functions of longer k than the instruction's take the parts of a lane's registers one after the other: both operands have the same
+// elements of k there, in whatever order.  MFMA and gfx12's WMMA multiply b by a, so that a lane's results are neighbours in a row.
+#pragma once
+
+namespace tw {
+
+// Registers of a fragment from `first` on as what the instruction takes, and back.
+template <class V, class T, int N> TW_DEVICE V operand(const Fragment<T, N>& fragment, int first = 0) {
+  static_assert(sizeof(V) <= sizeof(T) * N, "the fragment is shorter than the operand");
+  V value;
+  __builtin_memcpy(&value, fragment.data + first, sizeof(V));
+  return value;
+}
+template <class V, class T, int N> TW_DEVICE void set_result(Fragment<T, N>& fragment, const V& value) {
+  static_assert(sizeof(V) == sizeof(T) * N, "the fragment is not the instruction's result");
+  __builtin_memcpy(fragment.data, &value, sizeof(V));
+}
+
+// One instruction, and two: (name, result, its registers, types of a and b, registers of one step, operands, built-in).
+#define TW_PRODUCT(NAME, D, ND, RESULT, A, B, N, OPERAND, BUILTIN)                                                   \
+  TW_DEVICE void NAME(Fragment<D, ND>& d, const Fragment<A, N>& a, const Fragment<B, N>& b, TW_SITE) {               \
+    TW_AT(site);                                                                                                     \
+    set_result(d, BUILTIN(operand<OPERAND>(b), operand<OPERAND>(a), operand<RESULT>(d), 0, 0, 0));                   \
+  }
+#define TW_TWO_PRODUCTS(NAME, STEP, D, ND, A, B, N)                                                                  \
+  TW_DEVICE void NAME(Fragment<D, ND>& d, const Fragment<A, N>& a, const Fragment<B, N>& b, TW_SITE) {               \
+    STEP(d, slice<N / 2>(a, 0), slice<N / 2>(b, 0), site);                                                           \
+    STEP(d, slice<N / 2>(a, N / 2), slice<N / 2>(b, N / 2), site);                                                   \
+  }
+
+#if TW_WARP_SIZE == 64
+TW_PRODUCT(mfma_m16n16k16, float, 4, machine::Float4, half, half, 4, machine::Half4, __builtin_amdgcn_mfma_f32_16x16x16f16)
+TW_PRODUCT(mfma_m16n16k16, float, 4, machine::Float4, bfloat16, bfloat16, 4, machine::Short4, __builtin_amdgcn_mfma_f32_16x16x16bf16_1k)
+TW_PRODUCT(mfma_m16n16k4, float, 4, machine::Float4, float, float, 1, float, __builtin_amdgcn_mfma_f32_16x16x4f32)
+TW_PRODUCT(mfma_m16n16k4, double, 4, machine::Double4, double, double, 1, double, __builtin_amdgcn_mfma_f64_16x16x4f64)
+#if defined(TW_GFX950)
+TW_PRODUCT(mfma_m16n16k32, float, 4, machine::Float4, half, half, 8, machine::Half8, __builtin_amdgcn_mfma_f32_16x16x32_f16)
+TW_PRODUCT(mfma_m16n16k32, float, 4, machine::Float4, bfloat16, bfloat16, 8, machine::Bfloat8, __builtin_amdgcn_mfma_f32_16x16x32_bf16)
+TW_PRODUCT(mfma_m16n16k64, int32_t, 4, machine::Int4, int8_t, int8_t, 16, machine::Int4, __builtin_amdgcn_mfma_i32_16x16x64_i8)
+#else
+TW_TWO_PRODUCTS(mfma_m16n16k32, mfma_m16n16k16, float, 4, half, half, 8)
+TW_TWO_PRODUCTS(mfma_m16n16k32, mfma_m16n16k16, float, 4, bfloat16, bfloat16, 8)
+#endif
+#if defined(TW_GFX90A)
+TW_PRODUCT(mfma_m16n16k16, int32_t, 4, machine::Int4, int8_t, int8_t, 4, int32_t, __builtin_amdgcn_mfma_i32_16x16x16i8)
+#else
+TW_PRODUCT(mfma_m16n16k32, int32_t, 4, machine::Int4, int8_t, int8_t, 8, int64_t, __builtin_amdgcn_mfma_i32_16x16x32_i8)
+#endif
+#if defined(TW_GFX942)
+TW_TWO_PRODUCTS(mfma_m16n16k64, mfma_m16n16k32, int32_t, 4, int8_t, int8_t, 16)
+// float operands of this one are tfloat32: their low 13 bits are ignored.
+TW_PRODUCT(mfma_m16n16k8, float, 4, machine::Float4, tfloat32, tfloat32, 2, machine::Float2, __builtin_amdgcn_mfma_f32_16x16x8_xf32)
+#endif
+#if defined(TW_GFX950)
+// Bytes of the OCP's two formats; b is the instruction's first operand.
+#define TW_FP8_PRODUCTS(A, B, BUILTIN)                                                                               \
+  TW_PRODUCT(mfma_m16n16k32, float, 4, machine::Float4, A, B, 8, int64_t, BUILTIN)                                   \
+  TW_TWO_PRODUCTS(mfma_m16n16k64, mfma_m16n16k32, float, 4, A, B, 16)
+TW_FP8_PRODUCTS(float8_e4m3, float8_e4m3, __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8)
+TW_FP8_PRODUCTS(float8_e4m3, float8_e5m2, __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8)
+TW_FP8_PRODUCTS(float8_e5m2, float8_e4m3, __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8)
+TW_FP8_PRODUCTS(float8_e5m2, float8_e5m2, __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8)
+#undef TW_FP8_PRODUCTS
+#endif
+#endif
+
+#if defined(TW_GFX1100)
+#define TW_WMMA(D, RESULT, A, B, OPERAND, CALL)                                                                      \
+  TW_DEVICE void wmma_m16n16k16(Fragment<D, 8>& d, const Fragment<A, 16>& a, const Fragment<B, 16>& b, TW_SITE) {    \
+    TW_AT(site);                                                                                                     \
+    const OPERAND x = operand<OPERAND>(a), y = operand<OPERAND>(b);                                                  \
+    set_result(d, CALL);                                                                                             \
+  }
+TW_WMMA(float, machine::Float8, half, half, machine::Half16, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x, y, operand<machine::Float8>(d)))
+TW_WMMA(float, machine::Float8, bfloat16, bfloat16, machine::Short16, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x, y, operand<machine::Float8>(d)))
+#define TW_WMMA_BYTES(A, IS_SIGNED_A, B, IS_SIGNED_B)                                                                \
+  TW_WMMA(int32_t, machine::Int8, A, B, machine::Int4,                                                               \
+          __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(IS_SIGNED_A, x, IS_SIGNED_B, y, operand<machine::Int8>(d), false))
+TW_WMMA_BYTES(int8_t, true, int8_t, true)
+TW_WMMA_BYTES(uint8_t, false, uint8_t, false)
+TW_WMMA_BYTES(int8_t, true, uint8_t, false)
+TW_WMMA_BYTES(uint8_t, false, int8_t, true)
+#undef TW_WMMA_BYTES
+#undef TW_WMMA
+#endif
+
+#if defined(TW_GFX1201)
+#define TW_WMMA(D, RESULT, A, B, OPERAND, CALL)                                                                      \
+  TW_DEVICE void wmma12_m16n16k16(Fragment<D, 8>& d, const Fragment<A, 8>& a, const Fragment<B, 8>& b, TW_SITE) {    \
+    TW_AT(site);                                                                                                     \
+    const OPERAND x = operand<OPERAND>(b), y = operand<OPERAND>(a);                                                  \
+    set_result(d, CALL);                                                                                             \
+  }
+TW_WMMA(float, machine::Float8, half, half, machine::Half8, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x, y, operand<machine::Float8>(d)))
+TW_WMMA(float, machine::Float8, bfloat16, bfloat16, machine::Short8, __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(x, y, operand<machine::Float8>(d)))
+#define TW_WMMA_BYTES(A, IS_SIGNED_A, B, IS_SIGNED_B)                                                                \
+  TW_WMMA(int32_t, machine::Int8, A, B, machine::Int2,                                                               \
+          __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(IS_SIGNED_B, x, IS_SIGNED_A, y, operand<machine::Int8>(d), false))
+TW_WMMA_BYTES(int8_t, true, int8_t, true)
+TW_WMMA_BYTES(uint8_t, false, uint8_t, false)
+TW_WMMA_BYTES(int8_t, true, uint8_t, false)
+TW_WMMA_BYTES(uint8_t, false, int8_t, true)
+#undef TW_WMMA_BYTES
+#define TW_WMMA_FP8(A, B, BUILTIN) TW_WMMA(float, machine::Float8, A, B, machine::Int2, BUILTIN(x, y, operand<machine::Float8>(d)))
+TW_WMMA_FP8(float8_e4m3, float8_e4m3, __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12)
+TW_WMMA_FP8(float8_e4m3, float8_e5m2, __builtin_amdgcn_wmma_f32_16x16x16_bf8_fp8_w32_gfx12)
+TW_WMMA_FP8(float8_e5m2, float8_e4m3, __builtin_amdgcn_wmma_f32_16x16x16_fp8_bf8_w32_gfx12)
+TW_WMMA_FP8(float8_e5m2, float8_e5m2, __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8_w32_gfx12)
+#undef TW_WMMA_FP8
+#undef TW_WMMA
+#endif
+#undef TW_PRODUCT
+#undef TW_TWO_PRODUCTS
+
+}  // namespace tw

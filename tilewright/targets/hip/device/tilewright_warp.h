@@ -1,0 +1,106 @@
+// What the lanes of a wave do together: all of those that are there execute the call.
+#pragma once
+
+namespace tw {
+
+#if TW_WARP_SIZE == 64
+typedef uint64_t Lanes;
+#else
+typedef uint32_t Lanes;
+#endif
+constexpr Lanes ALL_LANES = ~Lanes(0);
+
+TW_DEVICE uint32_t lane_index() { return threadIdx.x % TW_WARP_SIZE; }
+// A value that is the same in the whole wave anyway, in a scalar register.
+TW_DEVICE int warp_uniform(int x, TW_SITE) { TW_AT(site); return __builtin_amdgcn_readfirstlane(x); }
+
+// The value of another lane, any type of 1, 2, 4 or 8 bytes, as words.
+template <class T> TW_DEVICE T from_lane(T x, int lane, TW_SITE) {
+  TW_AT(site);
+  constexpr int WORDS = sizeof(T) == 8 ? 2 : 1;
+  uint32_t words[WORDS] = {};
+  __builtin_memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < WORDS; ++i) words[i] = uint32_t(__builtin_amdgcn_ds_bpermute(4 * lane, int(words[i])));
+  __builtin_memcpy(&x, words, sizeof(T));
+  return x;
+}
+// Lanes go in segments of `width`; what would come from another segment is the lane's own.
+template <class T> TW_DEVICE T shuffle(T x, int lane, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+  const int first = int(lane_index()) / width * width;
+  return from_lane(x, first + (lane & (width - 1)), site);
+}
+template <class T> TW_DEVICE T shuffle_xor(T x, int lanes, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+  const int mine = int(lane_index()), other = mine ^ lanes;
+  return from_lane(x, other < mine / width * width + width ? other : mine, site);
+}
+template <class T> TW_DEVICE T shuffle_up(T x, int delta, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+  const int mine = int(lane_index());
+  return from_lane(x, mine % width >= delta ? mine - delta : mine, site);
+}
+template <class T> TW_DEVICE T shuffle_down(T x, int delta, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+  const int mine = int(lane_index());
+  return from_lane(x, mine % width + delta < width ? mine + delta : mine, site);
+}
+
+TW_DEVICE Lanes ballot(bool condition, Lanes mask = ALL_LANES, TW_SITE) {
+  TW_AT(site);
+#if TW_WARP_SIZE == 64
+  return __builtin_amdgcn_ballot_w64(condition) & mask;
+#else
+  return __builtin_amdgcn_ballot_w32(condition) & mask;
+#endif
+}
+TW_DEVICE bool any(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(condition, mask, site) != 0; }
+TW_DEVICE bool all(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(!condition, mask, site) == 0; }
+
+// The lanes of the wave whose x has the same bits; all of them if all have the same, and none if not.
+template <class T> TW_DEVICE Lanes match_any(T x, TW_SITE) {
+  Lanes same = 0;
+  for (int lane = 0; lane < TW_WARP_SIZE; ++lane) {
+    const T y = from_lane(x, lane, site);
+    same |= Lanes(__builtin_memcmp(&x, &y, sizeof(T)) == 0) << lane;
+  }
+  return same & ballot(true, ALL_LANES, site);
+}
+template <class T> TW_DEVICE Lanes match_all(T x, TW_SITE) {
+  const Lanes same = match_any(x, site), there = ballot(true, ALL_LANES, site);
+  return same == there ? same : 0;
+}
+
+// The values of all lanes of the wave combined, in every lane, by a butterfly.
+#define TW_WARP_REDUCE(NAME, COMBINED)                                                            \
+  template <class T> TW_DEVICE T NAME(T x, TW_SITE) {                                             \
+    _Pragma("unroll") for (int lanes = TW_WARP_SIZE / 2; lanes; lanes >>= 1) {                    \
+      const T y = from_lane(x, int(lane_index()) ^ lanes, site);                                  \
+      x = COMBINED;                                                                               \
+    }                                                                                             \
+    return x;                                                                                     \
+  }
+TW_WARP_REDUCE(warp_add, T(x + y))
+TW_WARP_REDUCE(warp_min, minimum(x, y))
+TW_WARP_REDUCE(warp_max, maximum(x, y))
+TW_WARP_REDUCE(warp_and, T(x & y))
+TW_WARP_REDUCE(warp_or, T(x | y))
+TW_WARP_REDUCE(warp_xor, T(x ^ y))
+#undef TW_WARP_REDUCE
+
+// True in exactly one lane of the (whole, converged) wave.
+TW_DEVICE bool elect_one() { return lane_index() == 0; }
+
+// Inside each quad of lanes: lane t holds row t of a 4 x 4 matrix of words and receives column t.
+template <class T> TW_DEVICE void quad_transpose(Fragment<T, 4>& words, TW_SITE) {
+  static_assert(sizeof(T) == 4, "quad_transpose moves 32-bit words");
+  const int mine = int(lane_index()), t = mine & 3;
+#pragma unroll
+  for (int step = 1; step <= 2; step <<= 1)
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      const int low = step == 1 ? 2 * pair : pair, high = low + step;
+      const bool upper = t & step;
+      const T got = from_lane(upper ? words[low] : words[high], mine ^ step, site);
+      if (upper) words[low] = got; else words[high] = got;
+    }
+}
+
+}  // namespace tw
