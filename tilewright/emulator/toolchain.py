@@ -131,14 +131,16 @@ def _contents(directory: Path) -> bytes:
 
 
 @functools.cache
-def warp_size(vocabulary: Vocabulary) -> int:
-    """How many threads of a vocabulary's machine run together: its headers define ``TW_WARP_SIZE``.
+def warp_size(vocabulary: Vocabulary, source: str = "") -> int:
+    """How many threads of a text's machine run together: headers of the vocabulary define ``TW_WARP_SIZE``, first those that it includes.
 
     Raises
     ------
     EmulationFailed : they do not.
     """
-    found = re.search(rb"#define TW_WARP_SIZE (\d+)", _contents(vocabulary.folder))
+    included = [folder / name for name in re.findall(r'#include\s+"([^"]+)"', source) for folder in vocabulary.folders]
+    headers = b"".join(path.read_bytes() for path in included if path.is_file()) + _contents(vocabulary.folder)
+    found = re.search(rb"#define TW_WARP_SIZE (\d+)", headers)
     if found is None:
         raise EmulationFailed(
             f"the vocabulary {vocabulary.name} does not say how many threads run together",

@@ -11,6 +11,7 @@ from tilewright.options import options
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
 from tilewright.targets.cpu.target import CPU
 from tilewright.targets.cuda.target import CUDA
+from tilewright.targets.hip.target import HIP
 from tilewright.targets.metal.target import METAL
 
 
@@ -18,7 +19,7 @@ class InvalidTarget(TilewrightError):
     """A target request that cannot be read."""
 
 
-PREFERENCE = (CUDA.name, METAL.name, CPU.name)
+PREFERENCE = (CUDA.name, HIP.name, METAL.name, CPU.name)
 """Order in which ``"auto"`` looks for a machine that is present."""
 
 

@@ -1,4 +1,6 @@
 // A wave's matrix instruction, D = A B + C, whose places the vocabulary says lane by lane.
+//
+// Operands are values that the text has read of its registers and writes back to them: their checks are those of any access.
 #include <cstring>
 
 #include "convert.h"
@@ -8,8 +10,8 @@ using namespace emulator;
 
 namespace {
 
-constexpr uint32_t MOST = 32, DEPTH = 128;
-struct Workspace { double left[MOST][DEPTH], right[DEPTH][MOST], sum[MOST][MOST]; };
+constexpr uint32_t WAVE_SIDE = 32, WAVE_DEPTH = 128;
+struct WaveSpace { double left[WAVE_SIDE][WAVE_DEPTH], right[WAVE_DEPTH][WAVE_SIDE], sum[WAVE_SIDE][WAVE_SIDE]; };
 struct WaveOperands { void* d; const void *a, *b, *c; };
 
 }  // namespace
@@ -20,21 +22,15 @@ extern "C" void tw_wave_mma(const TwWaveForm* form, void* d, const void* a, cons
   const uint64_t key = uint64_t(uintptr_t(form));
   meet(TW_MMA, ~0ull, key, self->site, true, &mine, [=](Meeting& meeting) {
     const TwNumber A = TwNumber(form->a), B = TwNumber(form->b), D = TwNumber(form->d);
-    const uint32_t a_size = bytes_of(A), b_size = bytes_of(B), d_size = bytes_of(D);
-    static thread_local Workspace* space = new Workspace;   // a pointer: thread-local memory itself is scarce
+    const uint32_t d_size = bytes_of(D);
+    static thread_local WaveSpace* space = new WaveSpace;   // a pointer: thread-local memory itself is scarce
     double values[64];
-    Warp& warp = *self->warp;
     for (uint32_t lane = 0; lane < form->lanes; ++lane) {
       if (!(meeting.mask >> lane & 1)) {   // lanes that are not there hold nothing that may be multiplied
         report("mask-without-caller", self, self->site, {{"mask", std::to_string(meeting.mask)}});
         abort_cluster();
       }
       const WaveOperands& operands = *static_cast<WaveOperands*>(meeting.operands[lane]);
-      if (checking()) {
-        read_registers(warp.threads[lane], operands.a, form->a_count * a_size, self->site);
-        read_registers(warp.threads[lane], operands.b, form->b_count * b_size, self->site);
-        read_registers(warp.threads[lane], operands.c, form->d_count * d_size, self->site);
-      }
       decode_many(A, operands.a, form->a_count, values);
       for (uint32_t i = 0; i < form->a_count; ++i) {
         const TwPlace at = form->left(lane, i);
@@ -56,7 +52,6 @@ extern "C" void tw_wave_mma(const TwWaveForm* form, void* d, const void* a, cons
         for (uint32_t column = 0; column < form->n; ++column) space->sum[row][column] += space->left[row][step] * space->right[step][column];
     for (uint32_t lane = 0; lane < form->lanes; ++lane) {
       const WaveOperands& operands = *static_cast<WaveOperands*>(meeting.operands[lane]);
-      if (checking()) write_registers(warp.threads[lane], operands.d, form->d_count * d_size, self->site);
       for (uint32_t i = 0; i < form->d_count; ++i) {
         const TwPlace at = form->result(lane, i);
         encode(D, space->sum[at.row][at.column], static_cast<char*>(operands.d) + i * d_size);

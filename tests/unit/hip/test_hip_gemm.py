@@ -1,0 +1,52 @@
+"""Products on MFMA and WMMA: their values in the emulator, what the text calls, what clang makes of it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hip_programs import on
+
+from cuda_gemm import matmul, operands  # isort: skip
+
+TYPES = [
+    ("gfx90a", "float16", "float32", "mfma_m16n16k32"), ("gfx90a", "bfloat16", "float32", "mfma_m16n16k32"), ("gfx90a", "int8", "int32", "mfma_m16n16k16"),
+    ("gfx942", "float16", "float32", "mfma_m16n16k32"), ("gfx942", "bfloat16", "float32", "mfma_m16n16k32"), ("gfx942", "int8", "int32", "mfma_m16n16k32"),
+    ("gfx942", "float32", "float32", "mfma_m16n16k4"), ("gfx942", "float64", "float64", "mfma_m16n16k4"),
+    ("gfx950", "float16", "float32", "mfma_m16n16k32"), ("gfx950", "int8", "int32", "mfma_m16n16k32"),
+    ("gfx950", "float8_e4m3fn", "float32", "mfma_m16n16k32"), ("gfx950", "float8_e5m2", "float32", "mfma_m16n16k32"),
+    ("gfx1100", "float16", "float32", "wmma_m16n16k16"), ("gfx1100", "bfloat16", "float32", "wmma_m16n16k16"),
+    ("gfx1100", "int8", "int32", "wmma_m16n16k16"), ("gfx1100", "uint8", "int32", "wmma_m16n16k16"),
+    ("gfx1201", "float16", "float32", "wmma12_m16n16k16"), ("gfx1201", "bfloat16", "float32", "wmma12_m16n16k16"),
+    ("gfx1201", "int8", "int32", "wmma12_m16n16k16"), ("gfx1201", "uint8", "int32", "wmma12_m16n16k16"),
+    ("gfx1201", "float8_e4m3fn", "float32", "wmma12_m16n16k16"), ("gfx1201", "float8_e5m2", "float32", "wmma12_m16n16k16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arch", "dtype", "accumulator", "function"), TYPES)
+@pytest.mark.parametrize("transposed", [(False, True), (True, False)])
+def test_products_are_right(arch, dtype, accumulator, function, transposed):
+    transpose_a, transpose_b = transposed
+    sizes = (40, 52, 72) if transposed == (False, True) else (64, 48, 64)
+    a, b = operands(*sizes, dtype, transpose_A=transpose_a, transpose_B=transpose_b, seed=3)
+    kernel = on(arch, matmul).compile(
+        a, b, dtype=dtype, accumulator=accumulator, out=accumulator, block=(32, 32, 32), transpose_A=transpose_a, transpose_B=transpose_b
+    )  # fmt: skip
+    assert f"tw::{function}(" in kernel.get_kernel_source()
+    got = kernel.emulate(a, b).astype(np.float64)
+    left, right = (a.T if transpose_a else a).astype(np.float64), (b.T if transpose_b else b).astype(np.float64)
+    bound = {"float64": 1e-13, "int32": 0}.get(accumulator, 3e-7)
+    assert (np.abs(got - left @ right) <= bound * (np.abs(left) @ np.abs(right))).all()
+
+
+def test_one_kernel_of_each_generation_compiles_without_scratch():
+    for arch, instruction in (
+        ("gfx90a", "v_mfma_f32_16x16x16f16"), ("gfx942", "v_mfma_f32_16x16x16_f16"), ("gfx950", "v_mfma_f32_16x16x32_f16"),
+        ("gfx1100", "v_wmma_f32_16x16x16_f16"), ("gfx1201", "v_wmma_f32_16x16x16_f16"),
+    ):  # fmt: skip
+        kernel = on(arch, matmul).compile(*operands(128, 128, 64, "float16"), block=(64, 64, 32))
+        assert re.search(rf"\b{instruction}\b", kernel.sass())
+        (resources,) = kernel.resources.values()
+        assert resources["scratch_bytes"] == resources["vector_spills"] == 0 and resources["waves"] >= 1
+        assert 0 < resources["registers"] <= kernel.arch.registers

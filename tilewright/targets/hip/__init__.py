@@ -1,0 +1,1 @@
+"""The hip target: AMD's GPUs, by HIP text, clang and libamdhip64."""

@@ -1,0 +1,168 @@
+"""Text to a code object: the clang of the `ziglang` package, or of ROCm, by way of assembly.
+
+HIP text becomes assembly, assembly an object, the object a code object that `hipModuleLoadData` takes.  (With ``-c`` at once clang looks for a
+linker of ROCm's.)
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
+from tilewright.machine.arch import Arch
+from tilewright.targets.binary import CompilerWarning
+from tilewright.targets.hip.headers import FOLDERS, headers_hash
+from tilewright.targets.hip.messages import Refusal, Resources, parse_resources, refusals, warnings_of
+
+NAME = "kernel.hip"
+"""What messages call lines of a text that have no ``#line``."""
+
+FLAGS = (
+    "-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-O3", "-std=c++17", "-ffp-contract=off", "-munsafe-fp-atomics",
+    "-fno-builtin", "-mcode-object-version=5", "-Rpass-analysis=kernel-resource-usage", "-w",
+)  # fmt: skip
+"""Flags of every compilation.  Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clang:
+    """A clang with AMD's GPUs: the words before its arguments, those of its linker, and its version."""
+
+    command: tuple[str, ...]
+    linker: tuple[str, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A code object for one architecture and what is known about it.
+
+    Attributes
+    ----------
+    image : the code object, as the driver loads it.
+    assembly : the text it was made of, which is the machine code instruction by instruction.
+    resources : by kernel, what it takes of a compute unit.
+    warnings : losses of speed.
+    """
+
+    image: bytes
+    assembly: str
+    resources: dict[str, Resources]
+    warnings: tuple[CompilerWarning, ...] = ()
+
+    def machine_code(self) -> str:
+        """The instructions, without what the assembler is told besides."""
+        lines = (line for line in self.assembly.split("\n") if not re.match(r"\s*(\.(?!L)|;|$)", line))
+        return "\n".join(line.split(";")[0].rstrip() for line in lines)
+
+    def save(self, directory: Path) -> None:
+        """Write the binary into a directory, such as a cache entry."""
+        (directory / "kernel.hsaco").write_bytes(self.image)
+        (directory / "kernel.s").write_text(self.assembly)
+        facts = {
+            "resources": {name: asdict(one) for name, one in self.resources.items()},
+            "warnings": [asdict(one) for one in self.warnings],
+        }
+        (directory / "kernel.json").write_text(json.dumps(facts))
+
+    @staticmethod
+    def load(directory: Path) -> Binary:
+        """What `save` wrote."""
+        facts = json.loads((directory / "kernel.json").read_text())
+        return Binary(
+            (directory / "kernel.hsaco").read_bytes(),
+            (directory / "kernel.s").read_text(),
+            {name: Resources(**record) for name, record in facts["resources"].items()},
+            tuple(_warning(record) for record in facts["warnings"]),
+        )
+
+
+def _warning(record: dict) -> CompilerWarning:
+    return CompilerWarning(**{**record, "spans": tuple(Span(**span) for span in record["spans"])})
+
+
+@functools.cache
+def find_clang() -> Clang:
+    """ROCm's clang where it is, else that of the `ziglang` package.
+
+    Raises
+    ------
+    CompilerNotFound : there is neither.
+    """
+    rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "llvm" / "bin"
+    candidates: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    if (rocm / "clang").is_file() and (rocm / "ld.lld").is_file():
+        candidates.append(((str(rocm / "clang"),), (str(rocm / "ld.lld"),)))
+    package = importlib.util.find_spec("ziglang")
+    if package is not None and package.submodule_search_locations:
+        zig = Path(next(iter(package.submodule_search_locations))) / ("zig.exe" if os.name == "nt" else "zig")
+        candidates.append(((str(zig), "clang"), (str(zig), "ld.lld")))
+    if shutil.which("amdclang"):
+        candidates.append((("amdclang",), ("ld.lld",)))
+    for command, linker in candidates:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        if done.returncode == 0:
+            return Clang(command, linker, done.stdout.splitlines()[0])
+    raise CompilerNotFound(
+        "compiling for AMD's GPUs needs a clang, and none was found", hint="pip install ziglang, or install ROCm"
+    )
+
+
+def compiler_key(arch: Arch) -> str:
+    """Identity of the compiler, of its flags and of the headers that a text includes."""
+    return f"{find_clang().version} {arch.name} {' '.join(FLAGS)} {headers_hash()}"
+
+
+def compile_text(text: str, arch: Arch) -> Binary:
+    """Compile one emitted text.
+
+    Raises
+    ------
+    CompilerNotFound : there is no clang.
+    DeviceCompilationFailed : it refused the text.
+    """
+    clang = find_clang()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / NAME).write_text(text)
+        flags = [*FLAGS, *(["-mcumode"] if arch.warp_size == 32 else [])]
+        folders = [f"-I{folder}" for folder in FOLDERS]
+        log = _run(
+            [*clang.command, *flags, f"--offload-arch={arch.name}", *folders, "-S", NAME, "-o", "kernel.s"], directory
+        )
+        target = ["--target=amdgcn-amd-amdhsa", f"-mcpu={arch.name}", "-mcode-object-version=5"]
+        _run([*clang.command, *target, "-c", "kernel.s", "-o", "kernel.o"], directory)
+        _run([*clang.linker, "-shared", "kernel.o", "-o", "kernel.hsaco"], directory)
+        resources = parse_resources(log)
+        return Binary(
+            (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources, tuple(warnings_of(resources))
+        )  # fmt: skip
+
+
+def _run(command: Sequence[str], directory: Path) -> str:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+    if done.returncode:
+        raise _refused(done.stderr, refusals(done.stderr, NAME))
+    return done.stderr
+
+
+def _refused(log: str, errors: Sequence[Refusal]) -> DeviceCompilationFailed:
+    """The first error, at the author's line."""
+    if not errors:
+        return DeviceCompilationFailed("clang refused the text", hint=log.strip()[-2000:])
+    first = errors[0]
+    where = f" (line {first.line} of the emitted text)" if first.span is None and first.line else ""
+    more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
+    return DeviceCompilationFailed(
+        f"clang refused the text{where}: {first.text}{more}", span=first.span, hint="kernel.get_kernel_source() shows the text"
+    )  # fmt: skip

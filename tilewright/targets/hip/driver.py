@@ -1,0 +1,179 @@
+"""HIP's runtime library by ctypes: the few calls that a launch needs, with errors in words.
+
+Nothing is loaded before it is asked for.  Where torch with ROCm is loaded its own copy of the library is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import DriverError, LaunchFailed
+
+_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll")
+
+_SUCCESS, _NO_DEVICE = 0, 100
+_COMPUTE_UNITS = 63
+"""hipDeviceAttributeMultiprocessorCount."""
+_PROPERTIES_BYTES = 4096
+_EXPLANATIONS = {
+    1: "an argument is out of range: a grid or a block larger than the device allows",
+    2: "the device has no memory left",
+    98: "the code object has no such kernel",
+    100: "there is no AMD GPU",
+    200: "the code object is damaged, or of a version that this driver does not know",
+    209: "the code object is for another architecture than the device's",
+    500: "the code object has no kernel of that name",
+    700: "a kernel read or wrote memory out of bounds; the process cannot use this device any more",
+    701: "the launch needs more registers or LDS than a compute unit has",
+    710: "an assertion of a kernel failed; the process cannot use this device any more",
+    719: "a kernel failed; the process cannot use this device any more",
+    720: "a cooperative launch has more blocks than fit on the device at once",
+    900: "the stream is being captured, which this operation does not allow",
+}
+
+
+class Driver:
+    """The library, initialised.
+
+    Attributes
+    ----------
+    library : ctypes handle; `check` turns results into errors.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self.library = library
+        library.hipGetErrorName.restype = ctypes.c_char_p
+        self.check(library.hipInit(0), "hipInit")
+
+    def check(self, result: int, call: str, doing: str = "", error: type[DriverError] = DriverError) -> None:
+        """Raise what a result other than success means."""
+        if result == _SUCCESS:
+            return
+        symbol = (self.library.hipGetErrorName(result) or b"an unknown error").decode()
+        task = f" while {doing}" if doing else ""
+        raise error(f"HIP answered {symbol} ({result}) to {call}{task}", hint=_EXPLANATIONS.get(result))
+
+    def device_count(self) -> int:
+        count = ctypes.c_int()
+        result = self.library.hipGetDeviceCount(ctypes.byref(count))
+        if result != _NO_DEVICE:
+            self.check(result, "hipGetDeviceCount")
+        return count.value
+
+    def architecture(self, device: int) -> str:
+        """The architecture's name with its features: ``gfx942:sramecc+:xnack-``."""
+        # hipDeviceProp_t has grown over versions: the name is looked for instead of counted to.
+        properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+        get = getattr(self.library, "hipGetDevicePropertiesR0600", None) or self.library.hipGetDeviceProperties
+        self.check(get(properties, device), "hipGetDeviceProperties")
+        start = properties.raw.find(b"gfx")
+        return "" if start < 0 else properties.raw[start : properties.raw.index(b"\0", start)].decode()
+
+    def compute_units(self, device: int) -> int:
+        value = ctypes.c_int()
+        self.check(
+            self.library.hipDeviceGetAttribute(ctypes.byref(value), _COMPUTE_UNITS, device), "hipDeviceGetAttribute"
+        )
+        return value.value
+
+    def current_device(self) -> int:
+        """Index of the calling thread's device."""
+        device = ctypes.c_int()
+        self.check(self.library.hipGetDevice(ctypes.byref(device)), "hipGetDevice")
+        return device.value
+
+    @contextlib.contextmanager
+    def on(self, device: int) -> Iterator[None]:
+        """Make a device current in this thread for a while."""
+        before = self.current_device()
+        if before != device:
+            self.check(self.library.hipSetDevice(device), "hipSetDevice")
+        try:
+            yield
+        finally:
+            if before != device:
+                self.check(self.library.hipSetDevice(before), "hipSetDevice")
+
+    def load_module(self, image: bytes) -> ctypes.c_void_p:
+        """Load a code object on the current device."""
+        module = ctypes.c_void_p()
+        self.check(self.library.hipModuleLoadData(ctypes.byref(module), image), "hipModuleLoadData", "loading a kernel")
+        return module
+
+    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        result = self.library.hipModuleGetFunction(ctypes.byref(function), module, name.encode())
+        self.check(result, "hipModuleGetFunction", f"looking for {name}")
+        return function
+
+    def launch(
+        self, function: ctypes.c_void_p, grid: tuple[int, int, int], threads: int, stream: int, addresses: Any,
+        cooperative: bool, doing: str,
+    ) -> None:  # fmt: skip
+        """Start a kernel; its shared memory is the code object's own."""
+        shape = (*grid, threads, 1, 1, 0, ctypes.c_void_p(stream))
+        if cooperative:
+            result = self.library.hipModuleLaunchCooperativeKernel(function, *shape, addresses)
+            self.check(result, "hipModuleLaunchCooperativeKernel", doing, LaunchFailed)
+        else:
+            result = self.library.hipModuleLaunchKernel(function, *shape, addresses, None)
+            self.check(result, "hipModuleLaunchKernel", doing, LaunchFailed)
+
+    def allocate(self, size: int) -> int:
+        """Memory of the current device for a workspace, as an address: zeros, for as long as the process lives."""
+        pointer, doing = ctypes.c_void_p(), f"allocating a workspace of {size} bytes"
+        self.check(self.library.hipMalloc(ctypes.byref(pointer), ctypes.c_size_t(max(size, 1))), "hipMalloc", doing)
+        self.check(self.library.hipMemset(pointer, 0, ctypes.c_size_t(max(size, 1))), "hipMemset", doing)
+        return pointer.value or 0
+
+
+def _libraries() -> Iterator[str]:
+    """Where the library may be: beside torch, then where the system looks, then where ROCm is installed."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.version.hip:
+        yield from (str(path) for path in (Path(str(torch.__file__)).parent / "lib").glob("libamdhip64.so*"))
+    yield from _NAMES
+    yield str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib" / "libamdhip64.so")
+
+
+@functools.cache
+def find_driver() -> Driver | None:
+    """HIP's runtime on this machine, or None where there is none to drive a GPU."""
+    for name in _libraries():
+        try:
+            return Driver(ctypes.CDLL(name))
+        except (OSError, DriverError):
+            continue
+    return None
+
+
+def require_driver(doing: str) -> Driver:
+    """The library, for something that cannot do without a GPU.
+
+    Raises
+    ------
+    DriverError : there is no AMD GPU here.
+    """
+    driver = find_driver()
+    if driver is None or driver.device_count() == 0:
+        raise DriverError(
+            f"{doing} needs an AMD GPU, and there is none here",
+            hint="source, binary, resources and kernel.emulate() work without one",
+        )
+    return driver
+
+
+def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:
+    """Functions that give the current device, and its current stream's handle: torch's where it has ROCm."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.version.hip and torch.cuda.is_available():
+        torch.cuda.init()
+        return torch.cuda.current_device, lambda device: torch.cuda.current_stream(device).cuda_stream
+    return driver.current_device, lambda device: 0

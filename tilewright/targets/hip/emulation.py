@@ -1,0 +1,18 @@
+"""HIP's words for the emulator: the built-ins of clang, under our own device headers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.targets.emulation import Vocabulary
+from tilewright.targets.hip.headers import SHARED
+
+HIP = Vocabulary(
+    name="hip",
+    folder=Path(__file__).parents[2] / "emulator" / "host" / "hip",
+    shared=SHARED,
+    talks=r"\b(atomic_\w+|load_acquire|store_release|grid_sync)\b",
+    threads=2048,
+    shared_bytes=64 << 10,
+)
+"""The words of the device headers on a compute unit; the header that a text includes says how many lanes run together."""

@@ -1,0 +1,73 @@
+"""The manifest of the hip target: building code objects, loading them, launching their host programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import InternalError
+from tilewright.ir.nodes import Function, TensorMap
+from tilewright.ir.visitor import kernels
+from tilewright.machine.arch import Arch
+from tilewright.passes.tile.grids.meet_grid import meets
+from tilewright.targets.base import Source, Target, register_target
+from tilewright.targets.gpu.emit import kernel_parameters, with_lines
+from tilewright.targets.gpu.host import HostProgram
+from tilewright.targets.hip import emulation
+from tilewright.targets.hip.arch import arch, detect
+from tilewright.targets.hip.compiler import Binary, compile_text, compiler_key
+from tilewright.targets.hip.driver import require_driver
+from tilewright.targets.hip.emit import emit
+from tilewright.targets.hip.launcher import Kernel, Workspaces, code_of
+from tilewright.targets.hip.lower import OVERRIDES
+
+
+def build(source: Source, arch: Arch, directory: Path) -> None:
+    """Compile a text into a cache entry."""
+    binary = compile_text(with_lines(source), arch)
+    (directory / "kernel.hip").write_text(source.text)
+    binary.save(directory)
+
+
+def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
+    """A callable of the entry arguments that launches the host program's kernels in the current stream.
+
+    Raises
+    ------
+    DriverError : there is no GPU here, or its driver refuses.
+    """
+    require_driver(f"launching {function.name}")
+    binary = Binary.load(directory)
+    prepared = []
+    for kernel, name in zip(kernels(function), source.entries, strict=True):
+        codes = []
+        for param in kernel_parameters(kernel):
+            if isinstance(param, TensorMap):
+                raise InternalError(f"{arch.name} has no maps of tensors", span=kernel.span)
+            codes.append(code_of(param))
+        prepared.append(Kernel(binary.image, name, tuple(codes), kernel.num_threads, meets(kernel)))
+    return Launcher(function, prepared)
+
+
+class Launcher:
+    """Runs a function's host program on the current GPU; called with the entry arguments."""
+
+    def __init__(self, function: Function, prepared: list[Kernel]) -> None:
+        self.prepared = prepared
+        self.program = HostProgram(function, self._launch, Workspaces(function).address, _describe)
+
+    def __call__(self, *entry: Any) -> None:
+        self.program.run(entry)
+
+    def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
+        self.prepared[number](grid, values)
+
+
+def _describe(node: TensorMap, *_: Any) -> Any:
+    raise InternalError(f"a map of {node.tensor.name} on a machine that has no copy engine")
+
+
+HIP = register_target(
+    Target("hip", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.HIP)
+)
