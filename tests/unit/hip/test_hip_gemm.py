@@ -47,6 +47,6 @@ def test_one_kernel_of_each_generation_compiles_without_scratch():
     ):  # fmt: skip
         kernel = on(arch, matmul).compile(*operands(128, 128, 64, "float16"), block=(64, 64, 32))
         assert re.search(rf"\b{instruction}\b", kernel.sass())
-        (resources,) = kernel.resources.values()
+        (resources,) = kernel.resources().values()
         assert resources["scratch_bytes"] == resources["vector_spills"] == 0 and resources["waves"] >= 1
-        assert 0 < resources["registers"] <= kernel.arch.registers
+        assert 0 < resources["registers"] <= kernel.arch.registers and resources["shared_bytes"] == 16384

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -123,8 +123,12 @@ def compiler_key(arch: Arch) -> str:
     return f"{find_clang().version} {arch.name} {' '.join(FLAGS)} {headers_hash()}"
 
 
-def compile_text(text: str, arch: Arch) -> Binary:
+def compile_text(text: str, arch: Arch, planned: Mapping[str, int] | None = None) -> Binary:
     """Compile one emitted text.
+
+    Parameters
+    ----------
+    planned : bytes of shared memory of each kernel that the launcher speaks of: resources count those besides.
 
     Raises
     ------
@@ -143,7 +147,7 @@ def compile_text(text: str, arch: Arch) -> Binary:
         target = ["--target=amdgcn-amd-amdhsa", f"-mcpu={arch.name}", "-mcode-object-version=5"]
         _run([*clang.command, *target, "-c", "kernel.s", "-o", "kernel.o"], directory)
         _run([*clang.linker, "-shared", "kernel.o", "-o", "kernel.hsaco"], directory)
-        resources = parse_resources(log)
+        resources = parse_resources(log, planned or {})
         return Binary(
             (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources, tuple(warnings_of(resources))
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import Span
@@ -27,7 +27,7 @@ class Resources:
     Attributes
     ----------
     registers : of a thread, 32 bits each: vector registers and those of accumulators.
-    shared_bytes : LDS of a block.
+    shared_bytes : LDS of a block, besides what its program plans.
     scratch_bytes : memory of a thread for what did not fit registers; arrays that are indexed by variables lie there too.
     vector_registers, accumulator_registers, scalar_registers : VGPRs, AGPRs and SGPRs.
     waves : that a SIMD unit holds at once.
@@ -45,7 +45,7 @@ class Resources:
     scalar_spills: int = 0
 
 
-def parse_resources(log: str) -> dict[str, Resources]:
+def parse_resources(log: str, planned: Mapping[str, int]) -> dict[str, Resources]:
     """Resources by kernel, from clang's remarks (``-Rpass-analysis=kernel-resource-usage``)."""
     found: dict[str, dict[str, int]] = {}
     kernel = ""
@@ -56,6 +56,8 @@ def parse_resources(log: str) -> dict[str, Resources]:
             found[kernel] = {}
         elif name in _FIELDS and value.isdigit():
             found[kernel][_FIELDS[name]] = int(value)
+    for name, facts in found.items():
+        facts["shared_bytes"] = facts.get("shared_bytes", 0) - planned.get(name, 0)
     return {
         name: Resources(facts.get("vector_registers", 0) + facts.get("accumulator_registers", 0), **facts)
         for name, facts in found.items()

@@ -25,7 +25,9 @@ from tilewright.targets.hip.lower import OVERRIDES
 
 def build(source: Source, arch: Arch, directory: Path) -> None:
     """Compile a text into a cache entry."""
-    binary = compile_text(with_lines(source), arch)
+    binary = compile_text(
+        with_lines(source), arch, dict(zip(source.entries, dict(source.metadata)["shared_bytes"], strict=True))
+    )
     (directory / "kernel.hip").write_text(source.text)
     binary.save(directory)
 
