@@ -19,7 +19,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
-from tilewright.targets.gpu.printer import GpuPrinter
+from tilewright.targets.gpu.printer import GpuPrinter, needed_names
 from tilewright.targets.gpu.spellings import KEYWORDS, TYPES
 
 
@@ -191,6 +191,7 @@ class KernelText:
         indices = self._indices()
         printer.nonnegative.update((*kernel.block_vars, *kernel.thread_vars, *self.sizes))
         printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
+        printer.needed = needed_names(kernel.body)
         printer.statement(kernel.body)
         shared = [f"  {self.shared_memory(kernel.attribute(BYTES, 0))}"] if kernel.attribute(BYTES, 0) else []
         return [*self.signature(name, signature), *self._rounded(), *shared, *indices, *self.beginning()]
@@ -229,7 +230,7 @@ class KernelText:
 
     def _indices(self) -> list[str]:
         """Declarations of the block and thread indices that are used."""
-        used = set(find(self.kernel.body, Var))
+        used = needed_names(self.kernel.body)
         lines = []
         for var, axis in zip(self.kernel.block_vars, "xyz"):
             if var in used:

@@ -143,8 +143,12 @@ class GpuExpressions(CFamilyPrinter):
         shift = f"{self.infix('floormod', index, per)} * {dtype.bits}"
         code = Text(f"({byte} >> ({shift}) & {(1 << dtype.bits) - 1})")
         if dtype.is_float:
-            return Text(f"{self.spellings.types[dtype.name]}{{(uint8_t){code}}}")
+            return self.number_of_code(self.spellings.types[dtype.name], code)
         return self._wrapped(code, dtype) if dtype.kind == "int" else Text(f"(uint8_t){code}", UNARY)
+
+    def number_of_code(self, kind: str, code: Text) -> Text:
+        """A number of a type that is its code in a byte."""
+        return Text(f"{kind}{{(uint8_t){code}}}")
 
     def expression_Call(self, call: nodes.Call) -> Text:
         method = self.calls.get(call.function)

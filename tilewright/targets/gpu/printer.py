@@ -9,21 +9,33 @@ from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Region
+from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find
+from tilewright.ir.visitor import find, own, uses, walk
 from tilewright.ops.prints import in_c
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes
 
 
 class GpuPrinter(GpuExpressions):
-    """Prints the body of one kernel; `shared` collects its shared tiles."""
+    """Prints the body of one kernel.
+
+    Attributes
+    ----------
+    needed : variables and buffers that statements ask for (`needed_names`); None for all.
+    """
+
+    needed: set[Var | Buffer] | None = None
 
     def origin(self, span: Span) -> None:
         count = len(self.lines)
         super().origin(span)
         if len(self.lines) > count:
             self.marks.append((count, span))
+
+    def statement_Let(self, let: nodes.Let) -> None:
+        """Names that nobody asks for are left out."""
+        if self.needed is None or let.var in self.needed:
+            super().statement_Let(let)
 
     def statement_For(self, loop: nodes.For) -> None:
         if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
@@ -61,6 +73,8 @@ class GpuPrinter(GpuExpressions):
 
     def statement_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer
+        if self.needed is not None and buffer not in self.needed and allocate.initial is None:
+            return
         name = self.names.of(buffer)
         element = self.spellings.types[buffer.dtype.name]
         if buffer.source is not None and root(buffer).scope == "register":
@@ -132,6 +146,30 @@ class GpuPrinter(GpuExpressions):
         """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
         restrict = f"{self.restrict} " if settled else ""
         return f"{self.memory(buffer, not written)}* {restrict}{self.names.of(buffer)}"
+
+
+def needed_names(body: Statement) -> set[Var | Buffer]:
+    """Variables and buffers that statements ask for: what a name's value asks for counts where the name does, or where it does something."""
+    named: dict[Var | Buffer, Expr | Buffer] = {}
+    needed: set[Var | Buffer] = set()
+    for node in walk(body):
+        if isinstance(node, nodes.Let):
+            named[node.var] = node.value
+            if any(not INTRINSICS[call.function].pure for call in find(node.value, nodes.Call)):
+                needed.add(node.var)
+        elif isinstance(node, nodes.Allocate) and node.buffer.source is not None:
+            named[node.buffer] = node.buffer.source
+        elif isinstance(node, Statement):
+            needed.update(part for part in own(node) if isinstance(part, (Var, Buffer)))
+    waiting = list(needed)
+    while waiting:
+        value = named.get(waiting.pop())
+        found = (
+            {part for part in uses(value) if isinstance(part, (Var, Buffer))} - needed if value is not None else set()
+        )
+        needed |= found
+        waiting += found
+    return needed
 
 
 def _runs_once(loop: nodes.For) -> bool:

@@ -85,7 +85,7 @@ class MetalKernel(KernelText):
         ]
 
     def shared_memory(self, size: int) -> str:
-        return f"threadgroup alignas(16) uint8_t shared_memory[{-(-size // 16) * 16}];"
+        return f"alignas(16) threadgroup uint8_t shared_memory[{-(-size // 16) * 16}];"
 
     def parameter(self, param: Buffer | Var | TensorMap) -> str:
         if isinstance(param, Var):

@@ -12,7 +12,7 @@ METAL = Vocabulary(
     talks=r"\batomic_\w+",
     kernels=r"\bkernel void (\w+)\(",
     # Arrays of threadgroup memory at the top of a kernel are the block's.
-    rewritten=((r"threadgroup alignas\(16\) uint8_t (\w+)\[\d+\];", r"uint8_t* const \1 = ::tw_dynamic_shared();"),),
+    rewritten=((r"alignas\(16\) threadgroup uint8_t (\w+)\[\d+\];", r"uint8_t* const \1 = ::tw_dynamic_shared();"),),
     scalars_in_memory=True,
     threads=1024,
     shared_bytes=32 << 10,

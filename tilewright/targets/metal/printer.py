@@ -41,6 +41,9 @@ class MetalPrinter(GpuPrinter):
             return Text(text.text.replace("ll", "l"), text.precedence)
         return super().literal(value, dtype)
 
+    def number_of_code(self, kind: str, code: Text) -> Text:
+        return Text(f"{kind}({code})")
+
     def _atomic(self, call: nodes.Call) -> Text:
         *_, order = call.arguments
         if order != "relaxed":

@@ -3,29 +3,29 @@ namespace tw {
 
 #define TW_WORDS(SPACE)                                                                                                          \
   TW_DEVICE SPACE atomic_uint* word_at(SPACE void* p) { return reinterpret_cast<SPACE atomic_uint*>(p); }                        \
-  template <class T, class Change> TW_DEVICE T change_word(SPACE T* p, T x, Change change) {                                     \
+  template <class Change, class T> TW_DEVICE T change_word(SPACE T* p, T x) {                                     \
     SPACE atomic_uint* word = word_at(p);                                                                                        \
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);                                                            \
     while (!atomic_compare_exchange_weak_explicit(                                                                               \
-        word, &seen, bit_cast<uint32_t>(change.of(bit_cast<T>(seen), x)), memory_order_relaxed, memory_order_relaxed)) {         \
+        word, &seen, bit_cast<uint32_t>(Change::of(bit_cast<T>(seen), x)), memory_order_relaxed, memory_order_relaxed)) {         \
     }                                                                                                                            \
     return bit_cast<T>(seen);                                                                                                    \
   }                                                                                                                              \
-  template <class T, class Change> TW_DEVICE T change_half(SPACE T* p, T x, Change change) {                                     \
+  template <class Change, class T> TW_DEVICE T change_half(SPACE T* p, T x) {                                     \
     const uint64_t address = reinterpret_cast<uint64_t>(p);                                                                      \
     SPACE atomic_uint* word = word_at(reinterpret_cast<SPACE uint16_t*>(p) - (address >> 1 & 1u));                               \
     const uint32_t shift = uint32_t(address & 2u) * 8;                                                                           \
     uint32_t seen = atomic_load_explicit(word, memory_order_relaxed), wanted;                                                    \
     do {                                                                                                                         \
       const T old = bit_cast<T>(uint16_t(seen >> shift));                                                                        \
-      wanted = (seen & ~(0xFFFFu << shift)) | uint32_t(bit_cast<uint16_t>(change.of(old, x))) << shift;                          \
+      wanted = (seen & ~(0xFFFFu << shift)) | uint32_t(bit_cast<uint16_t>(Change::of(old, x))) << shift;                          \
     } while (!atomic_compare_exchange_weak_explicit(word, &seen, wanted, memory_order_relaxed, memory_order_relaxed));           \
     return bit_cast<T>(uint16_t(seen >> shift));                                                                                 \
   }
-struct Sum { template <class T> T of(T a, T b) const { return a + b; } };
-struct Least { template <class T> T of(T a, T b) const { return minimum(a, b); } };
-struct Greatest { template <class T> T of(T a, T b) const { return maximum(a, b); } };
-struct Exchanged { template <class T> T of(T, T b) const { return b; } };
+struct Sum { template <class T> static T of(T a, T b) { return a + b; } };
+struct Least { template <class T> static T of(T a, T b) { return minimum(a, b); } };
+struct Greatest { template <class T> static T of(T a, T b) { return maximum(a, b); } };
+struct Exchanged { template <class T> static T of(T, T b) { return b; } };
 TW_WORDS(device)
 #ifndef TW_ONE_MEMORY
 TW_WORDS(threadgroup)
@@ -47,15 +47,15 @@ TW_WORDS(threadgroup)
   TW_WHOLE(SPACE, atomic_or, atomic_fetch_or_explicit)                                                                \
   TW_WHOLE(SPACE, atomic_xor, atomic_fetch_xor_explicit)                                                              \
   TW_WHOLE(SPACE, atomic_exchange, atomic_exchange_explicit)                                                          \
-  TW_DEVICE float atomic_min(SPACE float* p, float x) { return change_word(p, x, Least()); }                          \
-  TW_DEVICE float atomic_max(SPACE float* p, float x) { return change_word(p, x, Greatest()); }                       \
-  TW_DEVICE float atomic_exchange(SPACE float* p, float x) { return change_word(p, x, Exchanged()); }                 \
-  TW_DEVICE half atomic_add(SPACE half* p, half x) { return change_half(p, x, Sum()); }                               \
-  TW_DEVICE bfloat atomic_add(SPACE bfloat* p, bfloat x) { return change_half(p, x, Sum()); }                         \
-  TW_DEVICE half atomic_min(SPACE half* p, half x) { return change_half(p, x, Least()); }                             \
-  TW_DEVICE bfloat atomic_min(SPACE bfloat* p, bfloat x) { return change_half(p, x, Least()); }                       \
-  TW_DEVICE half atomic_max(SPACE half* p, half x) { return change_half(p, x, Greatest()); }                          \
-  TW_DEVICE bfloat atomic_max(SPACE bfloat* p, bfloat x) { return change_half(p, x, Greatest()); }                    \
+  TW_DEVICE float atomic_min(SPACE float* p, float x) { return change_word<Least>(p, x); }                          \
+  TW_DEVICE float atomic_max(SPACE float* p, float x) { return change_word<Greatest>(p, x); }                       \
+  TW_DEVICE float atomic_exchange(SPACE float* p, float x) { return change_word<Exchanged>(p, x); }                 \
+  TW_DEVICE half atomic_add(SPACE half* p, half x) { return change_half<Sum>(p, x); }                               \
+  TW_DEVICE bfloat atomic_add(SPACE bfloat* p, bfloat x) { return change_half<Sum>(p, x); }                         \
+  TW_DEVICE half atomic_min(SPACE half* p, half x) { return change_half<Least>(p, x); }                             \
+  TW_DEVICE bfloat atomic_min(SPACE bfloat* p, bfloat x) { return change_half<Least>(p, x); }                       \
+  TW_DEVICE half atomic_max(SPACE half* p, half x) { return change_half<Greatest>(p, x); }                          \
+  TW_DEVICE bfloat atomic_max(SPACE bfloat* p, bfloat x) { return change_half<Greatest>(p, x); }                    \
   TW_DEVICE int32_t atomic_load(const SPACE int32_t* p) {                                                             \
     return atomic_load_explicit(reinterpret_cast<const SPACE atomic_int*>(p), memory_order_relaxed);                  \
   }                                                                                                                   \
@@ -81,7 +81,7 @@ TW_DEVICE float atomic_add(device float* p, float x) {
   return atomic_fetch_add_explicit(reinterpret_cast<device atomic_float*>(p), x, memory_order_relaxed);
 }
 #ifndef TW_ONE_MEMORY
-TW_DEVICE float atomic_add(threadgroup float* p, float x) { return change_word(p, x, Sum()); }
+TW_DEVICE float atomic_add(threadgroup float* p, float x) { return change_word<Sum>(p, x); }
 #endif
 
 // One element of BITS < 8 bits, whoever writes the others of its byte at the same time: only its own bits of the word change.

@@ -1,18 +1,20 @@
 // Products of 8 x 8 matrices whose elements lie in the registers of a simdgroup, two a lane.
 namespace tw {
 
-template <class T> TW_DEVICE simdgroup_matrix<T, 8, 8> matrix_of(const thread Fragment<T, 2>& fragment) {
-  simdgroup_matrix<T, 8, 8> matrix;
-  reinterpret_cast<thread vec<T, 2>&>(matrix.thread_elements()) = vec<T, 2>(fragment[0], fragment[1]);
-  return matrix;
-}
 // d += a b
 template <class D, class T> TW_DEVICE void simdgroup_product(thread Fragment<D, 2>& d, const thread Fragment<T, 2>& a, const thread Fragment<T, 2>& b) {
-  simdgroup_matrix<D, 8, 8> sum = matrix_of(d);
-  simdgroup_multiply_accumulate(sum, matrix_of(a), matrix_of(b), sum);
-  const vec<D, 2> elements = reinterpret_cast<thread vec<D, 2>&>(sum.thread_elements());
-  d[0] = elements[0];
-  d[1] = elements[1];
+  simdgroup_matrix<T, 8, 8> left, right;
+  simdgroup_matrix<D, 8, 8> sum;
+  thread T* a_elements = reinterpret_cast<thread T*>(&left.thread_elements());
+  thread T* b_elements = reinterpret_cast<thread T*>(&right.thread_elements());
+  thread D* d_elements = reinterpret_cast<thread D*>(&sum.thread_elements());
+  for (int i = 0; i < 2; ++i) {
+    a_elements[i] = a[i];
+    b_elements[i] = b[i];
+    d_elements[i] = d[i];
+  }
+  simdgroup_multiply_accumulate(sum, left, right, sum);
+  for (int i = 0; i < 2; ++i) d[i] = d_elements[i];
 }
 // The same of 8-bit floats: a half has all of their numbers.
 template <class D, class A, class B>

@@ -51,9 +51,8 @@ template <> struct Carrier<16> { typedef uint4 type; };
 // Elements of BITS < 8 bits: bytes in memory, low bits first, a register each in fragments.
 template <int BITS> TW_DEVICE void read_code(uint32_t code, thread int8_t& to) { to = int8_t(int32_t(code << (32 - BITS)) >> (32 - BITS)); }
 template <int BITS> TW_DEVICE void read_code(uint32_t code, thread uint8_t& to) { to = uint8_t(code & ((1u << BITS) - 1u)); }
-template <int BITS> TW_DEVICE void read_code(uint32_t code, thread float4_e2m1& to) { to.bits = uint8_t(code & ((1u << BITS) - 1u)); }
+template <int BITS> TW_DEVICE void read_code(uint32_t code, thread float4_e2m1& to) { to = float4_e2m1(code & ((1u << BITS) - 1u)); }
 template <int BITS, class T> TW_DEVICE uint32_t code_of(T value) { return uint32_t(value) & ((1u << BITS) - 1u); }
-template <int BITS> TW_DEVICE uint32_t code_of(float4_e2m1 value) { return value.bits & ((1u << BITS) - 1u); }
 
 #define TW_LOADS(SPACE)                                                                                                             \
   template <int N, class T, int SIZE> TW_DEVICE void load_fragment(thread Fragment<T, SIZE>& fragment, int offset, const SPACE T* p) { \

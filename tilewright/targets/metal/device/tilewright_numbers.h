@@ -6,11 +6,12 @@
 
 namespace tw {
 
-struct float8_e4m3 { uint8_t bits; };
-struct float8_e5m2 { uint8_t bits; };
-struct float8_e8m0 { uint8_t bits; };   // a power of two: 2^(bits - 127), 0xFF is NaN
-struct float4_e2m1 { uint8_t bits; };   // one code in the low four bits
-struct tfloat32 { float value; };       // a float whose 13 low bits nobody uses
+// Codes are types of their own, so that functions tell them apart, and scalars, which may be copied between memories.
+enum class float8_e4m3 : uint8_t {};
+enum class float8_e5m2 : uint8_t {};
+enum class float8_e8m0 : uint8_t {};   // a power of two: 2^(code - 127), 0xFF is NaN
+enum class float4_e2m1 : uint8_t {};   // one code in the low four bits
+enum class tfloat32 : uint32_t {};     // the bits of a float whose 13 low ones nobody uses
 
 TW_DEVICE uint32_t float_bits(float x) { return as_type<uint32_t>(x); }
 TW_DEVICE float bits_float(uint32_t x) { return as_type<float>(x); }
@@ -27,56 +28,56 @@ template <int MANTISSA, int BIAS> TW_DEVICE uint32_t float_to_small(uint32_t mag
   const int exponent = int(magnitude >> 23) - 127;
   const bool subnormal = exponent < 1 - BIAS;
   const uint32_t significand = (magnitude & 0x7FFFFFu) | (magnitude >> 23 ? 0x800000u : 0u);
-  const int shift = subnormal ? min(24 - MANTISSA - BIAS - exponent, 25) : 23 - MANTISSA;
+  const int shift = subnormal ? metal::min(24 - MANTISSA - BIAS - exponent, 25) : 23 - MANTISSA;
   const uint32_t kept = subnormal ? significand : magnitude;
   const uint32_t rounded = (kept + (1u << (shift - 1)) - 1u + (kept >> shift & 1u)) >> shift;
   return subnormal ? rounded : rounded - (uint32_t(127 - BIAS) << MANTISSA);
 }
 
 TW_DEVICE float to_float(float8_e4m3 x) {
-  const uint32_t code = x.bits & 0x7Fu;
+  const uint32_t code = uint32_t(x) & 0x7Fu;
   const float magnitude = code == 0x7Fu ? bits_float(0x7FC00000u) : small_to_float<3, 7>(code);
-  return bits_float(float_bits(magnitude) | (x.bits & 0x80u) << 24);
+  return bits_float(float_bits(magnitude) | (uint32_t(x) & 0x80u) << 24);
 }
 TW_DEVICE float to_float(float8_e5m2 x) {
-  const uint32_t code = x.bits & 0x7Fu;
+  const uint32_t code = uint32_t(x) & 0x7Fu;
   const float special = bits_float(code == 0x7Cu ? 0x7F800000u : 0x7FC00000u);
-  return bits_float(float_bits(code >= 0x7Cu ? special : small_to_float<2, 15>(code)) | (x.bits & 0x80u) << 24);
+  return bits_float(float_bits(code >= 0x7Cu ? special : small_to_float<2, 15>(code)) | (uint32_t(x) & 0x80u) << 24);
 }
 TW_DEVICE float to_float(float4_e2m1 x) {
-  return bits_float(float_bits(small_to_float<1, 1>(x.bits & 7u)) | (x.bits & 8u) << 28);
+  return bits_float(float_bits(small_to_float<1, 1>(uint32_t(x) & 7u)) | (uint32_t(x) & 8u) << 28);
 }
 TW_DEVICE float to_float(float8_e8m0 x) {
-  return bits_float(x.bits == 0xFFu ? 0x7FC00000u : x.bits ? uint32_t(x.bits) << 23 : 0x00400000u);
+  return bits_float(uint32_t(x) == 0xFFu ? 0x7FC00000u : uint32_t(x) ? uint32_t(uint32_t(x)) << 23 : 0x00400000u);
 }
-TW_DEVICE float to_float(tfloat32 x) { return x.value; }
+TW_DEVICE float to_float(tfloat32 x) { return bits_float(uint32_t(x)); }
 TW_DEVICE float to_float(half x) { return float(x); }
 TW_DEVICE float to_float(bfloat x) { return float(x); }
 TW_DEVICE float to_float(float x) { return x; }
 
 TW_DEVICE void from_float(thread float8_e4m3& to, float x) {
   const uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
-  const uint32_t code = magnitude > 0x7F800000u ? 0x7Fu : min(float_to_small<3, 7>(magnitude), 0x7Eu);
-  to.bits = uint8_t(code | (bits >> 24 & 0x80u));
+  const uint32_t code = magnitude > 0x7F800000u ? 0x7Fu : metal::min(float_to_small<3, 7>(magnitude), 0x7Eu);
+  to = float8_e4m3(code | (bits >> 24 & 0x80u));
 }
 TW_DEVICE void from_float(thread float8_e5m2& to, float x) {
   const uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
-  const uint32_t code = magnitude > 0x7F800000u ? 0x7Fu : min(float_to_small<2, 15>(magnitude), 0x7Cu);
-  to.bits = uint8_t(code | (bits >> 24 & 0x80u));
+  const uint32_t code = magnitude > 0x7F800000u ? 0x7Fu : metal::min(float_to_small<2, 15>(magnitude), 0x7Cu);
+  to = float8_e5m2(code | (bits >> 24 & 0x80u));
 }
 TW_DEVICE void from_float(thread float4_e2m1& to, float x) {
   const uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
-  to.bits = uint8_t(min(float_to_small<1, 1>(magnitude), 7u) | (bits >> 28 & 8u));
+  to = float4_e2m1 (metal::min(float_to_small<1, 1>(magnitude), 7u) | (bits >> 28 & 8u));
 }
 TW_DEVICE void from_float(thread float8_e8m0& to, float x) {   // to the nearest power of two, ties to the even code
   const uint32_t bits = float_bits(x), code = bits >> 23, rest = bits & 0x7FFFFFu;
   const bool none = (bits & 0x7FFFFFFFu) > 0x7F800000u || bits >> 31;
-  to.bits = uint8_t(none ? 0xFFu : code + (rest > 0x400000u || (rest == 0x400000u && (code & 1u))));
+  to = float8_e8m0(none ? 0xFFu : code + (rest > 0x400000u || (rest == 0x400000u && (code & 1u))));
 }
 TW_DEVICE void from_float(thread tfloat32& to, float x) {
   const uint32_t bits = float_bits(x);
   const bool finite = (bits & 0x7F800000u) != 0x7F800000u;
-  to.value = bits_float(finite ? (bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu : bits);
+  to = tfloat32(finite ? (bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu : bits);
 }
 TW_DEVICE void from_float(thread half& to, float x) { to = half(x); }
 TW_DEVICE void from_float(thread bfloat& to, float x) { to = bfloat(x); }
@@ -84,9 +85,9 @@ TW_DEVICE void from_float(thread bfloat& to, float x) { to = bfloat(x); }
 // ---- integers to floats of 24 bits, rounded to odd: a second rounding to fewer bits is then the only one ----------------
 template <class T> TW_DEVICE float to_float_odd(T x) { return to_float(float(x)); }
 TW_DEVICE float to_float_odd(uint64_t x) {
-  const int shift = max(0, 40 - int(clz(x)));
+  const int shift = metal::max(0, 40 - int(metal::clz(x)));
   const uint64_t kept = x >> shift, lost = x ^ (kept << shift);
-  return ldexp(float(uint32_t(kept) | uint32_t(lost != 0)), shift);
+  return metal::ldexp(float(uint32_t(kept) | uint32_t(lost != 0)), shift);
 }
 TW_DEVICE float to_float_odd(int64_t x) {
   const float magnitude = to_float_odd(x < 0 ? 0 - uint64_t(x) : uint64_t(x));

@@ -1,0 +1,69 @@
+"""Emitted Metal texts, and the whole vocabulary, before a strict front end; and that it is strict."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
+from repository_programs import ALL, Program
+
+from tilewright.errors import TilewrightError
+from tilewright.targets.metal.emit import DIRECTORY, PARTS
+from tilewright.targets.metal.front_end import complaints
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+def test_the_whole_vocabulary_is_accepted() -> None:
+    parts = [(DIRECTORY / f"tilewright_{name}.h").read_text() for name, _ in PARTS]
+    assert not complaints("\n".join([HEAD, *parts]))
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
+def test_texts_are_accepted(program: Program) -> None:
+    try:
+        kernel, _ = program.make("apple7")
+    except TilewrightError:
+        return  # test_metal_programs says which, and why
+    text = kernel.get_kernel_source()
+    assert text.isascii()
+    assert not complaints(text)
+
+
+MISTAKES = {
+    "a device pointer from a threadgroup array": "kernel void f() { threadgroup float s[4]; device float* p = s; p[0] = 1.0f; }",
+    "a threadgroup pointer from device memory": "kernel void f(device float* a) { threadgroup float* p = a; p[0] = 1.0f; }",
+    "a store through const": "kernel void f(device const float* a) { a[0] = 1.0f; }",
+    "a store to constant memory": "kernel void f(constant float* a) { a[0] = 1.0f; }",
+    "a cast between memories": "kernel void f(device float* a) { threadgroup float* p = (threadgroup float*)a; p[0] = 1.0f; }",
+    "a double": "kernel void f(device float* a) { double x = a[0]; a[1] = float(x * x); }",
+    "a long long": "kernel void f(device long* a) { a[0] = 1ll; }",
+    "a shuffle of a bool": "kernel void f(device int* a) { a[0] = int(simd_shuffle_xor(a[0] > 0, ushort(1))); }",
+    "a shuffle of 64 bits": "kernel void f(device long* a) { a[0] = simd_shuffle_xor(a[0], ushort(1)); }",
+    "a matrix of integers": "kernel void f(device int* a) { simdgroup_matrix<int, 8, 8> m; }",
+    "a matrix of another size": "kernel void f(device float* a) { simdgroup_matrix<float, 16, 8> m; }",
+    "matrices of two types multiplied": (
+        "kernel void f(device float* a) { simdgroup_matrix<half, 8, 8> x; simdgroup_matrix<bfloat, 8, 8> y; "
+        "simdgroup_matrix<float, 8, 8> z; simdgroup_multiply_accumulate(z, x, y, z); }"
+    ),
+    "an atomic sum of floats in threadgroup memory": (
+        "kernel void f() { threadgroup float s[4]; "
+        "atomic_fetch_add_explicit(reinterpret_cast<threadgroup atomic_float*>(s), 1.0f, memory_order_relaxed); }"
+    ),
+    "an order that Metal lacks": (
+        "kernel void f(device int* a) { "
+        "atomic_fetch_add_explicit(reinterpret_cast<device atomic_int*>(a), 1, memory_order_seq_cst); }"
+    ),
+    "a barrier without flags": "kernel void f(device int* a) { threadgroup_barrier(); a[0] = 1; }",
+    "as_type between sizes": "kernel void f(device int* a) { a[0] = as_type<int>(half(1.0f)); }",
+    "a name that is not used": "kernel void f(device int* a) { const int b = a[1]; a[0] = 1; }",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_refused(mistake: str) -> None:
+    assert complaints(HEAD + MISTAKES[mistake])
