@@ -16,7 +16,7 @@ from tilewright.machine.instructions import REGISTERS, SHARED, CopyInstruction
 
 _KB, _MB = 1 << 10, 1 << 20
 
-_COMMON = frozenset({"threads", "shuffle", "atomics", "dp4a"})
+_COMMON = frozenset({"threads", "shuffle", "atomics", "dp4a", "cooperative_launch", "register_staging"})
 
 READ_GROUPS = (
     (0, 1, 2, 3, 20, 21, 22, 23),

@@ -36,7 +36,7 @@ def matmul(
     return C
 
 
-FAMILIES = {"sm_": "cuda", "gfx": "hip", "apple": "metal"}
+FAMILIES = {"sm_": "cuda", "apple": "metal", "gfx": "hip"}
 """Targets by how the names of their architectures begin."""
 
 

@@ -8,8 +8,10 @@ from tilewright.ir.nodes import Function
 from tilewright.ir.visitor import find, kernels
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
+from tilewright.targets.c_family import Names, Text
 from tilewright.targets.gpu import emit as gpu
-from tilewright.targets.gpu.emit import Dialect, KernelText
+from tilewright.targets.gpu.emit import Dialect, KernelText, unsettled_buffers
+from tilewright.targets.gpu.printer import GpuPrinter
 
 
 def emit(function: Function, arch: Arch) -> Source:
@@ -28,8 +30,30 @@ def emit(function: Function, arch: Arch) -> Source:
     return gpu.emit(function, arch, Dialect("hip", lambda _: [f"tilewright_{arch.name}.h"], HipKernel))
 
 
+class HipPrinter(GpuPrinter):
+    """Prints the body of one kernel.
+
+    Attributes
+    ----------
+    shares_tensors : whether threads of a block may read from global memory what others of them wrote there: only then do barriers wait for it.
+    """
+
+    shares_tensors = True
+
+    def expression_Call(self, call: nodes.Call) -> Text:
+        if call.function == "sync_threads" and not self.shares_tensors:
+            return self.call("tw::sync_shared")
+        return super().expression_Call(call)
+
+
 class HipKernel(KernelText):
     """One kernel."""
+
+    def make_printer(self, names: Names) -> HipPrinter:
+        printer = HipPrinter(names)
+        atomic = any(call.function.startswith("atomic_") for call in find(self.kernel.body, nodes.Call))
+        printer.shares_tensors = atomic or any(one.scope == "global" for one in unsettled_buffers(self.kernel))
+        return printer
 
     def shared_memory(self, size: int) -> str:
         return f"TW_SHARED(shared_memory, {size});"

@@ -18,7 +18,7 @@ TW_DEVICE void fence(int order, const char* scope, ::TwSite site) {
 }
 }  // namespace machine
 }  // namespace tw
-#define __builtin_amdgcn_fence(order, scope) ::tw::machine::fence(order, scope, site)
+#define __builtin_amdgcn_fence(order, scope, ...) ::tw::machine::fence(order, scope, site)
 #define __builtin_amdgcn_s_barrier() ::tw_sync_threads(site)
 #define __builtin_amdgcn_wave_barrier() ::tw_sync_warp(~0ull, site)
 #define __builtin_amdgcn_s_sleep(time) ((void)0)

@@ -91,6 +91,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
     plan_pipeline,
     touched,
 )
+from tilewright.passes.tile.pipelines.register_staging import staged_in_registers
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
 
 S = TypeVar("S", bound=Statement)
@@ -137,7 +138,13 @@ class _Inject(Rewriter):
         if found is not None:
             self._refuse(loop, *found)
             return plain_loop(loop)
-        plan = plan_pipeline(loop, unstageable(self.kernel, original), self.kernel.thread_vars)
+        shared = unstageable(self.kernel, original)
+        if self.context.arch.has("register_staging"):
+            divided = staged_in_registers(loop, shared, self.kernel.num_threads)
+            if divided is None and loop.stage is None and loop.order is None:
+                return plain_loop(loop)
+            loop = divided or loop
+        plan = plan_pipeline(loop, shared, self.kernel.thread_vars)
         self._report(plan)
         made = Emission(plan, self.token(), self.declared, views_of(self.kernel)).run()
         for buffer, staged in made.staged.items():

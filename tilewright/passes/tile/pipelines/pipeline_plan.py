@@ -312,6 +312,18 @@ def _reason(plan: Plan, buffer: Buffer, unstageable: dict[Buffer, str]) -> str:
 # The author's plan ------------------------------------------------------------------------------
 
 
+def breaks(loop: Pipelined, unstageable: dict[Buffer, str]) -> tuple[Statement, Statement] | None:
+    """Two statements that a loop's ``stage=`` and ``order=`` run in the wrong order, if any."""
+    statements = tuple(s for s in loop.body.statements if not isinstance(s, (Let, Allocate)))
+    lets = tuple(s for s in loop.body.statements if isinstance(s, Let))
+    plan = Plan(loop, statements, lets, (), list(loop.stage or ()), list(loop.order or ()))
+    plan.conditions = [() for _ in statements]
+    plan.effects = [_with_names(statement, lets) for statement in statements]
+    plan.staged = _staged(plan, unstageable)
+    found = next(_broken(plan, unstageable), None)
+    return None if found is None else (statements[found[0]], statements[found[1]])
+
+
 def _from_author(plan: Plan, unstageable: dict[Buffer, str]) -> None:
     loop, count = plan.loop, len(plan.statements)
     for what, numbers in (("order", loop.order), ("stage", loop.stage)):

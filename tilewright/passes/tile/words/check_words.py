@@ -6,7 +6,7 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.nodes import Call, Function, Kernel, Region, Statement, TileOperator
+from tilewright.ir.nodes import Call, Channel, Function, Kernel, Region, Statement, TileOperator
 from tilewright.ir.visitor import children, kernels
 from tilewright.ops.atomic import Atomic
 from tilewright.passes.context import Context
@@ -84,6 +84,11 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
             )  # fmt: skip
+    if isinstance(node, Channel) and context.arch.has("threads") and not context.arch.has("mbarrier"):
+        raise MissingCapability(
+            f"{context.arch.name} has no rings of slots that warps hand to one another (T.channel)",
+            span=node.span, hint="load and multiply in one T.Pipelined loop",
+        )  # fmt: skip
     if isinstance(node, Atomic):
         _check_atomic(f"atomic_{node.kind}", node.destination, node, context)
     if isinstance(node, Call) and node.function in ATOMIC_TYPES and isinstance(node.arguments[0], Region):

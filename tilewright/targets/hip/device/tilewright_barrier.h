@@ -17,6 +17,17 @@ TW_DEVICE void sync_threads(TW_SITE) {
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
+// The same where threads of the block hand each other nothing but shared memory: loads from elsewhere stay on their way.
+TW_DEVICE void sync_shared(TW_SITE) {
+  TW_AT(site);
+#if defined(__clang_major__) && __clang_major__ < 19
+  sync_threads(site);
+#else
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+#endif
+}
 // How many threads of the block a condition holds for: the waves' counts meet in shared memory.
 #ifdef TW_COUNT_THREADS
 TW_DEVICE int sync_threads_count(bool condition, TW_SITE) { return TW_COUNT_THREADS(condition); }

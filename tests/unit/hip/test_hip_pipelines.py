@@ -1,0 +1,95 @@
+"""Register-staged pipelines: where loads, products and stores stand, in the text and in the machine code."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hip_programs import on
+
+import tilewright.language as T
+
+from cuda_gemm import matmul, operands  # isort: skip
+
+
+def marks(text, **patterns):
+    """The order in which lines that match stand in a text."""
+    found = []
+    for line in text.split("\n"):
+        found += [name for name, pattern in patterns.items() if re.search(pattern, line)]
+    return [one for number, one in enumerate(found) if number == 0 or found[number - 1] != one]
+
+
+def loop_of(text):
+    """The text from the pipelined loop on."""
+    return text[text.index("for (int32_t k = 0;") :]
+
+
+@pytest.mark.parametrize(("stages", "meetings"), [(2, 2), (3, 1)])
+def test_loads_of_the_next_iteration_stand_before_the_products(stages, meetings):
+    a, b = operands(128, 128, 512, "float16")
+    kernel = on("gfx942", matmul).compile(a, b, block=(64, 64, 32), num_stages=stages)
+    order = marks(
+        loop_of(kernel.get_kernel_source()), meet=r"tw::sync_shared", store=r"store_fragment<8>\(&\w_shared", load=r"load_fragment<8>\(\w_part",
+        read=r"load_fragment<8>\(\w_shared\w*_[ab],", product=r"tw::mfma",
+    )  # fmt: skip
+    meet = ["meet"] * (meetings - 1)
+    assert order == ["meet", "store", "load", *meet, "read", "product"], order
+    got = kernel.emulate(a, b, schedule="random", seed=5)
+    assert np.abs(got - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3
+
+
+@pytest.mark.parametrize(("arch", "product"), [("gfx942", "v_mfma"), ("gfx1100", "v_wmma")])
+def test_machine_code_waits_for_loads_only_where_they_are_stored(arch, product):
+    """Between the loads and the products behind them there is no wait for memory, nor a store to LDS."""
+    kernel = on(arch, matmul).compile(
+        *operands(1024, 1024, 1024, "bfloat16"), dtype="bfloat16", out="bfloat16", block=(128, 128, 32), threads=256
+    )
+    code = kernel.sass()
+    order = marks(
+        code,
+        load=r"global_load_\w*b?128|global_load_dwordx4",
+        product=product,
+        store=r"ds_(write|store)\w*_b128",
+        wait=r"vmcnt\(",
+    )
+    text = " ".join(order)
+    assert "load product" in text, text  # nothing between them
+    assert re.search(r"product (wait )?(store|wait)", text), text
+    (resources,) = kernel.resources().values()
+    assert resources["scratch_bytes"] == 0
+
+
+@pytest.mark.parametrize("K", [0, 1, 31, 32, 33, 96, 200])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_any_number_of_iterations(K, stages):
+    a, b = operands(40, 24, K, "float16", seed=K)
+    kernel = on("gfx1100", matmul).compile(a, b, block=(32, 32, 32), num_stages=stages)
+    wanted = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.abs(kernel.emulate(a, b) - wanted).max(initial=0) < 1e-3
+
+
+def counted(A: T.Tensor(("M", 64), "float32"), steps: T.int32):
+    """A tile that is loaded and changed: what it holds is not the tensor's, so its load waits for its own iteration."""
+    M = T.dynamic("M")
+    C = T.empty((M, 64), "float32")
+    with T.Kernel(T.ceildiv(M, 16), threads=64) as block:
+        tile = T.alloc_shared((16, 64), "float32")
+        total = T.alloc_fragment((16, 64), "float32")
+        T.clear(total)
+        for _ in T.Pipelined(steps, num_stages=2):
+            T.copy(A[block * 16, 0], tile)
+            for i, j in T.Parallel(16, 64):
+                tile[i, j] = tile[i, j] * 2.0
+            for i, j in T.Parallel(16, 64):
+                total[i, j] += tile[i, j]
+        T.copy(total, C[block * 16, 0])
+    return C
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_tile_that_is_changed_behind_its_load(steps):
+    a = np.random.default_rng(1).standard_normal((37, 64)).astype(np.float32)
+    kernel = on("gfx942", counted).compile(a, steps)
+    assert np.allclose(kernel.emulate(a, steps), 2 * steps * a, atol=1e-5)

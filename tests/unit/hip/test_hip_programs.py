@@ -1,0 +1,63 @@
+"""The repository's programs as HIP text in the emulator, with waves of 64 and of 32 lanes, against the interpreter."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from hip_programs import EVERY, WAVES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
+from repository_programs import ALL, Program, differences, run
+
+from tilewright.errors import MissingCapability, NotAsynchronous
+
+ROUNDING = 2e-6
+"""What sums in another order than the interpreter's may differ by, relative to the largest result."""
+
+REFUSED = {
+    "no asynchronous instruction": "products of warpgroups",
+    "has no clusters": "clusters of blocks",
+    "has no named barriers": "barriers of some warps",
+    "has no rings of slots": "warps that hand tiles to one another",
+    "no way to run unpack": "codes in the order of NVIDIA's matrix instructions",
+}
+"""Why a program may be refused: what the message holds, and what that is."""
+
+FORMS = [(program, architecture) for program in ALL for architecture in WAVES]
+
+
+def check(program: Program, architecture: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            kernel, arguments = program.make(architecture)
+        except (MissingCapability, NotAsynchronous) as error:
+            assert any(words in str(error) for words in REFUSED), error
+            assert "sm_80" not in program.architectures or program.name == "fragment_matmul", error
+            return
+    expected, found = run(kernel.interpret, arguments), run(kernel.emulate, arguments)
+    assert not (problems := differences(found, expected, max(program.bound, ROUNDING))), problems
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("program, architecture", FORMS, ids=lambda one: getattr(one, "name", one))
+def test_programs_run_or_are_refused_with_a_sentence(program: Program, architecture: str) -> None:
+    check(program, architecture)
+
+
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("architecture", EVERY)
+@pytest.mark.parametrize("program", ALL, ids=lambda one: one.name)
+def test_programs_compile_for_every_architecture(program: Program, architecture: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            kernel, _ = program.make(architecture)
+        except (MissingCapability, NotAsynchronous) as error:
+            assert any(words in str(error) for words in REFUSED), error
+            return
+    for resources in kernel.resources().values():
+        assert resources["waves"] >= 1 and resources["shared_bytes"] <= kernel.arch.shared_bytes
