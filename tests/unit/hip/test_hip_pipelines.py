@@ -70,9 +70,10 @@ def test_any_number_of_iterations(K, stages):
     assert np.abs(kernel.emulate(a, b) - wanted).max(initial=0) < 1e-3
 
 
-def counted(A: T.Tensor(("M", 64), "float32"), steps: T.int32):
+def counted(A, steps: T.int32):
     """A tile that is loaded and changed: what it holds is not the tensor's, so its load waits for its own iteration."""
     M = T.dynamic("M")
+    A: T.Tensor((M, 64), "float32")
     C = T.empty((M, 64), "float32")
     with T.Kernel(T.ceildiv(M, 16), threads=64) as block:
         tile = T.alloc_shared((16, 64), "float32")
