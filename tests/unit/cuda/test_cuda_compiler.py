@@ -188,7 +188,7 @@ def test_the_models_become_what_nvcc_makes_of_the_originals(name, registers, exp
     found = binary.resources[kernel]
     assert (found.registers, found.stack_bytes, found.spill_store_bytes) == (registers, 0, 0)
     assert binary.warnings == ()
-    counts = sass.instruction_counts(binary.sass())[kernel]
+    counts = sass.instruction_counts(binary.machine_code())[kernel]
     assert {mnemonic: counts[mnemonic] for mnemonic in expected} == expected
     # nvcc's code of the hand-written originals has 616, 680 and 1072 instructions.
     most = {"hopper_gemm_128x256": 616, "hopper_gemm_256x192": 680, "hopper_w4a16_few": 1100}

@@ -411,7 +411,7 @@ def test_machine_code_of_a_pipeline():
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
     (resources,) = binary.resources.values()
     assert resources.spill_store_bytes == resources.spill_load_bytes == resources.stack_bytes == 0
-    text = binary.sass()
+    text = binary.machine_code()
     assert "LDGSTS.E.BYPASS.128" in text and "HMMA.16816.F32" in text and not re.search(r"\b(LDL|STL)\b", text)
     # Loads of the second step of k stand among the products of the first.
     loop = text[text.index("BAR.SYNC") :]

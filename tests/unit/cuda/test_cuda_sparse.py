@@ -164,7 +164,7 @@ def test_machine_code_is_sparse():
     *arrays, _ = problem(128, 128, 512, "float16")
     kernel = on("sm_80", sparse_matmul).compile(*arrays, block=(128, 128, 64), num_stages=3)
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
-    assert "HMMA.SP.16832.F32" in binary.sass()
+    assert "HMMA.SP.16832.F32" in binary.machine_code()
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.sampled_from([2, 4]), st.integers(0, 2**32 - 1))

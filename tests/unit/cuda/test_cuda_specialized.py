@@ -253,7 +253,7 @@ def test_sizes_known_at_launch_keep_the_asynchronous_instructions():
     counts = []
     for function in (static, dynamic_rows, dynamic_all):
         kernel = on("sm_90a", function).compile(a, b).variant(a, b)
-        text = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+        text = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
         counts.append(Counter(re.findall(r"\b(UTMALDG|IGMMA|SYNCS\.PHASECHK\S*|LDGSTS|LDG|WARPGROUP\.ARRIVE)\b", text)))
     of_loops = [{name: count[name] for name in ("UTMALDG", "IGMMA", "LDGSTS", "WARPGROUP.ARRIVE")} for count in counts]
     assert of_loops[0] == of_loops[1] == of_loops[2] and of_loops[0]["UTMALDG"] and of_loops[0]["IGMMA"]
@@ -269,7 +269,7 @@ def test_rows_of_fewer_bytes_known_at_launch(depth, instruction, reason):
     a, b = np.zeros((256, depth), np.int8), np.zeros((256, depth), np.int8)
     kernels = [on("sm_90a", function).compile(a, b).variant(a, b) for function in (static, dynamic_all)]
     for kernel in kernels:
-        text = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+        text = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
         assert "UTMALDG" not in text and ("LDGSTS" in text) == (instruction == "LDGSTS") and "IGMMA" in text
         assert reason in kernel.explain()
 

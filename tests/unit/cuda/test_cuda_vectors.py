@@ -52,7 +52,7 @@ def test_vectors_of_tensors_of_any_size_stay_whole(dtype):
                 C[by * 32 + i, bx * 128 + j] = A[by * 32 + i, bx * 128 + j] + A[by * 32 + i, bx * 128 + j]
 
     kernel = tilewright.compile(program, target="cuda -arch=sm_90a")
-    words = re.findall(r"\b(?:LDG|STG)\.E[\w.]*", compile_text(kernel.get_kernel_source(), kernel.arch).sass())
+    words = re.findall(r"\b(?:LDG|STG)\.E[\w.]*", compile_text(kernel.get_kernel_source(), kernel.arch).machine_code())
     assert set(words) == {"LDG.E.128.CONSTANT", "STG.E.128"}
 
 

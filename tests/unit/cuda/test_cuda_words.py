@@ -85,7 +85,7 @@ def test_which_instruction(program, arch, found):
 
 def test_redux_in_machine_code():
     kernel = on(programs.sums_of_rows()[0], "sm_80")
-    sass = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+    sass = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
     assert "REDUX" in sass and "SHFL.BFLY" not in sass
 
 

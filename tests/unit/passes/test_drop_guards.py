@@ -86,7 +86,7 @@ def test_masked_elements(how, dynamic):
             c = np.zeros_like(a)
             run(a, rows, c)
             assert np.array_equal(c, expected(how, a, rows))
-    words = re.findall(r"\b(?:LDG|STG)\.E[\w.]*", compile_text(kernel.get_kernel_source(), kernel.arch).sass())
+    words = re.findall(r"\b(?:LDG|STG)\.E[\w.]*", compile_text(kernel.get_kernel_source(), kernel.arch).machine_code())
     assert how == "no column" or {"LDG.E.128.CONSTANT", "STG.E.128"} <= set(words)
     assert how == "no column" or not any(".U16" in word for word in words)
 

@@ -59,7 +59,7 @@ def test_a_producer_asks_the_tensor(fill):
         kernel.emulate(a, b, mask, c, schedule=schedule)
         columns = np.repeat(mask, SIZE, 1)
         assert np.array_equal(c, np.einsum("mk,rk,kn->rmn", a.astype(float), columns, b.astype(float)))
-    words = compile_text(kernel.get_kernel_source(), kernel.arch).sass()
+    words = compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
     assert "UTMALDG" in words and not re.search(r"\b(LDL|STL)\b", words)
 
 
