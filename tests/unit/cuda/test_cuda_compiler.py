@@ -91,7 +91,7 @@ def test_a_text_becomes_code_for_any_architecture():
 @needs_nvrtc
 @needs_nvdisasm
 def test_sixteen_bytes_move_at_once():
-    counts = sass.instruction_counts(compile_text(COPY, HOPPER).sass())["copy"]
+    counts = sass.instruction_counts(compile_text(COPY, HOPPER).machine_code())["copy"]
     assert counts["LDG.E.128.CONSTANT"] == 1 and counts["STG.E.128"] == 1
 
 

@@ -37,7 +37,9 @@ def opcodes(kernel):
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
     assert binary.warnings == ()
     assert all(use.spill_store_bytes == use.stack_bytes == 0 for use in binary.resources.values())
-    return Counter(re.findall(r"\b(HGMMA|IGMMA|HMMA|UTMALDG|UTMASTG|STSM|STL|LDL|WARPGROUP\.ARRIVE)\b", binary.machine_code()))
+    return Counter(
+        re.findall(r"\b(HGMMA|IGMMA|HMMA|UTMALDG|UTMASTG|STSM|STL|LDL|WARPGROUP\.ARRIVE)\b", binary.machine_code())
+    )
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 8, 640), (70, 520, 72)])
