@@ -26,6 +26,8 @@ from tilewright.errors import (
 from tilewright.interpreter import arguments as interpreter_arguments
 from tilewright.interpreter import poisoned
 from tilewright.ir.dtypes import ALL
+from tilewright.machine.amd import ARCHITECTURES as AMD
+from tilewright.machine.apple import FAMILIES
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import TARGETS
 from tilewright.targets.cpu.arch import PRESETS, host
@@ -63,7 +65,7 @@ class Verdict:
 def machines() -> dict[str, tuple[str, ...]]:
     """Every target that is registered, with the architectures of it whose programs run here."""
     runnable = tuple(name for name in PRESETS if _runs_here(name))
-    known = {"cpu": ("native", *runnable), "cuda": tuple(ARCHITECTURES)}
+    known = {"cpu": ("native", *runnable), "cuda": tuple(ARCHITECTURES), "metal": tuple(FAMILIES), "hip": tuple(AMD)}
     return {name: known.get(name, ("",)) for name in TARGETS}
 
 
@@ -154,7 +156,7 @@ def judged(program: TileProgram, targets: Sequence[str], schedules: Sequence[tup
             except Exception as error:
                 return Verdict("fails", "interpreter", f"traceback: {type(error).__name__}: {_short(error)}")
         ways: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [(target, kernel, {})]
-        if kernel.program.source.language == "cu":
+        if kernel.target.emulation is not None:
             ways = [
                 (
                     f"{target} {name} {seed}",

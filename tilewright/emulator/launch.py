@@ -283,9 +283,10 @@ def run(
             return UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
 
         promises = [promises_of(array) for array in arrays]
+        unit = vocabulary.memory_unit
         allocations = (Allocation * max(len(arrays), 1))(
             *[
-                Allocation(place, place + high - low, kept)
+                Allocation(place // unit * unit, -(-(place + high - low) // unit) * unit, kept)
                 for place, (low, high), kept in zip(space.lows, space.spans, promises, strict=True)
             ]
         )

@@ -111,6 +111,8 @@ def layout_of(layout: Any, buffer: Buffer) -> Any:
 
 def _together(layout: Any) -> str:
     """Two elements that a layout puts in one place."""
+    if not layout.places:
+        return "all elements"
     places = np.stack([layout.table(place).reshape(-1) for place in layout.places])
     _, first, inverse = np.unique(places, axis=1, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(places.shape[1]))

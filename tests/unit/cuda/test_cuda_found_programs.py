@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import MissingCapability
+from tilewright.errors import InvalidLayout, MissingCapability
 from tilewright.runtime import arguments
 
 
@@ -131,3 +131,34 @@ def test_a_layout_of_one_element_is_a_layout() -> None:
         return Y
 
     agree(program, "sm_80")
+
+
+def test_parts_of_a_fragment_of_one_row_pass_through_shared_memory() -> None:
+    """The loop that cleared the fragment beforehand had a layout of two dimensions, and one dimension."""
+
+    def program(X):
+        X: T.Tensor((1, 4), "float32")
+        Y = T.empty((1, 4), "float32")
+        with T.Kernel(1, threads=64):
+            s, f = T.alloc_shared((1, 4), "float32"), T.alloc_fragment((1, 4), "float32")
+            T.copy(X, s)
+            T.copy(s[:, 0:2], f[:, 2:4])
+            T.copy(s[:, 2:4], f[:, 0:2])
+            T.copy(f, Y)
+        return Y
+
+    agree(program, "sm_80", np.arange(4, dtype=np.float32)[None])
+
+
+def test_a_layout_with_one_place_for_all_is_refused_with_a_sentence() -> None:
+    """The refusal itself ended in a traceback."""
+
+    def program(X):
+        X: T.Tensor((2, 2), "float32")
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((2, 2), "float32")
+            T.annotate_layout({s: T.Layout((2, 2), lambda i, j: (i * 2 + j) * 8 % 4)})
+            T.copy(X, s)
+
+    with pytest.raises(InvalidLayout, match="puts all elements in one place"):
+        compiled(program, "sm_80", np.zeros((2, 2), np.float32))

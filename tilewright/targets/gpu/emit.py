@@ -67,7 +67,7 @@ def _text(function: Function, arch: Arch, dialect: Dialect) -> Source:
     entries, shared, origins = [], [], []
     for position, kernel in enumerate(kernels(function)):
         # The suffix keeps the author's name apart from what C and C++ know by it: `main`, `exp`, `copy`.
-        name = f"{Names(KEYWORDS).fresh(function.name)}_kernel" + (f"_{position}" if position else "")
+        name = f"{Names(dialect.kernel.keywords).fresh(function.name)}_kernel" + (f"_{position}" if position else "")
         printed = dialect.kernel(function, kernel, arch)
         head = printed.head(name)
         origins += [(len(lines) + len(head) + place, span.file, span.line) for place, span in printed.printer.marks]
@@ -162,17 +162,19 @@ class KernelText:
     Attributes
     ----------
     printer : has the lines of its body, once `head` was called.
+    keywords : words that are no names.
     block_index, thread_index : what the family calls a block's number along an axis, and a thread's in its block.
     """
 
     block_index: ClassVar[str] = "blockIdx.{axis}"
     thread_index: ClassVar[str] = "threadIdx.x"
+    keywords: ClassVar[frozenset[str]] = KEYWORDS
 
     def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
         self.kernel, self.arch = kernel, arch
         self.sizes = size_variables(function)
         self.blocks: int = kernel.attribute("min_blocks_per_sm", 1)
-        self.printer = self.make_printer(Names(KEYWORDS))
+        self.printer = self.make_printer(Names(self.keywords))
         self.written = written_parameters(function)
         self.parameters = kernel_parameters(kernel)
         self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}

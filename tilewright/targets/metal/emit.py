@@ -14,7 +14,7 @@ from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText
-from tilewright.targets.metal.printer import TYPES, MetalPrinter
+from tilewright.targets.metal.printer import KEYWORDS, TYPES, MetalPrinter
 
 DIRECTORY = Path(__file__).parent / "device"
 
@@ -73,6 +73,7 @@ class MetalKernel(KernelText):
 
     block_index: ClassVar[str] = "int32_t(threadgroup_position_in_grid.{axis})"
     thread_index: ClassVar[str] = "int32_t(thread_index_in_threadgroup)"
+    keywords: ClassVar[frozenset[str]] = KEYWORDS
 
     def make_printer(self, names: Names) -> MetalPrinter:
         return MetalPrinter(names)

@@ -14,6 +14,7 @@ METAL = Vocabulary(
     # Arrays of threadgroup memory at the top of a kernel are the block's.
     rewritten=((r"alignas\(16\) threadgroup uint8_t (\w+)\[\d+\];", r"uint8_t* const \1 = ::tw_dynamic_shared();"),),
     scalars_in_memory=True,
+    memory_unit=4,  # a half is changed atomically with the other half of its word
     threads=1024,
     shared_bytes=32 << 10,
 )

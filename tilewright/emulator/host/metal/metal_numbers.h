@@ -40,6 +40,8 @@ inline uint16_t bfloat_of(float x) {
   struct NAME {                                                                           \
     uint16_t bits;                                                                        \
     NAME() = default;                                                                     \
+    NAME(const NAME& other) : bits(other.bits) {} /* a scalar's accesses, each followed */ \
+    NAME& operator=(const NAME& other) { bits = other.bits; return *this; }               \
     explicit NAME(float x) : bits(OF) {}                                                  \
     explicit operator float() const { return TO; }                                        \
   };                                                                                      \

@@ -430,7 +430,16 @@ class _SetLayouts(Rewriter):
         if layout is None:
             return allocate
         fill = Fill(whole(allocate.buffer), const(0, allocate.buffer.dtype), span=allocate.span).lower()
-        return [allocate, _SetLayouts(dict.fromkeys(find(fill, Parallel), layout), {})(fill)]
+        return [allocate, _SetLayouts({loop: _of_loop(loop, layout) for loop in find(fill, Parallel)}, {})(fill)]
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
         return replace(loop, layout=self.layouts[loop]) if loop in self.layouts else loop
+
+
+def _of_loop(loop: Parallel, layout: Layout) -> Layout:
+    """The layout of a loop over a whole fragment, which has no dimension where the fragment has a single element."""
+    (access,) = accesses_of(loop)
+    assert access.axes is not None
+    for axis in reversed(range(layout.rank)):
+        layout = without(layout, axis) if access.axes[axis] is None else layout
+    return layout

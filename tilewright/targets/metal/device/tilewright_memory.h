@@ -48,6 +48,9 @@ template <> struct Carrier<4> { typedef uint32_t type; };
 template <> struct Carrier<8> { typedef uint2 type; };
 template <> struct Carrier<16> { typedef uint4 type; };
 
+// What an address of device memory points to; the type says that it is device memory.
+template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return reinterpret_cast<T*>(address); }
+
 // Elements of BITS < 8 bits: bytes in memory, low bits first, a register each in fragments.
 template <int BITS> TW_DEVICE void read_code(uint32_t code, thread int8_t& to) { to = int8_t(int32_t(code << (32 - BITS)) >> (32 - BITS)); }
 template <int BITS> TW_DEVICE void read_code(uint32_t code, thread uint8_t& to) { to = uint8_t(code & ((1u << BITS) - 1u)); }

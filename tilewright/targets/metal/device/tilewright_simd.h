@@ -4,6 +4,9 @@ namespace tw {
 TW_DEVICE void sync_threads() { threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
 TW_DEVICE void sync_warp() { simdgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
 
+// A value that is the same in the whole simdgroup anyway.
+TW_DEVICE int32_t warp_uniform(int32_t x) { return simd_shuffle(x, ushort(0)); }
+
 // Values of 1 to 8 bytes as the words that shuffles move.
 template <int BYTES> struct Moved;
 template <> struct Moved<1> { typedef uint8_t bits; typedef uint32_t type; };
@@ -16,7 +19,6 @@ template <class T> TW_DEVICE typename Moved<sizeof(T)>::type moved(T x) {
 template <class T> TW_DEVICE T arrived(typename Moved<sizeof(T)>::type word) {
   return bit_cast<T>(typename Moved<sizeof(T)>::bits(word));
 }
-// Of lane `lane` of the neighbours, `width` of them, to which `own` belongs.
 template <class T> TW_DEVICE T shuffle(T x, int lane) { return arrived<T>(simd_shuffle(moved(x), ushort(lane))); }
 template <class T> TW_DEVICE T shuffle_xor(T x, int lanes) { return arrived<T>(simd_shuffle_xor(moved(x), ushort(lanes))); }
 template <class T> TW_DEVICE T shuffle_up(T x, int delta) { return arrived<T>(simd_shuffle_up(moved(x), ushort(delta))); }
