@@ -79,8 +79,9 @@ TW_DEVICE void from_float(float8_e5m2& to, float x) {
 }
 TW_DEVICE void from_float(float8_e8m0& to, float x) {               // to the nearest power of two, ties to the larger exponent's even code
   const uint32_t bits = float_bits(x);
-  const uint32_t code = bits >> 23, mantissa = bits & 0x7FFFFFu;
-  to.bits = uint8_t(x != x || (bits >> 31) ? 0xFFu : code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u))));
+  const uint32_t code = bits >> 23 & 0xFFu, mantissa = bits & 0x7FFFFFu;
+  const uint32_t rounded = code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u)));
+  to.bits = uint8_t(x != x || x < 0.0f ? 0xFFu : min(rounded, 0xFEu));
 }
 TW_DEVICE void from_float(float4_e2m1& to, float x) {
   const float magnitude = round_to_format<1, 0>(x != x ? 6.0f : min(magnitude_of(x), 6.0f));
