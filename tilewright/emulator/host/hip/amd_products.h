@@ -45,24 +45,31 @@ template <class FORM, class LEFT, class SUM> TW_DEVICE SUM byte_product(bool sig
                   : signed_b ? wave_product<FORM, 16, TW_U8, TW_S8, TW_S32>(a, b, c, site) : wave_product<FORM, 16, TW_U8, TW_U8, TW_S32>(a, b, c, site);
 }
 
+template <int FLAGS, class SUM> TW_DEVICE SUM plain(SUM sum) {
+  static_assert(FLAGS == 0, "products without modifiers");
+  return sum;
+}
+
 }  // namespace machine
 }  // namespace tw
 
+// Operands that are broadcast or negated have no model: nobody asks for them.
+#define TW_PLAIN(x, y, z, product) ::tw::machine::plain<(x) | (y) | (z)>(product)
 #define TW_WAVE(FORM, K, A, B, D, a, b, c) ::tw::machine::wave_product<::tw::machine::FORM, K, A, B, D>(a, b, c, site)
-#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) TW_WAVE(Mfma<16>, 16, TW_F16, TW_F16, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) TW_WAVE(Mfma<16>, 16, TW_BF16, TW_BF16, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, c, x, y, z) TW_WAVE(Mfma<4>, 4, TW_F32, TW_F32, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f64_16x16x4f64(a, b, c, x, y, z) TW_WAVE(MfmaDouble, 4, TW_F64, TW_F64, TW_F64, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_F16, TW_F16, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_BF16, TW_BF16, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, x, y, z) TW_WAVE(Mfma<16>, 16, TW_S8, TW_S8, TW_S32, a, b, c)
-#define __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_S8, TW_S8, TW_S32, a, b, c)
-#define __builtin_amdgcn_mfma_i32_16x16x64_i8(a, b, c, x, y, z) TW_WAVE(Mfma<64>, 64, TW_S8, TW_S8, TW_S32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x8_xf32(a, b, c, x, y, z) TW_WAVE(Mfma<8>, 8, TW_TF32, TW_TF32, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E4M3, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E5M2, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E4M3, TW_F32, a, b, c)
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(a, b, c, x, y, z) TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E5M2, TW_F32, a, b, c)
+#define __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<16>, 16, TW_F16, TW_F16, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<16>, 16, TW_BF16, TW_BF16, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x4f32(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<4>, 4, TW_F32, TW_F32, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f64_16x16x4f64(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(MfmaDouble, 4, TW_F64, TW_F64, TW_F64, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_f16(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_F16, TW_F16, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf16(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_BF16, TW_BF16, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<16>, 16, TW_S8, TW_S8, TW_S32, a, b, c))
+#define __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_S8, TW_S8, TW_S32, a, b, c))
+#define __builtin_amdgcn_mfma_i32_16x16x64_i8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<64>, 64, TW_S8, TW_S8, TW_S32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x8_xf32(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<8>, 8, TW_TF32, TW_TF32, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E4M3, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E5M2, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E4M3, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E5M2, TW_F32, a, b, c))
 #define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) TW_WAVE(Wmma11, 16, TW_F16, TW_F16, TW_F32, a, b, c)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) TW_WAVE(Wmma11, 16, TW_BF16, TW_BF16, TW_F32, a, b, c)
 #define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(sa, a, sb, b, c, clamp) ::tw::machine::byte_product<::tw::machine::Wmma11>(sa, a, sb, b, c, site)
