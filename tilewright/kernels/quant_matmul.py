@@ -18,6 +18,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
+from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.matmul import by_tiles
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction, match_operands
@@ -136,6 +137,7 @@ def quant_matmul(
     arithmetic: str = "int8",
     block_N: int | None = None,
     codebook: tuple[float, ...] | None = None,
+    epilogue: Epilogue = PLAIN,
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
@@ -151,11 +153,13 @@ def quant_matmul(
         they are multiplied as they are, and so are int8 activations by codes that are floats.
     codebook : the numbers that unsigned codes of at most four bits stand for, where they are not their own; from these `zero` is
         taken off.  Whole ones in int8 arithmetic; in float32 arithmetic any, with `zero` 0.
+    epilogue : what becomes of sums before they are stored; it has no factor.
 
     Returns
     -------
     kernel of ``A[M, K]``, then for int8 activations ``token_scales[M]`` (float32), ``W`` (packed),
     ``scales[K / group, N]`` (float32), and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
+    With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for what is not used.
 
     Raises
     ------
@@ -226,10 +230,12 @@ def quant_matmul(
         W: Any,
         scales: Any,
         zeros: Any,
+        added: Any,
         C: Any,
         block_M: int,
         beside_tiles: int = 0,
     ) -> None:
+        bias, residual = added
         # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
         block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns(T.machine()))
         if fractions and not columns_given:
@@ -258,11 +264,16 @@ def quant_matmul(
                     shift[g, n] = point * scales[g, bn * block_N + n]
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):
-                factor = token_scales[bm * block_M + m] if quantise or activations == "int8" else 1.0
-                C[bm * block_M + m, bn * block_N + n] = T.cast(result[m, n] * factor, out)
+                row, column = bm * block_M + m, bn * block_N + n
+                factor = token_scales[row] if quantise or activations == "int8" else 1.0
+                added_bias = T.cast(bias[column], "float32") if epilogue.bias else None
+                value = epilogue.before_residual(result[m, n] * factor, None, added_bias)
+                if epilogue.residual:
+                    value = value + T.cast(residual[row, column], "float32")
+                C[row, column] = T.cast(value, out)
 
     @T.macro
-    def both(A: Any, token_scales: Any, W: Any, scales: Any, zeros: Any, C: Any) -> None:
+    def both(A: Any, token_scales: Any, W: Any, scales: Any, zeros: Any, added: Any, C: Any) -> None:
         operands, sums = A, None
         if operand != activations:
             operands = T.alloc_global((M, K), operand)
@@ -275,43 +286,60 @@ def quant_matmul(
             prepare(A, operands, token_scales, sums)
         # Codes become floats in registers as fast as a tile of floats is read.
         if fractions and M > FEW_ROWS:
-            multiply(operands, token_scales, sums, W, scales, zeros, C, 64)
+            multiply(operands, token_scales, sums, W, scales, zeros, added, C, 64)
         elif operand == "float32" or _multiplies_codes_faster(T.machine(), weights):
-            multiply(operands, token_scales, sums, W, scales, zeros, C, 16)
+            multiply(operands, token_scales, sums, W, scales, zeros, added, C, 16)
         elif tiles and M < LEAST_ROWS:
-            multiply(operands, token_scales, sums, W, scales, zeros, C, LEAST_ROWS - 1)
+            multiply(operands, token_scales, sums, W, scales, zeros, added, C, LEAST_ROWS - 1)
         elif M <= FEW_ROWS:
-            multiply(operands, token_scales, sums, W, scales, zeros, C, FEW_ROWS if tiles else 16, 64)
+            multiply(operands, token_scales, sums, W, scales, zeros, added, C, FEW_ROWS if tiles else 16, 64)
         else:
-            multiply(operands, token_scales, sums, W, scales, zeros, C, 128, 32)
+            multiply(operands, token_scales, sums, W, scales, zeros, added, C, 128, 32)
 
     Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N), out)
     Weight, PerGroup = T.Packed((N, K), weights), T.Tensor((groups, N), "float32")
     PerToken = T.Tensor((M,), "float32")
-    if activations == "int8" and zero is None:
+    if not epilogue.is_plain:
+        takes_scales, takes_zeros = activations == "int8", zero is None
+
+        @T.prim_func
+        def quant_matmul(
+            A: Activations,
+            token_scales: T.Tensor((M if takes_scales else 1,), "float32"),
+            W: Weight,
+            scales: PerGroup,
+            zeros: T.Tensor((groups, N) if takes_zeros else (1, 1), "float32"),
+            bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
+            residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
+            C: Result,
+        ):
+            given = token_scales if takes_scales else None
+            both(A, given, W, scales, zeros if takes_zeros else None, (bias, residual), C)
+
+    elif activations == "int8" and zero is None:
 
         @T.prim_func
         def quant_matmul(
             A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, zeros: PerGroup, C: Result
         ):
-            both(A, token_scales, W, scales, zeros, C)
+            both(A, token_scales, W, scales, zeros, (None, None), C)
 
     elif activations == "int8":
 
         @T.prim_func
         def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, C: Result):
-            both(A, token_scales, W, scales, None, C)
+            both(A, token_scales, W, scales, None, (None, None), C)
 
     elif zero is None:
 
         @T.prim_func
         def quant_matmul(A: Activations, W: Weight, scales: PerGroup, zeros: PerGroup, C: Result):
-            both(A, None, W, scales, zeros, C)
+            both(A, None, W, scales, zeros, (None, None), C)
 
     else:
 
         @T.prim_func
         def quant_matmul(A: Activations, W: Weight, scales: PerGroup, C: Result):
-            both(A, None, W, scales, None, C)
+            both(A, None, W, scales, None, (None, None), C)
 
     return quant_matmul

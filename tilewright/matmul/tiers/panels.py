@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.formats import Format, number_format
 from tilewright.ir.dtypes import DType, dtype, pack
+from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
@@ -29,7 +30,6 @@ class Panels:
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
-        epilogue = request.bias or request.residual or request.function
         int8 = request.activations == "int8"
         reasons = (
             (arch.has_threads, f"it is for processors, not {arch.target}"),
@@ -41,7 +41,6 @@ class Panels:
             (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
             (facts.zeros != "none" and panel_codes(facts.format, request) == panel_table(facts.format), "zeros beside a table of floats"),
             (facts.multiplier or facts.divisors or facts.slots or facts.tiles[1], "second-level scales or divisors"),
-            (bool(epilogue), "the call has an epilogue"),
             (not dtype(request.out).is_float, f"results of {request.out}"),
             (request.activation_scales == "group", "activation scales of groups"),
             (not int8 and request.activation_scales != "none", "scales of float activations"),
@@ -70,7 +69,7 @@ class Panels:
             machine.arch, facts.N, facts.K, weights=codes.dtype.name, codebook=codes.table, group=facts.group, zero=zero,
             activations=request.activations, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
-            **options,
+            epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual), **options,
         )  # fmt: skip
 
         def panels() -> list[Any]:
@@ -84,10 +83,27 @@ class Panels:
 
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
         held = weight.derived((self.name, str(order), str(codes), type(example)), panels)
-        if request.activations != "int8":
-            return Prepared(self.name, kernel, held, lambda call, held: (call.activations, *held, call.out))
-        scales = _token_scales(request, example)
-        return Prepared(self.name, kernel, held, lambda call, held: (call.activations, scales(call), *held, call.out))
+        return Prepared(self.name, kernel, held, _arguments(request, zero is None, example))
+
+
+def _arguments(request: Request, zeros: bool, example: Any) -> Callable[[Operands, Sequence[Any]], Sequence[Any]]:
+    """From the operands of a call, and the weight's arrays, to the kernel's arguments."""
+    scales = _token_scales(request, example) if request.activations == "int8" else None
+    if not (request.bias or request.function or request.residual):
+        if scales is None:
+            return lambda call, held: (call.activations, *held, call.out)
+        return lambda call, held: (call.activations, scales(call), *held, call.out)
+    none, no_zeros = (placed_like(np.zeros(shape, np.float32), example) for shape in (1, (1, 1)))
+    no_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
+    no_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
+
+    def arguments(call: Operands, held: Sequence[Any]) -> Sequence[Any]:
+        bias = no_bias if call.bias is None else call.bias
+        residual = no_residual if call.residual is None else call.residual
+        given = none if scales is None else scales(call)
+        return (call.activations, given, *held, *(() if zeros else (no_zeros,)), bias, residual, call.out)
+
+    return arguments
 
 
 @dataclass(frozen=True, slots=True)
