@@ -1,0 +1,192 @@
+"""The machine code of a bf16 product of 4096^3 for AMD's GPUs, looked at without one.
+
+    python benchmarks/hip_machine_code.py [ARCHITECTURE...] [--triton PYTHON]
+
+For the hottest loop of each kernel, a step of K at a time: products against those that the tile takes, bytes of shared memory against what reuse
+asks for, other vector instructions a product, whether products wait for the loads of the next step, bank conflicts of what lanes read.
+``--triton`` names a Python that has Triton: its code object for the same product stands beside.  Exit status 1 where a figure is not as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import tilewright
+import tilewright.language as T
+from tilewright.layout.access import bank_conflicts
+from tilewright.machine.amd import ARCHITECTURES, AmdArch
+from tilewright.targets.hip.machine_code import Loop, hottest_loop
+
+SIZE = 4096
+
+TILES = {
+    "gfx90a": (128, 128, 32, 256),
+    "gfx942": (128, 128, 64, 256),
+    "gfx950": (128, 128, 64, 256),
+    "gfx1100": (128, 128, 32, 256),
+    "gfx1201": (128, 128, 32, 256),
+}
+"""Rows, columns and depth of a block's tile, and its threads."""
+
+TRITON = """
+import sys, triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+@triton.jit
+def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m, n = tl.program_id(0), tl.program_id(1)
+    rows, columns, depth = m * BM + tl.arange(0, BM), n * BN + tl.arange(0, BN), tl.arange(0, BK)
+    total = tl.zeros((BM, BN), tl.float32)
+    left, right = a + rows[:, None] * K + depth[None, :], b + columns[None, :] * K + depth[:, None]
+    for k in range(0, K, BK):
+        total = tl.dot(tl.load(left), tl.load(right), total)
+        left += BK
+        right += BK
+    tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.bfloat16))
+arch, lanes, bm, bn, bk, warps = sys.argv[1], *map(int, sys.argv[2:])
+signature = {"a": "*bf16", "b": "*bf16", "c": "*bf16", "M": "i32", "N": "i32", "K": "i32", "BM": "constexpr", "BN": "constexpr", "BK": "constexpr"}
+attributes = {(place,): [["tt.divisibility", 16]] for place in range(6)}
+made = triton.compile(ASTSource(product, signature, {"BM": bm, "BN": bn, "BK": bk}, attributes), target=GPUTarget("hip", arch, lanes), options={"num_warps": warps, "num_stages": 2})
+print(made.asm["amdgcn"])
+print("    .group_segment_fixed_size: ", made.metadata.shared)
+"""
+
+
+def product(A, B, block_M, block_N, block_K, threads):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "bfloat16")
+    B: T.Tensor((N, K), "bfloat16")
+    C = T.empty((M, N), "bfloat16")
+    with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+        a = T.alloc_shared((block_M, block_K), "bfloat16")
+        b = T.alloc_shared((block_N, block_K), "bfloat16")
+        total = T.alloc_fragment((block_M, block_N), "float32")
+        T.clear(total)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+            T.copy(A[by * block_M, k * block_K], a)
+            T.copy(B[bx * block_N, k * block_K], b)
+            T.gemm(a, b, total, transpose_B=True)
+        T.copy(total, C[by * block_M, bx * block_N])
+    return C
+
+
+def conflicts(text: str, arch: AmdArch) -> int:
+    """Extra passes of all reads of shared operands by one wave, from the addresses in the text; lanes are served as the machine does."""
+    extra = 0
+    for width, place in re.findall(r"load_fragment<(\d+)>\([ab]\w*_[ab], [^&]*&[ab]\w*\[(.*)\]\);", text):
+        names = {name: 0 for name in re.findall(r"\b[a-z_]\w*\b", place) if name != "tx"}
+        lanes = np.arange(arch.warp_size)
+        addresses = eval(place.replace("/", "//"), {}, {**names, "tx": lanes}) * 2
+        groups = arch.read_groups or tuple(tuple(range(first, first + 8)) for first in range(0, 32, 8))
+        for half in range(0, arch.warp_size, 32):
+            for group in groups:
+                extra += bank_conflicts(addresses[[half + lane for lane in group]], int(width) * 2)
+    return extra
+
+
+def figures(code: str) -> dict[str, int]:
+    """Registers, shared memory and scratch, as the code object's metadata has them."""
+    names = {"vgprs": r"\.vgpr_count:\s+(\d+)", "agprs": r"\.agpr_count:\s+(\d+)", "lds": r"\.group_segment_fixed_size:\s+(\d+)",
+             "scratch": r"\.private_segment_fixed_size:\s+(\d+)", "spills": r"\.vgpr_spill_count:\s+(\d+)"}  # fmt: skip
+    return {name: max(map(int, re.findall(pattern, code)), default=0) for name, pattern in names.items()}
+
+
+def row(name: str, assembly: str, loop: Loop, arch: AmdArch, steps: str) -> str:
+    facts = figures(assembly)
+    waves = min(arch.simd_occupancy(facts["vgprs"]), arch.core_shared_bytes // max(facts["lds"], 1) * 4 // arch.simds)
+    return (
+        f"| {name} | {facts['vgprs']} | {facts['lds'] / 1024:.0f} | {facts['scratch']} | {waves} | {loop.products} | {steps} | "
+        f"{loop.shared_bytes('read', 'load')} / {loop.shared_bytes('write', 'store')} | {loop.vector / max(loop.products, 1):.2f} | "
+        f"{'yes' if loop.waits_before_products else 'no'} |"
+    )
+
+
+def check(name: str) -> tuple[list[str], list[str]]:
+    """Rows of the table, and what is not as it should be."""
+    arch = ARCHITECTURES[name]
+    m, n, k, threads = TILES[name]
+    operands = (torch.empty(SIZE, SIZE, dtype=torch.bfloat16), torch.empty(SIZE, SIZE, dtype=torch.bfloat16))
+    function = tilewright.jit(product, target=f"hip -arch={name}")
+    kernel = function.compile(*operands, block_M=m, block_N=n, block_K=k, threads=threads)
+    assembly = kernel.ptx()
+    loop = hottest_loop(assembly)
+    assert loop is not None
+    facts = figures(assembly)
+    waves = threads // arch.warp_size
+    instruction = 16 * 16 * (32 if name == "gfx950" else 16)
+    wanted = m * n * k // instruction // waves
+    steps, rest = divmod(loop.products, wanted)
+    plan = re.search(r"on (\d+) x (\d+) warps", kernel.explain())
+    assert plan is not None
+    across, along = int(plan[1]), int(plan[2])
+    replicas = 2 if arch.generation == "rdna3" else 1
+    reads = (m // across + n // along) * k * 2 // arch.warp_size * replicas
+    writes = (m + n) * k * 2 // threads
+    found = {
+        f"{loop.products} products are not those of whole steps of K, {wanted} each": rest != 0 or steps == 0,
+        f"lanes read {loop.shared_bytes('read', 'load')} bytes of shared memory, not {reads} a step": loop.shared_bytes(
+            "read", "load"
+        )
+        != reads * steps,
+        f"lanes write {loop.shared_bytes('write', 'store')} bytes of shared memory, not {writes} a step": loop.shared_bytes(
+            "write", "store"
+        )
+        != writes * steps,
+        f"{loop.vector / max(loop.products, 1):.2f} vector instructions a product": loop.vector > loop.products,
+        "products wait for loads of the next step": loop.waits_before_products,
+        f"{facts['scratch']} bytes of scratch": facts["scratch"] + facts["spills"] > 0,
+        f"{conflicts(kernel.get_kernel_source(), arch)} bank conflicts": conflicts(kernel.get_kernel_source(), arch)
+        > 0,
+    }
+    shape = f"{m}x{n}x{k}"
+    return [row(f"{name}, {shape}", assembly, loop, arch, str(wanted))], [
+        f"{name}: {what}" for what, wrong in found.items() if wrong
+    ]
+
+
+def triton_row(python: str, name: str) -> str:
+    """The same of Triton's code object for the same tile."""
+    arch = ARCHITECTURES[name]
+    m, n, k, threads = TILES[name]
+    with_lines = Path("/tmp") / "triton_product.py"
+    with_lines.write_text(TRITON)
+    arguments = [name, str(arch.warp_size), *map(str, (m, n, k, threads // arch.warp_size))]
+    done = subprocess.run([python, str(with_lines), *arguments], capture_output=True, text=True)
+    if done.returncode:
+        return f"| {name}, Triton | {done.stderr.strip().splitlines()[-1]} |"
+    loop = hottest_loop(done.stdout)
+    assert loop is not None
+    return row(f"{name}, Triton", done.stdout, loop, arch, "")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("architectures", nargs="*", default=list(TILES))
+    parser.add_argument("--triton", help="a Python that has Triton")
+    options = parser.parse_args()
+    print(
+        "| kernel | VGPRs | LDS, KB | scratch | waves a SIMD | products in the loop | products a step | LDS bytes a lane, read / written | vector a product | waits for loads |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    wrong: list[str] = []
+    for name in options.architectures:
+        rows, found = check(name)
+        wrong += found
+        print(*rows, sep="\n")
+        if options.triton:
+            print(triton_row(options.triton, name))
+    print(*wrong, sep="\n")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

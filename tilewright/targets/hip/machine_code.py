@@ -1,0 +1,114 @@
+"""What the machine code of a kernel does: its hottest loop, and the mix of instructions there."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
+_BRANCH = re.compile(r"^\s*s_c?branch\S*\s+(\S+)")
+_PRODUCT = re.compile(r"^v_(?:mfma|smfmac|wmma|swmmac)_")
+_LDS = re.compile(r"^ds_(?:read|load|write|store)(2?)(?:st64)?_b(\d+)")
+_WAIT = re.compile(r"^s_waitcnt\b.*\bvmcnt\((\d+)\)|^s_wait_loadcnt\s+(0x[0-9a-f]+|\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of a kernel's machine code, in the order of the text.
+
+    Attributes
+    ----------
+    instructions : name and operands of each.
+    """
+
+    instructions: tuple[tuple[str, str], ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.instructions]
+
+    @property
+    def products(self) -> int:
+        """Matrix instructions."""
+        return sum(bool(_PRODUCT.match(name)) for name in self.names)
+
+    @property
+    def vector(self) -> int:
+        """Other vector instructions of numbers: they share the issue slots of products."""
+        return sum(name.startswith("v_") and not _PRODUCT.match(name) for name in self.names)
+
+    @property
+    def loads(self) -> int:
+        """Loads from global memory."""
+        return sum(name.startswith(("global_load", "buffer_load", "flat_load")) for name in self.names)
+
+    def shared_bytes(self, *kinds: str) -> int:
+        """Bytes that a lane moves from (``"read", "load"``) or to (``"write", "store"``) shared memory."""
+        total = 0
+        for name in self.names:
+            match = _LDS.match(name)
+            if match and any(f"ds_{kind}" in name for kind in kinds):
+                total += int(match[2]) // 8 * (2 if match[1] else 1)
+        return total
+
+    @property
+    def waits_before_products(self) -> bool:
+        """Whether a product waits for all of the loads that were started in the same turn before it."""
+        order = [self._mark(name, operands) for name, operands in self.instructions]
+        marks = [one for one in order * 2 if one]  # twice, since the loop goes round
+        if "load" not in marks or "product" not in marks:
+            return False
+        first = marks.index("load")
+        behind = marks[first:]
+        last = (
+            max(place for place, one in enumerate(behind[: behind.index("product")]) if one == "load")
+            if "product" in behind
+            else 0
+        )
+        return "wait" in behind[last : behind.index("product")]
+
+    def _mark(self, name: str, operands: str) -> str:
+        if _PRODUCT.match(name):
+            return "product"
+        if name.startswith(("global_load", "buffer_load")):
+            return "load"
+        found = _WAIT.match(f"{name} {operands}")
+        return "wait" if found and int(found[1] or found[2], 0) == 0 else ""
+
+    def mix(self) -> dict[str, int]:
+        """How many instructions of each kind."""
+        kinds = Counter(
+            "products" if _PRODUCT.match(name) else "LDS" if name.startswith("ds_")
+            else "memory" if name.startswith(("global_", "buffer_", "flat_")) else "scratch" if name.startswith("scratch_")
+            else "vector" if name.startswith("v_") else "waits" if name.startswith(("s_wait", "s_nop", "s_barrier")) else "scalar"
+            for name in self.names
+        )  # fmt: skip
+        return dict(kinds.most_common())
+
+
+def hottest_loop(code: str) -> Loop | None:
+    """The loop with the most products, or of those without any the longest innermost one; None where nothing is repeated."""
+    lines = [line.split(";")[0].rstrip() for line in code.split("\n")]
+    places = {match[1]: number for number, line in enumerate(lines) if (match := _LABEL.match(line))}
+    ends: dict[int, int] = {}  # of each loop's first line, the last place that leads back to it
+    for number, line in enumerate(lines):
+        match = _BRANCH.match(line)
+        if match and places.get(match[1], number) < number:
+            ends[places[match[1]]] = number
+    loops = [_loop(lines[start : end + 1]) for start, end in ends.items()]
+    return max(
+        loops,
+        key=lambda one: (one.products, -len(one.instructions) if one.products else len(one.instructions)),
+        default=None,
+    )
+
+
+def _loop(lines: Sequence[str]) -> Loop:
+    found = []
+    for line in lines:
+        words = line.split(None, 1)
+        if words and not words[0].startswith(".") and not words[0].endswith(":"):
+            found.append((words[0], words[1] if len(words) > 1 else ""))
+    return Loop(tuple(found))
