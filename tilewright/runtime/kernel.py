@@ -320,6 +320,8 @@ class Kernel:
                 lines.append(self._classes.text(facts))
             program = kernel.program
             lines += [*program.choices, *(str(diagnostic) for diagnostic in program.diagnostics)]
+            if self.target.notes is not None:
+                lines += self.target.notes(kernel.path, self.arch)
         return "\n".join(lines) if lines else "nothing was refused"
 
     def get_profiler(self, **options: Any) -> Profiler:

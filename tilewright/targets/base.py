@@ -53,6 +53,7 @@ class Target:
     build : compile a source into files of a directory that becomes a cache entry.
     load : a callable that takes the entry arguments (`ir.signature`): pointers as ints, scalars as values.
     binary : reads what `build` left of a kernel for a GPU; None where texts become programs of this machine.
+    notes : what there is to say of machine code that `build` left, for `Kernel.explain`; None where that is nothing.
     emulation : the words of its texts for the emulator; None where these run on this machine as they are.
     """
 
@@ -66,6 +67,7 @@ class Target:
     load: Callable[[Path, Source, Function, Arch], Callable[..., None]]
     binary: Callable[[Path], DeviceBinary] | None = None
     emulation: Vocabulary | None = None
+    notes: Callable[[Path, Arch], list[str]] | None = None
 
 
 TARGETS: dict[str, Target] = {}

@@ -24,6 +24,7 @@ TYPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("arch", "dtype", "accumulator", "function"), TYPES)
 @pytest.mark.parametrize("transposed", [(False, True), (True, False)])
 def test_products_are_right(arch, dtype, accumulator, function, transposed):

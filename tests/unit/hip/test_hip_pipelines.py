@@ -61,6 +61,7 @@ def test_machine_code_waits_for_loads_only_where_they_are_stored(arch, product):
     assert resources["scratch_bytes"] == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("K", [0, 1, 31, 32, 33, 96, 200])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_any_number_of_iterations(K, stages):

@@ -88,6 +88,12 @@ class Loop:
         return dict(kinds.most_common())
 
 
+def code_of_kernel(assembly: str, name: str) -> str:
+    """The part of an assembly that is one kernel's."""
+    found = re.search(rf"^{re.escape(name)}:.*?^\.Lfunc_end\d+:", assembly, re.M | re.S)
+    return found[0] if found else ""
+
+
 def hottest_loop(code: str) -> Loop | None:
     """The loop with the most products, or of those without any the longest innermost one; None where nothing is repeated."""
     lines = [line.split(";")[0].rstrip() for line in code.split("\n")]

@@ -15,7 +15,7 @@ _REMARK = re.compile(r"remark:\s+(?P<name>[A-Za-z]+(?: [A-Za-z]+)*)(?: \[[^\]]*\
 
 _FIELDS = {
     "TotalSGPRs": "scalar_registers", "SGPRs": "scalar_registers", "VGPRs": "vector_registers", "AGPRs": "accumulator_registers", "ScratchSize": "scratch_bytes",
-    "Occupancy": "waves", "LDS Size": "shared_bytes", "SGPRs Spill": "scalar_spills", "VGPRs Spill": "vector_spills",
+    "Occupancy": "waves", "LDS Size": "lds_bytes", "SGPRs Spill": "scalar_spills", "VGPRs Spill": "vector_spills",
 }  # fmt: skip
 """clang's names of resources."""
 
@@ -27,7 +27,7 @@ class Resources:
     Attributes
     ----------
     registers : of a thread, 32 bits each: vector registers and those of accumulators.
-    shared_bytes : LDS of a block, besides what its program plans.
+    shared_bytes, lds_bytes : LDS of a block, besides what its program plans, and all of it.
     scratch_bytes : memory of a thread for what did not fit registers; arrays that are indexed by variables lie there too.
     vector_registers, accumulator_registers, scalar_registers : VGPRs, AGPRs and SGPRs.
     waves : that a SIMD unit holds at once.
@@ -36,6 +36,7 @@ class Resources:
 
     registers: int
     shared_bytes: int = 0
+    lds_bytes: int = 0
     scratch_bytes: int = 0
     vector_registers: int = 0
     accumulator_registers: int = 0
@@ -57,7 +58,7 @@ def parse_resources(log: str, planned: Mapping[str, int]) -> dict[str, Resources
         elif name in _FIELDS and value.isdigit():
             found[kernel][_FIELDS[name]] = int(value)
     for name, facts in found.items():
-        facts["shared_bytes"] = facts.get("shared_bytes", 0) - planned.get(name, 0)
+        facts["shared_bytes"] = facts.get("lds_bytes", 0) - planned.get(name, 0)
     return {
         name: Resources(facts.get("vector_registers", 0) + facts.get("accumulator_registers", 0), **facts)
         for name, facts in found.items()

@@ -21,6 +21,7 @@ from tilewright.targets.hip.driver import require_driver
 from tilewright.targets.hip.emit import emit
 from tilewright.targets.hip.launcher import Kernel, Workspaces, code_of
 from tilewright.targets.hip.lower import OVERRIDES
+from tilewright.targets.hip.machine_code import code_of_kernel, hottest_loop
 
 
 def build(source: Source, arch: Arch, directory: Path) -> None:
@@ -70,6 +71,21 @@ def _describe(node: TensorMap, *_: Any) -> Any:
     raise InternalError(f"a map of {node.tensor.name} on a machine that has no copy engine")
 
 
+def notes(directory: Path, arch: Arch) -> list[str]:
+    """What each kernel takes of a compute unit, and the mix of instructions in its hottest loop."""
+    binary = Binary.load(directory)
+    found = []
+    for name, one in binary.resources.items():
+        scratch = f"{one.scratch_bytes} bytes of scratch" if one.scratch_bytes else "no scratch"
+        registers = f"{one.vector_registers} VGPRs, {one.accumulator_registers} AGPRs, {one.scalar_registers} SGPRs"
+        found.append(f"{name}: {registers}, {one.lds_bytes} bytes of LDS, {scratch}, {one.waves} waves a SIMD")
+        loop = hottest_loop(code_of_kernel(binary.assembly, name))
+        if loop is not None:
+            mix = ", ".join(f"{count} {kind}" for kind, count in loop.mix().items())
+            found.append(f"{name}: a turn of its hottest loop is {mix}")
+    return found
+
+
 HIP = register_target(
-    Target("hip", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.HIP)
+    Target("hip", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.HIP, notes)
 )

@@ -1,0 +1,133 @@
+"""What is said of machine code: the hottest loop, its mix, waits; resources and errors in the author's terms."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hip_programs import on
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import DeviceCompilationFailed, MissingCapability
+from tilewright.targets.base import UnknownTarget
+from tilewright.targets.hip.arch import arch, named
+from tilewright.targets.hip.compiler import compile_text
+from tilewright.targets.hip.machine_code import hottest_loop
+from tilewright.targets.hip.messages import parse_resources
+
+from cuda_gemm import matmul, operands  # isort: skip
+
+LOOP = """
+kernel:
+	s_mov_b32 s0, 0
+.LBB0_1:
+	s_barrier
+	{first}
+	ds_write_b128 v1, v[2:5]
+	s_cbranch_scc1 .LBB0_1
+	global_load_dwordx4 v[2:5], v[6:7], off
+	{second}
+	s_barrier
+	ds_read2st64_b64 v[8:11], v1 offset1:4
+	v_add_u32_e32 v1, 1, v1
+	v_mfma_f32_16x16x16_bf16 v[0:3], v[4:5], v[6:7], v[0:3]
+	s_cbranch_scc0 .LBB0_1
+	s_endpgm
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "waits"),
+    [("s_waitcnt vmcnt(0)", "s_nop 0", False), ("s_nop 0", "s_waitcnt vmcnt(0)", True), ("s_nop 0", "s_waitcnt vmcnt(1) lgkmcnt(0)", False),
+     ("s_nop 0", "s_wait_loadcnt 0x0", True), ("s_nop 0", "s_waitcnt lgkmcnt(0)", False)],
+)  # fmt: skip
+def test_a_wait_between_loads_and_products_is_seen(first, second, waits):
+    loop = hottest_loop(LOOP.format(first=first, second=second))
+    assert (loop.products, loop.vector, loop.loads) == (1, 1, 1)
+    assert (loop.shared_bytes("read"), loop.shared_bytes("write")) == (16, 16)
+    assert loop.waits_before_products == waits
+    assert loop.mix()["LDS"] == 2 and loop.mix()["products"] == 1
+
+
+def test_explain_says_what_a_kernel_takes():
+    said = on("gfx942", matmul).compile(*operands(256, 256, 256, "float16"), block=(64, 64, 32)).explain()
+    assert re.search(
+        r"matmul_kernel: \d+ VGPRs, \d+ AGPRs, \d+ SGPRs, 8192 bytes of LDS, no scratch, \d waves a SIMD", said
+    ), said
+    assert re.search(r"matmul_kernel: a turn of its hottest loop is .*16 products", said), said
+    assert "gemm: mfma_m16n16k32 on 1 x 2 warps" in said
+
+
+def test_resources_are_read_from_remarks():
+    log = "\n".join(
+        f"k.hip:3:1: remark: {line} [-Rpass-analysis=kernel-resource-usage]"
+        for line in ("Function Name: one", "    TotalSGPRs: 14", "    VGPRs: 10", "    AGPRs: 4", "    ScratchSize [bytes/lane]: 8", "    Dynamic Stack: False",
+                     "    Occupancy [waves/SIMD]: 8", "    SGPRs Spill: 0", "    VGPRs Spill: 2", "    LDS Size [bytes/block]: 8200")
+    )  # fmt: skip
+    found = parse_resources(log, {"one": 8192})["one"]
+    assert (found.registers, found.vector_registers, found.accumulator_registers, found.scalar_registers) == (
+        14,
+        10,
+        4,
+        14,
+    )
+    assert (found.scratch_bytes, found.waves, found.vector_spills, found.lds_bytes, found.shared_bytes) == (
+        8,
+        8,
+        2,
+        8200,
+        8,
+    )
+
+
+def test_an_error_of_the_authors_text_has_its_line():
+    text = '#include "tilewright_gfx942.h"\nTW_KERNEL(64, 1)\nk_kernel(float* A) {\n#line 7 "author.py"\n  A[0] = tw::no_such(1.0f);\n}\n'
+    with pytest.raises(DeviceCompilationFailed) as caught:
+        compile_text(text, named("gfx942"))
+    assert "no member named 'no_such'" in str(caught.value) and "author.py:7" in str(caught.value)
+
+
+def test_a_text_for_another_machine_is_refused():
+    with pytest.raises(DeviceCompilationFailed, match="another architecture"):
+        compile_text('#include "tilewright_gfx942.h"\n', named("gfx1100"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"arch": "gfx900"}, "the hip target has no architecture 'gfx900'"), ({"cores": "0"}, "names no architecture"), ({"arch": "gfx942", "cores": "x"}, "is not a number"),
+     ({"arch": "gfx942", "speed": "1"}, "no option 'speed'")],
+)  # fmt: skip
+def test_what_is_no_machine_is_said(options, message):
+    with pytest.raises(UnknownTarget, match=message):
+        arch(options)
+
+
+def test_names_are_those_of_torch():
+    assert named("gfx942:sramecc+:xnack-").name == named("942").name == "gfx942"
+    assert arch({"arch": "gfx1100", "cores": "48"}).cores == 48
+
+
+def printing(A):
+    A: T.Tensor((64,), "float32")
+    B = T.empty((64,), "float32")
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        T.print(A[tx])
+        B[tx] = A[tx]
+    return B
+
+
+def test_what_amd_has_no_words_for_is_refused_with_a_sentence():
+    with pytest.raises(MissingCapability, match="kernels for gfx942 cannot print"):
+        on("gfx942", printing).compile(np.zeros(64, np.float32))
+    with pytest.raises(MissingCapability, match="gfx1100 has at most 1024 threads"):
+        tilewright.compile(wide, target="hip -arch=gfx1100")
+
+
+@T.prim_func
+def wide(A: T.Tensor((4096,), "float32")):
+    with T.Kernel(1, threads=2048):
+        for i in T.Parallel(4096):
+            A[i] = 1.0
