@@ -78,9 +78,14 @@ class CpuConversions(CFamilyPrinter):
             if expr.op in COMPARISONS and expr.left.dtype.kind != "bool":
                 return compute_bits(expr.left.dtype)
             return max(self.mask_bits(expr.left), self.mask_bits(expr.right))
+        if isinstance(expr, nodes.Select):
+            masks = [part for part in (expr.condition, expr.then, expr.otherwise) if part.dtype.lanes > 1]
+            return max(map(self.mask_bits, masks))
         if isinstance(expr, nodes.Unary):
             return self.mask_bits(expr.value)
         if isinstance(expr, nodes.Cast):
+            if expr.value.dtype.kind == "bool":
+                return self.mask_bits(expr.value)
             return compute_bits(expr.value.dtype)
         if isinstance(expr, nodes.Load):
             return 32 if expr.buffer in self.promoted else 8

@@ -46,10 +46,15 @@ class CpuExpressions(CpuConversions):
             if _is_widening(node.right) and not isinstance(node.left, nodes.Const):
                 return left, self.expression(node.right.value)
             if isinstance(node.left, nodes.Const) and isinstance(node.right, nodes.Const):
-                return Text(f"{left}ll", left.precedence), right
-        if node.op == "shl" and isinstance(node.left, nodes.Const) and node.left.dtype.bits == 64:
-            return Text(f"{left}ll", left.precedence), right
+                return self._long(node.left), right
+        if node.op == "shl" and isinstance(node.left, nodes.Const) and node.left.dtype.name == "int64":
+            return self._long(node.left), right
         return left, right
+
+    def _long(self, const: nodes.Const) -> Text:
+        """A literal of int64 as C's long long: `literal` leaves short ones an int, which C widens beside a long one."""
+        text = self.literal(const.value, const.dtype)
+        return text if "ll" in text.text else Text(f"{text}ll", text.precedence)
 
     def _extreme(self, node: nodes.Binary, left: Text, right: Text) -> Text:
         """The lesser or the greater of two; where one is known to be no NaN, machines' own instructions give it for the other."""
@@ -89,7 +94,8 @@ class CpuExpressions(CpuConversions):
             shift = divisor.bit_length() - 1
             amount, op = (shift, "shr") if node.op == "floordiv" else (divisor - 1, "and")
             return self._rounded(self.infix(op, left, self.literal(amount, nodes.dtypes.INT32)), dtype)
-        if unsigned or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right)):
+        plain = divisor not in (None, 0) if dtype.kind == "uint" and dtype.lanes == 1 else unsigned
+        if plain or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right) and dtype.kind != "uint"):
             return self._rounded(self.infix(node.op, left, right), dtype)
         if dtype.lanes > 1:
             raise InternalError(f"a vector of {dtype} cannot be divided by {right} in C")
@@ -107,13 +113,16 @@ class CpuExpressions(CpuConversions):
 
     def expression_Select(self, node: nodes.Select) -> Text:
         dtype = node.dtype
-        if node.condition.dtype.lanes == 1:
-            return super().expression_Select(node)
-        if dtype.kind == "bool":
-            bits = max(map(self.mask_bits, (node.condition, node.then, node.otherwise)))
+        if dtype.kind == "bool" and dtype.lanes > 1:
+            bits = self.mask_bits(node)
+            if node.condition.dtype.lanes == 1:
+                then, otherwise = (f"({self.mask(part, bits)})" for part in (node.then, node.otherwise))
+                return Text(f"({self.expression(node.condition)} ? {then} : {otherwise})")
             parts = [self.mask(part, bits) for part in (node.condition, node.then, node.otherwise)]
             self.lanes_used.add(dtype.lanes)
             return self.call(f"tw_select_i{bits}x{dtype.lanes}", *parts)
+        if node.condition.dtype.lanes == 1:
+            return super().expression_Select(node)
         width = {"f32": 32, "f64": 64}.get(carrier(dtype)) or int(carrier(dtype)[1:])
         condition = self.mask(node.condition, width)
         return self.call(

@@ -96,10 +96,11 @@ class TileModel:
         """Register tiles that cover `rows` rows one after the other, the largest first.
 
         Each is used as often as it fits into what the ones before it left.  None: any number of rows, known
-        only when the program runs, and the best for `most` of them are tried first; the tiles then end with one of a single row.
+        only when the program runs, and the best for `most` of them, of no more rows than these, are tried first; the tiles then
+        end with one of a single row.
         """
         if rows is None:
-            few = range(1, SAME_SET_ROWS + 1)
+            few = range(1, min(SAME_SET_ROWS, most or SAME_SET_ROWS) + 1)
             first = min(few, key=self.per_row if most is None else lambda count: self._cost(most, count))
             counts = [first, *(1 << bit for bit in range(first.bit_length(), -1, -1) if 1 << bit < first)]
         else:

@@ -58,7 +58,8 @@ def _note(
     if buffer.scope != "register":
         return
     places = [_constant(index) for index in indices]
-    whole = len(places) == 1 and places[0] is not None and places[0] % width == 0
+    # Places beyond the end stand in loops that never run.
+    whole = len(places) == 1 and places[0] is not None and places[0] % width == 0 and 0 <= places[0] < buffer.size
     if not whole or lanes.setdefault(buffer, width) != width or buffer.dtype.is_packed or buffer.size % width:
         refused.add(buffer)
 

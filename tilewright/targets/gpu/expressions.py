@@ -65,8 +65,11 @@ class GpuExpressions(CFamilyPrinter):
         if node.op in ("min", "max"):
             return self.call(f"tw::{node.op}imum{of_type}", left, right)
         if node.op in ("floordiv", "floormod"):
-            unsigned = dtype.kind == "uint" or (self.is_nonnegative(node.left) and self.is_nonnegative(node.right))
-            return self.infix(node.op, left, right) if unsigned else self.call(f"tw::{node.op}{of_type}", left, right)
+            if dtype.kind == "uint":  # by zero both are 0, which processors leave open
+                plain = isinstance(node.right, nodes.Const) and node.right.value != 0
+            else:
+                plain = self.is_nonnegative(node.left) and self.is_nonnegative(node.right)
+            return self.infix(node.op, left, right) if plain else self.call(f"tw::{node.op}{of_type}", left, right)
         result = self.infix(node.op, left, right)
         return result if node.op in nodes.COMPARISONS else self._in_range(result, dtype)
 

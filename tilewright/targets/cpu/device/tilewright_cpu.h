@@ -169,6 +169,13 @@ TW_FLOOR_DIVISION(i8, uint8_t)
 TW_FLOOR_DIVISION(i16, uint16_t)
 TW_FLOOR_DIVISION(i32, uint32_t)
 TW_FLOOR_DIVISION(i64, uint64_t)
+#define TW_UNSIGNED_DIVISION(T)                                                 \
+  TW_INLINE T tw_floordiv_##T(T a, T b) { return b == 0 ? 0 : a / b; }          \
+  TW_INLINE T tw_floormod_##T(T a, T b) { return b == 0 ? 0 : a % b; }
+TW_UNSIGNED_DIVISION(u8)
+TW_UNSIGNED_DIVISION(u16)
+TW_UNSIGNED_DIVISION(u32)
+TW_UNSIGNED_DIVISION(u64)
 
 #define LANES 1
 #include "tilewright_lanes.h"

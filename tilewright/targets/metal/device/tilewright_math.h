@@ -5,12 +5,12 @@ template <class T> TW_DEVICE T minimum(T a, T b) { return b < a || a != a ? b : 
 template <class T> TW_DEVICE T maximum(T a, T b) { return a < b || a != a ? b : a; }
 template <class T> TW_DEVICE T floordiv(T a, T b) {
   if (b == 0) return 0;
-  if (b == T(-1)) return T(0 - a);
+  if (T(-1) < T(0) && b == T(-1)) return T(0 - a);   // the least number divided by it has no place
   const T quotient = a / b;
   return quotient - T(a % b != 0 && (a < 0) != (b < 0));
 }
 template <class T> TW_DEVICE T floormod(T a, T b) {
-  if (b == 0 || b == T(-1)) return 0;
+  if (b == 0 || (T(-1) < T(0) && b == T(-1))) return 0;
   const T rest = a % b;
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
