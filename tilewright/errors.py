@@ -80,8 +80,8 @@ def near(name: str, known: Sequence[str]) -> str:
 class UnknownDType(TilewrightError):
     """A number type that does not exist."""
 
-    def __init__(self, name: object, known: Sequence[str]) -> None:
-        hint = near(str(name), known) or "known types: " + ", ".join(known)
+    def __init__(self, name: object, known: Sequence[str], hint: str | None = None) -> None:
+        hint = hint or near(str(name), known) or "known types: " + ", ".join(known)
         super().__init__(f"unknown dtype {name!r}", hint=hint)
 
 

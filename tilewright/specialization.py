@@ -11,11 +11,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import TilewrightError, WrongArgumentKind
+from tilewright.errors import TilewrightError, WrongArgumentKind, near
 from tilewright.ir.nodes import Function
 from tilewright.language.choices import Choice
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
 from tilewright.language.machines import traced_for
+from tilewright.language.mistakes import WrongArguments
 from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
@@ -238,10 +239,18 @@ class JITFunction:
     def compile(self, *arguments: Any, **named: Any) -> Kernel:
         """The kernel that a call with these arguments would run, without running it.
 
-        Tensors may be given as arrays, or as anything with a ``shape``.
+        Tensors may be given as arrays, as anything with a ``shape``, or as their shapes; where sizes are given by their
+        names, they may be left out.
+
+        Examples
+        --------
+        >>> double.compile(N=1024)
+        <Kernel double ...>
+        >>> double.compile((1024,))
+        <Kernel double ...>
         """
-        runtime, constants = self.direct.split(*arguments, **named)
-        return self._kernel(runtime, constants)
+        runtime, constants, sizes = self.direct.split_partly(*arguments, **named)
+        return self._kernel(runtime, constants, sizes)
 
     def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
         """The traced program for these arguments, not compiled."""
@@ -257,9 +266,11 @@ class JITFunction:
         """The text emitted for these arguments."""
         return self.compile(*arguments, **named).get_kernel_source()
 
-    def _kernel(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> Kernel:
+    def _kernel(
+        self, runtime: Mapping[str, Any], constants: Mapping[str, Any], named: Mapping[str, int] | None = None
+    ) -> Kernel:
         target, arch = self._machine(runtime)
-        sizes, numbers = self._sizes(runtime, constants)
+        sizes, numbers = self._sizes(runtime, constants, named)
         key: tuple[Any, ...] = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
         first = key
         while key in self._choices:  # what `T.suited` chose after what it had chosen before
@@ -285,8 +296,15 @@ class JITFunction:
                 return resolve(target_option() or tensor_view(one).device[0])
         return resolve("auto")
 
-    def _sizes(self, runtime: Mapping[str, Any], constants: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
-        """Sizes that are part of the specialisation, and those that are known only at launch."""
+    def _sizes(
+        self, runtime: Mapping[str, Any], constants: Mapping[str, Any], named: Mapping[str, int] | None = None
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Sizes that are part of the specialisation, and those that are known only at launch.
+
+        Parameters
+        ----------
+        runtime : tensors that give them; with `named`, sizes by their names, some may be missing.
+        """
         key = _specialisation((), constants)
         declaration = self._declarations.get(key) if key is not None else None
         if declaration is None:
@@ -294,10 +312,19 @@ class JITFunction:
             if key is not None:
                 self._declarations[key] = declaration
         shapes, strides = {}, {}
+        unknown = [name for name in named or () if name not in declaration.symbols]
+        if unknown:
+            known = [*self.direct.signature.parameters, *declaration.symbols]
+            hint = near(unknown[0], known) or "known: " + ", ".join(known)
+            raise WrongArguments(f"{declaration.name} has no argument and no size {unknown[0]!r}", hint).at(
+                declaration.span
+            )
         for name in declaration.tensors:
+            if name not in runtime and named is not None:
+                continue
             shapes[name], strides[name] = _shape_and_strides(name, runtime[name], declaration.tensors[name])
-        sizes = declaration.bind(shapes, strides) if declaration.sizes else {}
-        return sizes, declaration.numbers(shapes)
+        sizes = declaration.bind(shapes, strides, named) if declaration.sizes else {}
+        return sizes, {**declaration.numbers(shapes), **(named or {})}
 
 
 def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -308,6 +335,8 @@ def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tup
     elif hasattr(value, "shape"):
         shape = tuple(value.shape)
         strides = row_major_strides(shape)
+    elif isinstance(value, (list, tuple)) and all(isinstance(extent, int) for extent in value):
+        return tuple(value), row_major_strides(tuple(value))
     elif declared.pointers and isinstance(value, (list, tuple)):
         shape, strides = (len(value),), (1,)  # the tensors that a table's entries point to
     else:

@@ -168,6 +168,17 @@ _ALIASES = {
 BOOL = DType("bool", "bool", 1, carrier="bool")
 ALL: dict[str, DType] = {record.name: record for record in (BOOL, *_integers(), *_FLOATS)}
 
+NAMES_ONLY: dict[str, DType] = {
+    record.name: record
+    for record in (
+        DType("float8_e3m4", "float", 8, 3, 4, 3, True, True, "float8_e3m4"),
+        DType("float8_e4m3b11fnuz", "float", 8, 4, 3, 11, False, True, "float8_e4m3b11fnuz"),
+        DType("float6_e2m3fn", "float", 6, 2, 3, 1, False, False, "float6_e2m3fn"),
+        DType("float6_e3m2fn", "float", 6, 3, 2, 3, False, False, "float6_e3m2fn"),
+    )
+}
+"""Types that other programs mention, and that nothing here computes with: the language has their names, `dtype` refuses them."""
+
 INT8, INT32, INT64 = ALL["int8"], ALL["int32"], ALL["int64"]
 UINT8, UINT32, UINT64 = ALL["uint8"], ALL["uint32"], ALL["uint64"]
 FLOAT16, BFLOAT16 = ALL["float16"], ALL["bfloat16"]
@@ -200,8 +211,6 @@ def dtype(name: object) -> DType:
             return found
     elif isinstance(name, type) and name in _PYTHON:  # not NumPy's dtypes, which compare equal to these
         return _PYTHON[name]
-    elif hasattr(name, "__tilewright_dtype__"):
-        return name.__tilewright_dtype__()
     elif name is not None:  # which NumPy takes for float64
         try:
             found = _lookup(np.dtype(name).name)  # type: ignore[call-overload]
@@ -209,7 +218,7 @@ def dtype(name: object) -> DType:
             found = None
         if found is not None:
             return found
-    raise UnknownDType(name, sorted(ALL))
+    raise UnknownDType(name, sorted(ALL), None if name not in NAMES_ONLY else "nothing here computes with it")
 
 
 @functools.cache

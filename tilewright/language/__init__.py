@@ -32,7 +32,7 @@ from tilewright.language.choices import suited
 from tilewright.language.convolution import CONVOLUTION_WORDS
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
-from tilewright.language.dtypes import TYPES, NumberType, dtype, number_type
+from tilewright.language.dtypes import TYPES, NumberType, dtype
 from tilewright.language.external import EXTERNAL_WORDS
 from tilewright.language.foreign import INSTEAD
 from tilewright.language.kernel import (
@@ -177,7 +177,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__") and name not in INSTEAD:
         raise AttributeError(name)
     try:
-        return number_type(name)
+        return NumberType(name)
     except _dtypes.UnknownDType:
         raise UnknownName(
             name,

@@ -8,7 +8,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Buffer, Expr, Extent, For, Region, Store, Var
 from tilewright.language.builder import Frame, in_kernel
-from tilewright.language.dtypes import NumberType, number_type
+from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
     FloatIndex,
     IndexOutOfRange,
@@ -126,7 +126,7 @@ class BufferProxy(TensorProxy):
 
     @property
     def dtype(self) -> NumberType:
-        return number_type(self._buffer.dtype)
+        return NumberType(self._buffer.dtype)
 
     @property
     def ndim(self) -> int:
@@ -275,7 +275,7 @@ class RegionProxy(TensorProxy):
 
     @property
     def dtype(self) -> NumberType:
-        return number_type(self._region.dtype)
+        return NumberType(self._region.dtype)
 
     def __getitem__(self, key: object) -> NoReturn:
         raise TensorOperand("indexing", self.description)

@@ -69,6 +69,14 @@ class Parameter:
     dtype: DType | None = None
     default: Any = inspect.Parameter.empty
 
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+_LEFT_OUT: Any = object()
+"""Stands for a tensor or a scalar of which nothing is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
@@ -87,18 +95,27 @@ class Declaration:
     span: Span | None = None
 
     def bind(
-        self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        strides: Mapping[str, Sequence[int]] | None = None,
+        named: Mapping[str, int] | None = None,
     ) -> dict[str, int]:
         """Values of the `T.const` symbols, from the arguments' shapes (and strides in elements, where declared).
+
+        Parameters
+        ----------
+        shapes, strides : of the arguments; of some of them where `named` has what the others would say.
+        named : values of symbols by name.
 
         Raises
         ------
         SizeMismatch : an argument has another rank, or two extents give one symbol two values.
         UnboundSize : a symbol that no extent or stride is.
         """
-        found: dict[Var, tuple[int, str]] = {}
+        named = named or {}
+        found = {var: (named[name], "an argument") for name, var in self.sizes.items() if name in named}
         for name, declared in self.tensors.items():
-            if declared.packed:
+            if declared.packed or name not in shapes:
                 continue  # its bytes are in the compiler's order and say nothing of its shape
             actual = tuple(shapes[name])
             if len(actual) != len(declared.shape):
@@ -111,15 +128,22 @@ class Declaration:
                 self._match(found, declared.strides, tuple(strides[name]), f"stride {{}} of {name!r}")
         for name, var in self.sizes.items():
             if var not in found:
-                raise UnboundSize(name, span=self.span)
+                partly = f"pass {name}=, or a tensor that has it" if self.tensors.keys() - shapes.keys() else None
+                raise UnboundSize(name, partly, span=self.span)
         return {name: found[var][0] for name, var in self.sizes.items()}
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of all sizes that tensors declare, those known only at launch too."""
+        extents = [e for declared in self.tensors.values() for e in (*declared.shape, *(declared.strides or ()))]
+        return tuple(dict.fromkeys([*self.sizes, *(extent.name for extent in extents if isinstance(extent, Var))]))
 
     def numbers(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
         """Values of the `T.dynamic` symbols that are extents, by name."""
         return {
             extent.name: int(value)
             for name, declared in self.tensors.items()
-            if not declared.packed
+            if not declared.packed and name in shapes
             for extent, value in zip(
                 declared.shape, shapes[name], strict=False
             )  # another rank is told when arguments are bound
@@ -250,6 +274,27 @@ class DirectFunction:
         constants = {p.name for p in self.parameters if p.kind == "constant" or bound.arguments[p.name] is None}
         runtime = {name: value for name, value in bound.arguments.items() if name not in constants}
         return runtime, {name: value for name, value in bound.arguments.items() if name in constants}
+
+    def split_partly(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+        """The same for arguments that only say what to compile: tensors and scalars may be left out.
+
+        Returns
+        -------
+        runtime and compile-time arguments, and the numbers whose names are no parameters: sizes, perhaps.
+
+        Raises
+        ------
+        WrongArguments : the others do not fit the signature, or a compile-time argument is missing.
+        """
+        sizes = {name: keywords.pop(name) for name in list(keywords) if self._may_be_size(name, keywords[name])}
+        left_out = {p.name: _LEFT_OUT for p in self.parameters if p.kind != "constant" and p.is_required}
+        positional = {p.name for p, _ in zip(self.parameters, arguments, strict=False)}
+        given = {name: value for name, value in left_out.items() if name not in positional} | keywords
+        runtime, constants = self.split(*arguments, **given)
+        return {name: value for name, value in runtime.items() if value is not _LEFT_OUT}, constants, sizes
+
+    def _may_be_size(self, name: str, value: Any) -> bool:
+        return name not in self.signature.parameters and isinstance(value, int) and not isinstance(value, bool)
 
     def declare(self, constants: Mapping[str, Any]) -> Declaration:
         """Read the declarations, with the compile-time arguments given.

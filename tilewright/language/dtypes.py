@@ -9,29 +9,57 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.errors import TilewrightError
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
 
+_MADE: dict[DType, NumberType] = {}
 
-class NumberType:
-    """A number type: compares equal to its name, to NumPy's and to torch's type; calling it converts a value."""
+_TORCH = {"tfloat32": "float32", "int4": "int8", "uint4": "uint8", "float4_e2m1fn": "float4_e2m1fn_x2"}
+"""What tensors of torch carry, where it has no type of the name: two elements a byte."""
+
+
+class NoTorchType(TilewrightError, ValueError):
+    """A number type that torch does not have."""
+
+
+class NumberType(str):
+    """A number type: the text of its name, which also equals NumPy's and torch's type; calling it converts a value.
+
+    Programs use it as the name that it is: ``getattr(torch, T.float16)``, ``{"float16": 2}[T.float16]``, ``f"{T.float16}"``.
+    """
 
     __slots__ = ("record",)
 
-    def __init__(self, record: DType) -> None:
-        self.record = record
+    record: DType
 
-    def __tilewright_dtype__(self) -> DType:
-        return self.record
+    def __new__(cls, name: object) -> NumberType:
+        """The type of a name, or of a type of NumPy, torch or Python (one object a type)."""
+        if isinstance(name, cls):
+            return name
+        record = name if isinstance(name, DType) else dtypes.NAMES_ONLY.get(str(name)) or dtypes.dtype(name)
+        made = _MADE.get(record)
+        if made is None:
+            made = _MADE[record] = super().__new__(cls, str(record))
+            made.record = record
+        return made
 
-    def __call__(self, value: Any = 0) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumberType, (self.name,)
+
+    def __call__(self, *values: Any) -> Any:
         from tilewright.language.math import cast
+        from tilewright.language.vectors import Vector, vector_of
 
-        return cast(value, self)
+        if len(values) > 1 or (values and isinstance(values[0], Vector)):
+            return vector_of(values, self)
+        return cast(values[0] if values else 0, self)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberType):
             return self.record == other.record
+        if isinstance(other, str) and str.__eq__(self, other):
+            return True
         named = isinstance(other, (str, np.dtype)) or type(other).__module__ == "torch"
         if named or (isinstance(other, type) and issubclass(other, np.generic)):
             try:
@@ -40,14 +68,30 @@ class NumberType:
                 return False
         return self.record == other
 
-    def __hash__(self) -> int:
-        return hash(str(self.record))
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
-    def __str__(self) -> str:
-        return str(self.record)
+    __hash__ = str.__hash__
 
     def __repr__(self) -> str:
         return f"T.{self.record}"
+
+    def as_torch(self) -> Any:
+        """torch's type for tensors of this one: a byte for each, or two, of the types whose elements share bytes.
+
+        Raises
+        ------
+        NoTorchType : torch has none.
+        """
+        import torch
+
+        found = getattr(torch, _TORCH.get(self.name, self.name), None)
+        if not isinstance(found, torch.dtype):
+            scalar = self.record.name
+            raise NoTorchType(
+                f"torch has no type for {self}", hint=f"its elements are {scalar}" if scalar != self else None
+            )
+        return found
 
     @property
     def name(self) -> str:
@@ -57,6 +101,16 @@ class NumberType:
     def bits(self) -> int:
         """Width of one element."""
         return self.record.bits
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value; of a type whose values share bytes, one."""
+        return self.record.nbytes(1)
+
+    @property
+    def bytes(self) -> int:
+        """The same as `itemsize`."""
+        return self.itemsize
 
     @property
     def lanes(self) -> int:
@@ -81,25 +135,9 @@ class NumberType:
         return self.record.maximum
 
 
-_MADE: dict[DType, NumberType] = {}
-
-
-def number_type(name: object) -> NumberType:
-    """The author's object for a name or a record (one object a type).
-
-    Raises
-    ------
-    UnknownDType : no such type.
-    """
-    record = dtypes.dtype(name)
-    if record not in _MADE:
-        _MADE[record] = NumberType(record)
-    return _MADE[record]
-
-
-dtype = number_type
+dtype = NumberType
 
 _SHORT = ("half", "float", "double", "int", "uint", "long", "ulong", "short", "ushort", "float8_e4m3")
 
-TYPES: dict[str, NumberType] = {name: number_type(name) for name in (*dtypes.ALL, *_SHORT)}
+TYPES: dict[str, NumberType] = {name: NumberType(name) for name in (*dtypes.ALL, *_SHORT, *dtypes.NAMES_ONLY)}
 """Every number type that `T` names."""

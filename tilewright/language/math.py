@@ -137,7 +137,7 @@ def Cast(dtype: Any, value: Any) -> Scalar:
 @author_facing
 def reinterpret(value: Any, dtype: Any) -> Scalar:
     """The bits of `value` read as another dtype of the same width."""
-    if isinstance(value, (str, dtypes.DType)) or hasattr(value, "__tilewright_dtype__"):
+    if isinstance(value, (str, dtypes.DType)):
         value, dtype = dtype, value
     if dtype == "handle":  # the unused argument of T.attr
         return value if isinstance(value, Scalar) else Scalar(as_expr(value))

@@ -219,11 +219,11 @@ class OutputOutsideDirect(AuthorError):
 class UnboundSize(AuthorError):
     """A `T.const` symbol that no argument gives."""
 
-    def __init__(self, name: str, *, span: Span | None = None) -> None:
+    def __init__(self, name: str, hint: str | None = None, *, span: Span | None = None) -> None:
         super().__init__(
             f"no argument gives the size {name!r}",
             span=span,
-            hint=f"write {name} alone as an extent or a stride of an annotated tensor parameter",
+            hint=hint or f"write {name} alone as an extent or a stride of an annotated tensor parameter",
         )
 
 

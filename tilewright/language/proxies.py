@@ -16,7 +16,7 @@ from tilewright.ir.dtypes import BOOL, FLOAT32, DType
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load, Store
 from tilewright.language.builder import Frame, active, current
-from tilewright.language.dtypes import NumberType, number_type
+from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
     NotIndexable,
     NumberExpected,
@@ -45,7 +45,7 @@ class Scalar:
 
     @property
     def dtype(self) -> NumberType:
-        return number_type(self._expr.dtype)
+        return NumberType(self._expr.dtype)
 
     @property
     def name(self) -> str:

@@ -44,6 +44,7 @@ from tilewright.language.branches import (
 )
 from tilewright.language.buffers import BufferProxy, TensorProxy
 from tilewright.language.builder import Builder, Frame, current
+from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement
 from tilewright.language.mistakes_of_scopes import EffectInExpression, ImmutableName, SymbolicExit, WrongReturn
 from tilewright.language.operators import COMPARE, select
@@ -169,8 +170,8 @@ class Scope:
             found = annotation()
         except NameError:
             found = None
-        if hasattr(found, "__tilewright_dtype__") and is_number(value) and not isinstance(value, Variable):
-            dtype = found.__tilewright_dtype__()
+        if isinstance(found, NumberType) and is_number(value) and not isinstance(value, Variable):
+            dtype = found.record
             value = Scalar(as_expr(value, dtype), getattr(value, "frame", None))
         return self.assign(name, value)
 

@@ -19,6 +19,7 @@ from tilewright.ir.visitor import find, walk
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
+from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing
 from tilewright.language.launches import close_launch
 from tilewright.language.mistakes import WrongArguments
@@ -153,7 +154,7 @@ def evaluated_annotations(function: Any, namespace: Mapping[str, Any]) -> dict[s
     found: dict[str, Any] = {}
     enclosed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for name, annotation in function.__annotations__.items():
-        if isinstance(annotation, str):
+        if type(annotation) is str:
             names = {**namespace, **{n: c.cell_contents for n, c in enclosed.items() if _filled(c)}}
             try:
                 annotation = eval(annotation, function.__globals__, names)
@@ -174,7 +175,7 @@ def _filled(cell: Any) -> bool:
 
 def scalar_dtype(annotation: Any) -> DType | None:
     """The dtype of a scalar parameter's annotation, None where it is no number type of `T`."""
-    return annotation.__tilewright_dtype__() if hasattr(annotation, "__tilewright_dtype__") else None
+    return annotation.record if isinstance(annotation, NumberType) else None
 
 
 def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:

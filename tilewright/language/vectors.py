@@ -87,3 +87,23 @@ def Broadcast(value: Any, lanes: Any) -> Vector:
     if not is_number(value):
         raise NumberExpected("T.Broadcast", "a number", describe(value))
     return Vector(_lanes(lanes, "T.Broadcast"), lambda lane: value)
+
+
+def vector_of(values: tuple[Any, ...], dtype: Any) -> Vector:
+    """The vector of some scalars in turn, or one vector's lanes converted; `dtype` is the type of all lanes together."""
+    from tilewright.language.math import cast, if_then_else  # which speak of buffers, which speak of vectors
+
+    scalar, lanes = dtype.record.scalar, dtype.lanes
+    given = values[0].lanes if len(values) == 1 else len(values)
+    if lanes > 1 and given != lanes:
+        raise NumberExpected(f"T.{dtype}", f"{lanes} values", str(given))
+    if len(values) == 1:
+        return Vector(given, lambda lane: cast(values[0].of(lane), scalar))
+
+    def of(lane: Any) -> Any:
+        chosen: Any = cast(values[-1], scalar)
+        for number in reversed(range(given - 1)):
+            chosen = if_then_else(lane == number, cast(values[number], scalar), chosen)
+        return chosen
+
+    return Vector(given, of)

@@ -1,0 +1,90 @@
+"""Number types are the texts of their names, and kernels are compiled by the names and shapes of their sizes."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import tilewright.compat.tilelang as tilelang
+import tilewright.language as T
+from tilewright.errors import UnknownDType
+from tilewright.language.mistakes import WrongArguments
+from tilewright.language.mistakes_of_scopes import SizeMismatch, UnboundSize
+
+
+def test_a_type_is_the_text_of_its_name():
+    assert isinstance(T.float16, str) and isinstance(T.float16, T.dtype)
+    assert getattr(torch, T.float16) is torch.float16
+    assert f"{T.float16} %s {T.float16:>9}" % T.int8 == "float16 int8   float16"
+    assert T.float16 + "x2" == "float16x2" and T.float16.startswith("float") and "8" in T.uint8
+    assert {"float16": 1}[T.float16] == {T.float16: 1}["float16"] == 1 and T.float16 in ["float16"]
+    assert (
+        (T.float16 == "float16") and ("float16" in {T.float16}) and (T.half == T.float16) and T.float16 == torch.float16
+    )
+    assert T.float16 != "float32" and T.float16 != torch.int8 and T.float6_e2m3fn in {"float6_e2m3fn"}
+    assert T.dtype("bf16") is T.bfloat16 is T.dtype(torch.bfloat16) and T.dtype(np.float32) is T.float32 is T.dtype(
+        float
+    )
+    assert pickle.loads(pickle.dumps(T.float32x4)) == T.float32x4 and copy.deepcopy(T.float16) is T.float16
+    assert repr(T.float32) == "T.float32" and (T.float32x4.bits, T.float32x4.lanes, T.float32x4.bytes) == (32, 4, 16)
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint16", "int64", "bfloat16", "float8_e4m3fn", "float8_e8m0fnu"])
+def test_torch_has_types_of_the_same_names(name):
+    assert T.dtype(name).as_torch() is getattr(torch, name)
+
+
+def test_types_that_share_bytes_travel_as_bytes():
+    assert T.int4.as_torch() is torch.int8 and T.tfloat32.as_torch() is torch.float32
+    with pytest.raises(ValueError, match="torch has no type for float32x4"):
+        T.float32x4.as_torch()
+
+
+@pytest.mark.parametrize("name, bits", [("float6_e2m3fn", 6), ("float6_e3m2fn", 6), ("float8_e4m3b11fnuz", 8)])
+def test_types_that_are_names_alone_say_so_where_they_are_used(name, bits):
+    assert getattr(T, name).bits == bits
+    with pytest.raises(UnknownDType) as error:
+        T.Tensor((4,), getattr(T, name))
+    assert "nothing here computes with it" in str(error.value)
+
+
+def test_a_type_of_several_lanes_takes_a_value_for_each():
+    @T.prim_func
+    def main(A: T.Tensor((8,), T.float32), B: T.Tensor((8,), T.float16)):
+        with T.Kernel(1, threads=32):
+            for i in T.serial(4):
+                B[T.Ramp(2 * i, 1, 2)] = T.float16x2(A[2 * i] + 1, A[2 * i + 1] * 2)
+
+    a = np.arange(8, dtype=np.float32)
+    b = np.zeros(8, np.float16)
+    tilelang.compile(main, target="cpu")(a, b)
+    assert np.array_equal(b, np.stack([a[::2] + 1, a[1::2] * 2], 1).reshape(-1))
+
+
+@tilelang.jit(target="cpu")
+def scaled(A, B, by=2, dtype=T.float32):
+    M, N = T.const("M, N")
+    A: T.Tensor[[M, N], dtype]
+    B: T.Tensor[[N], dtype]
+    C = T.empty([M, N], dtype)
+    with T.Kernel(M, threads=32) as i:
+        for j in T.Parallel(N):
+            C[i, j] = A[i, j] * by + B[j]
+    return C
+
+
+def test_sizes_are_given_by_name_by_shape_or_by_tensors():
+    a, b = np.random.default_rng(0).standard_normal((2, 5, 7)).astype(np.float32)
+    kernel = scaled.compile(M=5, N=7, by=3)
+    assert np.array_equal(kernel(a, b[0]), a * 3 + b[0])
+    kernels = [scaled.compile((5, 7), (7,)), scaled.compile(a, N=7), scaled.compile(a, b[0]), scaled.compile(M=5, N=7)]
+    assert len({id(one.kernel) for one in kernels}) == 1
+    with pytest.raises(UnboundSize, match="pass N=, or a tensor that has it"):
+        scaled.compile(M=5)
+    with pytest.raises(SizeMismatch, match="N is 8 as an argument, but 7 as extent 1 of 'A'"):
+        scaled.compile(a, N=8)
+    with pytest.raises(WrongArguments, match="scaled has no argument and no size 'tdype'") as error:
+        scaled.compile(M=5, N=7, tdype=2)
+    assert "did you mean 'dtype'" in str(error.value)
