@@ -32,6 +32,7 @@ from tilewright.language.choices import suited
 from tilewright.language.convolution import CONVOLUTION_WORDS
 from tilewright.language.debug import device_assert, print_
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
+from tilewright.language.directed_rounding import ROUNDED_OPERATIONS
 from tilewright.language.dtypes import TYPES, NumberType, dtype
 from tilewright.language.external import EXTERNAL_WORDS
 from tilewright.language.foreign import INSTEAD
@@ -150,7 +151,7 @@ Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
-    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS,
+    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

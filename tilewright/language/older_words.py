@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -103,29 +102,6 @@ def ldg(value: Any) -> Any:
     return value
 
 
-def _rounded(name: str, arity: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*values: Any, mode: str = "rn") -> Any:
-        if len(values) == arity + 1 and isinstance(values[-1], str):
-            values, mode = values[:-1], values[-1]
-        if len(values) != arity:
-            raise NumberExpected(f"T.{name}", f"{arity} number{'s' * (arity > 1)}", str(len(values)))
-        if mode != "rn":
-            raise NumberExpected(f"the rounding of T.{name}", "'rn': to nearest even", repr(mode))
-        return function(*values)
-
-    call.__name__, call.__doc__ = name, "The operation, rounded to nearest even as every other is."
-    return author_facing(call)
-
-
-IEEE: dict[str, Callable[..., Any]] = {
-    name: _rounded(name, arity, function)
-    for name, arity, function in (
-        ("ieee_add", 2, lambda x, y: x + y), ("ieee_sub", 2, lambda x, y: x - y), ("ieee_mul", 2, lambda x, y: x * y),
-        ("ieee_fdiv", 2, lambda x, y: x / y), ("ieee_fmaf", 3, FUNCTIONS["fma"]), ("ieee_frcp", 1, lambda x: 1.0 / x),
-        ("ieee_fsqrt", 1, FUNCTIONS["sqrt"]), ("ieee_frsqrt", 1, FUNCTIONS["rsqrt"]),
-    )
-}  # fmt: skip
-
 FAST = {f"__{name}": FUNCTIONS[name] for name in ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan")}
 """Names of faster and less exact functions: here they are as exact as the others."""
 
@@ -137,6 +113,6 @@ TILE_ANNOTATIONS = {
 OLDER_WORDS: dict[str, Any] = {
     "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": Ref, "clz": clz, "__ffs": ffs, "fast_rcp": fast_rcp,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,
-    "nearbyint": FUNCTIONS["round"], **IEEE, **FAST, **TILE_ANNOTATIONS,
+    "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], **FAST, **TILE_ANNOTATIONS,
 }  # fmt: skip
 """Every word, under the names of the language."""
