@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
 from tilewright.errors import EmulationFailed
-from tilewright.ir.nodes import Buffer, Function, TensorMap
+from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
 from tilewright.ir.signature import POINTERS, counted_workspaces, written_parameters
 from tilewright.ir.visitor import kernels
 from tilewright.passes.thread.launch_beside import waits_at_its_end
@@ -18,7 +18,7 @@ from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.side_by_side import SideBySide
 from tilewright.targets.cuda.tma import descriptor
-from tilewright.targets.gpu.emit import with_lines
+from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
 
 
@@ -45,6 +45,7 @@ def emulate_program(
     blocks = [kernel.threads for kernel in kernels(program.final)]
     beside = [waits_at_its_end(kernel) for kernel in kernels(program.final)]
     dependent = [is_dependent(kernel) and not waits_at_its_end(kernel) for kernel in kernels(program.final)]
+    parameters = [kernel_parameters(kernel) for kernel in kernels(program.final)]
     tiles = [shared_places(kernel) for kernel in kernels(program.final)]
     clusters = [cluster_of(kernel, program.arch) for kernel in kernels(program.final)]
     binder = Binder(program.traced, "cpu")
@@ -61,10 +62,11 @@ def emulate_program(
         # What no kernel of the program writes, any of them may read at once, as the first one may.
         unsettled = [*written, *workspaces] if dependent[number] else []
         numbers = {
-            place: _in_memory(value) for place, value in enumerate(given)
-            if vocabulary.scalars_in_memory and not isinstance(value, np.ndarray)
+            place: _number(param, given[place], vocabulary.scalars_in_memory)
+            for place, param in enumerate(parameters[number]) if isinstance(param, Var)
         }  # fmt: skip
-        memory = [*flat.values(), *workspaces, *pointed, *numbers.values()]
+        in_memory = [value for value in numbers.values() if isinstance(value, np.ndarray)]
+        memory = [*flat.values(), *workspaces, *pointed, *in_memory]
 
         def run() -> None:
             emulate(
@@ -118,9 +120,14 @@ def emulate_program(
     return bound.outputs
 
 
-def _in_memory(value: Any) -> np.ndarray:
-    """A number as kernels read it that take pointers alone."""
-    return np.array([value], np.float32 if isinstance(value, (float, np.floating)) else np.int64)
+def _number(param: Var, value: Any, in_memory: bool) -> Any:
+    """A number as the kernel's parameter takes it: of the parameter's type, or in memory as int64 or float32."""
+    dtype = param.dtype
+    if in_memory:
+        return np.array([value], np.float32) if dtype.is_float else np.array([int(value) & (1 << 64) - 1], np.uint64)
+    if dtype.is_packed:
+        return (np.int8 if dtype.is_signed else np.uint8)(value)
+    return (np.float32 if is_narrow_float(param) else dtype.numpy.type)(value)
 
 
 def _rows(buffer: Buffer, size: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
