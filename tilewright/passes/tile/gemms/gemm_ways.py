@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,8 +134,7 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
     """
     found: list[Way] = []
     reasons: list[str] = []
-    sparse = isinstance(gemm, SparseGemm)
-    for instruction in arch.sparse_instructions if sparse else arch.matrix_instructions:
+    for instruction in _instructions(gemm, arch):
         if _is_turned(gemm, instruction):
             instruction = instruction.turning()
         reason = _misfit(gemm, instruction, tiles)
@@ -156,6 +155,26 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
         if reason:
             reasons.append(f"{instruction.function}: {reason}")
     return found or [(None, because(reasons) or f" ({_no_instruction(gemm, arch)})")]
+
+
+def _instructions(gemm: Product, arch: Arch) -> Sequence[MatrixInstruction]:
+    """The machine's instructions, best first: for a left operand in registers those first that take it as results of a product lie."""
+    if isinstance(gemm, SparseGemm):
+        return arch.sparse_instructions
+    if not in_registers(gemm.a):
+        return arch.matrix_instructions
+    return sorted(arch.matrix_instructions, key=lambda one: not (one.asynchronous or _follows_results(one)))
+
+
+def _follows_results(instruction: MatrixInstruction) -> bool:
+    """Whether the left operand lies as results side by side do."""
+    if (
+        instruction.a_fragment is None
+        or instruction.k % instruction.n
+        or instruction.d_fragment.shape[0] != instruction.m
+    ):
+        return False
+    return instruction.a_fragment == repeat(instruction.d_fragment, 1, instruction.k // instruction.n, REGISTER)
 
 
 def _no_instruction(gemm: Product, arch: Arch) -> str:

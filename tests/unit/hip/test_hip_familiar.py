@@ -1,0 +1,66 @@
+"""Programs of many kinds as their authors write them, and words for threads, waves and the grid: as HIP text in the emulator, and compiled."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hip_programs import WAVES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+from familiar_kinds import PROGRAMS
+from word_programs import PROGRAMS as WORDS
+
+import tilewright
+from tilewright.errors import LayoutConflict, SharedMemoryExceeded
+
+pytestmark = [
+    pytest.mark.sampled(20),
+    pytest.mark.filterwarnings("ignore::tilewright.errors.TilewrightWarning"),
+]
+
+LARGE = {"attention backward", "attention backward in two", "blocks and columns", "latent pages"}
+"""Programs whose tiles are made for 227 KB of shared memory."""
+
+SPILLING = {"retention", "retention backward", "chosen blocks backward", "states of chunks"}
+"""Programs whose tiles are more than the 256 registers of a thread where a wave has 32 lanes."""
+
+HALF_WAVES = {"chosen blocks"}
+"""Programs of 32 threads whose fragments no product lays out where a wave has 64 lanes."""
+
+UNSET = {"groups with offsets"}
+"""Programs that the emulator reports on every machine: a value is read, and not used, before it is set."""
+
+
+@pytest.mark.parametrize("architecture", WAVES)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in UNSET])
+def test_familiar_programs(name, architecture):
+    program = PROGRAMS[name]()
+    try:
+        kernel = tilewright.compile(program.function, target=f"hip -arch={architecture}")
+    except SharedMemoryExceeded:
+        assert name in LARGE
+        return
+    except LayoutConflict:
+        assert name in HALF_WAVES and architecture == "gfx942"
+        return
+    arguments = program.fresh()
+    kernel.emulate(*arguments)
+    assert not program.mistakes(arguments)
+    for resources in kernel.resources().values():
+        assert resources["vector_spills"] == 0 or (name in SPILLING and architecture == "gfx1100")
+
+
+@pytest.mark.parametrize("architecture", WAVES)
+@pytest.mark.parametrize("program", WORDS, ids=lambda one: one.__name__)
+def test_words(program, architecture):
+    if program.__name__ == "dots_of_bytes" and architecture == "gfx942":
+        pytest.skip("it counts 32 lanes to a warp")
+    function, arguments, expected = program()
+    kernel = tilewright.compile(function, target=f"hip -arch={architecture}")
+    copies = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments]
+    kernel.emulate(*copies)
+    assert np.array_equal(copies[-1].astype(np.float64), expected)
+    assert kernel.resources()
