@@ -16,6 +16,7 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
+from tilewright.language.machines import traced_for
 from tilewright.options import override
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
@@ -168,9 +169,10 @@ def requests_of(*traits: str) -> set[tuple[str, int]]:
 @pytest.mark.parametrize(("group", "ahead"), [(128, 4), (32, 8)])
 def test_scales_are_asked_for_where_weights_are(group: int, ahead: int) -> None:
     """Four groups ahead, or two products of as many groups as one multiplies."""
-    traced = quant_matmul.trace(64, 1024, "uint4", group, 8)
     for traits, function in ((set(), "tw_prefetch"), ({"far_requests"}, "tw_prefetch_far")):
         machine = make_arch("x86_64", arch({"arch": "avx512-vnni"}).features.union(traits))
+        with traced_for(machine):
+            traced = quant_matmul.trace(64, 1024, "uint4", group, 8)
         final, _ = run_passes(traced.function, PIPELINE, Context(machine, overrides=CPU.overrides))
         asked = re.findall(r"(tw_prefetch\w*)\(scales .* \+ (\d+)\)", CPU.emit(final, machine).text)
         assert set(asked) == {(function, str(64 * ahead))}

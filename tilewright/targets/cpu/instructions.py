@@ -78,6 +78,7 @@ def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
 def _has_room_behind(region: Region, vector: DType) -> bool:
     """Whether a vector from the beginning of a region on reaches over the end of a tile's elements, and not of its memory."""
     (start,), (count,), tile = region.starts, region.extents, region.buffer
+    count = int(count.value) if isinstance(count, Const) else count  # as loops that were written out leave it
     if tile.scope == "global" or tile.source is not None or not isinstance(start, Const) or not isinstance(count, int):
         return False
     aligned = vector.nbytes(1) <= TILE_UNIT and start.value % vector.lanes == 0
