@@ -146,6 +146,7 @@ def test_powers_of_what_is_special():
 SMALL = {
     "float16": ("tw::half", np.uint16), "bfloat16": ("tw::bfloat16", np.uint16), "float8_e4m3fn": ("tw::float8_e4m3", np.uint8),
     "float8_e5m2": ("tw::float8_e5m2", np.uint8), "float8_e8m0fnu": ("tw::float8_e8m0", np.uint8),
+    "float8_e4m3fnuz": ("tw::float8_e4m3fnuz", np.uint8), "float8_e5m2fnuz": ("tw::float8_e5m2fnuz", np.uint8),
 }  # fmt: skip
 
 

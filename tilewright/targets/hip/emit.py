@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Function
 from tilewright.ir.visitor import find, kernels
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
-from tilewright.targets.c_family import Names, Text
+from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, unsettled_buffers
 from tilewright.targets.gpu.printer import GpuPrinter
+from tilewright.targets.gpu.spellings import KEYWORDS
+from tilewright.targets.gpu.spellings import TYPES as CXX_TYPES
 
 
 def emit(function: Function, arch: Arch) -> Source:
@@ -27,7 +32,17 @@ def emit(function: Function, arch: Arch) -> Source:
                 f"kernels for {arch.name} cannot print: lines have no way to the host without ROCm's device library",
                 span=kernel.span, hint="store the numbers in a tensor, or look at them with kernel.emulate() on another target",
             )  # fmt: skip
-    return gpu.emit(function, arch, Dialect("hip", lambda _: [f"tilewright_{arch.name}.h"], HipKernel))
+    return gpu.emit(
+        function, arch, Dialect("hip", lambda _: [f"tilewright_{arch.name}.h"], HipKernel, frozenset(TYPES))
+    )
+
+
+TYPES: Mapping[str, str] = {
+    **CXX_TYPES,
+    "float8_e4m3fnuz": "tw::float8_e4m3fnuz",
+    "float8_e5m2fnuz": "tw::float8_e5m2fnuz",
+}
+"""The words that all C++ texts have, and AMD's own 8-bit floats."""
 
 
 class HipPrinter(GpuPrinter):
@@ -38,6 +53,7 @@ class HipPrinter(GpuPrinter):
     shares_tensors : whether threads of a block may read from global memory what others of them wrote there: only then do barriers wait for it.
     """
 
+    dialect: ClassVar[Spellings] = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
     shares_tensors = True
 
     def expression_Call(self, call: nodes.Call) -> Text:

@@ -98,6 +98,8 @@ double decode(TwNumber kind, const void* bits) {
       memcpy(&byte, bits, 1);
       return (byte & 0x7F) == 0x7F ? NAN : decode_small(byte, 4, 3, 7, false);
     case TW_E5M2: memcpy(&byte, bits, 1); return decode_small(byte, 5, 2, 15, true);
+    case TW_E4M3_FNUZ: memcpy(&byte, bits, 1); return byte == 0x80 ? NAN : decode_small(byte, 4, 3, 8, false);
+    case TW_E5M2_FNUZ: memcpy(&byte, bits, 1); return byte == 0x80 ? NAN : decode_small(byte, 5, 2, 16, false);
     default: return 0;
   }
 }

@@ -161,7 +161,7 @@ void tw_load_matrix(tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 tran
 void tw_store_matrix(const tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 transposed, struct TwSite site);
 tw_u32 tw_move_matrix(tw_u32 value, struct TwSite site);
 
-enum TwNumber { TW_F16, TW_BF16, TW_TF32, TW_F32, TW_F64, TW_S8, TW_U8, TW_S4, TW_U4, TW_E4M3, TW_E5M2, TW_S32, TW_B1 };
+enum TwNumber { TW_F16, TW_BF16, TW_TF32, TW_F32, TW_F64, TW_S8, TW_U8, TW_S4, TW_U4, TW_E4M3, TW_E5M2, TW_S32, TW_B1, TW_E4M3_FNUZ, TW_E5M2_FNUZ };
 /* A warp's D = A B + C from registers, n = 8; element types by TwNumber. */
 struct TwMatrixForm { tw_u8 m, a, b, d; tw_u32 k; };
 void tw_mma(struct TwMatrixForm form, void* d, const void* a, const void* b, const void* c, struct TwSite site);

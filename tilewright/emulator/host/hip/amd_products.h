@@ -53,6 +53,14 @@ template <int FLAGS, class SUM> TW_DEVICE SUM plain(SUM sum) {
 }  // namespace machine
 }  // namespace tw
 
+// The instructions have the same names on both machines, and other numbers.
+#if defined(TW_GFX942)
+#define TW_FP8 TW_E4M3_FNUZ
+#define TW_BF8 TW_E5M2_FNUZ
+#else
+#define TW_FP8 TW_E4M3
+#define TW_BF8 TW_E5M2
+#endif
 // Operands that are broadcast or negated have no model: nobody asks for them.
 #define TW_PLAIN(x, y, z, product) ::tw::machine::plain<(x) | (y) | (z)>(product)
 #define TW_WAVE(FORM, K, A, B, D, a, b, c) ::tw::machine::wave_product<::tw::machine::FORM, K, A, B, D>(a, b, c, site)
@@ -66,10 +74,10 @@ template <int FLAGS, class SUM> TW_DEVICE SUM plain(SUM sum) {
 #define __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_S8, TW_S8, TW_S32, a, b, c))
 #define __builtin_amdgcn_mfma_i32_16x16x64_i8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<64>, 64, TW_S8, TW_S8, TW_S32, a, b, c))
 #define __builtin_amdgcn_mfma_f32_16x16x8_xf32(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<8>, 8, TW_TF32, TW_TF32, TW_F32, a, b, c))
-#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E4M3, TW_F32, a, b, c))
-#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E4M3, TW_E5M2, TW_F32, a, b, c))
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E4M3, TW_F32, a, b, c))
-#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_E5M2, TW_E5M2, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_FP8, TW_FP8, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_FP8, TW_BF8, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_BF8, TW_FP8, TW_F32, a, b, c))
+#define __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(a, b, c, x, y, z) TW_PLAIN(x, y, z, TW_WAVE(Mfma<32>, 32, TW_BF8, TW_BF8, TW_F32, a, b, c))
 #define __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c) TW_WAVE(Wmma11, 16, TW_F16, TW_F16, TW_F32, a, b, c)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c) TW_WAVE(Wmma11, 16, TW_BF16, TW_BF16, TW_F32, a, b, c)
 #define __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(sa, a, sb, b, c, clamp) ::tw::machine::byte_product<::tw::machine::Wmma11>(sa, a, sb, b, c, site)

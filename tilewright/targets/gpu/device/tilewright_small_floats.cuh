@@ -49,6 +49,5 @@ TW_ARITHMETIC(float8_e5m2)
 TW_ARITHMETIC(float8_e8m0)
 TW_ARITHMETIC(float4_e2m1)
 TW_ARITHMETIC(tfloat32)
-#undef TW_COMPARISONS
 
 }  // namespace tw

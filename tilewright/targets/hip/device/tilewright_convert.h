@@ -21,6 +21,13 @@ TW_DEVICE float to_float(float8_e4m3 x) {
   const float y = bits_float((x.bits & 0x7Fu) << 20) * 0x1p120f;
   return bits_float(((x.bits & 0x7F) == 0x7F ? 0x7FFFFFFFu : float_bits(y)) | (x.bits & 0x80u) << 24);
 }
+// AMD's own, alike: `BIAS` is of the exponent, 0x80 is NaN.
+template <int MANTISSA, int BIAS> TW_DEVICE float float_of_fnuz(uint32_t code) {
+  const float y = bits_float((code & 0x7Fu) << (23 - MANTISSA)) * bits_float(uint32_t(254 - BIAS) << 23);
+  return bits_float(code == 0x80u ? 0x7FFFFFFFu : float_bits(y) | (code & 0x80u) << 24);
+}
+TW_DEVICE float to_float(float8_e4m3fnuz x) { return float_of_fnuz<3, 8>(x.bits); }
+TW_DEVICE float to_float(float8_e5m2fnuz x) { return float_of_fnuz<2, 16>(x.bits); }
 TW_DEVICE float to_float(float8_e8m0 x) { return bits_float(x.bits == 0xFF ? 0x7FFFFFFFu : x.bits ? uint32_t(x.bits) << 23 : 0x00400000u); }
 TW_DEVICE float to_float(float4_e2m1 x) { return to_float(half{uint16_t((x.bits & 7) << 9 | (x.bits & 8) << 12)}) * 16384.0f; }
 
@@ -77,6 +84,13 @@ TW_DEVICE void from_float(float8_e5m2& to, float x) {
   }
   to.bits = uint8_t(code | float_bits(x) >> 24 & 0x80u);
 }
+template <int MANTISSA, int BIAS> TW_DEVICE uint8_t fnuz_of_float(float x, float largest) {
+  const float bounded = min(round_to_format<MANTISSA, 1 - BIAS>(min(magnitude_of(x), largest)), largest);
+  const uint32_t code = float_bits(bounded * bits_float(uint32_t(BIAS) << 23)) >> (23 - MANTISSA);
+  return uint8_t(x != x ? 0x80u : code == 0u ? 0u : code | float_bits(x) >> 24 & 0x80u);
+}
+TW_DEVICE void from_float(float8_e4m3fnuz& to, float x) { to.bits = fnuz_of_float<3, 8>(x, 240.0f); }
+TW_DEVICE void from_float(float8_e5m2fnuz& to, float x) { to.bits = fnuz_of_float<2, 16>(x, 57344.0f); }
 TW_DEVICE void from_float(float8_e8m0& to, float x) {               // to the nearest power of two, ties to the larger exponent's even code
   const uint32_t bits = float_bits(x);
   const uint32_t code = bits >> 23 & 0xFFu, mantissa = bits & 0x7FFFFFu;
@@ -110,6 +124,10 @@ template <class To, class From> TW_DEVICE To truncated(From x) {
 
 namespace tw {
 
+TW_COMPARISONS(float8_e4m3fnuz)
+TW_COMPARISONS(float8_e5m2fnuz)
+TW_ARITHMETIC(float8_e4m3fnuz)
+TW_ARITHMETIC(float8_e5m2fnuz)
 TW_DEVICE half operator+(half a, half b) { return half{uint16_t(machine::add_pairs(a.bits, b.bits))}; }
 TW_DEVICE half operator-(half a, half b) { return half{uint16_t(machine::subtract_pairs(a.bits, b.bits))}; }
 TW_DEVICE half operator*(half a, half b) { return half{uint16_t(machine::multiply_pairs(a.bits, b.bits))}; }

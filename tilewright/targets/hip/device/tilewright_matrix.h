@@ -53,15 +53,22 @@ TW_TWO_PRODUCTS(mfma_m16n16k64, mfma_m16n16k32, int32_t, 4, int8_t, int8_t, 16)
 // float operands of this one are tfloat32: their low 13 bits are ignored.
 TW_PRODUCT(mfma_m16n16k8, float, 4, machine::Float4, tfloat32, tfloat32, 2, machine::Float2, __builtin_amdgcn_mfma_f32_16x16x8_xf32)
 #endif
-#if defined(TW_GFX950)
-// Bytes of the OCP's two formats; b is the instruction's first operand.
+#if defined(TW_GFX942) || defined(TW_GFX950)
+// 8-bit floats: AMD's own on gfx942, the OCP's on gfx950; b is the instruction's first operand.
+#if defined(TW_GFX942)
+typedef float8_e4m3fnuz Fp8;
+typedef float8_e5m2fnuz Bf8;
+#else
+typedef float8_e4m3 Fp8;
+typedef float8_e5m2 Bf8;
+#endif
 #define TW_FP8_PRODUCTS(A, B, BUILTIN)                                                                               \
   TW_PRODUCT(mfma_m16n16k32, float, 4, machine::Float4, A, B, 8, int64_t, BUILTIN)                                   \
   TW_TWO_PRODUCTS(mfma_m16n16k64, mfma_m16n16k32, float, 4, A, B, 16)
-TW_FP8_PRODUCTS(float8_e4m3, float8_e4m3, __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8)
-TW_FP8_PRODUCTS(float8_e4m3, float8_e5m2, __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8)
-TW_FP8_PRODUCTS(float8_e5m2, float8_e4m3, __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8)
-TW_FP8_PRODUCTS(float8_e5m2, float8_e5m2, __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8)
+TW_FP8_PRODUCTS(Fp8, Fp8, __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8)
+TW_FP8_PRODUCTS(Fp8, Bf8, __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8)
+TW_FP8_PRODUCTS(Bf8, Fp8, __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8)
+TW_FP8_PRODUCTS(Bf8, Bf8, __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8)
 #undef TW_FP8_PRODUCTS
 #endif
 #endif
