@@ -227,10 +227,17 @@ def _unsigned(one: MatrixInstruction) -> list[MatrixInstruction]:
     return [replace(one, a=a, b=b) for a, b in ((U8, U8), (S8, U8), (U8, S8))]
 
 
+def _through_half(one: MatrixInstruction) -> list[MatrixInstruction]:
+    """The same of the OCP's 8-bit floats on a machine that has no products of them: each code becomes a half, exactly."""
+    types = ((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
+    return [replace(one, function=f"{one.function}_through_half", a=a, b=b) for a, b in types]
+
+
 @functools.cache
 def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tuple[MatrixInstruction, ...]]:
     """The dense and the sparse functions of a generation, the fastest first, those of long runs of k before short ones."""
     found: list[MatrixInstruction] = []
+    halves = 16 if generation == "rdna3" else 32
     for one in PRODUCTS:
         if one.generation != generation or one.m != 16 or one.sparse or one.padded or one.a.bits < 8 or one.d == F16:
             continue
@@ -239,6 +246,8 @@ def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tup
         found += [_function(one, steps) for steps in ((2, 1) if doubles else (1,))]
     if generation.startswith("rdna"):
         found += [other for made in found if made.a == S8 for other in _unsigned(made)]
+    if not any(made.a == E4M3 for made in found):
+        found += [other for made in found if made.a == F16 and made.k == halves for other in _through_half(made)]
     best: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
     for made in sorted(found, key=lambda made: -made.rate):
         best.setdefault((made.function, made.a, made.b, made.accumulator), made)

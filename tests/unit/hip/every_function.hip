@@ -110,6 +110,7 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   TW_EACH_PRODUCT(mfma_m16n16k32, tw::half, 8, tw::convert<tw::half>) TW_EACH_PRODUCT(mfma_m16n16k32, tw::bfloat16, 8, tw::convert<tw::bfloat16>)
 #if defined(TW_GFX942)
   TW_EACH_PRODUCT(mfma_m16n16k8, tw::tfloat32, 2, tw::convert<tw::tfloat32>)
+  { tw::Fragment<tw::float8_e4m3, 8> left; tw::Fragment<tw::float8_e5m2, 8> right; each(left, 8, [&](int i) { return tw::convert<tw::float8_e4m3>(small(i)); }); each(right, 8, [&](int i) { return tw::convert<tw::float8_e5m2>(small(i + 99)); }); tw::mfma_m16n16k32_through_half(sum, left, right); }
   { tw::Fragment<int8_t, 16> left, right; each(left, 16, small); each(right, 16, [&](int i) { return small(i + 99); }); tw::mfma_m16n16k64(total, left, right); }
 #endif
   show();
@@ -128,6 +129,11 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   TW_EACH_PRODUCT(total, uint8_t, uint8_t, 200 + (uint8_t), 250 + (uint8_t)) show(); clear();
   TW_EACH_PRODUCT(total, uint8_t, int8_t, 200 + (uint8_t), int8_t) show(); clear();
   TW_EACH_PRODUCT(total, int8_t, uint8_t, int8_t, 200 + (uint8_t)) show();
+#if defined(TW_GFX1100)
+  clear();
+  { tw::Fragment<tw::float8_e4m3, 16> left; tw::Fragment<tw::float8_e5m2, 16> right; each(left, 16, [&](int i) { return tw::convert<tw::float8_e4m3>(small(i)); }); each(right, 16, [&](int i) { return tw::convert<tw::float8_e5m2>(small(i + 99)); }); tw::wmma_m16n16k16_through_half(sum, left, right); }
+  show();
+#endif
 #if defined(TW_GFX1201)
   clear();
   TW_EACH_PRODUCT(sum, tw::float8_e4m3, tw::float8_e5m2, tw::convert<tw::float8_e4m3>, tw::convert<tw::float8_e5m2>) show();

@@ -14,6 +14,8 @@ TYPES = [
     ("gfx90a", "float16", "float32", "mfma_m16n16k32"), ("gfx90a", "bfloat16", "float32", "mfma_m16n16k32"), ("gfx90a", "int8", "int32", "mfma_m16n16k16"),
     ("gfx942", "float16", "float32", "mfma_m16n16k32"), ("gfx942", "bfloat16", "float32", "mfma_m16n16k32"), ("gfx942", "int8", "int32", "mfma_m16n16k32"),
     ("gfx942", "float8_e4m3fnuz", "float32", "mfma_m16n16k32"), ("gfx942", "float8_e5m2fnuz", "float32", "mfma_m16n16k32"),
+    ("gfx942", "float8_e4m3fn", "float32", "mfma_m16n16k32_through_half"), ("gfx1100", "float8_e5m2", "float32", "wmma_m16n16k16_through_half"),
+    ("gfx90a", "float8_e4m3fn", "float32", "mfma_m16n16k32_through_half"), ("gfx1100", "float8_e4m3fn", "float32", "wmma_m16n16k16_through_half"),
     ("gfx942", "float32", "float32", "mfma_m16n16k4"), ("gfx942", "float64", "float64", "mfma_m16n16k4"),
     ("gfx950", "float16", "float32", "mfma_m16n16k32"), ("gfx950", "int8", "int32", "mfma_m16n16k32"),
     ("gfx950", "float8_e4m3fn", "float32", "mfma_m16n16k32"), ("gfx950", "float8_e5m2", "float32", "mfma_m16n16k32"),

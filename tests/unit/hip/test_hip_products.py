@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,9 @@ def test_functions_are_made_of_the_machines_own_instructions(name):
     assert rates == sorted(rates, reverse=True)
     for one in dense:
         assert one.threads == arch.warp_size
+        if one.function.endswith("_through_half"):
+            assert any(replace(one, function=other.function, a=other.a, b=other.b) == other for other in dense)
+            continue
         mine = [p for p in PRODUCTS if p.generation == arch.generation and (p.m, p.d) == (16, one.accumulator)]
         fits = [p for p in mine if one.k % p.k == 0 and (p.a.bits, p.b.bits) == (one.a.bits, one.b.bits)]
         assert fits, one.function
@@ -95,6 +99,8 @@ def test_functions_multiply_as_their_instructions_do(name):
     """Lanes load by a function's fragments, instructions multiply by their own: the sum is that of the matrices."""
     generation = ARCHITECTURES[name].generation
     for one in ARCHITECTURES[name].matrix_instructions:
+        if one.function.endswith("_through_half"):
+            continue
         signless = {"uint8": "int8"}
         kinds = [signless.get(str(kind), str(kind)) for kind in (one.a, one.b)]
         hardware = max(

@@ -121,4 +121,28 @@ TW_WMMA_FP8(float8_e5m2, float8_e5m2, __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8
 #undef TW_PRODUCT
 #undef TW_TWO_PRODUCTS
 
+// ---- the OCP's 8-bit floats on matrix units of halves: each code becomes a half, exactly -----------------------------------
+template <class T, int N> TW_DEVICE Fragment<half, N> halves_of(const Fragment<T, N>& codes) {
+  Fragment<half, N> result;
+#pragma unroll
+  for (int i = 0; i < N / 4; ++i) {
+    const uint32_t word = get_word(codes, i);
+    set_word(result, 2 * i, halves<false>(T{}, word));
+    set_word(result, 2 * i + 1, halves<true>(T{}, word));
+  }
+  return result;
+}
+#if defined(TW_GFX90A) || defined(TW_GFX942)
+template <class A, class B>
+TW_DEVICE void mfma_m16n16k32_through_half(Fragment<float, 4>& d, const Fragment<A, 8>& a, const Fragment<B, 8>& b, TW_SITE) {
+  mfma_m16n16k32(d, halves_of(a), halves_of(b), site);
+}
+#endif
+#if defined(TW_GFX1100)
+template <class A, class B>
+TW_DEVICE void wmma_m16n16k16_through_half(Fragment<float, 8>& d, const Fragment<A, 16>& a, const Fragment<B, 16>& b, TW_SITE) {
+  wmma_m16n16k16(d, halves_of(a), halves_of(b), site);
+}
+#endif
+
 }  // namespace tw
