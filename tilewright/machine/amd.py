@@ -119,7 +119,7 @@ ARCHITECTURES: Mapping[str, AmdArch] = {
     arch.name: arch
     for arch in (
         # One of the two dies of an MI250X.
-        _cdna("gfx90a", "cdna2", _LDS_LOADS | _PACKED_ATOMICS, cores=110, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
+        _cdna("gfx90a", "cdna2", _LDS_LOADS, cores=110, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
         # MI300X; the last level is the Infinity Cache.
         _cdna(
             "gfx942", "cdna3", _LDS_LOADS | _PACKED_ATOMICS | _FNUZ, cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB,
@@ -133,7 +133,7 @@ ARCHITECTURES: Mapping[str, AmdArch] = {
         # RX 7900 XTX.
         _rdna("gfx1100", "rdna3", frozenset(), cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500, gigabytes=960),
         # RX 9070 XT.
-        _rdna("gfx1201", "rdna4", _OCP, cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB, megahertz=2970, gigabytes=645),
+        _rdna("gfx1201", "rdna4", _OCP | _PACKED_ATOMICS, cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB, megahertz=2970, gigabytes=645),
     )
 }  # fmt: skip
 """Every architecture by its compiler's name."""

@@ -91,6 +91,11 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   tw::Fragment<float, 4> four;
   for (int i = 0; i < 4; ++i) four[i] = float(t + i);
   tw::atomic_add_fragment<4>(f32 + 52, four, 0);
+  tw::Fragment<tw::half, 2> two;
+  tw::Fragment<tw::bfloat16, 2> other_two;
+  for (int i = 0; i < 2; ++i) { two[i] = tw::convert<tw::half>(float(t & 7)); other_two[i] = tw::convert<tw::bfloat16>(float(i)); }
+  tw::atomic_add_fragment<2>(f16 + 30, two, 0);
+  tw::atomic_add_fragment<2>(bf16 + 30, other_two, 0);
   tw::set_packed<4>(bytes, t % 64, int8_t(t % 64 - 32)); tw::set_packed<2>(bytes + 40, t % 64, uint8_t(t % 64 >> 2)); tw::set_packed<1>(bytes + 57, t % 48, uint8_t(t % 48 % 3 == 0));
   tw::grid_sync(u32 + 50);
   give(u32[50]); give(tw::clock() == 0 && tw::global_timer() == 1);

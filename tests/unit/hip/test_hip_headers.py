@@ -14,9 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hip_programs import EVERY
 
 from tilewright.emulator import run
 from tilewright.errors import EmulationFailed
+from tilewright.targets.hip.arch import named
+from tilewright.targets.hip.compiler import compile_text
 from tilewright.targets.hip.emulation import HIP
 from tilewright.targets.hip.headers import FOLDERS, SHARED
 
@@ -69,6 +72,14 @@ ARCHITECTURES = ("gfx942", "gfx1100", "gfx1201")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_text_runs(arch):
     assert right(arch)
+
+
+@pytest.mark.parametrize("arch", EVERY)
+def test_the_text_compiles_for_every_architecture(arch):
+    binary = compile_text(f'#include "tilewright_{arch}.h"\n{TEXT}', named(arch))
+    packed = set(re.findall(r"global_atomic_pk_add_(b?f16)", binary.machine_code()))
+    assert packed == {"gfx90a": {"f16"}, "gfx1100": set()}.get(arch, {"f16", "bf16"})
+    assert binary.resources["every_function"].vector_spills == 0
 
 
 def test_the_text_calls_every_function():

@@ -176,7 +176,8 @@ def _sums_of(work: ThreadLoop, buffer: Buffer) -> tuple[int, ...]:
         return ()
     if arch.has("vector_atomics"):
         return {"float16": (2, 8), "bfloat16": (2, 8), "float32": (2, 4)}.get(buffer.dtype.name, ())
-    return (2,) if buffer.dtype.name == "float16" else ()
+    pairs = ("float16", "bfloat16") if arch.has("packed_atomics") else ("float16",)
+    return (2,) if buffer.dtype.name in pairs else ()
 
 
 def _is_run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:

@@ -84,6 +84,18 @@ template <class T, int N> TW_DEVICE void atomic_add_vector(T* p, const Vector<T,
 #pragma unroll
   for (int i = 0; i < N; ++i) atomic_add(p + i, x[i], site);
 }
+#if defined(TW_GFX90A) || defined(TW_GFX942) || defined(TW_GFX950) || defined(TW_GFX1201)
+TW_DEVICE void atomic_add_vector(half* p, const Vector<half, 2>& x, TW_SITE) {
+  TW_AT(site);
+  __builtin_amdgcn_global_atomic_fadd_v2f16((machine::GlobalPair*)p, bit_cast<machine::Pair>(x));
+}
+#endif
+#if defined(TW_GFX942) || defined(TW_GFX950) || defined(TW_GFX1201)
+TW_DEVICE void atomic_add_vector(bfloat16* p, const Vector<bfloat16, 2>& x, TW_SITE) {
+  TW_AT(site);
+  __builtin_amdgcn_global_atomic_fadd_v2bf16((machine::GlobalShortPair*)p, bit_cast<machine::ShortPair>(x));
+}
+#endif
 template <int N, class T, int SIZE> TW_DEVICE void atomic_add_fragment(T* p, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
   Vector<T, N> vector;
 #pragma unroll

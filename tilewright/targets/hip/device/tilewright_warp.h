@@ -55,11 +55,16 @@ TW_DEVICE bool any(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return bal
 TW_DEVICE bool all(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(!condition, mask, site) == 0; }
 
 // The lanes of the wave whose x has the same bits; all of them if all have the same, and none if not.
+template <class T> TW_DEVICE uint64_t bits_of(T x) {
+  uint64_t bits = 0;
+  __builtin_memcpy(&bits, &x, sizeof(T));
+  return bits;
+}
 template <class T> TW_DEVICE Lanes match_any(T x, TW_SITE) {
   Lanes same = 0;
   for (int lane = 0; lane < TW_WARP_SIZE; ++lane) {
     const T y = from_lane(x, lane, site);
-    same |= Lanes(__builtin_memcmp(&x, &y, sizeof(T)) == 0) << lane;
+    same |= Lanes(bits_of(x) == bits_of(y)) << lane;
   }
   return same & ballot(true, ALL_LANES, site);
 }

@@ -91,6 +91,11 @@ TW_DEVICE uint32_t fused_pairs(uint32_t u, uint32_t v, uint32_t w) {
   return __builtin_bit_cast(uint32_t, __builtin_elementwise_fma(__builtin_bit_cast(Pair, u), __builtin_bit_cast(Pair, v), __builtin_bit_cast(Pair, w)));
 }
 
+// Two 16-bit floats in global memory, and how instructions name those of the other kind.
+typedef short ShortPair __attribute__((ext_vector_type(2)));
+typedef __attribute__((address_space(1))) Pair GlobalPair;
+typedef __attribute__((address_space(1))) ShortPair GlobalShortPair;
+
 // ---- what matrix instructions take ---------------------------------------------------------------------------------------
 typedef _Float16 Half4 __attribute__((ext_vector_type(4)));
 typedef _Float16 Half8 __attribute__((ext_vector_type(8)));
