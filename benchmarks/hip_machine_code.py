@@ -82,7 +82,9 @@ def product(A, B, block_M, block_N, block_K, threads):
 def conflicts(text: str, arch: AmdArch) -> int:
     """Extra passes of all reads of shared operands by one wave, from the addresses in the text; lanes are served as the machine does."""
     extra = 0
-    for width, place in re.findall(r"load_fragment<(\d+)>\([ab]\w*_[ab], [^&]*&[ab]\w*\[(.*)\]\);", text):
+    reads = re.findall(r"load_fragment<(\d+)>\([ab]\w*_[ab], [^&]*&[ab]\w*\[(.*)\]\);", text)
+    assert reads, "no reads of shared operands in the text"
+    for width, place in reads:
         names = {name: 0 for name in re.findall(r"\b[a-z_]\w*\b", place) if name != "tx"}
         lanes = np.arange(arch.warp_size)
         addresses = eval(place.replace("/", "//"), {}, {**names, "tx": lanes}) * 2

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from hip_programs import WAVES
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
+from cuda_gemm import matmul, operands
 from familiar_kinds import PROGRAMS
+from hip_programs import WAVES, on
+from scaled_programs import CASES
+from scaled_programs import program as scaled_product
 from word_programs import PROGRAMS as WORDS
 
 import tilewright
@@ -24,7 +22,7 @@ pytestmark = [
 LARGE = {"attention backward", "attention backward in two", "blocks and columns", "latent pages"}
 """Programs whose tiles are made for 227 KB of shared memory."""
 
-SPILLING = {"retention", "retention backward", "chosen blocks backward", "states of chunks"}
+SPILLING = {"scaled blocks", "retention", "retention backward", "chosen blocks backward", "states of chunks"}
 """Programs whose tiles are more than the 256 registers of a thread where a wave has 32 lanes."""
 
 HALF_WAVES = {"chosen blocks"}
@@ -64,3 +62,23 @@ def test_words(program, architecture):
     kernel.emulate(*copies)
     assert np.array_equal(copies[-1].astype(np.float64), expected)
     assert kernel.resources()
+
+
+@pytest.mark.parametrize("architecture", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("case", CASES)
+def test_scaled_products(case, architecture):
+    function, arguments, expected = scaled_product(**CASES[case])
+    kernel = tilewright.compile(function, target=f"hip -arch={architecture}")
+    kernel.emulate(*arguments)
+    assert np.abs(arguments[-1].astype(np.float64) - expected).max() / np.abs(expected).max() < 2e-6
+    assert kernel.resources()
+
+
+@pytest.mark.parametrize("threads", [16, 32, 48, 96, 192])
+@pytest.mark.parametrize("architecture", WAVES)
+def test_blocks_that_are_no_whole_waves(threads, architecture):
+    a, b = operands(40, 24, 64, "float16")
+    kernel = on(architecture, matmul).compile(a, b, block=(32, 32, 32), threads=threads)
+    lanes = kernel.arch.warp_size
+    assert ("mfma" in kernel.get_kernel_source() or "wmma" in kernel.get_kernel_source()) == (threads % lanes == 0)
+    assert np.abs(kernel.emulate(a, b) - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,3 +133,11 @@ def wide(A: T.Tensor((4096,), "float32")):
     with T.Kernel(1, threads=2048):
         for i in T.Parallel(4096):
             A[i] = 1.0
+
+
+@pytest.mark.parametrize("architecture", ["gfx942", "gfx1100"])
+def test_the_product_of_the_page_is_as_it_should_be(architecture):
+    sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+    script = pytest.importorskip("hip_machine_code")
+    _, wrong = script.check(architecture)
+    assert wrong == []
