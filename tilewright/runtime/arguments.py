@@ -117,6 +117,12 @@ class Binder:
         given, made = iter(inputs), iter(outputs)
         return [next(made) if param in self.function.outputs else next(given) for param in self.function.params]
 
+    def with_tensors(self, inputs: Sequence[Any], bound: Bound) -> list[Any]:
+        """The entry arguments with tensors in the place of addresses."""
+        given = zip(self.function.params, self.arguments(inputs, bound.outputs), strict=True)
+        tensors: dict[Buffer | Var, Any] = {param: value for param, value in given if isinstance(param, Buffer)}
+        return [tensors.get(param, value) for param, value in zip(self.entry_parameters, bound.entry, strict=True)]
+
     def in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The input arguments in the order of the signature."""
         if not named and len(arguments) == len(self.names):

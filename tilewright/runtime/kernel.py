@@ -114,12 +114,15 @@ class Kernel:
         bound = self._binder.bind(arguments, named)
         launcher = self._variant(bound.entry).launcher
         device = self._device(launcher, bound)
+        if getattr(launcher, "takes_tensors", False):
+            values = self._binder.in_order(arguments, named)
+            launcher(*self._binder.with_tensors(values, bound))
+            return _results(bound.outputs)
         with nullcontext() if device is None else device.on(device.index):
             launcher(*bound.entry)
             if not named:
                 self._remember(arguments, bound, launcher, device)
-        outputs = bound.outputs
-        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return _results(bound.outputs)
 
     @staticmethod
     def _device(launcher: Any, bound: Bound) -> Device | None:
@@ -232,7 +235,7 @@ class Kernel:
         bound = Binder(self.function, "cpu").bind(values, {})  # its outputs' addresses choose the variant, too
         program = self._variant(bound.entry).program
         outputs = emulate_program(program, values, bound, schedule=schedule, seed=seed, **options)
-        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return _results(outputs)
 
     def pack(self, **operands: Any) -> Any:
         """Bring row-major arrays into the order that the compiler chose for parameters declared `T.Packed`.
@@ -339,6 +342,11 @@ class Kernel:
         return tuple(
             i for i, p in enumerate(self.function.params) if isinstance(p, Buffer) and p in self.function.outputs
         )
+
+
+def _results(outputs: Sequence[Any]) -> Any:
+    """What a call returns: nothing, its one output, or all of them."""
+    return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def _as_numpy(value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tilewright.errors import MissingCapability
 from tilewright.ir.nodes import Function
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source, Target, register_target
@@ -13,6 +12,7 @@ from tilewright.targets.metal import emulation
 from tilewright.targets.metal.arch import arch, detect
 from tilewright.targets.metal.emit import emit
 from tilewright.targets.metal.lower import OVERRIDES
+from tilewright.targets.metal.runtime import Launcher
 
 
 def compiler_key(arch: Arch) -> str:
@@ -26,8 +26,8 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
 
 
 def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
-    """A callable of the entry arguments that runs the host program's kernels."""
-    raise MissingCapability("there is no GPU of Apple's here", hint="kernel.emulate(...) runs the text on this machine")
+    """A callable of the entry arguments, tensors for buffers.  Raises MissingCapability without a Mac and its torch."""
+    return Launcher((directory / "kernel.metal").read_text(), function, source.entries)
 
 
 METAL = register_target(

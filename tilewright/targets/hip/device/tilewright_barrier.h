@@ -36,7 +36,7 @@ TW_DEVICE int sync_threads_count(bool condition, TW_SITE) {
   TW_SMALL_SHARED(counts, 4 * 1024 / TW_WARP_SIZE);
   int32_t* const of_waves = reinterpret_cast<int32_t*>(counts);
   const int threads = int(blockDim.x), waves = (threads + TW_WARP_SIZE - 1) / TW_WARP_SIZE;
-  const int mine = __builtin_popcountll(ballot(condition, ALL_LANES, site));
+  const int mine = __builtin_popcountll(wave_ballot(condition, site));
   if (lane_index() == 0) of_waves[threadIdx.x / TW_WARP_SIZE] = mine;
   sync_threads(site);
   int total = 0;

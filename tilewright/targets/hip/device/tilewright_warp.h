@@ -1,18 +1,23 @@
-// What the lanes of a wave do together: all of those that are there execute the call.
+// What the lanes of a warp do together: all of those that are there execute the call.  A warp is 32 threads on every machine; a wave of 64
+// lanes is two of them, each with its own votes and exchanges.
 #pragma once
 
 namespace tw {
 
-#if TW_WARP_SIZE == 64
-typedef uint64_t Lanes;
-#else
-typedef uint32_t Lanes;
-#endif
+constexpr int WARP = 32;
+typedef uint32_t Lanes;                    // of a warp
 constexpr Lanes ALL_LANES = ~Lanes(0);
 
-TW_DEVICE uint32_t lane_index() { return threadIdx.x % TW_WARP_SIZE; }
-// A value that is the same in the whole wave anyway, in a scalar register.
-TW_DEVICE int warp_uniform(int x, TW_SITE) { TW_AT(site); return __builtin_amdgcn_readfirstlane(x); }
+TW_DEVICE uint32_t lane_index() { return threadIdx.x % TW_WARP_SIZE; }   // in the wave
+// A value that is the same in the whole warp anyway; in a scalar register where a wave is one warp.
+TW_DEVICE int warp_uniform(int x, TW_SITE) {
+  TW_AT(site);
+#if TW_WARP_SIZE == 64
+  return x;
+#else
+  return __builtin_amdgcn_readfirstlane(x);
+#endif
+}
 
 // The value of another lane, any type of 1, 2, 4 or 8 bytes, as words.
 template <class T> TW_DEVICE T from_lane(T x, int lane, TW_SITE) {
@@ -25,45 +30,50 @@ template <class T> TW_DEVICE T from_lane(T x, int lane, TW_SITE) {
   __builtin_memcpy(&x, words, sizeof(T));
   return x;
 }
-// Lanes go in segments of `width`; what would come from another segment is the lane's own.
-template <class T> TW_DEVICE T shuffle(T x, int lane, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+// Lanes go in segments of `width`, a warp's by default; what would come from another segment is the lane's own.
+template <class T> TW_DEVICE T shuffle(T x, int lane, Lanes = ALL_LANES, int width = WARP, TW_SITE) {
   const int first = int(lane_index()) / width * width;
   return from_lane(x, first + (lane & (width - 1)), site);
 }
+// Reductions of a whole wave exchange between its warps, too.
 template <class T> TW_DEVICE T shuffle_xor(T x, int lanes, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
   const int mine = int(lane_index()), other = mine ^ lanes;
   return from_lane(x, other < mine / width * width + width ? other : mine, site);
 }
-template <class T> TW_DEVICE T shuffle_up(T x, int delta, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+template <class T> TW_DEVICE T shuffle_up(T x, int delta, Lanes = ALL_LANES, int width = WARP, TW_SITE) {
   const int mine = int(lane_index());
   return from_lane(x, mine % width >= delta ? mine - delta : mine, site);
 }
-template <class T> TW_DEVICE T shuffle_down(T x, int delta, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
+template <class T> TW_DEVICE T shuffle_down(T x, int delta, Lanes = ALL_LANES, int width = WARP, TW_SITE) {
   const int mine = int(lane_index());
   return from_lane(x, mine % width + delta < width ? mine + delta : mine, site);
 }
 
-TW_DEVICE Lanes ballot(bool condition, Lanes mask = ALL_LANES, TW_SITE) {
+// The lanes of the wave in which a condition holds.
+TW_DEVICE uint64_t wave_ballot(bool condition, TW_SITE) {
   TW_AT(site);
 #if TW_WARP_SIZE == 64
-  return __builtin_amdgcn_ballot_w64(condition) & mask;
+  return __builtin_amdgcn_ballot_w64(condition);
 #else
-  return __builtin_amdgcn_ballot_w32(condition) & mask;
+  return __builtin_amdgcn_ballot_w32(condition);
 #endif
+}
+TW_DEVICE Lanes ballot(bool condition, Lanes mask = ALL_LANES, TW_SITE) {
+  return Lanes(wave_ballot(condition, site) >> (lane_index() & 32)) & mask;
 }
 TW_DEVICE bool any(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(condition, mask, site) != 0; }
 TW_DEVICE bool all(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(!condition, mask, site) == 0; }
 
-// The lanes of the wave whose x has the same bits; all of them if all have the same, and none if not.
 template <class T> TW_DEVICE uint64_t bits_of(T x) {
   uint64_t bits = 0;
   __builtin_memcpy(&bits, &x, sizeof(T));
   return bits;
 }
+// The lanes of the warp whose x has the same bits; all of them if all have the same, and none if not.
 template <class T> TW_DEVICE Lanes match_any(T x, TW_SITE) {
   Lanes same = 0;
-  for (int lane = 0; lane < TW_WARP_SIZE; ++lane) {
-    const T y = from_lane(x, lane, site);
+  for (int lane = 0; lane < WARP; ++lane) {
+    const T y = from_lane(x, int(lane_index() & 32) + lane, site);
     same |= Lanes(bits_of(x) == bits_of(y)) << lane;
   }
   return same & ballot(true, ALL_LANES, site);
@@ -73,10 +83,10 @@ template <class T> TW_DEVICE Lanes match_all(T x, TW_SITE) {
   return same == there ? same : 0;
 }
 
-// The values of all lanes of the wave combined, in every lane, by a butterfly.
+// The values of all lanes of the warp combined, in every lane, by a butterfly.
 #define TW_WARP_REDUCE(NAME, COMBINED)                                                            \
   template <class T> TW_DEVICE T NAME(T x, TW_SITE) {                                             \
-    _Pragma("unroll") for (int lanes = TW_WARP_SIZE / 2; lanes; lanes >>= 1) {                    \
+    _Pragma("unroll") for (int lanes = WARP / 2; lanes; lanes >>= 1) {                            \
       const T y = from_lane(x, int(lane_index()) ^ lanes, site);                                  \
       x = COMBINED;                                                                               \
     }                                                                                             \
@@ -90,8 +100,8 @@ TW_WARP_REDUCE(warp_or, T(x | y))
 TW_WARP_REDUCE(warp_xor, T(x ^ y))
 #undef TW_WARP_REDUCE
 
-// True in exactly one lane of the (whole, converged) wave.
-TW_DEVICE bool elect_one() { return lane_index() == 0; }
+// True in exactly one lane of the (whole, converged) warp.
+TW_DEVICE bool elect_one() { return lane_index() % WARP == 0; }
 
 // Inside each quad of lanes: lane t holds row t of a 4 x 4 matrix of words and receives column t.
 template <class T> TW_DEVICE void quad_transpose(Fragment<T, 4>& words, TW_SITE) {
