@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.cache import cached, digest
 from tilewright.compiler import Program
-from tilewright.errors import NoDeviceCode, TilewrightWarning
+from tilewright.errors import CompilerNotFound, NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
@@ -324,7 +324,10 @@ class Kernel:
             program = kernel.program
             lines += [*program.choices, *(str(diagnostic) for diagnostic in program.diagnostics)]
             if self.target.notes is not None:
-                lines += self.target.notes(kernel.path, self.arch)
+                try:
+                    lines += self.target.notes(kernel.path, self.arch)
+                except CompilerNotFound as error:
+                    lines.append(f"nothing is known of the machine code: {error}".split("\n")[0])
         return "\n".join(lines) if lines else "nothing was refused"
 
     def get_profiler(self, **options: Any) -> Profiler:

@@ -86,6 +86,16 @@ def test_a_product_is_launched_with_its_addresses(driver):
     assert struct.unpack("<3Q", bytes(one.arguments[:24])) == (0x1000, 0x2000, 0x3000)
 
 
+def test_tensors_of_another_device_are_worked_on_there(driver):
+    expect(driver, 8, 8, 8)
+    kernel = on("gfx942", matmul).compile(*operands(64, 64, 32, "float16"), block=(64, 64, 32))
+    launcher = loaded(kernel)
+    with launcher.on_device(1):
+        assert launcher.current_device() == 1
+        launcher(0x1000, 0x2000, 0x3000)
+    assert [one.device for one in launches(driver)] == [1] and launcher.current_device() == 0
+
+
 def scaled(A, factor: T.float32, count: T.int64):
     N = T.dynamic("N")
     A: T.Tensor((N,), "float32")

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,14 @@ def require_driver(doing: str) -> Driver:
             hint="source, binary, resources and kernel.emulate() work without one",
         )
     return driver
+
+
+def on_device(device: int) -> AbstractContextManager[Any]:
+    """A context in which another device is current, for torch too where it has ROCm."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.version.hip and torch.cuda.is_available():
+        return torch.cuda.device(device)
+    return require_driver("changing the device").on(device)
 
 
 def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:

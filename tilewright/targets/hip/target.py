@@ -17,7 +17,7 @@ from tilewright.targets.gpu.host import HostProgram
 from tilewright.targets.hip import emulation
 from tilewright.targets.hip.arch import arch, detect
 from tilewright.targets.hip.compiler import Binary, compile_text, compiler_key
-from tilewright.targets.hip.driver import require_driver
+from tilewright.targets.hip.driver import current_stream_functions, on_device, require_driver
 from tilewright.targets.hip.emit import emit
 from tilewright.targets.hip.launcher import Kernel, Workspaces, code_of
 from tilewright.targets.hip.lower import OVERRIDES
@@ -54,10 +54,17 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
 
 
 class Launcher:
-    """Runs a function's host program on the current GPU; called with the entry arguments."""
+    """Runs a function's host program on the current GPU; called with the entry arguments.
+
+    Attributes
+    ----------
+    current_device, on_device : the index of the calling thread's device, and a context in which another is current.
+    """
 
     def __init__(self, function: Function, prepared: list[Kernel]) -> None:
         self.prepared = prepared
+        self.current_device = current_stream_functions(require_driver(f"launching {function.name}"))[0]
+        self.on_device = on_device
         self.program = HostProgram(function, self._launch, Workspaces(function).address, _describe)
 
     def __call__(self, *entry: Any) -> None:

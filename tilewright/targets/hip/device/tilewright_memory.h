@@ -14,28 +14,31 @@ template <> struct Carrier<16> { typedef machine::Int4 type; };
 template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return reinterpret_cast<T*>(address); }
 
 // N consecutive elements as one access of up to 16 bytes; the address is aligned to all of them.
-template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer) {
+template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer, TW_SITE) {
+  TW_AT(site);
   Vector<T, N> result;
-  const auto value = *reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(pointer);
+  typename Carrier<sizeof(T) * N>::type value;
+  TW_READ(value, reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(pointer));
   __builtin_memcpy(&result, &value, sizeof(result));
   return result;
 }
-template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector) {
+template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector, TW_SITE) {
+  TW_AT(site);
   typename Carrier<sizeof(T) * N>::type value;
   __builtin_memcpy(&value, &vector, sizeof(vector));
-  *reinterpret_cast<typename Carrier<sizeof(T) * N>::type*>(pointer) = value;
+  TW_WRITE(reinterpret_cast<typename Carrier<sizeof(T) * N>::type*>(pointer), value);
 }
 // The same between memory and elements [offset, offset + N) of a fragment.
-template <int N, class T, int SIZE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const T* pointer) {
-  const Vector<T, N> vector = load<N>(pointer);
+template <int N, class T, int SIZE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const T* pointer, TW_SITE) {
+  const Vector<T, N> vector = load<N>(pointer, site);
 #pragma unroll
   for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];
 }
-template <int N, class T, int SIZE> TW_DEVICE void store_fragment(T* pointer, const Fragment<T, SIZE>& fragment, int offset) {
+template <int N, class T, int SIZE> TW_DEVICE void store_fragment(T* pointer, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
   Vector<T, N> vector;
 #pragma unroll
   for (int i = 0; i < N; ++i) vector[i] = fragment[offset + i];
-  store(pointer, vector);
+  store(pointer, vector, site);
 }
 
 // ---- elements of BITS < 8 bits: bytes in memory, low bits first, a register each in fragments -------------------------------
@@ -48,12 +51,12 @@ template <int BITS> struct Code {
   TW_DEVICE static uint32_t of(float4_e2m1 value) { return value.bits & mask; }
 };
 // N neighbours, whole bytes of them, as one access of up to 16 bytes.
-template <int BITS, int N, class T, int SIZE> TW_DEVICE void load_packed(Fragment<T, SIZE>& fragment, int offset, const uint8_t* pointer) {
-  const Vector<uint8_t, N * BITS / 8> bytes = load<N * BITS / 8>(pointer);
+template <int BITS, int N, class T, int SIZE> TW_DEVICE void load_packed(Fragment<T, SIZE>& fragment, int offset, const uint8_t* pointer, TW_SITE) {
+  const Vector<uint8_t, N * BITS / 8> bytes = load<N * BITS / 8>(pointer, site);
 #pragma unroll
   for (int i = 0; i < N; ++i) Code<BITS>::read(uint32_t(bytes[i * BITS / 8]) >> i * BITS % 8, fragment[offset + i]);
 }
-template <int BITS, int N, class T, int SIZE> TW_DEVICE void store_packed(uint8_t* pointer, const Fragment<T, SIZE>& fragment, int offset) {
+template <int BITS, int N, class T, int SIZE> TW_DEVICE void store_packed(uint8_t* pointer, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
   Vector<uint8_t, N * BITS / 8> bytes;
 #pragma unroll
   for (int i = 0; i < N * BITS / 8; ++i) {
@@ -62,7 +65,7 @@ template <int BITS, int N, class T, int SIZE> TW_DEVICE void store_packed(uint8_
     for (int j = 0; j < 8 / BITS; ++j) byte |= Code<BITS>::of(fragment[offset + i * (8 / BITS) + j]) << j * BITS;
     bytes[i] = uint8_t(byte);
   }
-  store(pointer, bytes);
+  store(pointer, bytes, site);
 }
 
 }  // namespace tw

@@ -35,6 +35,9 @@ struct TwSite {};
 #define TW_SITE ::TwSite site = ::TwSite()
 #define TW_AT(site) ((void)site)
 
+// One access of the machine.
+#define TW_READ(value, place) ((value) = *(place))
+#define TW_WRITE(place, value) (*(place) = (value))
 // What a failed assertion does; and how bits of a byte change, whoever changes the others of its word at the same time.
 #define TW_FAILED(message) __builtin_trap()
 #define TW_SET_BITS(byte, mask, bits)                                                                                   \

@@ -1,0 +1,37 @@
+"""Faults planted in programs for AMD's machines are found, as those in programs for NVIDIA's are."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+import pytest
+from hip_programs import WAVES
+from planted_faults import in_child
+from planted_programs import judge, prepare
+from repository_programs import ALL
+
+PROGRAMS = {program.name: program for program in ALL}
+NAMES = ["gemm float16 nt", "gemm in one slot", "planned", "softmax_of_long_rows", "flash_attention"]
+
+
+def hunted(name: str, architecture: str, most: int) -> Counter:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = prepare(PROGRAMS[name], architecture, most)
+        return Counter(in_child(judge, one, site, 3)[0] for site in one.sites)
+
+
+@pytest.mark.parametrize("architecture", WAVES)
+def test_a_sample_of_faults_is_found(architecture):
+    counts = hunted("planned", architecture, 12)
+    assert counts["missed"] == counts["crashed"] == 0 and counts["reported"] + counts["wrong"] > 5, counts
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("architecture", WAVES)
+def test_faults_are_found(name, architecture):
+    counts = hunted(name, architecture, 50)
+    found = counts["reported"] + counts["wrong"] + counts["hung"]
+    assert counts["crashed"] == 0 and found >= 0.97 * (found + counts["missed"]), counts
