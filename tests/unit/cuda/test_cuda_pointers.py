@@ -44,7 +44,7 @@ def test_grouped_products(arch, block, options):
     check(given, expected)
     binary = compile_text(kernel.get_kernel_source(), kernel.arch)
     assert binary.warnings == ()
-    assert "STG" in binary.machine_code() and " ST." not in binary.sass()
+    assert "STG" in binary.machine_code() and " ST." not in binary.machine_code()
 
 
 def test_producers_copy_by_threads_and_say_why():

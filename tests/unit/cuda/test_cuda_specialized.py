@@ -54,7 +54,7 @@ def test_program(program):
             assert close(program, interpret(trace.function, arrays)), trace.name
     for schedule, seed in SCHEDULES:
         assert close(program, kernel.emulate(*program.inputs, schedule=schedule, seed=seed)), schedule
-    text = compile_text(source, kernel.arch).sass()
+    text = compile_text(source, kernel.arch).machine_code()
     assert all(re.search(rf"\b{name}\b", text) for name in program.instructions)
     assert not re.search(r"\b(LDL|STL)\b", text)
 

@@ -26,8 +26,8 @@ def documented() -> list[str]:
     found = []
     for room in ("lower", "thread", "tile"):
         package = importlib.import_module(f"tilewright.passes.{room}")
-        for module in pkgutil.iter_modules(package.__path__):
-            path = f"{package.__name__}.{module.name}"
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            path = module.name
             doc = inspect.getdoc(importlib.import_module(path)) or ""
             match = EXAMPLE.search(doc + "\n")
             if match and "def " in match["before"] and "@stage" in match["after"] and "cuda" not in doc.lower():

@@ -17,15 +17,15 @@ from tilewright.targets.cuda.arch import arch
 
 KERNEL = "    with kernel(blocks={m: 1}, threads={tx: THREADS, ty: 1, tz: 1}):\n"
 AROUND = {
-    "tile.select_async_copies": (
+    "tile.copies.select_async_copies": (
         '@stage("traced")\ndef f(A: float16[M, 32], k: int32, *, M: int32):\n',
         ["tile = shared(float16[64, 32])"],
     ),
-    "tile.inject_pipeline": (
+    "tile.pipelines.inject_pipeline": (
         '@stage("traced")\ndef f(A: float16[64, N], K: int32, *, N: int32):\n',
         ["a = shared(float16[64, 32])", "b = shared(float16[32, 64])", "c = fragment(float32[64, 64])"],
     ),
-    "tile.promote_sums": (
+    "tile.gemms.promote_sums": (
         '@stage("traced")\ndef f(A_scales: float32[8, 1024], B_scales: float32[4, 8], k: int32, row: int32, column: int32):\n',
         [
             "a = shared(float8_e4m3fn[128, 128])",
@@ -33,11 +33,11 @@ AROUND = {
             "total = fragment(float32[128, 128])",
         ],
     ),
-    "tile.unify_locals": (
+    "tile.words.unify_locals": (
         '@stage("traced")\ndef f(A: float32[M, 128], starts: int32[8], k: int32, *, M: int32):\n',
         ["tile = shared(float32[64, 128])"],
     ),
-    "tile.join_branches": (
+    "tile.pipelines.join_branches": (
         '@stage("traced")\ndef f(K: float32[M, 128], first: int32, rows: int32, *, M: int32):\n',
         ["tile = shared(float32[64, 128])"],
     ),
