@@ -110,6 +110,7 @@ from tilewright.language.positions import POSITION_WORDS
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.scaled_products import SCALED_PRODUCTS
 from tilewright.language.source import expression_here
+from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tensors import (
     Packed,
     StridedTensor,
@@ -135,7 +136,6 @@ from tilewright.language.tile_ops import (
     evaluate,
     fill,
     gemm,
-    gemm_sp,
     reduce,
     transpose,
     unpack,

@@ -210,35 +210,6 @@ def gemm(
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 
-@author_facing
-def gemm_sp(
-    A_sparse: Any, E: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
-    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, wg_wait: int = 0, order: str = "rows",
-) -> None:  # fmt: skip
-    """``C += A @ B`` where two of every four neighbours along the rows of A are zero, and left out.
-
-    Parameters
-    ----------
-    A_sparse : ``(M, K / 2)``, what was kept of A; shared.
-    E : uint8 ``(M, K / 8)``, where it stood; `formats.sparse.compress` gives both.
-    B : ``(K, N)``, or ``(N, K)`` with `transpose_B`.
-    C, policy, clear_accum : as those of `gemm`.
-    transpose_A : must be False: metadata goes with rows.
-    k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
-    order : of E: ``"rows"``, or ``"lanes"`` as `formats.sparse.in_lanes` makes it, which a warp reads in one access.
-    """
-    in_kernel("T.gemm_sp")
-    if transpose_A:
-        raise NumberExpected("transpose_A of T.gemm_sp", "False", "True")
-    names = ("A_sparse", "E", "B", "C")
-    a, e, b, c = (region_of(tile, f"operand {name} of T.gemm_sp") for name, tile in zip(names, (A_sparse, E, B, C)))
-    drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
-    chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm_sp")
-    by = choice(order, ops.ORDERS, "order of T.gemm_sp")
-    operator = ops.SparseGemm(a, e, b, c, bool(transpose_B), drop, chosen, by, span=statement_here())
-    record_tiles(operator, "T.gemm_sp", A_sparse=a, E=e, B=b, C=c)
-
-
 def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_{kind}"
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand, group_of, in_rows
-from tilewright.ir.dtypes import INT32, UINT8, DType
+from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, PAIR, expand, group_of, in_rows
+from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType
 from tilewright.ir.nodes import (
     Effects,
     Expr,
@@ -81,8 +81,9 @@ class SparseGemm(TileOperator):
 
     @property
     def group(self) -> int:
-        """Neighbours along k of which half is kept."""
-        return group_of(self.a.dtype)
+        """Neighbours along k of which half is kept; of float32 the metadata's width says it."""
+        pairs = self.a.dtype == FLOAT32 and matrix_shape(self.metadata)[1] * 2 * PAIR == self.k
+        return PAIR if pairs else group_of(self.a.dtype)
 
     @property
     def m(self) -> int:

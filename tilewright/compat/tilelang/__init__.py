@@ -12,25 +12,34 @@ itself; a kernel runs where there is no GPU, too (on the processor, or by ``kern
 from __future__ import annotations
 
 import logging
-import os
 import sys
 
 from tilewright import language
-from tilewright.compat.tilelang import autotuner, kernels, layout, profiler
+from tilewright.compat.tilelang import autotuner, carver, engine, kernels, layout, modules, profiler, testing
 from tilewright.compat.tilelang.autotuner import AutoTuner, autotune, set_autotune_inputs
-from tilewright.compat.tilelang.kernels import JITKernel, PassConfigKey, compile, jit, par_compile
-from tilewright.compat.tilelang.profiler import Profiler, TensorSupplyType, do_bench
+from tilewright.compat.tilelang.engine import lower, register_c_postproc, register_cuda_postproc, register_hip_postproc
+from tilewright.compat.tilelang.environment import disable_cache, enable_cache, env, is_cache_enabled
+from tilewright.compat.tilelang.kernels import JITKernel, PassConfigKey, compile, jit, lazy_jit, par_compile
+from tilewright.compat.tilelang.profiler import Profiler, do_bench
+from tilewright.compat.tilelang.targets import tvm
+from tilewright.compat.tilelang.tensors import TensorSupplyType
 from tilewright.language import Fragment, Layout
-from tilewright.options import VARIABLES
 
+for _module in (autotuner, carver, engine, kernels, layout, profiler):
+    _module.__path__ = []  # type: ignore[attr-defined]  # TileLang has packages of these names
+modules.install()
 sys.modules[f"{__name__}.language"] = language
 # The very module, so that its errors name the author's line.
+sys.modules[f"{__name__}.jit"] = kernels
+# Here already, or importing it would put the module in place of the function.
 
 __version__ = "0.1.13"
 
 __all__ = [
-    "AutoTuner", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune", "autotuner", "cdiv", "compile", "disable_cache",
-    "do_bench", "enable_cache", "jit", "kernels", "language", "layout", "next_power_of_2", "par_compile", "profiler", "set_autotune_inputs", "set_log_level",
+    "AutoTuner", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune", "autotuner", "carver", "cdiv", "compile",
+    "disable_cache", "do_bench", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels", "language", "layout", "lazy_jit", "lower",
+    "next_power_of_2", "par_compile", "profiler", "register_c_postproc", "register_cuda_postproc", "register_hip_postproc", "set_autotune_inputs",
+    "set_log_level", "testing", "tvm",
 ]  # fmt: skip
 
 
@@ -42,16 +51,6 @@ def cdiv(a: int, b: int) -> int:
 def next_power_of_2(number: int) -> int:
     """The least power of two that is not below `number`."""
     return 1 << max(0, number - 1).bit_length()
-
-
-def disable_cache() -> None:
-    """Keep nothing on disk from here on."""
-    os.environ[VARIABLES["cache"]] = "0"
-
-
-def enable_cache() -> None:
-    """Keep kernels on disk, which is how it begins."""
-    os.environ.pop(VARIABLES["cache"], None)
 
 
 def set_log_level(level: int | str) -> None:

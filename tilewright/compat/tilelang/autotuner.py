@@ -6,17 +6,23 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, jit
-from tilewright.compat.tilelang.profiler import Profiler, ResultsDiffer, TensorSupplyType, do_bench
+from tilewright.compat.tilelang.profiler import Profiler, do_bench
+from tilewright.compat.tilelang.tensors import ResultsDiffer, TensorSupplyType
 from tilewright.specialization import InvalidUse
 from tilewright.tuning.search import search
 
 Configs = Iterable[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | Callable[..., Any]
 
 _INPUTS: list[Sequence[Any]] = []
+
+
+def get_autotune_inputs() -> Sequence[Any] | None:
+    """What candidates are measured on here, None where nobody said."""
+    return _INPUTS[-1] if _INPUTS else None
 
 
 @contextmanager
@@ -42,14 +48,22 @@ class Measuring:
     atol: float = 1e-2
     max_mismatched_ratio: float = 0.01
     skip_check: bool = False
+    manual_check_prog: Callable[..., Any] | None = None
+    cache_input_tensors: bool = True
+    made: dict[Any, Sequence[Any]] = field(default_factory=dict, compare=False, repr=False)
+    """Inputs by the shapes and types of parameters: candidates of one problem are measured on the same."""
 
     def inputs(self, kernel: JITKernel) -> Sequence[Any]:
         """Arguments for a candidate."""
         if _INPUTS:
             return _INPUTS[-1]
-        if self.supply_prog is not None:
-            return list(self.supply_prog(kernel.params))
-        return Profiler(kernel.kernel, self.supply_type).arguments()
+        key = (kernel.kernel.target.name, *(str(param) for param in kernel.params), kernel.kernel.out_idx)
+        if key not in self.made or not self.cache_input_tensors:
+            if self.supply_prog is not None:
+                self.made[key] = list(self.supply_prog(kernel.params))
+            else:
+                self.made[key] = Profiler(kernel.kernel, self.supply_type).arguments()
+        return self.made[key]
 
     def milliseconds(self, kernel: JITKernel) -> float:
         """The time of a candidate; endless where its results are wrong."""
@@ -60,6 +74,11 @@ class Measuring:
                     self.ref_prog, given, self.atol, self.rtol, self.max_mismatched_ratio
                 )
             except ResultsDiffer:
+                return float("inf")
+        if self.manual_check_prog is not None and not self.skip_check:
+            try:
+                self.manual_check_prog(kernel.kernel(*given), self.ref_prog(*given) if self.ref_prog else None)
+            except AssertionError:
                 return float("inf")
         return do_bench(lambda: kernel.kernel(*given), self.warmup, self.rep)
 
@@ -91,6 +110,20 @@ class Tuned:
             self._choose(key, configs, arguments, named)
         config, _ = self._chosen[key]
         return self.decorated(*arguments, **named, **config) if self.decorated.is_direct else self._kernels[key]
+
+    def compile(self, *arguments: Any, **named: Any) -> Any:
+        """The fastest kernel for these arguments, without running it on them."""
+        if not self.decorated.is_direct:
+            return self(*arguments, **named)
+        configs = _listed(self.configs, (), named)
+        if not configs or set(configs[0]) & set(named):
+            return self.decorated.compile(*arguments, **named)
+        measured: list[tuple[float, int, JITKernel, Mapping[str, Any]]] = []
+        for config in configs:
+            kernel = self.decorated.compile(*arguments, **named, **config)
+            measured.append((self.measuring.milliseconds(kernel), len(measured), kernel, config))
+        best, _, kernel, config = min(measured)
+        return JITKernel(kernel.kernel, best, config)
 
     def _choose(
         self, key: Any, configs: Sequence[Mapping[str, Any]], arguments: tuple[Any, ...], named: Mapping[str, Any]
@@ -171,8 +204,16 @@ class AutoTuner:
         self._measure = options
         return self
 
-    def run(self, warmup: float = 25, rep: float = 100, timeout: float = 100) -> AutotuneResult:
-        """Measure all configurations."""
+    def run(
+        self, warmup: float = 25, rep: float = 100, timeout: float = 100, early_stop: Any = None,
+        enable_grouped_compile: bool = False, **_: Any,
+    ) -> AutotuneResult:  # fmt: skip
+        """Measure all configurations.
+
+        Parameters
+        ----------
+        timeout, early_stop, enable_grouped_compile : accepted; all candidates are compiled side by side and measured.
+        """
         decorated = jit(self.function, **self._compile)
         kernel = autotune(decorated, self.configs, warmup=warmup, rep=rep, **self._measure)()
         return AutotuneResult(kernel.latency, kernel.config, kernel)

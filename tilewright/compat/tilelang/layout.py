@@ -6,10 +6,42 @@ import math
 from typing import Any
 
 from tilewright.language import Fragment, Layout
+from tilewright.language.dtypes import NumberType
 
-__all__ = ["Fragment", "Layout", "make_swizzled_layout"]
+__all__ = [
+    "Fragment", "Layout", "get_swizzle_layout", "make_full_bank_swizzled_layout", "make_half_bank_swizzled_layout", "make_linear_layout",
+    "make_quarter_bank_swizzled_layout", "make_swizzled_layout", "make_wgmma_swizzled_layout",
+]  # fmt: skip
 
 CHUNK_BITS, ROWS = 128, 8
+
+
+def make_linear_layout(*of: Any) -> Any:
+    """The row-major layout of a tile, or of a shape given as ints."""
+    shape = tuple(int(extent) for extent in (of if isinstance(of[0], int) else of[0].shape))
+
+    def place(*indices: Any) -> Any:
+        offset: Any = 0
+        for index, extent in zip(indices, shape, strict=True):
+            offset = offset * extent + index
+        return offset
+
+    return Layout(shape, place)
+
+
+def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: Any, swizzle_bytes: int | None = None) -> Any:
+    """Row and column at which an element of a swizzled tile lies.
+
+    Parameters
+    ----------
+    row_size : elements of a row.
+    swizzle_bytes : of a row that take part: 128, 64 or 32; the most that divides it where None.
+    """
+    bits = NumberType(dtype).bits
+    chunk = CHUNK_BITS // bits
+    spans = [row_size * bits // 8] if swizzle_bytes is None else [swizzle_bytes]
+    span = next((chunks for chunks in (8, 4, 2) if spans[0] % (16 * chunks) == 0), 1)
+    return row, column ^ (row // (ROWS // span) % span * chunk)
 
 
 def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
@@ -31,3 +63,9 @@ def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
         return row * columns + (indices[-1] ^ (row // (ROWS // span) % span * chunk))
 
     return Layout((*outer, columns), place)
+
+
+make_full_bank_swizzled_layout = make_half_bank_swizzled_layout = make_quarter_bank_swizzled_layout = (
+    make_swizzled_layout
+)
+make_wgmma_swizzled_layout = make_swizzled_layout

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from tilewright.errors import TilewrightError
+from tilewright.compat.tilelang.tensors import ResultsDiffer, TensorSupplyType, filled
+from tilewright.ir.nodes import Buffer, Var
+from tilewright.ir.signature import size_variables
+from tilewright.ir.sizes import evaluate
+from tilewright.language.dtypes import NumberType
 from tilewright.runtime import profiler
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import InvalidUse
 from tilewright.tuning.measure import time_call
-
-
-class ResultsDiffer(TilewrightError, AssertionError):
-    """A kernel's results are not the reference's."""
-
-
-class TensorSupplyType(Enum):
-    """What arguments are made of."""
-
-    Integer, Uniform, Normal, Randn, Zero, One, Auto = range(1, 8)
 
 
 def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, *_: Any, **options: Any) -> float:
@@ -47,14 +40,20 @@ class Profiler:
         self.kernel, self.supply = kernel, TensorSupplyType.Auto if supply is None else supply
 
     def arguments(self) -> list[Any]:
-        """Inputs of the declared shapes."""
-        rng = np.random.default_rng(0)
-        made = [self._filled(one, rng) for one in self.kernel.get_profiler().arguments()]
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return made
+        """Inputs of the declared shapes, made where the kernel runs; the same for every kernel of these parameters."""
+        if sys.modules.get("torch") is None:
+            rng = np.random.default_rng(0)
+            return [self._filled(one, rng) for one in self.kernel.get_profiler().arguments()]
         device = "cuda" if self.kernel.arch.has_threads else "cpu"
-        return [_to_torch(torch, one, device) if isinstance(one, np.ndarray) else one for one in made]
+        function = self.kernel.function
+        sizes = dict.fromkeys(size_variables(function), 1024)
+        return [self._made(one, sizes, device) for one in function.inputs]
+
+    def _made(self, param: Buffer | Var, sizes: dict[Var, int], device: str) -> Any:
+        if isinstance(param, Var):
+            return 1
+        shape = tuple(int(evaluate(extent, sizes)) for extent in param.shape)
+        return filled(NumberType(param.dtype), shape, self.supply, device)
 
     def _filled(self, value: Any, rng: np.random.Generator) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype.kind == "b":
@@ -63,11 +62,11 @@ class Profiler:
             return np.zeros_like(value)
         if self.supply is TensorSupplyType.One:
             return np.ones_like(value)
-        if self.supply is TensorSupplyType.Integer:
+        if self.supply is TensorSupplyType.Integer or value.dtype.kind in "iu":
             return rng.integers(0 if value.dtype.kind == "u" else -2, 3, value.shape).astype(value.dtype)
-        if self.supply is TensorSupplyType.Uniform and value.dtype.kind not in "iu":
-            return np.asarray(rng.uniform(-1, 1, value.shape)).astype(value.dtype)
-        return value
+        if self.supply in (TensorSupplyType.Normal, TensorSupplyType.Randn):
+            return value
+        return np.asarray(rng.uniform(-1, 1, value.shape)).astype(value.dtype)
 
     def run_once(self, func: Callable[..., Any] | None = None) -> Any:
         """One call."""
@@ -105,13 +104,6 @@ class Profiler:
                 raise ResultsDiffer(
                     f"result {number}: {wrong.sum()} of {wrong.size} elements differ, at {place} {left[place]}, not {right[place]}"
                 )
-
-
-def _to_torch(torch: Any, value: np.ndarray, device: str) -> Any:
-    if value.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        bits = torch.from_numpy(value.view(f"i{value.itemsize}"))
-        return bits.to(device).view(getattr(torch, value.dtype.name))
-    return torch.from_numpy(value).to(device)
 
 
 def _as_float(value: Any) -> np.ndarray:

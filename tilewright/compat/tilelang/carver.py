@@ -1,0 +1,84 @@
+"""``tilelang.carver``: facts of a device; templates import, and say what to use when they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.compat.tilelang.targets import compute_version, request
+from tilewright.machine.arch import Arch
+from tilewright.specialization import InvalidUse
+from tilewright.targets.registry import TARGETS, resolve
+
+_UNITS = {"bytes": 1, "kb": 1024, "mb": 1024 * 1024}
+
+
+class Device:
+    """Facts of a machine under the names that TileLang's ``CUDA`` and ``CPU`` have."""
+
+    def __init__(self, target: Any = "auto") -> None:
+        self.target = target
+        self.machine: Arch = resolve(request(target))[1]
+        self.platform = "CUDA" if self.machine.has_threads else "CPU"
+        self.compute_capability = "".join(map(str, compute_version(target)))
+        self.sm_version = int(self.compute_capability)
+        self.compute_max_core = self.machine.cores
+        self.smem_cap = self.machine.shared_bytes if self.machine.has_threads else 0
+        self.warp_size = 32
+        self.name = self.machine.name
+
+
+CUDA = CPU = get_arch = Device
+
+
+def _format(count: int, unit: str) -> int:
+    if unit not in _UNITS:
+        raise InvalidUse(f"there is no unit {unit!r}", hint=" or ".join(map(repr, _UNITS)))
+    return count // _UNITS[unit]
+
+
+def _gpu() -> Arch:
+    found = TARGETS["cuda"].detect()
+    return resolve("cuda -arch=sm_90a")[1] if found is None else found
+
+
+def get_num_sms(device_id: int = 0) -> int:
+    """Multiprocessors of the GPU."""
+    return _gpu().cores
+
+
+def get_device_name(device_id: int = 0) -> str:
+    """The GPU's architecture."""
+    return _gpu().name
+
+
+def get_max_dynamic_shared_size_bytes(device_id: int = 0, format: str = "bytes") -> int:
+    """Shared memory that a block of the GPU may have."""
+    return _format(_gpu().shared_bytes, format)
+
+
+get_shared_memory_per_block = get_max_dynamic_shared_size_bytes
+
+
+def get_cuda_device_properties(device_id: int = 0) -> Any:
+    """torch's properties of a GPU."""
+    import torch
+
+    return torch.cuda.get_device_properties(device_id)
+
+
+def _template(name: str) -> Any:
+    def make(*_: Any, **__: Any) -> Any:
+        raise InvalidUse(
+            f"{name} proposes nothing here", hint="pass configs=[...] to autotune, or leave tiles to tilewright.Matmul"
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = "Imports, and says what to use when it is made."
+    return make
+
+
+MatmulTemplate, GEMVTemplate, ElementwiseTemplate, GeneralReductionTemplate, FlashAttentionTemplate, ConvTemplate = map(
+    _template,
+    ("MatmulTemplate", "GEMVTemplate", "ElementwiseTemplate", "GeneralReductionTemplate", "FlashAttentionTemplate", "ConvTemplate"),
+)  # fmt: skip
+get_rasterization_code, auto_infer_current_arch = _template("get_rasterization_code"), Device

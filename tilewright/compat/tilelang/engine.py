@@ -1,0 +1,82 @@
+"""``tilelang.lower`` and the functions that may change an emitted text before it is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import specialization
+from tilewright.compat.tilelang.targets import Target, request
+from tilewright.compat.tilelang.tensors import KernelParam
+from tilewright.language import PrimFunc
+from tilewright.runtime.kernel import Kernel
+
+Change = Callable[[str, Target], str]
+
+_CHANGES: dict[str, Change] = {}
+
+
+def postprocessed(kernel: Kernel) -> Kernel:
+    """The kernel, with its text as a registered function makes it."""
+    change = _CHANGES.get(kernel.target.name)
+    if change is not None:
+        program = kernel.program
+        text = change(program.source.text, Target(f"{kernel.target.name} -arch={kernel.arch.name}"))
+        kernel.program = dataclasses.replace(program, source=dataclasses.replace(program.source, text=text))
+    return kernel
+
+
+def _registers(name: str) -> Callable[..., Any]:
+    def register(function: Change | None = None, override: bool = True) -> Any:
+        if function is None or isinstance(function, bool):
+            return lambda found: register(found, override if function is None else function)
+        if override or name not in _CHANGES:
+            _CHANGES[name] = function
+        return function
+
+    register.__doc__ = (
+        f"Let ``function(text, target)`` change each {name} text before it is compiled; a decorator, too."
+    )
+    return register
+
+
+register_cuda_postproc = register_cuda_postproc_callback = _registers("cuda")
+register_c_postproc = register_c_postproc_callback = _registers("cpu")
+register_hip_postproc = register_hip_postproc_callback = _registers("hip")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledArtifact:
+    """What lowering gives.
+
+    Attributes
+    ----------
+    kernel_source : the emitted text.
+    params : of the function.
+    program : the lowered program, in place of TVM's modules.
+    """
+
+    kernel_source: str
+    params: list[KernelParam]
+    program: Any
+
+    @property
+    def device_mod(self) -> Any:
+        """The lowered program."""
+        return self.program
+
+    host_mod = rt_mod = device_mod
+
+
+def lower(func: Any, target: Any = "auto", target_host: Any = None, **_: Any) -> CompiledArtifact:
+    """Lower a traced function to the text of a target, without compiling that.
+
+    Parameters
+    ----------
+    func : made by `T.prim_func`.
+    """
+    kernel = postprocessed(specialization.compile(func, None, request(target)))
+    made = func if isinstance(func, PrimFunc) else PrimFunc(func, func.span)
+    return CompiledArtifact(kernel.get_kernel_source(), KernelParam.of(made.params), kernel.program)

@@ -1,0 +1,105 @@
+"""TileLang's modules, each once, however a program imports them: under this package's name, and as ``tilelang`` where that is answered.
+
+One table says which of our modules has the names of which of TileLang's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+HERE = __package__
+OTHER = "tilelang"
+
+MODULES: dict[str, tuple[str, ...]] = {
+    "language": ("tilewright.language",),  # the very module, so that its errors name the author's line
+    "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",), "language.eager": ("tilewright.language",),
+    "language.kernel": ("tilewright.language",), "language.proxy": ("tilewright.language",), "language.tir": ("tilewright.language",),
+    "language.print": ("tilewright.language",), "language.copy": ("tilewright.language",), "language.gemm": ("tilewright.language",),
+    "language.reduce": ("tilewright.language",), "language.allocate": ("tilewright.language",), "language.builtin": ("tilewright.language",),
+    "language.random": ("tilewright.language",), "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
+    "cuda": (), "cuda.language": ("tilewright.language",), "cpu": (), "cpu.language": ("tilewright.language",),
+    "autotuner.param": (f"{HERE}.autotuner",), "autotuner.tuner": (f"{HERE}.autotuner",), "autotuner.capture": (f"{HERE}.autotuner",),
+    "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",), "carver.arch.cuda": (f"{HERE}.carver",),
+    "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.carver",), "carver.roller": (f"{HERE}.carver",),
+    "contrib": (), "contrib.nvcc": (f"{HERE}.targets",), "backend": (), "backend.target": (f"{HERE}.targets",),
+    "engine.lower": (f"{HERE}.engine",), "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
+    "env": (f"{HERE}.environment",), "intrinsics": (f"{HERE}.layout",), "intrinsics.mma_layout": (f"{HERE}.layout",),
+    "jit.kernel": (f"{HERE}.kernels",), "layout.swizzle": (f"{HERE}.layout",), "layout.layout": (f"{HERE}.layout",),
+    "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",), "transform.pass_config": (f"{HERE}.kernels",),
+    "utils": (f"{HERE}.tensors", f"{HERE}.targets"), "utils.tensor": (f"{HERE}.tensors",), "utils.target": (f"{HERE}.targets",),
+    "utils.sparse": (f"{HERE}.sparse",), "utils.language": ("tilewright.language",), "utils.device": (f"{HERE}.targets",),
+    "tvm": (f"{HERE}.targets",), "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
+}  # fmt: skip
+"""For each module of TileLang's that is no file here, the modules whose names it has."""
+
+
+class _Shared(Loader):
+    """Gives a module that is there already, or one made of the names of others."""
+
+    def __init__(self, real: ModuleType | None, sources: Sequence[str]) -> None:
+        self.real, self.sources = real, sources
+        self.spec = None if real is None else real.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.real
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self.real is not None:
+            module.__spec__ = self.spec  # its own again
+            return
+        found = [importlib.import_module(name) for name in self.sources]
+
+        def lookup(name: str) -> Any:
+            if not name.startswith("__"):
+                for source in found:
+                    if name in vars(source):
+                        return vars(source)[name]
+                if found and hasattr(found[0], "__getattr__"):
+                    return getattr(found[0], name)
+            raise AttributeError(f"tilewright has no {module.__name__}.{name}")
+
+        module.__getattr__ = lookup  # type: ignore[method-assign]
+        module.__path__ = []
+
+
+class Finder(MetaPathFinder):
+    """Answers the names of the table, and `tilelang` with this package's modules where that is asked for."""
+
+    answers_tilelang = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if self.answers_tilelang and (name == OTHER or name.startswith(OTHER + ".")):
+            real = importlib.import_module(HERE + name[len(OTHER) :])
+            return ModuleSpec(name, _Shared(real, ()), is_package=True)
+        inner = name[len(HERE) + 1 :] if name.startswith(HERE + ".") else None
+        if inner in MODULES:
+            sources = MODULES[inner]
+            same = inner == "language"
+            return ModuleSpec(
+                name, _Shared(importlib.import_module(sources[0]) if same else None, sources), is_package=True
+            )
+        return None
+
+
+FINDER = Finder()
+
+
+def install() -> None:
+    """Answer the names of the table from here on."""
+    if FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)
+
+
+def answer_tilelang() -> None:
+    """Let ``import tilelang``, and that of its modules, give these."""
+    install()
+    Finder.answers_tilelang = True
+    for name, module in list(sys.modules.items()):
+        if name == HERE or name.startswith(HERE + "."):
+            sys.modules[OTHER + name[len(HERE) :]] = module

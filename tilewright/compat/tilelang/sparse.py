@@ -1,0 +1,70 @@
+"""``tilelang.utils.sparse``: 2:4 sparse tensors of torch's, and what is kept of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.formats import sparse
+from tilewright.language.dtypes import NumberType
+
+
+def _group(dtype: Any) -> int:
+    """Neighbours of which half is kept: matrix units take pairs of 32-bit floats."""
+    return sparse.PAIR if NumberType(dtype) == "float32" else sparse.GROUP
+
+
+def get_e_factor(a_dtype: Any, meta_dtype: Any) -> int:
+    """Columns of a dense row that one number of the metadata speaks of."""
+    return NumberType(meta_dtype).bits // 4 * _group(a_dtype)
+
+
+def compress(A: Any, meta_dtype: Any = None, **_: Any) -> tuple[Any, Any]:
+    """What is kept of a sparse tensor, and where it stood.
+
+    Parameters
+    ----------
+    meta_dtype : of the second; int16 where None.
+    """
+    import torch
+
+    bits = A.detach().cpu().contiguous()
+    wide = bits.double().numpy()
+    kept, metadata = sparse.compress(wide, _group(A.dtype))
+    words = torch.from_numpy(metadata.copy()).view(
+        torch.int16 if meta_dtype is None else NumberType(meta_dtype).as_torch()
+    )
+    return torch.from_numpy(kept).to(A.dtype).to(A.device), words.to(A.device)
+
+
+def _pruned(dense: Any, dtype: Any, transposed: bool) -> Any:
+    import torch
+
+    group = _group(dtype)
+    groups = dense.view(dense.shape[0], -1, group)
+    least = groups.abs().double().topk(group // 2, dim=-1, largest=False).indices
+    made = groups.scatter(-1, least, torch.zeros_like(groups)).view(dense.shape)
+    return (made.t().contiguous() if transposed else made).to(dtype)
+
+
+def randn_semi_sparse(M: int, K: int, dtype: Any = None, device: Any = "cuda", transposed: bool = False) -> Any:
+    """A sparse tensor of normal numbers."""
+    import torch
+
+    return _pruned(torch.randn((M, K), device=device), torch.float16 if dtype is None else dtype, transposed)
+
+
+def randint_semi_sparse(
+    M: int, K: int, low: int, high: int, dtype: Any = None, device: Any = "cuda", transposed: bool = False
+) -> Any:
+    """A sparse tensor of integers from `low` to below `high`."""
+    import torch
+
+    return _pruned(torch.randint(low, high, (M, K), device=device), torch.int32 if dtype is None else dtype, transposed)
+
+
+def arange_semi_sparse(M: int, K: int, dtype: Any = None, device: Any = "cuda", transposed: bool = False) -> Any:
+    """A sparse tensor of the numbers from 0 on."""
+    import torch
+
+    made = torch.arange(M * K, device=device).view(M, K)
+    return _pruned(made, torch.float16 if dtype is None else dtype, transposed)

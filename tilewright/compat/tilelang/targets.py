@@ -1,0 +1,214 @@
+"""Targets as TileLang and TVM spell them: names, dicts, ``Target`` objects, the environment's default; and what programs ask of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import types
+from typing import Any
+
+from tilewright.language.dtypes import NumberType
+from tilewright.specialization import InvalidUse
+from tilewright.targets.registry import TARGETS, resolve
+
+KINDS = {
+    "cpu": "cpu", "c": "cpu", "llvm": "cpu", "cuda": "cuda", "cutedsl": "cuda", "tileir": "cuda",
+    "nvptx": "cuda", "auto": "auto",
+}  # fmt: skip
+"""For each kind of TVM's what it is here."""
+
+DEVICES = {"h100": "sm_90a", "h200": "sm_90a", "a100": "sm_80", "a30": "sm_80", "a40": "sm_86", "3090": "sm_86", "4090": "sm_89", "b100": "sm_100a"}  # fmt: skip
+"""Architectures of the devices that TVM has names for."""
+
+DEFAULT = "TILELANG_DEFAULT_TARGET"
+
+
+class Target:
+    """A target by its name, its options (``"cuda -arch=sm_90"``) or as a dict.
+
+    Attributes
+    ----------
+    kind : an object whose ``name`` is the kind.
+    attrs, keys : its options, and words that say what it can do.
+    """
+
+    def __init__(self, target: Any, host: Any = None) -> None:
+        self.attrs = _attributes(target)
+        self.kind = types.SimpleNamespace(name=self.attrs.pop("kind"))
+        self.arch = self.attrs.get("arch", "")
+        self.host = host
+        self.keys = ["cuda", "gpu"] if KINDS.get(self.kind.name) == "cuda" else ["cpu"]
+
+    @staticmethod
+    def current(allow_none: bool = True) -> None:
+        """None: no ``with target:`` is open, ever."""
+
+    def export(self) -> dict[str, Any]:
+        """The target as a dict."""
+        return {"kind": self.kind.name, **self.attrs}
+
+    def with_host(self, host: Any) -> Target:
+        """The same target; what runs beside a device is tilewright's business."""
+        return Target(self.export(), host)
+
+    def __str__(self) -> str:
+        return " ".join([self.kind.name, *(f"-{name}={value}" for name, value in self.attrs.items())])
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def _attributes(target: Any) -> dict[str, Any]:
+    """Kind and options of a target."""
+    if isinstance(target, Target):
+        return target.export()
+    if isinstance(target, dict):
+        return {"kind": "auto", **target}
+    text = str(target).strip()
+    if text.startswith("{"):
+        return dict(json.loads(text))
+    kind, *words = text.split() or ["auto"]
+    if kind.startswith("nvidia/"):
+        found = next((arch for part, arch in DEVICES.items() if part in kind), None)
+        return {"kind": "cuda", **({"arch": found} if found else {})}
+    pairs = (word.lstrip("-").partition("=") for word in words)
+    return {"kind": kind, **{name: value for name, _, value in pairs}}
+
+
+def request(target: Any) -> Any:
+    """A program's target as `tilewright.compile` takes it; options that only TVM has are left out.
+
+    Raises
+    ------
+    InvalidUse : a kind of machine that there is no target for.
+    """
+    if target is None or (isinstance(target, str) and target == "auto"):
+        target = os.environ.get(DEFAULT) or "auto"
+    attributes = _attributes(target)
+    written = str(attributes["kind"])
+    kind = KINDS.get(written, written if written in TARGETS else None)
+    if kind is None:
+        raise InvalidUse(f"there is no target {written!r}", hint=f"targets: {', '.join(KINDS)}")
+    arch = str(attributes.get("arch") or (attributes.get("march") if written == "cpu" else None) or "")
+    if kind == "auto" or not arch or (kind == "cpu" and written != "cpu"):
+        return kind
+    return f"{kind} -arch={'sm_90a' if arch == 'sm_90' else arch}"  # TileLang's sm_90 has the instructions of sm_90a
+
+
+def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
+    """The target that a request means on this machine.
+
+    Parameters
+    ----------
+    return_object : give a `Target` instead of what was asked with.
+    """
+    if isinstance(target, Target):
+        return target
+    if target == "auto":
+        found, arch = resolve(request("auto"))
+        target = f"{found.name} -arch={arch.name}" if found.name == "cuda" else "c"
+    request(target)
+    return Target(target) if return_object else target
+
+
+def check_cuda_availability() -> bool:
+    """Whether there is a GPU that programs can run on."""
+    return TARGETS["cuda"].detect() is not None
+
+
+def check_hip_availability() -> bool:
+    """Never: there is no such target."""
+    return False
+
+
+check_metal_availability = check_hip_availability
+
+
+def compute_version(target: Any = None) -> tuple[int, int]:
+    """Major and minor number of a target's architecture, (0, 0) for a processor."""
+    _, arch = resolve(request(target))
+    digits = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", arch.name)
+    return (int(digits[1]), int(digits[2])) if digits else (0, 0)
+
+
+def _is(kind: str, *majors: int) -> Any:
+    def ask(target: Any) -> bool:
+        found = resolve(request(target))[0].name
+        return found == kind and (not majors or compute_version(target)[0] in majors)
+
+    ask.__doc__ = f"Whether a target is {kind}" + (f" of compute capability {majors[0]}." if majors else ".")
+    return ask
+
+
+target_is_cuda, target_is_hopper, target_is_sm100 = _is("cuda"), _is("cuda", 9), _is("cuda", 10)
+target_is_ampere, target_is_volta, target_is_sm120 = _is("cuda", 8), _is("cuda", 7), _is("cuda", 12)
+
+
+def target_is_hip(target: Any) -> bool:
+    """Never."""
+    return False
+
+
+def target_get_warp_size(target: Any) -> int:
+    """Threads of a warp."""
+    return 32
+
+
+def determine_fp8_type(fp8_format: str = "e4m3") -> NumberType:
+    """The type of eight bits that this machine has for a format, ``"e4m3"`` or ``"e5m2"``."""
+    known = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+    if fp8_format not in known:
+        raise InvalidUse(f"there is no format {fp8_format!r} of eight bits", hint=" or ".join(map(repr, known)))
+    return NumberType(known[fp8_format])
+
+
+def determine_torch_fp8_type(fp8_format: str = "e4m3") -> Any:
+    """The same as torch's type."""
+    return determine_fp8_type(fp8_format).as_torch()
+
+
+# tilelang.contrib.nvcc ----------------------------------------------------------------------------
+
+
+def get_target_compute_version(target: Any = None) -> str:
+    """The compute capability, ``"9.0"`` for example."""
+    return ".".join(map(str, compute_version(target)))
+
+
+def parse_compute_version(version: str) -> tuple[int, int]:
+    """``"9.0"`` as ``(9, 0)``."""
+    major, _, minor = version.partition(".")
+    return int(major), int(minor or 0)
+
+
+def get_target_arch(version: Any) -> str:
+    """The digits of an architecture's name for a compute capability: ``"90a"`` for (9, 0)."""
+    major, minor = parse_compute_version(version) if isinstance(version, str) else version
+    return f"{major}{minor}" + ("a" if major >= 9 else "")
+
+
+def have_tensorcore(compute: str | None = None, target: Any = None) -> bool:
+    """Whether there are matrix instructions."""
+    version = compute_version(target) if compute is None else parse_compute_version(compute)
+    return version >= (7, 0)
+
+
+def have_tma(target: Any = None) -> bool:
+    """Whether there is an engine that copies tiles."""
+    return compute_version(target) >= (9, 0)
+
+
+def have_fp8(compute: str) -> bool:
+    """Whether matrix instructions multiply floats of eight bits."""
+    return parse_compute_version(compute) >= (8, 9)
+
+
+tvm = types.ModuleType("tvm", "What programs ask of ``tilelang.tvm``: targets and names of number types.")
+tvm.target = types.SimpleNamespace(Target=Target)  # type: ignore[attr-defined]
+tvm.DataType = NumberType  # type: ignore[attr-defined]

@@ -1,0 +1,142 @@
+"""``tilelang.utils.tensor``: what kernels take, tensors to try them on, and comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tilewright.errors import TilewrightError
+from tilewright.ir.nodes import Var
+from tilewright.language.dtypes import NumberType
+from tilewright.runtime.arguments import storage_shape
+from tilewright.specialization import InvalidUse
+
+
+class ResultsDiffer(TilewrightError, AssertionError):
+    """Results are not those of the reference."""
+
+
+class TensorSupplyType(Enum):
+    """What arguments are made of."""
+
+    Integer, Uniform, Normal, Randn, Zero, One, Auto = range(1, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelParam:
+    """A parameter of a kernel.
+
+    Attributes
+    ----------
+    dtype : of its elements.
+    shape : ints, and variables where a size is known only at launch; empty for a scalar.
+    """
+
+    dtype: NumberType
+    shape: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, params: Iterable[Any]) -> list[KernelParam]:
+        """Those of a traced function."""
+        return [cls(NumberType(one.dtype), () if isinstance(one, Var) else tuple(one.shape)) for one in params]
+
+    def torch_dtype(self) -> Any:
+        """torch's type of the elements."""
+        return self.dtype.as_torch()
+
+    def is_scalar(self) -> bool:
+        """Whether it is a number."""
+        return not self.shape
+
+    def is_unsigned(self) -> bool:
+        """Whether it has unsigned integers."""
+        return self.dtype.record.kind == "uint"
+
+    def is_float8(self) -> bool:
+        """Whether it has floats of eight bits."""
+        return self.dtype.is_float and self.dtype.bits == 8
+
+    def is_boolean(self) -> bool:
+        """Whether it has truths."""
+        return self.dtype.record.kind == "bool"
+
+
+def map_torch_type(intype: Any) -> Any:
+    """torch's type of a name."""
+    return NumberType(intype).as_torch()
+
+
+def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, device: str) -> Any:
+    """A tensor of torch's, made where it is used: without more said, floats between -1 and 1, small integers.
+
+    Parameters
+    ----------
+    shape : in elements.
+    """
+    import torch
+
+    kind, of = supply, dtype.as_torch()
+    if dtype.record.is_packed:
+        return torch.randint(0, 256, storage_shape(shape, dtype.record), device=device, dtype=torch.uint8).view(of)
+    if kind is TensorSupplyType.Zero:
+        return torch.zeros(shape, device=device).to(of)
+    if kind is TensorSupplyType.One:
+        return torch.ones(shape, device=device).to(of)
+    if dtype.record.kind == "bool":
+        return torch.randint(0, 2, shape, device=device, dtype=torch.bool)
+    if not dtype.is_float or kind is TensorSupplyType.Integer:
+        low, high = (0, 3) if dtype.record.kind == "uint" else (-2, 3)
+        return torch.randint(low, high, shape, device=device, dtype=torch.int8).to(of)
+    if kind in (TensorSupplyType.Normal, TensorSupplyType.Randn):
+        return torch.randn(shape, device=device).to(of)
+    made = torch.empty(shape, device=device, dtype=of if dtype.bits > 8 else torch.float16).uniform_(-1.0, 1.0)
+    return made.to(of)
+
+
+def get_tensor_supply(supply_type: TensorSupplyType = TensorSupplyType.Integer) -> Callable[[KernelParam], Any]:
+    """A function that makes a tensor for a parameter."""
+    import torch
+
+    def supply(param: KernelParam) -> Any:
+        if param.is_scalar() or not all(isinstance(extent, int) for extent in param.shape):
+            raise InvalidUse("tensors are made for shapes that are known", hint="pass tensors of your own")
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return filled(param.dtype, tuple(param.shape), supply_type, device)
+
+    return supply
+
+
+def torch_assert_close(
+    tensor_a: Any, tensor_b: Any, rtol: float = 1e-2, atol: float = 1e-3, max_mismatched_ratio: float = 0.001,
+    verbose: bool = False, equal_nan: bool = True, check_device: bool = True, check_dtype: bool = True,
+    base_name: str = "LHS", ref_name: str = "RHS", **_: Any,
+) -> bool:  # fmt: skip
+    """Compare two tensors of torch's, of which a small part may differ.
+
+    Raises
+    ------
+    ResultsDiffer : more than `max_mismatched_ratio` of the elements do, or they are of other shapes, types or devices.
+    """
+    import torch
+
+    facts = [("shape", True), ("device", check_device), ("dtype", check_dtype)]
+    for name, asked in facts:
+        left, right = getattr(tensor_a, name), getattr(tensor_b, name)
+        if asked and left != right:
+            raise ResultsDiffer(f"{base_name} has {name} {left}, {ref_name} has {right}")
+    wide = torch.float64 if any(one.dtype.is_floating_point for one in (tensor_a, tensor_b)) else torch.int64
+    left, right = (one.detach().cpu().to(wide) for one in (tensor_a, tensor_b))
+    wrong = ~torch.isclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    count, most = int(wrong.sum()), int(math.prod(left.shape) * max_mismatched_ratio)
+    if verbose:
+        print(f"{count} of {left.numel()} elements differ, {most} may")
+    if count > most:
+        place = tuple(torch.nonzero(wrong)[0].tolist())
+        raise ResultsDiffer(
+            f"{count} of {left.numel()} elements differ, where {most} may; at {place} {base_name} has {left[place]:.6g}, "
+            f"{ref_name} {right[place]:.6g}"
+        )
+    return True
