@@ -113,7 +113,10 @@ class _Verifier(ScopeRules):
         with self.naming() as names:
             self.checked(statement)
         if reports == self.reports and not holds(statement, *_IN_CONTEXT):
-            sound = _Sound(place, frozenset(names.used - names.bound), frozenset(names.bound))
+            # A view of what the statement declares itself is in scope there, wherever the statement stands.
+            free = names.used - names.bound
+            outside = {one for one in free if isinstance(one, Var) or root(one) not in names.bound}
+            sound = _Sound(place, frozenset(outside), frozenset(names.bound))
             object.__setattr__(statement, "sound", sound)
 
     def in_scope(self, known: _Sound) -> bool:
