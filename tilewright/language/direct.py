@@ -26,8 +26,7 @@ from typing import Any
 
 from tilewright.errors import Span, TilewrightError
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Extent, Var
-from tilewright.language.buffers import BufferProxy
+from tilewright.ir.nodes import Extent, Var
 from tilewright.language.builder import Builder
 from tilewright.language.choices import Choice
 from tilewright.language.interface import mismatch
@@ -37,18 +36,18 @@ from tilewright.language.mistakes_of_scopes import (
     NumberInBody,
     SizeMismatch,
     UnboundSize,
-    UndeclaredTensor,
-    WrongReturn,
 )
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.source import parameters_span, source_of
 from tilewright.language.tensors import TensorType
 from tilewright.language.trace import (
     PrimFunc,
+    Undeclared,
     add_parameter,
     evaluated_annotations,
     finish,
     parameter_names,
+    returned_outputs,
     run,
     scalar_dtype,
 )  # fmt: skip
@@ -209,18 +208,6 @@ class _SizeBuilder(Builder):
         return Scalar(self.symbols.setdefault(name, Var(dtype, name)))
 
 
-class _Undeclared:
-    """Stands for a tensor parameter before its annotation."""
-
-    def __init__(self, name: str) -> None:
-        self.__dict__["_name"] = name
-
-    def _fail(self, *_: Any) -> Any:
-        raise UndeclaredTensor(self.__dict__["_name"])
-
-    __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
-
-
 class DirectFunction:
     """A function of the direct style.
 
@@ -346,7 +333,7 @@ class DirectFunction:
         builder.choices = [] if chosen is None else chosen
         builder.declaration = _DeclarationBuilder(builder, frozenset(), stop=False)
         result, place = run(builder, self.function, self._values(builder, constants))
-        return finish(builder, self._outputs(builder, result, place))
+        return finish(builder, returned_outputs(builder, result, place))
 
     def _values(self, builder: Builder, constants: Mapping[str, Any]) -> dict[str, Any]:
         """What the rewritten function is called with."""
@@ -361,21 +348,8 @@ class DirectFunction:
                 values[parameter.name] = add_parameter(builder, parameter.name, self._annotations[parameter.name])
             else:
                 builder.params[parameter.name] = None
-                values[parameter.name] = _Undeclared(parameter.name)
+                values[parameter.name] = Undeclared(parameter.name)
         return values
-
-    def _outputs(self, builder: Builder, result: Any, place: Any) -> tuple[Buffer, ...]:
-        returned = () if result is None else result if isinstance(result, (tuple, list)) else (result,)
-        outputs = []
-        for value in returned:
-            if not isinstance(value, BufferProxy) or value.buffer not in builder.outputs:
-                raise WrongReturn(
-                    f"{self.name} returns {describe(value)}, but only tensors made by T.empty can be returned",
-                    "make the result with T.empty(shape, dtype) and return that",
-                    span=place,
-                )
-            outputs.append(value.buffer)
-        return tuple(outputs)
 
 
 def _too_early(error: TilewrightError) -> TilewrightError:

@@ -8,17 +8,29 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
+from tilewright.ir import nodes
 from tilewright.language.builder import current
 from tilewright.language.control_flow import rewritten
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import MacroExpected, TileExpected
-from tilewright.language.proxies import Element, Variable, describe
+from tilewright.language.proxies import Element, Scalar, Variable, describe
 from tilewright.language.scope import settle
 from tilewright.language.source import expression_here
 
 
 class Ref:
     """Annotation of a macro's parameter that is passed by reference: assigning to it stores into the argument."""
+
+
+class _IsVariable(type):
+    """Lets a symbolic size be an instance of `Var`."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Scalar) and isinstance(value.expr, nodes.Var)
+
+
+class SizeVariable(Ref, metaclass=_IsVariable):
+    """``T.Var``: what `isinstance` says of a size known only at launch; as the annotation of a macro's parameter, `Ref`."""
 
 
 class Macro:
@@ -59,7 +71,8 @@ class Macro:
         return {
             name
             for name, annotation in annotations.items()
-            if annotation is Ref or (isinstance(annotation, str) and annotation.split(".")[-1] == "Ref")
+            if annotation in (Ref, SizeVariable)
+            or (isinstance(annotation, str) and annotation.split(".")[-1] in ("Ref", "Var"))
         }
 
     def _by_reference(self, name: str, value: Any) -> Variable:

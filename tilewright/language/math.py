@@ -31,7 +31,7 @@ def _function(name: str) -> Callable[..., Any]:
 
     def call(*values: Any) -> Any:
         if len(values) != arity:
-            raise NumberExpected(f"T.{name}", f"{arity} argument{'s' * (arity != 1)}", str(len(values)))
+            raise NumberExpected(f"the number of arguments of T.{name}", str(arity), str(len(values)))
         exprs = [as_expr(value, what=f"the argument of T.{name}") for value in values]
         common = functools.reduce(promote, (expr.dtype for expr in exprs if expr.dtype.is_float), exprs[0].dtype)
         if not common.is_float:

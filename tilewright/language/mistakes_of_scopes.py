@@ -206,16 +206,6 @@ class ChoiceNotKnown(AuthorError):
         )
 
 
-class OutputOutsideDirect(AuthorError):
-    """`T.empty` in a `T.prim_func`."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "T.empty belongs to functions decorated with tilewright.jit, which return their results",
-            hint="add a tensor parameter and name it in out_idx, or use T.alloc_global for a workspace",
-        )
-
-
 class UnboundSize(AuthorError):
     """A `T.const` symbol that no argument gives."""
 

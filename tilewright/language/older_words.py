@@ -11,7 +11,7 @@ from tilewright.ir.nodes import Call, Let, Select, Var, binary, const
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
-from tilewright.language.macro import Macro, Ref
+from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS
 from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
@@ -111,7 +111,7 @@ TILE_ANNOTATIONS = {
 """Annotations of a macro's parameters, which say something to readers alone."""
 
 OLDER_WORDS: dict[str, Any] = {
-    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": Ref, "clz": clz, "__ffs": ffs, "fast_rcp": fast_rcp,
+    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "fast_rcp": fast_rcp,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,
     "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], **FAST, **TILE_ANNOTATIONS,
 }  # fmt: skip

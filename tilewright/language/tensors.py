@@ -13,7 +13,7 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, OutputOutsideDirect, UnboundSize
+from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, UnboundSize
 from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent
 from tilewright.language.source import statement_here
 
@@ -89,13 +89,26 @@ class TensorAnnotation:
 Packed = TensorAnnotation("Packed", packed=True)
 
 
-@author_facing
-def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32") -> TensorType:
-    """A tensor with the given strides, in elements; they may be symbolic."""
-    sizes, steps = shape_of(shape, "T.StridedTensor"), shape_of(strides, "the strides")
-    if len(sizes) != len(steps):
-        raise NumberExpected("the strides", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
-    return TensorType(sizes, dtypes.dtype(dtype), steps)
+class StridedAnnotation:
+    """``T.StridedTensor(shape, strides, dtype)`` or ``T.StridedTensor[shape, strides, dtype]``."""
+
+    @author_facing
+    def __call__(self, shape: Any, strides: Any = None, dtype: Any = "float32") -> TensorType:
+        """A tensor with the given strides, in elements; they may be symbolic."""
+        sizes = shape_of(shape, "T.StridedTensor")
+        if strides is None:
+            return TensorType(sizes, dtypes.dtype(dtype))
+        steps = shape_of(strides, "the strides")
+        if len(sizes) != len(steps):
+            raise NumberExpected("the strides", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
+        return TensorType(sizes, dtypes.dtype(dtype), steps)
+
+    def __getitem__(self, key: Any) -> TensorType:
+        made: TensorType = self(*key) if isinstance(key, tuple) else self(key)
+        return made
+
+
+StridedTensor = StridedAnnotation()
 
 
 def _split(names: str | Sequence[str]) -> list[str]:
@@ -148,7 +161,7 @@ def _size(builder: Any, name: str, dtype: DType) -> Any:
 
 @author_facing
 def empty(*shape: Any, dtype: Any = None) -> BufferProxy:
-    """An output tensor of the direct style, made for each call; the function must return it.
+    """An output tensor, made for each call; the function must return it.
 
     Parameters
     ----------
@@ -159,8 +172,6 @@ def empty(*shape: Any, dtype: Any = None) -> BufferProxy:
     if dtype is None and len(sizes) > 1 and not isinstance(sizes[-1], (int, Scalar)):
         dtype = sizes.pop()
     builder = current("T.empty")
-    if builder.style != "direct":
-        raise OutputOutsideDirect()
     flat = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     record = dtypes.dtype("float32" if dtype is None else dtype)
     buffer = Buffer(builder.take_name("output"), shape_of(flat, "T.empty"), record)

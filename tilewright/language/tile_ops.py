@@ -20,6 +20,7 @@ from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.ops.base import element, parallel, store_element
 
 EVICTIONS = ("evict_first", "evict_last", "evict_normal")
 """Hints to the L2 cache."""
@@ -142,8 +143,11 @@ def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
 
 @author_facing
 def fill(buffer: Any, value: Any) -> None:
-    """Set every element of a tile or a slice to one value."""
+    """Set every element of a tile or a slice, or a `T.alloc_var`, to one value."""
     in_kernel("T.fill")
+    if isinstance(buffer, Variable):
+        buffer[0] = value
+        return
     destination = region_of(buffer, "what T.fill sets")
     operator = ops.Fill(destination, as_expr(value, destination.dtype, "the value of T.fill"), span=statement_here())
     record_tiles(operator, "T.fill", destination=destination)
@@ -151,8 +155,11 @@ def fill(buffer: Any, value: Any) -> None:
 
 @author_facing
 def clear(buffer: Any) -> None:
-    """Set every element of a tile or a slice to zero."""
+    """Set every element of a tile or a slice, or a `T.alloc_var`, to zero."""
     in_kernel("T.clear")
+    if isinstance(buffer, Variable):
+        buffer[0] = 0
+        return
     destination = region_of(buffer, "what T.clear sets")
     operator = ops.Fill(destination, as_expr(0, destination.dtype), span=statement_here())
     record_tiles(operator, "T.clear", destination=destination)
@@ -283,11 +290,30 @@ def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> No
 
 @author_facing
 def transpose(src: Any, dst: Any) -> None:
-    """``dst[j, i] = src[i, j]`` on tiles of two dimensions."""
-    in_kernel("T.transpose")
+    """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places."""
+    builder = in_kernel("T.transpose")
     source, destination = region_of(src, "the source of T.transpose"), region_of(dst, "the destination of T.transpose")
+    if _is_batch(source) and _is_batch(destination):
+        shape = tuple(destination.extents)
+        if tuple(source.extents) != (*shape[:-2], shape[-1], shape[-2]):
+            raise NumberExpected(
+                "the destination of T.transpose", f"shape {(*source.extents[:-2], *source.extents[:-3:-1])}", str(shape)
+            )
+        builder.append(
+            parallel(
+                shape,
+                lambda *at: store_element(destination, at, element(source, (*at[:-2], at[-1], at[-2]))),
+                span=statement_here(),
+            )
+        )
+        return
     operator = ops.Transpose(source, destination, span=statement_here())
     record_tiles(operator, "T.transpose", source=source, destination=destination)
+
+
+def _is_batch(tile: Region) -> bool:
+    """Whether there is more than one matrix in a tile."""
+    return len(tile.extents) > 2 and all(isinstance(one, int) and one > 1 for one in tile.extents)
 
 
 @author_facing

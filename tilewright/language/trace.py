@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from tilewright.language.mistakes_of_scopes import (
     MissingKernel,
     MissingReturn,
     UnboundDynamicSize,
+    UndeclaredTensor,
     UnknownOutput,
     WrongReturn,
 )
@@ -125,15 +127,54 @@ def trace_annotated(function: Any, namespace: Mapping[str, Any]) -> PrimFunc:
     annotations = evaluated_annotations(function, namespace)
     values: dict[str, Any] = {}
     for name in parameter_names(function):
-        values[name] = add_parameter(builder, name, annotations.get(name))
+        if name not in annotations and name in _annotated_inside(function):
+            builder.params[name] = None
+            values[name] = Undeclared(name)
+        else:
+            values[name] = add_parameter(builder, name, annotations.get(name))
+    builder.declaration = functools.partial(_declared, builder)
     result, place = run(builder, function, values)
-    if result is not None:
-        raise WrongReturn(
-            f"{function.__name__} returns {describe(result)}, but a T.prim_func returns nothing",
-            "write the result into a tensor parameter and name it in out_idx",
-            span=place,
-        )
-    return finish(builder, ())
+    return finish(builder, returned_outputs(builder, result, place))
+
+
+def _annotated_inside(function: Any) -> frozenset[str]:
+    from tilewright.language.direct import annotated_in_body  # which traces by means of this module
+
+    return annotated_in_body(function)
+
+
+def _declared(builder: Builder, name: str, annotation: Any, value: Any) -> Any:
+    """``name: annotation`` in the body: a parameter that had none in the signature."""
+    if name not in builder.params:
+        raise MissingAnnotation(name, builder.name, describe(annotation))
+    return add_parameter(builder, name, annotation)
+
+
+class Undeclared:
+    """Stands for a tensor parameter before its annotation."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def _fail(self, *_: Any) -> Any:
+        raise UndeclaredTensor(self.__dict__["_name"])
+
+    __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
+
+
+def returned_outputs(builder: Builder, result: Any, place: Span | None) -> tuple[Buffer, ...]:
+    """The tensors that a function returns: those of `T.empty`."""
+    returned = () if result is None else result if isinstance(result, (tuple, list)) else (result,)
+    outputs = []
+    for value in returned:
+        if not isinstance(value, BufferProxy) or value.buffer not in builder.outputs:
+            raise WrongReturn(
+                f"{builder.name} returns {describe(value)}, but only tensors made by T.empty can be returned",
+                "make the result with T.empty(shape, dtype) and return that",
+                span=place,
+            )
+        outputs.append(value.buffer)
+    return tuple(outputs)
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:

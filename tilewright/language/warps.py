@@ -15,7 +15,7 @@ from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, constant
+from tilewright.language.proxies import Scalar, as_expr, constant, constant_within
 from tilewright.language.source import statement_here
 
 
@@ -39,22 +39,27 @@ def linear_thread() -> Expr:
     return total
 
 
-@author_facing
-def get_lane_idx() -> Scalar:
-    """The thread's index in its warp, 0 to 31."""
-    return _named(index_binary("floormod", linear_thread(), WARP), "lane")
+def _size(given: Any, what: str, default: int) -> int:
+    return default if given is None else constant_within(given, what, 1, 1024)
 
 
 @author_facing
-def get_warp_idx() -> Scalar:
-    """The index of the thread's warp in the block."""
-    return _named(index_binary("floordiv", linear_thread(), WARP), "warp")
+def get_lane_idx(warp_size: Any = None) -> Scalar:
+    """The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads."""
+    return _named(index_binary("floormod", linear_thread(), _size(warp_size, "warp_size", WARP)), "lane")
 
 
 @author_facing
-def get_warp_group_idx() -> Scalar:
-    """The index of the thread's warpgroup (four warps) in the block."""
-    return _named(index_binary("floordiv", linear_thread(), WARPGROUP), "warpgroup")
+def get_warp_idx(warp_size: Any = None) -> Scalar:
+    """The index of the thread's warp in the block; or of its group of `warp_size` threads."""
+    return _named(index_binary("floordiv", linear_thread(), _size(warp_size, "warp_size", WARP)), "warp")
+
+
+@author_facing
+def get_warp_group_idx(warp_size: Any = None, warps_per_group: Any = None) -> Scalar:
+    """The index of the thread's warpgroup in the block: of four warps, unless said otherwise."""
+    group = _size(warp_size, "warp_size", WARP) * _size(warps_per_group, "warps_per_group", WARPGROUP // WARP)
+    return _named(index_binary("floordiv", linear_thread(), group), "warpgroup")
 
 
 ALL_LANES = 0xFFFFFFFF

@@ -120,12 +120,12 @@ def kernel(A: T.Tensor((64,), "float32")):
     return A
 """,
         """
-WrongReturn: kernel returns the tensor 'A', but a T.prim_func returns nothing
+WrongReturn: kernel returns the tensor 'A', but only tensors made by T.empty can be returned
   --> kernel.py:4:1
   |
 4 | def kernel(A: T.Tensor((64,), "float32")):
   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  help: write the result into a tensor parameter and name it in out_idx
+  help: make the result with T.empty(shape, dtype) and return that
 """,
     ),
     "symbolic_if_in_helper": (
@@ -258,12 +258,12 @@ def kernel(A: T.Tensor((64,), "float32")):
         T.copy(A, C)
 """,
         """
-OutputOutsideDirect: T.empty belongs to functions decorated with tilewright.jit, which return their results
-  --> kernel.py:5:9
+MissingReturn: the output 'C' is never returned
+  --> kernel.py:5:5
   |
 5 |     C = T.empty((64,), "float32")
-  |         ^^^^^^^^^^^^^^^^^^^^^^^^^
-  help: add a tensor parameter and name it in out_idx, or use T.alloc_global for a workspace
+  |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: end the function with `return C`; T.alloc_global makes a workspace that stays inside
 """,
     ),
     "effect_in_condition": (

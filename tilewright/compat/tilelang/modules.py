@@ -18,25 +18,21 @@ OTHER = "tilelang"
 
 MODULES: dict[str, tuple[str, ...]] = {
     "language": ("tilewright.language",),  # the very module, so that its errors name the author's line
-    "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",), "language.eager": ("tilewright.language",),
-    "language.kernel": ("tilewright.language",), "language.proxy": ("tilewright.language",), "language.tir": ("tilewright.language",),
-    "language.print": ("tilewright.language",), "language.copy": ("tilewright.language",), "language.gemm": ("tilewright.language",),
-    "language.reduce": ("tilewright.language",), "language.allocate": ("tilewright.language",), "language.builtin": ("tilewright.language",),
-    "language.random": ("tilewright.language",), "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
+    "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",), "language.eager": ("tilewright.language",), "language.proxy": ("tilewright.language",), "language.tir": ("tilewright.language",), "language.builtin": ("tilewright.language",), "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
     "cuda": (), "cuda.language": ("tilewright.language",), "cpu": (), "cpu.language": ("tilewright.language",),
     "autotuner.param": (f"{HERE}.autotuner",), "autotuner.tuner": (f"{HERE}.autotuner",), "autotuner.capture": (f"{HERE}.autotuner",),
     "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",), "carver.arch.cuda": (f"{HERE}.carver",),
     "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.carver",), "carver.roller": (f"{HERE}.carver",),
     "contrib": (), "contrib.nvcc": (f"{HERE}.targets",), "backend": (), "backend.target": (f"{HERE}.targets",),
-    "engine.lower": (f"{HERE}.engine",), "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
+    "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
     "env": (f"{HERE}.environment",), "intrinsics": (f"{HERE}.layout",), "intrinsics.mma_layout": (f"{HERE}.layout",),
     "jit.kernel": (f"{HERE}.kernels",), "layout.swizzle": (f"{HERE}.layout",), "layout.layout": (f"{HERE}.layout",),
     "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",), "transform.pass_config": (f"{HERE}.kernels",),
     "utils": (f"{HERE}.tensors", f"{HERE}.targets"), "utils.tensor": (f"{HERE}.tensors",), "utils.target": (f"{HERE}.targets",),
     "utils.sparse": (f"{HERE}.sparse",), "utils.language": ("tilewright.language",), "utils.device": (f"{HERE}.targets",),
-    "tvm": (f"{HERE}.targets",), "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
+    "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
 }  # fmt: skip
-"""For each module of TileLang's that is no file here, the modules whose names it has."""
+"""For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a word (``T.copy``)."""
 
 
 class _Shared(Loader):

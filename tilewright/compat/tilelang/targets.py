@@ -95,7 +95,7 @@ def request(target: Any) -> Any:
     kind = KINDS.get(written, written if written in TARGETS else None)
     if kind is None:
         raise InvalidUse(f"there is no target {written!r}", hint=f"targets: {', '.join(KINDS)}")
-    arch = str(attributes.get("arch") or (attributes.get("march") if written == "cpu" else None) or "")
+    arch = str(attributes.get("arch") or (attributes.get("mcpu") if written == "hip" else None) or "")
     if kind == "auto" or not arch or (kind == "cpu" and written != "cpu"):
         return kind
     return f"{kind} -arch={'sm_90a' if arch == 'sm_90' else arch}"  # TileLang's sm_90 has the instructions of sm_90a
@@ -122,12 +122,18 @@ def check_cuda_availability() -> bool:
     return TARGETS["cuda"].detect() is not None
 
 
+def _present(name: str) -> bool:
+    return name in TARGETS and TARGETS[name].detect() is not None
+
+
 def check_hip_availability() -> bool:
-    """Never: there is no such target."""
-    return False
+    """Whether there is a GPU of AMD's that programs can run on."""
+    return _present("hip")
 
 
-check_metal_availability = check_hip_availability
+def check_metal_availability() -> bool:
+    """Whether there is a GPU of Apple's that programs can run on."""
+    return _present("metal")
 
 
 def compute_version(target: Any = None) -> tuple[int, int]:
@@ -146,13 +152,9 @@ def _is(kind: str, *majors: int) -> Any:
     return ask
 
 
+target_is_hip, target_is_metal = _is("hip"), _is("metal")
 target_is_cuda, target_is_hopper, target_is_sm100 = _is("cuda"), _is("cuda", 9), _is("cuda", 10)
 target_is_ampere, target_is_volta, target_is_sm120 = _is("cuda", 8), _is("cuda", 7), _is("cuda", 12)
-
-
-def target_is_hip(target: Any) -> bool:
-    """Never."""
-    return False
 
 
 def target_get_warp_size(target: Any) -> int:

@@ -12,7 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compat.tilelang.targets import check_cuda_availability, compute_version
+from tilewright.compat.tilelang.targets import (
+    check_cuda_availability,
+    check_hip_availability,
+    check_metal_availability,
+    compute_version,
+)
 from tilewright.compat.tilelang.tensors import torch_assert_close
 
 assert_allclose = np.testing.assert_allclose
@@ -46,8 +51,8 @@ def _skips(unless: Callable[[], bool], reason: str) -> Callable[..., Any]:
 
 
 requires_cuda = requires_gpu = _skips(check_cuda_availability, "needs an NVIDIA GPU")
-requires_rocm = requires_hip = _skips(lambda: False, "needs a GPU of AMD's, which there is no target for")
-requires_metal = _skips(lambda: False, "needs Metal, which there is no target for")
+requires_rocm = requires_hip = _skips(check_hip_availability, "needs a GPU of AMD's")
+requires_metal = _skips(check_metal_availability, "needs a GPU of Apple's")
 requires_cutedsl = _skips(lambda: False, "needs CuTe DSL")
 requires_llvm = _skips(lambda: True, "needs a processor")
 

@@ -1,0 +1,109 @@
+"""Words of TileLang's language in the forms that its programs use: strides in brackets, outputs of prim_funcs, batches, warps."""
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.compat.tilelang as tilelang
+import tilewright.language as T
+
+TARGETS = ["cpu", "cuda -arch=sm_90a"]
+
+
+def call(kernel, *arguments):
+    return kernel.emulate(*arguments) if kernel.arch.has_threads else kernel(*arguments)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_strided_tensors_by_brackets(target):
+    M, N = 6, 5
+
+    @T.prim_func
+    def main(A: T.StridedTensor[(M, N), (2 * N, 2), T.float32], B: T.StridedTensor((M, N), (N, 1), "float32")):
+        with T.Kernel(M, threads=32) as i:
+            for j in T.Parallel(N):
+                B[i, j] = A[i, j] + 1
+
+    a = np.random.default_rng(0).standard_normal((M, 2 * N)).astype(np.float32)
+    b = np.zeros((M, N), np.float32)
+    call(tilelang.compile(main, target=target).kernel, a[:, ::2], b)
+    assert np.array_equal(b, a[:, ::2] + 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_prim_func_declares_tensors_in_its_body_and_returns_outputs(target):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A, by: T.float32):
+        A: T.Tensor[[n], T.float32]
+        B = T.empty([n], T.float32)
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as block:
+            for i in T.Parallel(32):
+                B[block * 32 + i] = A[block * 32 + i] * by
+        return B
+
+    a = np.arange(45, dtype=np.float32)
+    assert np.array_equal(call(tilelang.compile(main, target=target).kernel, a, 3.0), a * 3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_batch_of_tiles_is_transposed(target):
+    @T.prim_func
+    def main(A: T.Tensor((3, 8, 4), "float16"), B: T.Tensor((3, 4, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            tile, turned = T.alloc_shared((3, 8, 4), "float16"), T.alloc_fragment((3, 4, 8), "float32")
+            T.copy(A, tile)
+            T.transpose(tile, turned)
+            T.copy(turned, B)
+
+    a = np.random.default_rng(0).standard_normal((3, 8, 4)).astype(np.float16)
+    b = np.zeros((3, 4, 8), np.float32)
+    call(tilelang.compile(main, target=target).kernel, a, b)
+    assert np.array_equal(b, a.transpose(0, 2, 1))
+
+
+def test_groups_of_threads_of_any_size():
+    @T.prim_func
+    def main(A: T.Tensor((4, 256), "int32")):
+        with T.Kernel(1, threads=256):
+            thread = T.get_thread_binding()
+            A[0, thread] = T.get_warp_idx(64)
+            A[1, thread] = T.get_lane_idx(64)
+            A[2, thread] = T.get_warp_group_idx(32, 2)
+            A[3, thread] = T.get_warp_idx_sync(32)
+
+    a = np.zeros((4, 256), np.int32)
+    tilelang.compile(main, target=TARGETS[1]).emulate(a)
+    index = np.arange(256)
+    assert np.array_equal(a, [index // 64, index % 64, index // 64, index // 32])
+
+
+def test_sizes_known_at_launch_are_variables():
+    assert isinstance(T.dynamic("m"), T.Var) and not isinstance(T.dynamic("m") + 1, T.Var) and not isinstance(4, T.Var)
+
+
+def test_variables_are_cleared_and_filled():
+    @T.prim_func
+    def main(A: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=32):
+            count = T.alloc_var("int32", 5)
+            T.clear(count)
+            A[0] = count
+            T.fill(count, 7)
+            A[1] = count
+
+    a = np.full(2, -1, np.int32)
+    tilelang.compile(main, target="c")(a)
+    assert a.tolist() == [0, 7]
+
+
+def test_a_function_says_how_many_arguments_it_takes():
+    with pytest.raises(tilewright.TilewrightError) as error:
+
+        @T.prim_func
+        def main(A: T.Tensor((2,), "float32")):
+            with T.Kernel(1):
+                A[0] = T.exp(A[0], 2)
+
+    assert "the number of arguments of T.exp is 2" in str(error.value) and "expected 1" in str(error.value)
