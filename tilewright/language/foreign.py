@@ -30,15 +30,11 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "WSID", "WSInstr", "WSOpRef", "WSPipeline", "WSRole", "WSSchedule", "WSScope", "WSSync", "WSSyncKind",
         "annotate_ws_schedule", "ws_op",
     ),
-    "write T.reduce_sum, T.reduce_max or T.reduce_min on a tile": (
-        "alloc_reducer", "finalize_reducer", "reducer_init", "reducer_update",
-    ),
     "write `with T.Kernel(...)` and T.get_thread_binding()": ("KernelLaunchFrame", "env_thread"),
     "write T.sync_threads()": ("tvm_storage_sync",),
     "write T.alloc_barrier(counts): it begins them too": ("ptx_fence_barrier_init", "ptx_init_barrier_thread_count"),
     "write T.shfl_sync(value, lane)": ("tvm_warp_shuffle",),
     "write T.ballot_sync(condition): which lanes happen to run together is nobody's promise": ("activemask",),
-    "write T.Parallel: its iterations are independent": ("parallel",),
     "write the operation on each element in T.Parallel or T.vectorized: the compiler moves neighbours together": (
         "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2",
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Break, Const, Expr, Extent, For, If, Let, Return, Var
+from tilewright.ir.nodes import Break, Const, Expr, Extent, For, If, Let, Return, Seq, Var
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext, check_exit, stand_in
@@ -94,6 +94,10 @@ def _yielded(variables: Sequence[Scalar]) -> Any:
     return variables[0] if len(variables) == 1 else tuple(variables)
 
 
+def _as_count(size: Extent) -> Expr:
+    return nodes.const(size) if isinstance(size, int) else size
+
+
 class ParallelLoop(LoopContext):
     """Element-wise work of the whole block."""
 
@@ -104,9 +108,18 @@ class ParallelLoop(LoopContext):
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         builder, span = in_kernel("T.Parallel"), statement_here()
-        check_tile_place(builder, "T.Parallel")
         extents = tuple(_fixed(*self.extents))
         variables = _variables("T.Parallel", len(extents), names, extents)
+        if builder.enclosing("T.Parallel") is not None:  # each element of the outer loop has all iterations of this one
+            frame = builder.push("T.serial", span)
+            yield _yielded([Scalar(var, frame) for var in variables])
+            body = builder.pop(frame)
+            for var, size in zip(reversed(variables), reversed(extents), strict=True):
+                loop = For(var, nodes.const(0), _as_count(size), nodes.const(1), body, span=span)
+                body = Seq((loop,), span=span)
+            builder.append(body)
+            return
+        check_tile_place(builder, "T.Parallel")
         frame = builder.push("T.Parallel", span)
         yield _yielded([Scalar(var, frame) for var in variables])
         body = builder.pop(frame)

@@ -6,6 +6,7 @@ import pytest
 import tilewright
 import tilewright.compat.tilelang as tilelang
 import tilewright.language as T
+from tilewright.errors import TilewrightError
 
 TARGETS = ["cpu", "cuda -arch=sm_90a"]
 
@@ -107,3 +108,62 @@ def test_a_function_says_how_many_arguments_it_takes():
                 A[0] = T.exp(A[0], 2)
 
     assert "the number of arguments of T.exp is 2" in str(error.value) and "expected 1" in str(error.value)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "op, dtype", [("sum", "float32"), ("max", "float32"), ("min", "int32"), ("bitxor", "int32"), ("sum", "float16")]
+)
+def test_reducers_combine_what_iterations_give(op, dtype, target):
+    M, K = 12, 40
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((M,), dtype), C: T.Tensor((1,), dtype)):
+        with T.Kernel(1, threads=64):
+            values, result = T.alloc_fragment((M, K), dtype), T.alloc_fragment((M,), dtype)
+            acc = T.alloc_reducer((M,), dtype, op=op)
+            T.copy(A, values)
+            T.reducer_init(acc)
+            for i, k in T.Parallel(M, K):
+                if k > 2:
+                    T.reducer_update(acc[i], values[i, k])
+            T.finalize_reducer(acc, result)
+            T.copy(result, B)
+            old = T.alloc_reducer((1,), dtype, op="sum", replication="all")
+            T.clear(old)
+            for i in T.Parallel(M):
+                old[0] += A[i, 0]
+            T.finalize_reducer(old)
+            C[0] = old[0]
+
+    rng = np.random.default_rng(0)
+    a = rng.integers(-9, 9, (M, K)).astype(dtype)
+    b, c = np.zeros(M, dtype), np.zeros(1, dtype)
+    call(tilelang.compile(main, target=target).kernel, a, b, c)
+    numpy = {"sum": np.add, "max": np.maximum, "min": np.minimum, "bitxor": np.bitwise_xor}[op]
+    assert np.array_equal(b, numpy.reduce(a[:, 3:], axis=1)) and c[0] == a[:, 0].sum()
+
+
+def test_what_a_reducer_is_not():
+    with pytest.raises(TilewrightError, match="an assignment to a reducer"):
+
+        @T.prim_func
+        def main(A: T.Tensor((4,), "float32")):
+            with T.Kernel(1):
+                acc = T.alloc_reducer((4,), "float32", op="max")
+                acc[0] += A[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_parallel_loops_in_parallel_loops(target):
+    @T.prim_func
+    def main(A: T.Tensor((6, 5), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(6):
+                for j in T.Parallel(5):
+                    A[i, j] = A[i, j] * 2 + i
+
+    a = np.ones((6, 5), np.float32)
+    call(tilelang.compile(main, target=target).kernel, a)
+    assert np.array_equal(a, 2 + np.arange(6)[:, None] + np.zeros((6, 5)))

@@ -190,21 +190,6 @@ TileOperatorInParallel: T.clear acts on the whole block and cannot stand in the 
   help: move it out of the loop, or use T.serial for a loop in order
 """,
     ),
-    "parallel_in_parallel": (
-        """
-for i in T.Parallel(64):
-    for j in T.Parallel(64):
-        tile[i, j] = 0.0
-""",
-        """
-TileOperatorInParallel: T.Parallel acts on the whole block and cannot stand in the `T.Parallel` of line 8
-  --> kernel.py:9:22
-  |
-9 |             for j in T.Parallel(64):
-  |                      ^^^^^^^^^^^^^^
-  help: move it out of the loop, or use T.serial for a loop in order
-""",
-    ),
     "return_in_branch": (
         """
 if n > 3:

@@ -215,5 +215,5 @@ class AutoTuner:
         timeout, early_stop, enable_grouped_compile : accepted; all candidates are compiled side by side and measured.
         """
         decorated = jit(self.function, **self._compile)
-        kernel = autotune(decorated, self.configs, warmup=warmup, rep=rep, **self._measure)()
+        kernel = autotune(decorated, self.configs, **{"warmup": warmup, "rep": rep, **self._measure})()
         return AutotuneResult(kernel.latency, kernel.config, kernel)

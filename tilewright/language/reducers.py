@@ -1,0 +1,135 @@
+"""`T.alloc_reducer` and its kin: values that the iterations of parallel loops combine into a few elements.
+
+A reducer is a shared tile that iterations change atomically, so that it may be changed from any loop, under any condition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.dtypes import dtype as record_of
+from tilewright.ir.nodes import Binary, Buffer, Load
+from tilewright.ir.visitor import same
+from tilewright.language.atomics import ATOMICS
+from tilewright.language.buffers import BufferProxy
+from tilewright.language.interface import author_facing
+from tilewright.language.loops import serial
+from tilewright.language.memory import alloc_shared
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.proxies import Element, Scalar, describe
+from tilewright.language.tile_ops import copy, fill
+
+OPERATIONS = {"sum": "add", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}
+"""The atomic operation of each way to combine."""
+
+
+def _identity(op: str, dtype: DType) -> Any:
+    """What changes nothing."""
+    if op in ("sum", "bitor", "bitxor"):
+        return 0
+    if op == "bitand":
+        return -1 if dtype.kind == "int" else dtype.maximum
+    if dtype.is_float and dtype.infinities:
+        return float("-inf") if op == "max" else float("inf")
+    return dtype.minimum if op == "max" else dtype.maximum
+
+
+class ReducerElement(Element):
+    """An element of a reducer."""
+
+    __slots__ = ("op",)
+    op: str
+
+
+class ReducerProxy(BufferProxy):
+    """A reducer: its elements are changed by `reducer_update`, or by ``acc[i] += value``."""
+
+    description = "a reducer"
+
+    def __init__(self, buffer: Buffer, frame: Any, op: str) -> None:
+        super().__init__(buffer, frame)
+        self.op = op
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if not isinstance(found, Element):
+            return found
+        made = ReducerElement(found.buffer, found.indices, found.frame)
+        made.op = self.op
+        return made
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        place, wanted = self[key], OPERATIONS[self.op]
+        expr = value.expr if isinstance(value, Scalar) else None
+        if isinstance(place, ReducerElement) and isinstance(expr, Binary) and expr.op == wanted:
+            here = Load(place.buffer.dtype, place.buffer, place.indices)
+            for old, new in ((expr.left, expr.right), (expr.right, expr.left)):
+                if same(old, here):
+                    ATOMICS[f"atomic_{wanted}"](place, Scalar(new, getattr(value, "frame", None)))
+                    return
+        raise NumberExpected(
+            "an assignment to a reducer", f"acc[i] combined with a value by {self.op!r}", describe(value)
+        )
+
+
+@author_facing
+def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: Any = None) -> ReducerProxy:
+    """Elements that the iterations of `T.Parallel` combine values into.
+
+    Parameters
+    ----------
+    op : ``"sum"``, ``"max"``, ``"min"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``.
+    replication : accepted for TileLang's sake.
+    """
+    if op not in OPERATIONS:
+        raise NumberExpected("op of T.alloc_reducer", "one of " + ", ".join(OPERATIONS), repr(op))
+    record = record_of(dtype)
+    if record.bits < 32:  # atomics are of 32 bits at least; what leaves is rounded once
+        record = ALL["float32"] if record.is_float else ALL[f"{'u' * (record.kind == 'uint')}int32"]
+    tile: BufferProxy = alloc_shared(shape, record)
+    return ReducerProxy(tile.buffer, tile.frame, op)
+
+
+def _reducer(value: Any, what: str) -> ReducerProxy:
+    if not isinstance(value, ReducerProxy):
+        raise NumberExpected(f"the reducer of {what}", "what T.alloc_reducer gives", describe(value))
+    return value
+
+
+@author_facing
+def reducer_init(acc: Any, init: Any = None) -> None:
+    """Begin: every element is `init`, or what changes nothing."""
+    found = _reducer(acc, "T.reducer_init")
+    fill(found, _identity(found.op, found.buffer.dtype) if init is None else init)
+
+
+@author_facing
+def reducer_update(dst: Any, value: Any) -> None:
+    """Combine a value into an element, ``acc[i]``."""
+    if not isinstance(dst, ReducerElement):
+        raise NumberExpected(
+            "the element of T.reducer_update", "an element of T.alloc_reducer such as acc[i]", describe(dst)
+        )
+    ATOMICS[f"atomic_{OPERATIONS[dst.op]}"](dst, value)
+
+
+@author_facing
+def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1, annotations: Any = None) -> None:
+    """The results: copied to a tile, or left where they are.
+
+    Parameters
+    ----------
+    dst : of the reducer's shape.
+    batch, annotations : accepted for TileLang's sake.
+    """
+    found = _reducer(acc, "T.finalize_reducer")
+    if dst is not None:
+        copy(found, dst)
+
+
+REDUCER_WORDS: dict[str, Any] = {
+    "alloc_reducer": alloc_reducer, "reducer_init": reducer_init, "reducer_update": reducer_update,
+    "finalize_reducer": finalize_reducer, "parallel": serial,
+}  # fmt: skip
+"""The words by name; iterations of TVM's ``parallel`` are independent, and may as well come in turn."""
