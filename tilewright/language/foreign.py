@@ -33,7 +33,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write `with T.Kernel(...)` and T.get_thread_binding()": ("KernelLaunchFrame", "env_thread"),
     "write T.sync_threads()": ("tvm_storage_sync",),
     "write T.alloc_barrier(counts): it begins them too": ("ptx_fence_barrier_init", "ptx_init_barrier_thread_count"),
-    "write T.shfl_sync(value, lane)": ("tvm_warp_shuffle",),
     "write T.ballot_sync(condition): which lanes happen to run together is nobody's promise": ("activemask",),
     "write the operation on each element in T.Parallel or T.vectorized: the compiler moves neighbours together": (
         "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2",

@@ -107,6 +107,20 @@ shfl_up = _shuffle("shuffle_up", "shfl_up", "the lane `lane` below has; the own 
 shfl_down = _shuffle("shuffle_down", "shfl_down", "the lane `lane` above has; the own one where there is none")
 
 
+def _as_tvm_calls_it(word: Callable[..., Scalar], name: str) -> Callable[..., Scalar]:
+    def call(mask: Any, value: Any, lane: Any, width: Any = WARP, warp_size: Any = WARP) -> Scalar:
+        return word(value, lane, width, mask)
+
+    call.__name__, call.__doc__ = name, f"`{word.__name__}` with its arguments in TVM's order."
+    return author_facing(call)
+
+
+@author_facing
+def tvm_warp_activemask() -> int:
+    """All lanes: they meet in every word for warps."""
+    return ALL_LANES
+
+
 def _ballot(condition: Any, what: str) -> Expr:
     return Call(UINT32, "ballot", (as_expr(condition, BOOL, f"the condition of {what}"),))
 
@@ -183,5 +197,9 @@ WARP_WORDS: dict[str, Any] = {
         all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
         warp_reduce_bitxor, syncthreads_and, syncthreads_or, syncthreads_count,
     )
-} | {"get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync}  # fmt: skip
+} | {
+    "get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync, "tvm_warp_activemask": tvm_warp_activemask,
+    "tvm_warp_shuffle": _as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle"), "tvm_warp_shuffle_up": _as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up"),
+    "tvm_warp_shuffle_down": _as_tvm_calls_it(shfl_down, "tvm_warp_shuffle_down"),
+}  # fmt: skip
 """Every word, under the names of the language."""

@@ -66,18 +66,19 @@ def test_a_batch_of_tiles_is_transposed(target):
 
 def test_groups_of_threads_of_any_size():
     @T.prim_func
-    def main(A: T.Tensor((4, 256), "int32")):
+    def main(A: T.Tensor((5, 256), "int32")):
         with T.Kernel(1, threads=256):
             thread = T.get_thread_binding()
             A[0, thread] = T.get_warp_idx(64)
             A[1, thread] = T.get_lane_idx(64)
             A[2, thread] = T.get_warp_group_idx(32, 2)
             A[3, thread] = T.get_warp_idx_sync(32)
+            A[4, thread] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), thread, 3, 16, 32)
 
-    a = np.zeros((4, 256), np.int32)
+    a = np.zeros((5, 256), np.int32)
     tilelang.compile(main, target=TARGETS[1]).emulate(a)
     index = np.arange(256)
-    assert np.array_equal(a, [index // 64, index % 64, index // 64, index // 32])
+    assert np.array_equal(a, [index // 64, index % 64, index // 64, index // 32, index // 16 * 16 + 3])
 
 
 def test_sizes_known_at_launch_are_variables():

@@ -18,6 +18,11 @@ Change = Callable[[str, Target], str]
 _CHANGES: dict[str, Change] = {}
 
 
+def has_changes() -> bool:
+    """Whether any function is registered."""
+    return bool(_CHANGES)
+
+
 def postprocessed(kernel: Kernel) -> Kernel:
     """The kernel, with its text as a registered function makes it."""
     change = _CHANGES.get(kernel.target.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright import specialization
-from tilewright.compat.tilelang.engine import postprocessed
+from tilewright.compat.tilelang.engine import has_changes, postprocessed
 from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType
@@ -185,7 +185,11 @@ class JITImpl:
         """The object of each kernel, which `jitted` keeps."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self.jitted(*arguments, **named) if self.is_direct else self.compile(*arguments, **named)
+        if not self.is_direct:
+            return self.compile(*arguments, **named)
+        if has_changes():
+            self.compile(*arguments, **named)  # whose text a registered function changes before it is built
+        return self.jitted(*arguments, **named)
 
     def compile(self, *arguments: Any, **named: Any) -> JITKernel:
         """The kernel, without running it."""
