@@ -45,3 +45,22 @@ def test_words_of_warps(word: str, target: str) -> None:
     kernel.interpret(values, expected)
     kernel.emulate(values, found)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_one_warp_of_a_wave_by_itself(target: str) -> None:
+    """What a wave of 64 lanes does together only half of it comes to."""
+
+    @T.prim_func
+    def program(X: T.Tensor((128,), "int32"), Y: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            t = T.get_thread_binding()
+            Y[t] = X[t]
+            if t < 32:
+                Y[t] = T.warp_reduce_sum(X[t]) + T.cast(T.ballot(X[t] > 0), "int32") + T.shfl_down(X[t], 3)
+
+    values, expected, found = np.arange(128, dtype=np.int32) - 60, np.zeros(128, np.int32), np.zeros(128, np.int32)
+    kernel = tilewright.compile(program, target=target)
+    kernel.interpret(values, expected)
+    kernel.emulate(values, found)
+    np.testing.assert_array_equal(found, expected)

@@ -36,7 +36,7 @@ TW_DEVICE int sync_threads_count(bool condition, TW_SITE) {
   TW_SMALL_SHARED(counts, 4 * 1024 / TW_WARP_SIZE);
   int32_t* const of_waves = reinterpret_cast<int32_t*>(counts);
   const int threads = int(blockDim.x), waves = (threads + TW_WARP_SIZE - 1) / TW_WARP_SIZE;
-  const int mine = __builtin_popcountll(wave_ballot(condition, site));
+  const int mine = __builtin_popcountll(wave_ballot(condition, LANES_OF_WAVE, site));
   if (lane_index() == 0) of_waves[threadIdx.x / TW_WARP_SIZE] = mine;
   sync_threads(site);
   int total = 0;
@@ -50,6 +50,7 @@ TW_DEVICE bool sync_threads_and(bool condition, TW_SITE) { return sync_threads_c
 // Lanes of a wave are in step: what is left is that the compiler moves no access over this place.
 TW_DEVICE void sync_warp(Lanes = ALL_LANES, TW_SITE) {
   TW_AT(site);
+  TW_THERE(lanes_of_warp());
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");

@@ -9,9 +9,13 @@ typedef uint32_t Lanes;                    // of a warp
 constexpr Lanes ALL_LANES = ~Lanes(0);
 
 TW_DEVICE uint32_t lane_index() { return threadIdx.x % TW_WARP_SIZE; }   // in the wave
+// The lanes that come to what a warp does together, and to what a wave does; the emulator asks for them.
+TW_DEVICE uint64_t lanes_of_warp() { return uint64_t(ALL_LANES) << (lane_index() & 32); }
+constexpr uint64_t LANES_OF_WAVE = ~uint64_t(0);
 // A value that is the same in the whole warp anyway; in a scalar register where a wave is one warp.
 TW_DEVICE int warp_uniform(int x, TW_SITE) {
   TW_AT(site);
+  TW_THERE(LANES_OF_WAVE);
 #if TW_WARP_SIZE == 64
   return x;
 #else
@@ -20,8 +24,9 @@ TW_DEVICE int warp_uniform(int x, TW_SITE) {
 }
 
 // The value of another lane, any type of 1, 2, 4 or 8 bytes, as words.
-template <class T> TW_DEVICE T from_lane(T x, int lane, TW_SITE) {
+template <class T> TW_DEVICE T from_lane(T x, int lane, uint64_t lanes, TW_SITE) {
   TW_AT(site);
+  TW_THERE(lanes);
   constexpr int WORDS = sizeof(T) == 8 ? 2 : 1;
   uint32_t words[WORDS] = {};
   __builtin_memcpy(words, &x, sizeof(T));
@@ -33,25 +38,26 @@ template <class T> TW_DEVICE T from_lane(T x, int lane, TW_SITE) {
 // Lanes go in segments of `width`, a warp's by default; what would come from another segment is the lane's own.
 template <class T> TW_DEVICE T shuffle(T x, int lane, Lanes = ALL_LANES, int width = WARP, TW_SITE) {
   const int first = int(lane_index()) / width * width;
-  return from_lane(x, first + (lane & (width - 1)), site);
+  return from_lane(x, first + (lane & (width - 1)), lanes_of_warp(), site);
 }
 // Reductions of a whole wave exchange between its warps, too.
 template <class T> TW_DEVICE T shuffle_xor(T x, int lanes, Lanes = ALL_LANES, int width = TW_WARP_SIZE, TW_SITE) {
   const int mine = int(lane_index()), other = mine ^ lanes;
-  return from_lane(x, other < mine / width * width + width ? other : mine, site);
+  return from_lane(x, other < mine / width * width + width ? other : mine, lanes < WARP ? lanes_of_warp() : LANES_OF_WAVE, site);
 }
 template <class T> TW_DEVICE T shuffle_up(T x, int delta, Lanes = ALL_LANES, int width = WARP, TW_SITE) {
   const int mine = int(lane_index());
-  return from_lane(x, mine % width >= delta ? mine - delta : mine, site);
+  return from_lane(x, mine % width >= delta ? mine - delta : mine, lanes_of_warp(), site);
 }
 template <class T> TW_DEVICE T shuffle_down(T x, int delta, Lanes = ALL_LANES, int width = WARP, TW_SITE) {
   const int mine = int(lane_index());
-  return from_lane(x, mine % width + delta < width ? mine + delta : mine, site);
+  return from_lane(x, mine % width + delta < width ? mine + delta : mine, lanes_of_warp(), site);
 }
 
 // The lanes of the wave in which a condition holds.
-TW_DEVICE uint64_t wave_ballot(bool condition, TW_SITE) {
+TW_DEVICE uint64_t wave_ballot(bool condition, uint64_t lanes, TW_SITE) {
   TW_AT(site);
+  TW_THERE(lanes);
 #if TW_WARP_SIZE == 64
   return __builtin_amdgcn_ballot_w64(condition);
 #else
@@ -59,7 +65,7 @@ TW_DEVICE uint64_t wave_ballot(bool condition, TW_SITE) {
 #endif
 }
 TW_DEVICE Lanes ballot(bool condition, Lanes mask = ALL_LANES, TW_SITE) {
-  return Lanes(wave_ballot(condition, site) >> (lane_index() & 32)) & mask;
+  return Lanes(wave_ballot(condition, lanes_of_warp(), site) >> (lane_index() & 32)) & mask;
 }
 TW_DEVICE bool any(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(condition, mask, site) != 0; }
 TW_DEVICE bool all(bool condition, Lanes mask = ALL_LANES, TW_SITE) { return ballot(!condition, mask, site) == 0; }
@@ -73,7 +79,7 @@ template <class T> TW_DEVICE uint64_t bits_of(T x) {
 template <class T> TW_DEVICE Lanes match_any(T x, TW_SITE) {
   Lanes same = 0;
   for (int lane = 0; lane < WARP; ++lane) {
-    const T y = from_lane(x, int(lane_index() & 32) + lane, site);
+    const T y = from_lane(x, int(lane_index() & 32) + lane, lanes_of_warp(), site);
     same |= Lanes(bits_of(x) == bits_of(y)) << lane;
   }
   return same & ballot(true, ALL_LANES, site);
@@ -87,7 +93,7 @@ template <class T> TW_DEVICE Lanes match_all(T x, TW_SITE) {
 #define TW_WARP_REDUCE(NAME, COMBINED)                                                            \
   template <class T> TW_DEVICE T NAME(T x, TW_SITE) {                                             \
     _Pragma("unroll") for (int lanes = WARP / 2; lanes; lanes >>= 1) {                            \
-      const T y = from_lane(x, int(lane_index()) ^ lanes, site);                                  \
+      const T y = from_lane(x, int(lane_index()) ^ lanes, lanes_of_warp(), site);                 \
       x = COMBINED;                                                                               \
     }                                                                                             \
     return x;                                                                                     \
@@ -113,7 +119,7 @@ template <class T> TW_DEVICE void quad_transpose(Fragment<T, 4>& words, TW_SITE)
     for (int pair = 0; pair < 2; ++pair) {
       const int low = step == 1 ? 2 * pair : pair, high = low + step;
       const bool upper = t & step;
-      const T got = from_lane(upper ? words[low] : words[high], mine ^ step, site);
+      const T got = from_lane(upper ? words[low] : words[high], mine ^ step, lanes_of_warp(), site);
       if (upper) words[low] = got; else words[high] = got;
     }
 }

@@ -34,6 +34,7 @@ typedef __UINT64_TYPE__ uint64_t;
 struct TwSite {};
 #define TW_SITE ::TwSite site = ::TwSite()
 #define TW_AT(site) ((void)site)
+#define TW_THERE(lanes)   // the machine knows
 
 // One access of the machine.
 #define TW_READ(value, place) ((value) = *(place))
