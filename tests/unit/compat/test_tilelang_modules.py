@@ -33,6 +33,7 @@ assert tilelang.autotuner is tilewright.compat.tilelang.autotuner and AutotuneRe
 assert JITKernel is tilelang.JITKernel is ours.JITKernel and callable(tilelang.jit) and jit is ours.jit
 assert __name__ == "__main__" and __import__("sys").argv[1:] == ["an argument"]
 assert determine_fp8_type() == "float8_e4m3fn"
+assert tilelang.DataType("float16") is T.float16 and tilelang.dtypes.float16 == "float16"
 print("right", T.float16)
 """
 

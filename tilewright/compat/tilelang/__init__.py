@@ -24,6 +24,7 @@ from tilewright.compat.tilelang.profiler import Profiler, do_bench
 from tilewright.compat.tilelang.targets import tvm
 from tilewright.compat.tilelang.tensors import TensorSupplyType
 from tilewright.language import Fragment, Layout
+from tilewright.language import dtype as DataType
 
 for _module in (autotuner, carver, engine, kernels, layout, profiler):
     _module.__path__ = []  # type: ignore[attr-defined]  # TileLang has packages of these names
@@ -35,9 +36,12 @@ sys.modules[f"{__name__}.jit"] = kernels
 
 __version__ = "0.1.13"
 
+logger = logging.getLogger("tilelang")
+dtypes = language
+
 __all__ = [
-    "AutoTuner", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune", "autotuner", "carver", "cdiv", "compile",
-    "disable_cache", "do_bench", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels", "language", "layout", "lazy_jit", "lower",
+    "AutoTuner", "DataType", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune", "autotuner", "carver", "cdiv", "compile",
+    "disable_cache", "do_bench", "dtypes", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels", "language", "layout", "lazy_jit", "logger", "lower",
     "next_power_of_2", "par_compile", "profiler", "register_c_postproc", "register_cuda_postproc", "register_hip_postproc", "set_autotune_inputs",
     "set_log_level", "testing", "tvm",
 ]  # fmt: skip
@@ -55,4 +59,4 @@ def next_power_of_2(number: int) -> int:
 
 def set_log_level(level: int | str) -> None:
     """The level of the logger ``tilelang``."""
-    logging.getLogger("tilelang").setLevel(level)
+    logger.setLevel(level)
