@@ -53,6 +53,26 @@ def test_bits_of_narrow_literals_and_of_choices_of_them() -> None:
     agree(program, "sm_80", np.arange(-16, 17).astype(np.int16))
 
 
+@pytest.mark.parametrize(("dtype", "other"), [("uint8", "int8"), ("int16", "uint16")])
+def test_bits_of_what_is_computed_of_narrow_integers(dtype: str, other: str) -> None:
+    """C++ computes ints of them, whatever the operation: `bit_cast needs types of one size`."""
+
+    def program(X):
+        X: T.Tensor((64,), dtype)
+        Y = T.empty((24, 64), other)
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                x, y = X[i], T.cast(i % 7 + 1, dtype)
+                values = [x % y, x // y, x & y, x | y, x ^ y, x + y, x - y, x * y, x >> y, T.min(x, y), T.max(x, y), ~x]
+                values += [x % 2, x // 2, x & 7, x | 7, x ^ 7, x + 7, x - 7, x * 3, x >> 1, T.min(x, 5), T.max(x, 5), x]
+                for row in list(range(24)):
+                    Y[row, i] = T.reinterpret(values[row], other)
+        return Y
+
+    edges = np.random.default_rng(0).integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 64, endpoint=True).astype(dtype)
+    agree(program, "sm_80", edges)
+
+
 def test_a_copy_that_nobody_waits_for_keeps_its_bytes() -> None:
     """Tiles that nobody reads shared their bytes while cp.async was at them."""
 

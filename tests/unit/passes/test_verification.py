@@ -91,6 +91,25 @@ def test_what_changed_is_found_as_in_the_whole(word: str) -> None:
     assert wrong > 10 * len(functions)
 
 
+def test_a_part_that_declares_what_it_views_is_sound_wherever_it_stands() -> None:
+    """A view is in scope where its tile is, which nobody outside of the part sees: the part takes neither from there."""
+
+    @T.prim_func
+    def viewed(X: T.Tensor((5, 2), "int8"), D: T.Tensor((5,), "int32"), count: T.int32):
+        with T.Kernel(1, threads=32):
+            for _ in T.serial(count):
+                tile = T.alloc_shared((5, 2), "int8")
+                seen = T.view(tile, (2, 5))
+                T.copy(X, tile)
+                for i, j in T.Parallel(2, 5):
+                    T.atomic_max(D[j], T.cast(seen[i, j], "int32"))
+
+    function = viewed.function
+    assert not violations(function, afresh=False)
+    assert not violations(replace(function), afresh=False)  # what was found sound is asked for its names alone
+    assert not violations(function)
+
+
 def spoil(function: Function, context: Context) -> Function:
     """A pass that leaves a name unbound."""
 

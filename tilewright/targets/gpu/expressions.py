@@ -121,10 +121,9 @@ class GpuExpressions(CFamilyPrinter):
 
     def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:
         value, source = self.expression(node.value), node.value.dtype
-        if source.kind in ("int", "uint") and source.bits < 32 and isinstance(node.value, (nodes.Const, nodes.Select)):
-            value = Text(
-                f"({self.spellings.types[source.name]}){self.operand(value, UNARY)}", UNARY
-            )  # literals are ints, choices of them too
+        if source.kind in ("int", "uint") and source.bits < 32 and not isinstance(node.value, nodes.Load):
+            # Literals are ints, and so is what C++ computes of narrow types: only memory has them as they are.
+            value = Text(f"({self.spellings.types[source.name]}){self.operand(value, UNARY)}", UNARY)
         return self.call(f"tw::bit_cast<{self.spellings.types[node.dtype.name]}>", value)
 
     def expression_Load(self, load: nodes.Load) -> Text:
