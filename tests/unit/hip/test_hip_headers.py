@@ -119,8 +119,8 @@ def functions_with_constants() -> dict[tuple[str, str], list[tuple[int, int, str
 
 
 FUNCTIONS = functions_with_constants()
-ALIKE = {"global_timer"}
-"""What no result shows: the rate of a clock."""
+ALIKE = {"global_timer", "bits_of"}
+"""What no result shows: the rate of a clock, and what a value's own bits are written over."""
 
 
 @functools.cache
