@@ -21,6 +21,7 @@ from tilewright.language.memory import alloc_fragment, alloc_shared
 from tilewright.language.mistakes import AuthorError
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import record_tiles
+from tilewright.ops.base import shape_text
 
 OPERANDS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 
@@ -117,7 +118,7 @@ def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int
         shape = tuple(extent for extent in region.extents[-2:] if isinstance(extent, int))
         if len(region.extents) < 2 or len(shape) < 2:
             raise WrongOperandShape(
-                f"{name} must be at least 2D, of known extents, but {region.buffer.name!r} has shape {_shown(region)}",
+                f"{name} must be at least 2D, of known extents, but {region.buffer.name!r} has shape {shape_text(region)}",
                 hint="pass a tile, or a slice of a tensor with constant extents",
             )
         shapes[name] = shape
@@ -134,10 +135,6 @@ def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int
                 hint=f"B is {'(N, K)' if transpose_B else '(K, N); transpose_B=True takes (N, K)'}",
             )
     return M, N, K
-
-
-def _shown(region: Region) -> str:
-    return "(" + ", ".join(str(one) if isinstance(one, int) else "?" for one in region.extents) + ")"
 
 
 def _tile(region: Region, exact: bool) -> Region:
@@ -177,7 +174,7 @@ class _Scale:
             self.each = -(-size // lines)
         else:
             raise WrongOperandShape(
-                f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {region.buffer.name!r} has shape {_shown(region)}",
+                f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {region.buffer.name!r} has shape {shape_text(region)}",
                 hint=f"one element, {size} of them, ({size}, G), or (blocks, G), where G divides K = {K}",
             )
         self.run = K // self.parts

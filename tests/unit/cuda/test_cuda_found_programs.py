@@ -182,3 +182,17 @@ def test_a_layout_with_one_place_for_all_is_refused_with_a_sentence() -> None:
 
     with pytest.raises(InvalidLayout, match="puts all elements in one place"):
         compiled(program, "sm_80", np.zeros((2, 2), np.float32))
+
+
+def test_bits_of_narrow_quotients() -> None:
+    """A quotient of bytes is an int in C++, of which no byte is made by its bits."""
+
+    def program(X):
+        X: T.Tensor((33,), "uint8")
+        Y = T.empty((33,), "int8")
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(33):
+                Y[i] = T.reinterpret(X[i] // 7, "int8") + T.reinterpret(X[i] % 7, "int8")
+        return Y
+
+    agree(program, "sm_80", np.arange(33, dtype=np.uint8) * 7)

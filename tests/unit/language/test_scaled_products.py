@@ -12,7 +12,7 @@ from tilewright.interpreter import interpret
 
 pytestmark = pytest.mark.sampled(2)
 
-TARGETS = ["interpreter", "cpu", "cuda -arch=sm_80", "cuda -arch=sm_89", "cuda -arch=sm_90a"]
+TARGETS = ["interpreter", "cpu", "cuda -arch=sm_80", "cuda -arch=sm_89", "cuda -arch=sm_90a", "metal -arch=apple7"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

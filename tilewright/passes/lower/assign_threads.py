@@ -221,6 +221,11 @@ class Assign(DecidingRewriter):
             return Call(BOOL, "sync_threads", ())
         if self.role.warps == 1:
             return Call(BOOL, "sync_warp", ())
+        if not self.context.arch.has("named_barrier"):
+            raise MissingCapability(
+                f"{self.context.arch.name} has no barriers of some of a block's warps, at which those of {self.role.name} meet",
+                span=self.role.span, hint="let one warp do it, or all threads of the block",
+            )  # fmt: skip
         number: Expr = const(self.barriers.meetings[self.role.name])
         if self.role.instances > 1 and self.role.index is not None:
             number = index_binary("add", self.role.index, number)

@@ -195,7 +195,8 @@ class KernelText:
         printer.shared_offsets.update(zip(shared_allocations(kernel), kernel.attribute(OFFSETS, ()), strict=True))
         printer.needed = needed_names(kernel.body)
         printer.statement(kernel.body)
-        shared = [f"  {self.shared_memory(kernel.attribute(BYTES, 0))}"] if kernel.attribute(BYTES, 0) else []
+        has_shared = any("shared_memory" in line for line in printer.lines)
+        shared = [f"  {self.shared_memory(kernel.attribute(BYTES, 0))}"] if has_shared else []
         return [*self.signature(name, signature), *self._rounded(), *shared, *indices, *self.beginning()]
 
     def signature(self, name: str, parameters: str) -> list[str]:

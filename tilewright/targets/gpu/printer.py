@@ -73,7 +73,7 @@ class GpuPrinter(GpuExpressions):
 
     def statement_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer
-        if self.needed is not None and buffer not in self.needed and allocate.initial is None:
+        if self.needed is not None and buffer not in self.needed:
             return
         name = self.names.of(buffer)
         element = self.spellings.types[buffer.dtype.name]
@@ -150,15 +150,17 @@ class GpuPrinter(GpuExpressions):
 
 def needed_names(body: Statement) -> set[Var | Buffer]:
     """Variables and buffers that statements ask for: what a name's value asks for counts where the name does, or where it does something."""
-    named: dict[Var | Buffer, Expr | Buffer] = {}
+    named: dict[Var | Buffer, Expr | Buffer | None] = {}
     needed: set[Var | Buffer] = set()
     for node in walk(body):
-        if isinstance(node, nodes.Let):
-            named[node.var] = node.value
-            if any(not INTRINSICS[call.function].pure for call in find(node.value, nodes.Call)):
-                needed.add(node.var)
-        elif isinstance(node, nodes.Allocate) and node.buffer.source is not None:
-            named[node.buffer] = node.buffer.source
+        if isinstance(node, (nodes.Let, nodes.Allocate)):
+            name = node.var if isinstance(node, nodes.Let) else node.buffer
+            first = node.value if isinstance(node, nodes.Let) else node.initial
+            named[name] = first if isinstance(name, Var) or name.source is None else name.source
+            if any(
+                not INTRINSICS[call.function].pure for call in (find(first, nodes.Call) if first is not None else ())
+            ):
+                needed.add(name)
         elif isinstance(node, Statement):
             needed.update(part for part in own(node) if isinstance(part, (Var, Buffer)))
     waiting = list(needed)

@@ -96,7 +96,8 @@ class MetalKernel(KernelText):
     def _rounded(self) -> list[str]:
         """Scalars come as the two types that every way to launch has."""
         types = self.printer.spellings.types
-        scalars = [(types[p.dtype.name], self.printer.names.of(p)) for p in self.parameters if isinstance(p, Var)]
+        used = [p for p in self.parameters if isinstance(p, Var) and p in (self.printer.needed or ())]
+        scalars = [(types[p.dtype.name], self.printer.names.of(p)) for p in used]
         return [f"  const {kind} {name} = tw::convert<{kind}>({name}_value[0]);" for kind, name in scalars]
 
 
