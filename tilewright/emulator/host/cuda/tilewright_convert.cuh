@@ -64,8 +64,12 @@ TW_DEVICE void from_double(float8_e5m2& to, double x) {
   to.bits = uint8_t((x != x ? 0x7Fu : code > 0x7Cu ? 0x7Cu : code) | (negative(x) ? 0x80u : 0u));
 }
 TW_DEVICE void from_double(float8_e8m0& to, double x) {
-  const uint32_t bits = float_bits(float(x)), code = bits >> 23, mantissa = bits & 0x7FFFFFu;
-  to.bits = uint8_t(x != x || negative(x) ? 0xFFu : code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u))));
+  if (x != x || x < 0.0) { to.bits = 0xFF; return; }
+  int code = 0;                                        // the power of two below, in double: 2^(code - 127)
+  double power = 5.8774717541114375e-39;
+  while (code < 254 && power * 2.0 <= x) power *= 2.0, ++code;
+  const double middle = 1.5 * power;
+  to.bits = uint8_t(code < 254 && (x > middle || (x == middle && (code & 1))) ? code + 1 : code);
 }
 TW_DEVICE void from_double(float4_e2m1& to, double x) {
   const uint32_t code = encode_magnitude<1, 1>(x);

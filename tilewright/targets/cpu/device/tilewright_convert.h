@@ -269,7 +269,7 @@ TW_INLINE V(f32) FN(f32_from_e8m0)(V(u8) x) {
 TW_INLINE V(u8) FN(e8m0_from_f32)(V(f32) x) {
   V(u32) bits = FN(bits_f32)(x);
   V(u32) code = (bits + 0x3fffff + (bits >> 23 & 1)) >> 23;
-  code = SELECT(bits < 0x00600000, SPLAT(0, u32), SELECT(code > 254, SPLAT(254, u32), code, u32), u32);
+  code = SELECT(bits <= 0x00600000, SPLAT(0, u32), SELECT(code > 254, SPLAT(254, u32), code, u32), u32);
   return TW_STORE_CODE(SELECT((x < 0) | (x != x), SPLAT(255, u32), SELECT(x == 0, SPLAT(0, u32), code, u32), u32), u8);
 }
 

@@ -72,10 +72,14 @@ TW_DEVICE void from_float(float8_e5m2& to, float x) {
   }
   to.bits = uint8_t(code | float_bits(x) >> 24 & 0x80u);
 }
-TW_DEVICE void from_float(float8_e8m0& to, float x) {               // to the nearest power of two, ties to the larger exponent's even code
-  const uint32_t bits = float_bits(x);
-  const uint32_t code = bits >> 23, mantissa = bits & 0x7FFFFFu;
-  to.bits = uint8_t(x != x || (bits >> 31) ? 0xFFu : code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u))));
+// To the nearest power of two, ties to the even code, and to the nearest that there is; what is negative has none.  Code 0 is 2^-127, a
+// subnormal float: the middle to the next one is a half further.
+TW_DEVICE void from_float(float8_e8m0& to, float x) {
+  const uint32_t magnitude = float_bits(x) & 0x7FFFFFFFu, code = magnitude >> 23, mantissa = magnitude & 0x7FFFFFu;
+  const uint32_t middle = code ? 0x400000u : 0x600000u;
+  const uint32_t rounded = code + (mantissa > middle || (mantissa == middle && (code & 1u)));
+  const bool none = magnitude > 0x7F800000u || (magnitude && float_bits(x) >> 31);
+  to.bits = uint8_t(none ? 0xFFu : rounded < 0xFEu ? rounded : 0xFEu);
 }
 TW_DEVICE void from_float(float4_e2m1& to, float x) {
   const float magnitude = round_to_format<1, 0>(fminf(fabsf(x), 6.0f));

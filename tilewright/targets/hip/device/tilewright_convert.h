@@ -94,7 +94,8 @@ TW_DEVICE void from_float(float8_e5m2fnuz& to, float x) { to.bits = fnuz_of_floa
 TW_DEVICE void from_float(float8_e8m0& to, float x) {               // to the nearest power of two, ties to the larger exponent's even code
   const uint32_t bits = float_bits(x);
   const uint32_t code = bits >> 23 & 0xFFu, mantissa = bits & 0x7FFFFFu;
-  const uint32_t rounded = code + (mantissa > 0x400000u || (mantissa == 0x400000u && (code & 1u)));
+  const uint32_t middle = code ? 0x400000u : 0x600000u;              // code 0 is a subnormal float
+  const uint32_t rounded = code + (mantissa > middle || (mantissa == middle && (code & 1u)));
   to.bits = uint8_t(x != x || x < 0.0f ? 0xFFu : min(rounded, 0xFEu));
 }
 TW_DEVICE void from_float(float4_e2m1& to, float x) {

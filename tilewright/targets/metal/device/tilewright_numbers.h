@@ -70,9 +70,11 @@ TW_DEVICE void from_float(thread float4_e2m1& to, float x) {
   to = float4_e2m1 (metal::min(float_to_small<1, 1>(magnitude), 7u) | (bits >> 28 & 8u));
 }
 TW_DEVICE void from_float(thread float8_e8m0& to, float x) {   // to the nearest power of two, ties to the even code
-  const uint32_t bits = float_bits(x), code = bits >> 23, rest = bits & 0x7FFFFFu;
-  const bool none = (bits & 0x7FFFFFFFu) > 0x7F800000u || bits >> 31;
-  to = float8_e8m0(none ? 0xFFu : code + (rest > 0x400000u || (rest == 0x400000u && (code & 1u))));
+  const uint32_t magnitude = float_bits(x) & 0x7FFFFFFFu, code = magnitude >> 23, rest = magnitude & 0x7FFFFFu;
+  const bool none = magnitude > 0x7F800000u || (magnitude && float_bits(x) >> 31);
+  const uint32_t middle = code ? 0x400000u : 0x600000u;   // code 0 is 2^-127, a subnormal float
+  const uint32_t rounded = code + (rest > middle || (rest == middle && (code & 1u)));
+  to = float8_e8m0(none ? 0xFFu : metal::min(rounded, 0xFEu));
 }
 TW_DEVICE void from_float(thread tfloat32& to, float x) {
   const uint32_t bits = float_bits(x);
