@@ -73,6 +73,28 @@ def test_bits_of_what_is_computed_of_narrow_integers(dtype: str, other: str) -> 
     agree(program, "sm_80", edges)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(5, 32), (1, 16), (4, 32)])
+def test_slots_that_follow_each_other_begin_where_the_copy_engine_may_write(rows: int, columns: int) -> None:
+    """Slots of 320 or 16 bytes: every second one began at a misaligned address, and the GPU stopped."""
+
+    def program(X):
+        X: T.Tensor((4, rows + 1, 2 * columns), "int8" if rows == 1 else "float16")
+        Y = T.empty((columns,), "float32")
+        with T.Kernel(1, threads=256):
+            tile, total = T.alloc_shared((rows, columns), X.dtype), T.alloc_fragment((columns,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(4, num_stages=2, specialize=True):
+                T.copy(X[k, 0, 0], tile)
+                for row in T.serial(rows):
+                    for j in T.Parallel(columns):
+                        total[j] += T.cast(tile[row, j], "float32")
+            T.copy(total, Y)
+        return Y
+
+    values = np.random.default_rng(0).integers(-4, 4, (4, rows + 1, 2 * columns))
+    agree(program, "sm_90a", values.astype(np.int8 if rows == 1 else np.float16))
+
+
 def test_a_copy_that_nobody_waits_for_keeps_its_bytes() -> None:
     """Tiles that nobody reads shared their bytes while cp.async was at them."""
 

@@ -29,6 +29,9 @@ MAXIMUM_RANK, MAXIMUM_ROW = 5, 256
 ROW_BYTES = 16
 """Strides, rows and addresses are multiples of this."""
 
+SLOT_BYTES = 128
+"""Places in shared memory that the copy engine fills from a tensor's description are multiples of this."""
+
 
 def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
     """Why threads cannot make a copy into a slot by cp.async; None where they can."""
@@ -211,6 +214,9 @@ def _shape_misfit(source: Region, destination: Region, kernel: Kernel) -> str | 
     row_bytes = tile.dtype.nbytes(columns)
     if row_bytes % ROW_BYTES:
         return f"rows of {row_bytes} bytes are no multiple of {ROW_BYTES}"
+    slot_bytes = row_bytes * tile.static_shape[-2]
+    if math.prod(tile.static_shape[:-2]) > 1 and slot_bytes % SLOT_BYTES:
+        return f"tiles of {slot_bytes} bytes follow each other, and the copy engine begins at multiples of {SLOT_BYTES}"
     if columns // tile.dtype.per_byte > MAXIMUM_ROW and tile_span(tile, kernel) is None:
         return f"rows of {columns} elements do not divide into boxes"
     return None
