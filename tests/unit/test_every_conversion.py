@@ -11,7 +11,7 @@ from tilewright.errors import MissingCapability
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import pack
 
-pytestmark = pytest.mark.sampled(6)
+pytestmark = pytest.mark.sampled(10)
 
 TYPES = [
     "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn", "float8_e4m3fnuz", "float8_e5m2fnuz", "float16",

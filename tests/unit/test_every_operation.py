@@ -19,7 +19,7 @@ from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import ALL, dtype
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(8)
+pytestmark = pytest.mark.sampled(14)
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
