@@ -1,4 +1,4 @@
-"""Epilogues in the tier of processors: every format, kind of zero, activations and number of rows, against float64."""
+"""Epilogues in the tier of processors: formats, activations and numbers of rows, against our product without one, finished in float64."""
 
 from __future__ import annotations
 
