@@ -19,8 +19,9 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.cuda.arch import detect
 from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import require_driver
-from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, PreparedKernel
+from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape, PreparedKernel
 from tilewright.targets.cuda.tma import L2Promotion, Swizzle, TmaDescriptor
+from tilewright.targets.gpu.host import POINTER
 
 TEXTS = Path(__file__).parent / "texts"
 

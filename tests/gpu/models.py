@@ -14,8 +14,9 @@ from cuda_runner import text
 from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.compiler import compile_text
-from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, PreparedKernel
+from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape, PreparedKernel
 from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor, encoded
+from tilewright.targets.gpu.host import POINTER
 
 BF16 = ALL["bfloat16"]
 HOPPER = ARCHITECTURES["sm_90a"]

@@ -23,7 +23,8 @@ from models import TILES, W4A16, Gemm, original, original_gemm, original_w4a16, 
 
 from tilewright.targets.cuda.compiler import find_nvrtc
 from tilewright.targets.cuda.driver import find_driver
-from tilewright.targets.cuda.launcher import POINTER, Kernel, LaunchShape
+from tilewright.targets.cuda.launcher import Kernel, LaunchShape
+from tilewright.targets.gpu.host import POINTER
 
 FLUSH_BYTES = 256 << 20
 

@@ -11,7 +11,8 @@ import pytest
 from cuda_runner import DeviceRunner, Memory
 
 from tilewright.targets.cuda.arch import detect
-from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape
+from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape
+from tilewright.targets.gpu.host import POINTER
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "emulator"))
 import emulator_kernels

@@ -18,9 +18,10 @@ from tilewright.ir.visitor import find
 from tilewright.targets.cuda import graph_memory, launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
 from tilewright.targets.cuda.graph_memory import GraphMemory
-from tilewright.targets.cuda.launcher import POINTER, TENSOR_MAP, Kernel, LaunchShape, LaunchState
+from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape, LaunchState
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
 from tilewright.targets.cuda.workspaces import StreamMemory, Workspaces
+from tilewright.targets.gpu.host import POINTER
 
 
 class FakeLibrary:

@@ -11,8 +11,8 @@ from tilewright.errors import MissingCapability
 from tilewright.ir import dtypes
 from tilewright.ir.visitor import kernels
 from tilewright.targets.cuda.compiler import compile_text
-from tilewright.targets.cuda.target import code_of
 from tilewright.targets.gpu.emit import kernel_parameters
+from tilewright.targets.gpu.host import code_of
 from tilewright.targets.gpu.spellings import TYPES
 
 pytestmark = pytest.mark.sampled(3)

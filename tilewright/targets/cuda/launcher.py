@@ -25,8 +25,8 @@ from tilewright.targets.cuda.driver import (
     require_driver,
 )
 
-POINTER, TENSOR_MAP = "Q", "128s"
-"""Parameter codes: an address as an int, and an encoded tensor map as 128 bytes.  Scalars use those of `struct`."""
+TENSOR_MAP = "128s"
+"""How `struct` spells an encoded tensor map; what other parameters are is said by `gpu.host.code_of`."""
 
 _CONFIG = "<3I3II4xQQI4x"
 """CUlaunchConfig for `struct`: grid, block, shared bytes, stream, attributes and their count."""
@@ -111,7 +111,7 @@ class Kernel:
     ----------
     cubin : the binary.
     name : of the kernel in it.
-    codes : one `struct` code a parameter: `POINTER`, `TENSOR_MAP`, ``"i"``, ``"q"``, ``"f"``, ...
+    codes : one `struct` code a parameter: `gpu.host.POINTER`, `TENSOR_MAP`, ``"i"``, ``"q"``, ``"f"``, ...
     ptx : the assembly, for devices of a newer generation than the binary.
     prints : whether it shows lines, which the driver keeps until the host waits for the device.
     """

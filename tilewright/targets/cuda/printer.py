@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tilewright.ir import nodes
@@ -94,11 +94,12 @@ class CudaPrinter(GpuPrinter):
         texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
         return self.call(f"tw::{call.function}", *texts)
 
-    calls: ClassVar[Mapping[str, Callable[[Any, nodes.Call], Text]]] = {
-        **GpuPrinter.calls, **dict.fromkeys(("ldmatrix", "ldmatrix_trans"), _matrix_load), **dict.fromkeys(_WAITS, GpuPrinter._template),
-        **dict.fromkeys(("wgmma_ss", "wgmma_rs"), _warpgroup), **dict.fromkeys(_SPARSE_PRODUCTS, _sparse_warpgroup), "setmaxnreg": _set_registers,
-        **dict.fromkeys(_ASYNC_COPIES, _async_copy), "sparse_places": _pointers,
-        "load_cluster_fragment": _load_from_peer,
+    calls: ClassVar[Mapping[str, str]] = {
+        **GpuPrinter.calls, **dict.fromkeys(("ldmatrix", "ldmatrix_trans"), "_matrix_load"),
+        **dict.fromkeys(_WAITS, "_template"), **dict.fromkeys(("wgmma_ss", "wgmma_rs"), "_warpgroup"),
+        **dict.fromkeys(_SPARSE_PRODUCTS, "_sparse_warpgroup"), "setmaxnreg": "_set_registers",
+        **dict.fromkeys(_ASYNC_COPIES, "_async_copy"), "sparse_places": "_pointers",
+        "load_cluster_fragment": "_load_from_peer",
     }  # fmt: skip
 
 

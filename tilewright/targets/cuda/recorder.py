@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.targets.cuda.driver import LaunchConfig
-from tilewright.targets.cuda.launcher import POINTER, LaunchState, PreparedKernel
+from tilewright.targets.cuda.launcher import LaunchState, PreparedKernel
 from tilewright.targets.cuda.workspaces import OfStream
+from tilewright.targets.gpu.host import POINTER
 
 
 @dataclass(frozen=True, slots=True)

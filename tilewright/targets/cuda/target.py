@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir.nodes import Buffer, Function, TensorMap
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.meet_grid import meets
@@ -17,7 +17,6 @@ from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.launcher import (
-    POINTER,
     TENSOR_MAP,
     Kernel,
     LaunchShape,
@@ -29,11 +28,8 @@ from tilewright.targets.cuda.nvrtc import nvrtc_identity
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, record
 from tilewright.targets.cuda.tma import descriptor, encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
-from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
-from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent, prints
-
-_CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
-          "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
+from tilewright.targets.gpu.emit import kernel_parameters, with_lines
+from tilewright.targets.gpu.host import HostProgram, cluster_of, code_of, is_dependent, prints
 
 
 def compiler_key(arch: Arch) -> str:
@@ -60,7 +56,9 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     shared = dict(source.metadata)["shared_bytes"]
     prepared = []
     for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
-        codes = tuple(code_of(param) for param in kernel_parameters(kernel))
+        codes = tuple(
+            TENSOR_MAP if isinstance(param, TensorMap) else code_of(param) for param in kernel_parameters(kernel)
+        )
         prepared.append(
             Kernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
                 LaunchShape(
@@ -136,17 +134,6 @@ def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: 
     if isinstance(address, OfStream):
         return MapOfStream(address, encode)
     return MapOfGiven(address.number, encode) if isinstance(address, Given) else encode(address)
-
-
-def code_of(param: Buffer | Var | TensorMap) -> str:
-    """How the driver is handed a parameter, as `struct` spells it."""
-    if isinstance(param, TensorMap):
-        return TENSOR_MAP
-    if isinstance(param, Buffer):
-        return POINTER
-    if param.dtype.is_packed:
-        return _CODES[f"{param.dtype.kind}8"]
-    return _CODES["float32" if is_narrow_float(param) else param.dtype.name]
 
 
 CUDA = register_target(

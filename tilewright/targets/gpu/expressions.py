@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
@@ -32,7 +32,7 @@ class GpuExpressions(CFamilyPrinter):
 
     Attributes
     ----------
-    calls : how functions are printed that are more than a name and its arguments; families add their own.
+    calls : the methods that print functions which are more than a name and its arguments; families add their own.
     dialect : how the family spells types.
     """
 
@@ -155,7 +155,8 @@ class GpuExpressions(CFamilyPrinter):
     def expression_Call(self, call: nodes.Call) -> Text:
         method = self.calls.get(call.function)
         if method is not None:
-            return method(self, call)
+            printed: Text = getattr(self, method)(call)
+            return printed
         arguments = [self._argument(part) for part in call.arguments]
         given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], Expr) else call.dtype
         if call.function == "abs" and given.is_integer:
@@ -280,7 +281,7 @@ class GpuExpressions(CFamilyPrinter):
         parameter, *rest = (self._argument(part) for part in call.arguments)
         return self.call(f"tw::{call.function}<{parameter}>", *rest)
 
-    calls: ClassVar[Mapping[str, Callable[[Any, nodes.Call], Text]]] = {
-        **dict.fromkeys(_ATOMICS, _atomic), "lop3": _template, "dp4a": _dot, "call_extern": _foreign, "print_line": _printed,
-        "atomic_add_fragment": _vector_atomic,
+    calls: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(_ATOMICS, "_atomic"), "lop3": "_template", "dp4a": "_dot", "call_extern": "_foreign",
+        "print_line": "_printed", "atomic_add_fragment": "_vector_atomic",
     }  # fmt: skip

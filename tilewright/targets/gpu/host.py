@@ -18,7 +18,7 @@ from tilewright.ir.visitor import find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.ops.prints import line, show_number, words_of
 from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of
-from tilewright.targets.gpu.emit import kernel_parameters
+from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters
 
 Launch = Callable[[int, tuple[int, int, int], list[Any]], None]
 """Called with a kernel's number, its grid and its argument values."""
@@ -132,3 +132,19 @@ def prints(kernel: Kernel) -> bool:
 def is_dependent(kernel: Kernel) -> bool:
     """Whether a kernel waits itself for those before it."""
     return any(node.function == "griddepcontrol_wait" for node in find(kernel, nodes.Call))
+
+
+POINTER = "Q"
+"""How `struct` spells an address."""
+
+_CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
+          "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
+
+
+def code_of(param: Buffer | Var) -> str:
+    """How a launch is handed a parameter, as `struct` spells it."""
+    if isinstance(param, Buffer):
+        return POINTER
+    if param.dtype.is_packed:
+        return _CODES[f"{param.dtype.kind}8"]
+    return _CODES["float32" if is_narrow_float(param) else param.dtype.name]

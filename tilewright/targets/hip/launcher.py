@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.ir.nodes import Allocate, Buffer, Function, Var
-from tilewright.ir.signature import counted_workspaces
-from tilewright.ir.visitor import find
-from tilewright.targets.gpu.emit import is_narrow_float
+from tilewright.ir.nodes import Buffer
 from tilewright.targets.hip.driver import Driver, current_stream_functions, require_driver
-
-POINTER = "Q"
-_CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
-          "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
-
-
-def code_of(param: Buffer | Var) -> str:
-    """How the library is handed a parameter, as `struct` spells it."""
-    if isinstance(param, Buffer):
-        return POINTER
-    if param.dtype.is_packed:
-        return _CODES[f"{param.dtype.kind}8"]
-    return _CODES["float32" if is_narrow_float(param) else param.dtype.name]
 
 
 @dataclass(slots=True)
@@ -79,10 +63,7 @@ class Kernel:
 class Workspaces:
     """Workspaces of one host program: zeros at first, one for each stream, since its kernels run in order there."""
 
-    def __init__(self, function: Function) -> None:
-        self._counted = counted_workspaces(function)
-        made = [node.buffer for node in find(function.body, Allocate)]
-        self._buffers = [one for one in made if one.scope == "global" and not one.placed]
+    def __init__(self) -> None:
         self._known: dict[tuple[Buffer, int, int], tuple[int, int]] = {}
 
     def address(self, buffer: Buffer, size: int) -> int:
@@ -96,6 +77,3 @@ class Workspaces:
             with driver.on(device):
                 found = self._known[key] = (driver.allocate(size), size)
         return found[0]
-
-
-Launch = Callable[[int, tuple[int, int, int], list[Any]], None]

@@ -13,13 +13,13 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.meet_grid import meets
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
-from tilewright.targets.gpu.host import HostProgram
+from tilewright.targets.gpu.host import HostProgram, code_of
 from tilewright.targets.hip import emulation
 from tilewright.targets.hip.arch import arch, detect
 from tilewright.targets.hip.compiler import Binary, compile_text, compiler_key
 from tilewright.targets.hip.driver import current_stream_functions, on_device, require_driver
 from tilewright.targets.hip.emit import emit
-from tilewright.targets.hip.launcher import Kernel, Workspaces, code_of
+from tilewright.targets.hip.launcher import Kernel, Workspaces
 from tilewright.targets.hip.lower import OVERRIDES
 from tilewright.targets.hip.machine_code import code_of_kernel, hottest_loop
 
@@ -65,7 +65,7 @@ class Launcher:
         self.prepared = prepared
         self.current_device = current_stream_functions(require_driver(f"launching {function.name}"))[0]
         self.on_device = on_device
-        self.program = HostProgram(function, self._launch, Workspaces(function).address, _describe)
+        self.program = HostProgram(function, self._launch, Workspaces().address, _describe)
 
     def __call__(self, *entry: Any) -> None:
         self.program.run(entry)

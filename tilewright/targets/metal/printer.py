@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
@@ -58,10 +58,9 @@ class MetalPrinter(GpuPrinter):
             f"Metal has no {call.function}", span=self._span, hint="see docs/targets.md for what each target has"
         )
 
-    calls: ClassVar[Mapping[str, Callable[[Any, nodes.Call], Text]]] = {
-        **{
-            name: (lambda self, call: self._atomic(call)) if name.startswith("atomic_") else method
-            for name, method in GpuPrinter.calls.items()
-        },
-        **dict.fromkeys(("print_line", "call_extern", "grid_sync", "atomic_add_fragment", "match_any", "match_all"), _refused),
-    }  # fmt: skip
+    calls: ClassVar[Mapping[str, str]] = {
+        **GpuPrinter.calls,
+        **dict.fromkeys(
+            ("print_line", "call_extern", "grid_sync", "atomic_add_fragment", "match_any", "match_all"), "_refused"
+        ),
+    }
