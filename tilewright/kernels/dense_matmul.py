@@ -1,7 +1,7 @@
 """``C = A @ B`` on matrix units, for every pair of operand types of 8 to 64 bits and every order, and the same with scales.
 
 A weight's N and K are fixed when a kernel is made, the number of rows M is not.  Sums of 8-bit floats stay in the
-matrix unit's accumulator ("fast accumulation"); `block_scaled_matmul` promotes them.
+matrix unit's accumulator ("fast accumulation") unless they are promoted: then a step's products are added to sums of float32.
 
 Matrix instructions read operands of 8 bits along k only.  Of one that lies the other way the instruction's rows are taken, which
 lanes turn in registers; where both lie so, the other is first turned through shared memory into a workspace, by a kernel of its own.
@@ -14,7 +14,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
-from tilewright.kernels.tile_choice import MANY, choose_parts
+from tilewright.kernels.tile_choice import MANY, choose_parts, choose_promoted
 from tilewright.kernels.tiles import Parts, Tiles
 
 DEEP, WIDE = 128, 256
@@ -84,6 +84,7 @@ def scaled_matmul(
     transpose_A: bool = False,
     transpose_B: bool = True,
     tiles: Tiles | Parts | None = None,
+    promote: bool = False,
 ) -> Any:
     """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to the sums, in float32.
 
@@ -95,6 +96,7 @@ def scaled_matmul(
     scale_B : ``"channel"``, a factor for each column, or ``"tensor"``.
     bias : whether a row ``[N]`` is added.
     transpose_A, transpose_B, tiles : as for `dense_matmul`.
+    promote : whether the matrix unit adds up the products of a step alone (128 columns of 8-bit floats); see `choose_promoted`.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def scaled_matmul(
     M = T.dynamic("M")
     by_token, by_channel = scale_A == "token", scale_B == "channel"
     types = A_dtype, B_dtype or A_dtype, out
-    product = _product(M, N, K, *types, transpose_A, transpose_B, tiles, by_token, by_channel)
+    product = _product(M, N, K, *types, transpose_A, transpose_B, tiles, by_token, by_channel, promote)
     Left = T.Tensor((K, M) if transpose_A else (M, K), A_dtype)
     Right = T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype)
     ScalesA = T.Tensor((M,) if by_token else (1,), "float32")
@@ -134,7 +136,7 @@ def scaled_matmul(
 
 def _product(
     M: Any, N: int, K: int, A_dtype: str, B_dtype: str, out: str, transpose_A: bool, transpose_B: bool,
-    tiles: Tiles | Parts | None, by_token: bool = False, by_channel: bool = False,
+    tiles: Tiles | Parts | None, by_token: bool = False, by_channel: bool = False, promote: bool = False,
 ) -> Any:  # fmt: skip
     """The kernel that all of these are: what follows the loop depends on the scales given."""
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
@@ -143,7 +145,7 @@ def _product(
     turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
-    parts: Parts = tiles or choose_parts(MANY, N, K, A_dtype, turned=turned)
+    parts: Parts = tiles or (choose_promoted if promote else choose_parts)(MANY, N, K, A_dtype, turned=turned)
     turn_A = across_A and any(one.turned for _, one in parts)
     turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
@@ -246,10 +248,11 @@ def _product(
                     T.copy(B[column, k], b)
                 else:
                     T.copy(B[k, column], b)
+                every = block_K if promote else None
                 if turned:
-                    T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A)
+                    T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, promote_every=every)
                 else:
-                    T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B)
+                    T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B, promote_every=every)
             if chosen.splits == 1:
                 finish(total, factors, C, row, column, turned)
             else:

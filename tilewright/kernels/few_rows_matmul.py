@@ -114,6 +114,9 @@ def few_rows_matmul(
     splits: int | None = None,
     height: int | None = None,
     stages: int | None = None,
+    transpose_B: bool = True,
+    scaled: bool = False,
+    promote: bool = False,
 ) -> Any:
     """Product of at most `rows` rows with a weight.
 
@@ -126,10 +129,14 @@ def few_rows_matmul(
     splits : parts of K, of which each is a block's, 1, 2, 4 or 8; None for as many as keep the machine busy.
     height : rows of the weight in a tile, 64 or 128, likewise.
     stages : slots of a block's ring of tiles, likewise.
+    transpose_B : whether the weight is ``[N, K]`` in memory, else ``[K, N]``: of bytes lanes then turn it in registers.
+    scaled : whether sums are multiplied by a factor for each row of A and one for each row of the weight.
+    promote : whether the matrix unit adds up the products of 128 columns of bytes alone.
 
     Returns
     -------
-    kernel of ``A[M, K]``, ``B[N, K]`` and ``C[M, N]``.
+    kernel of ``A[M, K]``, ``B[N, K]`` (or ``[K, N]``) and ``C[M, N]``; where scaled of A, ``scales_A[M]``, B, ``scales_B[N]`` and C,
+    the factors float32.
 
     Raises
     ------
@@ -148,20 +155,31 @@ def few_rows_matmul(
     steps = -(-K // (block_K * parts))
     M = T.dynamic("M")
 
-    @T.prim_func
-    def few_rows_matmul(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), result)):
+    @T.macro
+    def leave(value: Any, scales_A: Any, scales_B: Any, C: Any, m: Any, n: Any) -> None:
+        """A sum with its factors, into C."""
+        C[m, n] = T.cast(value * scales_A[m] * scales_B[n] if scaled else value, result)
+
+    @T.macro
+    def product(A: Any, scales_A: Any, B: Any, scales_B: Any, C: Any) -> None:
         with T.Kernel(T.ceildiv(N, block_N), parts, threads=2 * block_N, cluster_dims=(1, parts)) as (bn, part):
             a = T.alloc_shared((room, block_K), dtype)
-            b = T.alloc_shared((block_N, block_K), dtype)
+            b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
             total = T.alloc_fragment((block_N, room), sums)
+            row = bn * block_N
             T.clear(total)
             for k in T.Pipelined(steps, num_stages=slots):
-                T.copy(B[bn * block_N, (part * steps + k) * block_K], b)
-                T.copy(A[0, (part * steps + k) * block_K], a)
-                T.gemm(b, a, total, transpose_B=True)
+                column = (part * steps + k) * block_K
+                if transpose_B:
+                    T.copy(B[row, column], b)
+                else:
+                    T.copy(B[column, row], b)
+                T.copy(A[0, column], a)
+                every = block_K if promote else None
+                T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=True, promote_every=every)
             if parts == 1:
                 for n, m in T.Parallel(block_N, room):
-                    C[m, bn * block_N + n] = T.cast(total[n, m], result)
+                    leave(total[n, m], scales_A, scales_B, C, m, row + n)
             else:
                 found = T.alloc_shared((room, block_N + PADDING), sums)
                 for n, m in T.Parallel(block_N, room):
@@ -171,7 +189,26 @@ def few_rows_matmul(
                 add_shares(found, mine, part, parts)
                 T.cluster_arrive()
                 for m, n in T.Parallel(share, block_N):
-                    C[part * share + m, bn * block_N + n] = T.cast(mine[m, n], result)
+                    leave(mine[m, n], scales_A, scales_B, C, part * share + m, row + n)
                 T.cluster_wait()
+
+    Weight = T.Tensor((N, K) if transpose_B else (K, N), dtype)
+    if scaled:
+
+        @T.prim_func
+        def few_rows_scaled_matmul(
+            A: T.Tensor((M, K), dtype),
+            scales_A: T.Tensor((M,), "float32"),
+            B: Weight,
+            scales_B: T.Tensor((N,), "float32"),
+            C: T.Tensor((M, N), result),
+        ):
+            product(A, scales_A, B, scales_B, C)
+
+        return few_rows_scaled_matmul
+
+    @T.prim_func
+    def few_rows_matmul(A: T.Tensor((M, K), dtype), B: Weight, C: T.Tensor((M, N), result)):
+        product(A, None, B, None, C)
 
     return few_rows_matmul

@@ -127,6 +127,21 @@ def candidates(
         yield fitted_tiles(table.of[int(line)], M, N, cores)
 
 
+PROMOTED = 64
+"""Registers of a thread for sums that are promoted, where as many hold what is added to them."""
+
+
+def choose_promoted(
+    M: int, N: int, K: int, dtype: str = "float8_e4m3fn", cores: int = CORES, turned: bool | None = None
+) -> Parts:  # fmt: skip
+    """One part for a product whose sums are promoted every step: each thread holds two accumulators."""
+    fitting = (
+        tiles for tiles in candidates(M, N, dtype, cores, turned)
+        if tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads and not tiles.ping_pong
+    )  # fmt: skip
+    return ((N, min(fitting, key=lambda tiles: cycles(tiles, M, N, K, cores))),)
+
+
 def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
     """Ways to cut a product: that of `parts_for`, of `choose_parts`, then all single parts by the cycles that they would take."""
     yield parts_for(M, N, K, dtype, cores)
