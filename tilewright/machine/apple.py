@@ -14,6 +14,7 @@ from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
+from tilewright.machine.rates import Rates
 
 LANES = 32
 """Threads of a simdgroup."""
@@ -30,6 +31,9 @@ COOPERATIVE_PLACES = Layout.of(
 """A 16 x 16 part of Metal 4's cooperative tensors: eight elements a lane."""
 
 _NUMBERS = {name: ALL[name] for name in ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")}
+
+_LANES_A_CYCLE, _SHIFTED_A_CYCLE = 128, 32
+"""Sums, masks and multiplications of a core in a cycle, of halves as of floats; shifts and products of integers (measured by others on M1)."""
 
 _MULTIPLIED_A_CYCLE = 102
 """Products and sums of matrices a cycle and core: 80% of the 128 lanes (measured by others on M1)."""
@@ -68,20 +72,11 @@ class AppleArch(Arch):
     Attributes
     ----------
     family : Apple's number.
-    gigahertz : clock of a core.
-    gigabytes_a_second : of the memory that processor and GPU share.
     """
 
     family: int = 7
-    gigahertz: float = 1.3
-    gigabytes_a_second: float = 68.0
 
     __hash__ = Arch.__hash__
-
-    @property
-    def products_a_second(self) -> float:
-        """Of matrices in registers."""
-        return self.cores * self.gigahertz * 1e9 * _MULTIPLIED_A_CYCLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +100,18 @@ CHIPS: Mapping[str, Chip] = {
 _FEATURES = frozenset({"threads", "shuffle", "atomics", "simdgroup_matrix"})
 
 
+def _rates(chip: Chip) -> Rates:
+    return Rates(
+        _LANES_A_CYCLE, _SHIFTED_A_CYCLE, _MULTIPLIED_A_CYCLE, chip.gigahertz * 1e9, chip.gigabytes_a_second * 1e9
+    )
+
+
 def _arch(name: str, chip: Chip) -> AppleArch:
     found = frozenset({*_FEATURES, *(["cooperative_tensors"] if chip.family >= 10 else [])})
     return AppleArch(
         "metal", name, found, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024, registers=128,
         cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(), copy_instructions=_COPIES,
-        family=chip.family, gigahertz=chip.gigahertz, gigabytes_a_second=chip.gigabytes_a_second,
+        family=chip.family, rates=_rates(chip),
     )  # fmt: skip
 
 

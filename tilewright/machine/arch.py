@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.machine.rates import Rates
+
 
 @dataclass(frozen=True, slots=True)
 class Arch:
@@ -26,6 +28,7 @@ class Arch:
     cores : multiprocessors or processor cores.
     l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
     matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best first.
+    rates : what a core does in a cycle and memory in a second; None where nobody has said.
     """
 
     target: str
@@ -43,6 +46,7 @@ class Arch:
     matrix_instructions: tuple[Any, ...] = ()
     sparse_instructions: tuple[Any, ...] = ()
     copy_instructions: tuple[Any, ...] = ()
+    rates: Rates | None = None
 
     def __hash__(self) -> int:
         """Of what tells machines apart mostly: a table of instructions takes as long to hash as a launch takes."""

@@ -23,7 +23,8 @@ from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
-from tilewright.kernels.recipe import Recipe
+from tilewright.kernels.masked_matmul import masked_matmul
+from tilewright.kernels.recipe import Grouped, Recipe
 from tilewright.kernels.record_packing import order_of, pack_records, places_of, unpack_codes
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles
@@ -144,6 +145,24 @@ def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return general_matmul, (*arguments, rubbish(M, N, dtype="int32")), {"sizes": (recipe,), "block_N": 32}
 
 
+def masked(name: str, K: int = 100, **options: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The kernel that masks codes where they lie, groups of 32 with zero points of their own."""
+    N, M, of = 11, 3, number_format(name)
+    grouped = Grouped("float32", N, -(-K // 32))
+    recipe = Recipe(
+        N, K, K, of, "float16", "float16", "float16", "float32", 32, "sums", "groups", scale=grouped, zero_point=grouped
+    )
+    weight = np.random.default_rng(2).integers(0, 128, (N, -(-K * of.bits // 8))).astype(np.uint8)
+    word = next(size for size in (4, 2, 1) if weight.shape[1] % size == 0)
+    one, groups = np.zeros((1, 1), np.float32), (N, -(-K // 32))
+    rest = (np.zeros((1, 1), np.int8), one[0], np.zeros(1, np.int32), one[0], np.zeros(1, np.int32), one[0], one)
+    arguments = (
+        whole(M, K, dtype="float16"), one, weight.view(f"uint{8 * word}"), np.zeros(1 << of.bits, np.float32),
+        powers(*groups), whole(*groups, dtype="float32"), *rest, rubbish(M, N),
+    )  # fmt: skip
+    return masked_matmul, arguments, {"sizes": (recipe,), **options}
+
+
 M, N, K = 70, 40, 144
 S8 = (whole(M, K, dtype="int8", size=100), whole(N, K, dtype="int8", size=100, seed=1))
 E4M3 = (whole(M, 256, dtype="float8_e4m3fn"), whole(N, 256, dtype="float8_e4m3fn", seed=1))
@@ -185,6 +204,8 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "general_matmul": general(),
+    "masked_matmul": masked("uint3", rows=2, each=2),
+    "masked_matmul of small floats": masked("e2m1", rows=4, each=1),
     "pack_records": records(),
     "unpack_codes": unpacked_records(),
     "fragment_matmul": fragment_words(splits=2),

@@ -22,13 +22,14 @@ from tilewright.matmul.tiers.blocks import Blocks
 from tilewright.matmul.tiers.bytes import Bytes
 from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
+from tilewright.matmul.tiers.masked import Masked
 from tilewright.matmul.tiers.panels import Panels
 from tilewright.matmul.tiers.scaled import Scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate, Database
 
-TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Blocks(), Bytes(), General())
+TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Blocks(), Bytes(), Masked(), General())
 """Best first; the last one serves everything that comes with its activations quantised."""
 
 

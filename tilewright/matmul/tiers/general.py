@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
+from tilewright.specialization import JITFactory
 from tilewright.tuning import Candidate
 
 
@@ -69,10 +70,13 @@ class GeneralCall:
         }
         self._absent = {name: placed_like(array, example) for name, array in absent.items()}
 
+    program: ClassVar[JITFactory] = general_matmul
+    """The kernel, of a recipe and options."""
+
     @functools.cached_property
     def kernel(self) -> Kernel:
         """The kernel, compiled at first use."""
-        return general_matmul.for_target(self.machine.arch, self.recipe, **self.options)
+        return self.program.for_target(self.machine.arch, self.recipe, **self.options)
 
     def held(self, arrays: dict[str, Any]) -> list[Any]:
         """The weight's tensors in the kernel's order; those that the recipe leaves out are not passed."""
@@ -81,12 +85,15 @@ class GeneralCall:
             given.pop("zeros", None)
         if not self.recipe.divisors:
             given.pop("divisors", None)  # what quantised the activations has divided them
-        own = self.recipe.format.dtype
-        if own is not None and self.recipe.is_native:
-            given["codes"] = viewed(given["codes"], own)
+        given["codes"] = self._codes(given["codes"])
         if "factor" in given and self.recipe.whole > 1:
             given["factor"] = given["factor"] / self.recipe.whole
         return [given.get(name, self._absent.get(name)) for name in _HELD]
+
+    def _codes(self, codes: Any) -> Any:
+        """The codes as elements of the type that the kernel reads."""
+        own = self.recipe.format.dtype
+        return viewed(codes, own) if own is not None and self.recipe.is_native else codes
 
     def _placed(self, array: Any) -> Any:
         return placed_like(array, self.example) if isinstance(array, np.ndarray) else array
@@ -124,12 +131,12 @@ CANDIDATES: tuple[dict[str, int], ...] = ({}, *(
 
 
 def general_call(
-    recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]
-) -> GeneralCall:  # fmt: skip
+    recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int], of: type[GeneralCall] = GeneralCall
+) -> GeneralCall:
     """The call of a recipe with options of the kernel on the device of `example`, made once."""
-    key = (recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))
+    key = (of, recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))
     found = _CALLS.get(key)
     if found is None:
         example = placed_like(np.zeros(1, np.float32), example)
-        found = _CALLS[key] = GeneralCall(recipe, machine, example, options)
+        found = _CALLS[key] = of(recipe, machine, example, options)
     return found

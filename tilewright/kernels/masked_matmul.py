@@ -1,0 +1,283 @@
+"""The product of a few rows with low-bit codes that are masked where they lie in their words: nothing is shifted, nothing staged.
+
+For machines that shift at a part of the rate at which they multiply (Apple's).  Code ``j`` of a word, bits ``[s, s + bits)``, is
+``(word & mask_j) * 2^-s``; the power of two goes into the activation beforehand, once for all rows of the weight that a lane works
+on.  So an element costs a mask, a conversion and a multiplication with sum for each row of A.  Zero points are subtracted from the
+sums of a group, as zero times the sum of its activations.  8-bit floats and e2m1 are halves when their bits are put in a half's
+places, two codes of a word at once; the exponents' difference is a power of two, which the scale takes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tilewright
+import tilewright.language as T
+from tilewright.formats import Format
+from tilewright.kernels.epilogue import applied, stored
+from tilewright.kernels.general_matmul import of_group
+from tilewright.kernels.recipe import Grouped, Recipe
+
+WARP = 32
+WORD = 32
+
+FLOATS = {"e2m1": 2.0**14, "e4m3": 2.0**8, "e5m2": 1.0}
+"""What a format's numbers are times the halves that have its bits in their places."""
+
+UNITS = (4, 2, 1)
+"""Bytes of one load of codes, the widest first: what rows begin at multiples of."""
+
+
+def is_masked(of: Format) -> bool:
+    """Whether codes of a format are multiplied where they lie."""
+    return not of.is_dense and (of.kind in ("int", "uint") or of.name in FLOATS)
+
+
+def rows_unit(recipe: Recipe) -> int:
+    """Bytes of a load of codes: what all rows begin at multiples of."""
+    return next(size for size in UNITS if -(-recipe.K * recipe.format.bits // 8) % size == 0)
+
+
+def run_of(bits: int) -> int:
+    """Consecutive codes that a lane takes at once: whole words, 16 codes at least."""
+    return max(16, WORD // math.gcd(WORD, bits))
+
+
+def pieces(bits: int, place: int) -> list[tuple[int, int, float]]:
+    """Where code number `place` of a run lies: for each word that has bits of it the word's number, the mask, and what the masked word is to be
+    multiplied by.
+
+    Examples
+    --------
+    >>> pieces(4, 2)
+    [(0, 3840, 0.00390625)]
+    >>> pieces(3, 10)
+    [(0, 3221225472, 9.313225746154785e-10), (1, 1, 4.0)]
+    """
+    first, behind, found = place * bits, (place + 1) * bits, []
+    for word in range(first // WORD, (behind - 1) // WORD + 1):
+        low, high = max(first - word * WORD, 0), min(behind - word * WORD, WORD)
+        found.append((word, (1 << high) - (1 << low), 2.0 ** (word * WORD - first)))
+    return found
+
+
+def halves(name: str, word: Any, pair: int) -> Any:
+    """Two codes of a word as the bits of two halves: of e2m1 codes ``pair`` and ``pair + 4``, of 8-bit floats ``pair`` and ``pair + 2``."""
+    if name == "e2m1":
+        sign, rest = moved(word, 12 - 4 * pair) & 0x80008000, moved(word, 9 - 4 * pair) & 0x0E000E00
+        return sign | rest
+    high = moved(word, 8 - 8 * pair)
+    if name == "e5m2":
+        return high & 0xFF00FF00
+    return (high & 0x80008000) | (moved(word, 7 - 8 * pair) & 0x3F803F80)
+
+
+def moved(word: Any, places: int) -> Any:
+    """A word shifted to the left, or to the right by less than nothing."""
+    return word if places == 0 else word << places if places > 0 else word >> -places
+
+
+@tilewright.jit
+def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) -> Any:
+    """The product that `recipe` describes; it takes what `general_matmul` takes.
+
+    Parameters
+    ----------
+    rows : of A that a block works on.
+    each : rows of the weight of one warp.
+    warps : of a block; each has rows of the weight of its own.
+    """
+    r = recipe
+    M = T.dynamic("M")
+    N, K, bits, groups = r.N, r.K, r.format.bits, r.groups
+    floats, run = r.format.name in FLOATS, run_of(r.format.bits)
+    words, row_bytes = run * bits // WORD, -(-K * bits // 8)
+    unit = rows_unit(r)
+    grouped = [facts for facts in (r.scale, r.zero_point, r.multiplier) if facts is not None and facts.varies_along_k]
+    chunk = math.gcd(run, r.group) if grouped else run
+    per_word = WORD // bits
+    growth = FLOATS.get(r.format.name, 2.0 if r.format.name == "int1" else 1.0)
+    sign = 1 << bits - 1 if r.format.kind == "int" else 0
+    turned = sign and bits > 1 and not r.offset_binary
+
+    def zero_of(zeros: Any, n: Any, g: Any) -> Any:
+        """What is subtracted of each code of a group before it is scaled; None for nothing."""
+        found: Any = None
+        if r.zeros == "one" and r.zero:
+            found = T.cast(r.zero, "float32")
+        if r.zeros == "groups":
+            found = of_group(zeros, r.zero_point, n, g, "float32")
+        if r.zeros == "packed":
+            bit = n * bits
+            point = T.cast(zeros[g, bit // 8], "int32") >> bit % 8
+            if 8 % bits:
+                point = point | T.cast(zeros[g, T.min(bit // 8 + 1, -(-N * bits // 8) - 1)], "int32") << 8 - bit % 8
+            found = T.cast(point & (1 << bits) - 1, "float32")
+        if not sign:
+            return found
+        return float(sign) if found is None else found + float(sign)
+
+    @T.macro
+    def load_codes(W: Any, codes: Any, n: Any, first: Any) -> None:
+        """The words of a lane's run of a row of the weight."""
+        at = first * bits // (8 * unit)
+        if unit == 4:
+            for w in T.vectorized(words):
+                codes[w] = W[n, at + w]
+        else:
+            for w in T.unroll(words):
+                low: Any = T.cast(W[n, at + 4 // unit * w], "uint32")
+                for part in list(range(1, 4 // unit)):
+                    low = low | T.cast(W[n, at + 4 // unit * w + part], "uint32") << 8 * unit * part
+                codes[w] = low
+        if turned:
+            for w in list(range(words)):
+                codes[w] = codes[w] ^ sign_bits(w)
+
+    def sign_bits(word: int) -> int:
+        """The highest bits of a word's codes: turned, codes count from the least number."""
+        places = range((word * WORD - bits + 1) // bits, (word + 1) * WORD // bits + 1)
+        return sum(1 << at for j in places if 0 <= (at := (j + 1) * bits - 1 - word * WORD) < WORD)
+
+    @T.macro
+    def load_activations(A: Any, raw: Any, x: Any, totals: Any, m: Any, row: Any, first: Any) -> None:
+        """A lane's run of a row of A, each element times the power of two that its code's place asks for, and sums of chunks."""
+        for j in T.vectorized(run):
+            raw[j] = A[row, first + j]
+        for c in list(range(run // chunk)):
+            totals[m, c] = 0.0
+            for j in list(range(c * chunk, (c + 1) * chunk)):
+                value: Any = T.cast(raw[j], "float32")
+                totals[m, c] = totals[m, c] + value
+                power: float = 1.0 if floats else pieces(bits, j)[0][2]
+                x[m, j] = value if power == 1.0 else value * power
+
+    def number_of(codes: Any, numbers: Any, j: int) -> Any:
+        """Code number `j` of a run as a float32: of whole numbers times ``2^place``, of floats by the factor of `FLOATS` too little."""
+        if not floats:
+            parts = pieces(bits, j)
+            found: Any = T.cast(codes[parts[0][0]] & parts[0][1], "float32")
+            for word, mask, factor in parts[1:]:
+                found = found + T.cast(codes[word] & mask, "float32") * (factor / parts[0][2])
+            return found
+        word, place = divmod(j, per_word)
+        half = per_word // 2
+        found = T.cast(numbers[2 * (word * half + place % half) + place // half], "float32")
+        return T.if_then_else(T.abs(found) > 448.0 / 256.0, float("nan"), found) if r.format.name == "e4m3" else found
+
+    @T.macro
+    def multiply_run(
+        codes: Any, pairs: Any, numbers: Any, x: Any, totals: Any, sums: Any, at: Any, n: Any, first: Any, tensors: Any
+    ) -> None:
+        """A run of one row of the weight times all rows of A, added to their sums."""
+        scales, zeros, multipliers, factor = tensors
+        if floats:
+            for w in list(range(words)):
+                for pair in list(range(per_word // 2)):
+                    pairs[w * (per_word // 2) + pair] = halves(r.format.name, codes[w], pair)
+        partial = T.alloc_local((rows,), "float32")
+        for c in list(range(run // chunk)):
+            for m in T.unroll(rows):
+                partial[m] = 0.0
+            for j in list(range(c * chunk, (c + 1) * chunk)):
+                number = number_of(codes, numbers, j)
+                for m in T.unroll(rows):
+                    partial[m] = partial[m] + x[m, j] * number
+            g = (first + c * chunk) // r.group
+            scale = scale_of(scales, multipliers, factor, n, g)
+            zero = zero_of(zeros, n, g)
+            for m in T.unroll(rows):
+                found: Any = partial[m] if growth == 1.0 else partial[m] * growth
+                if zero is not None:
+                    found = found - zero * totals[m, c]
+                if scale is not None:
+                    found = found * scale
+                if r.zeros == "rescale":
+                    found = found - of_group(zeros, r.zero_point, n, g, "float32") * totals[m, c]
+                sums[m, at] = sums[m, at] + found
+
+    def scale_of(scales: Any, multipliers: Any, factor: Any, n: Any, g: Any) -> Any:
+        """What the sums of a chunk are multiplied by; None for nothing."""
+        parts: list[Any] = []
+        if r.multiplier:
+            parts.append(of_group(multipliers, r.multiplier, n, g, "float32"))
+        if r.scaled in ("sums", "weight"):
+            parts.append(of_group(scales, r.scale, n, g, "float32"))
+        if r.factor and r.zeros == "rescale":
+            parts.append(factor[0])
+        return math.prod(parts[1:], start=parts[0]) if parts else None
+
+    @T.macro
+    def finish(value: Any, row: Any, n: Any, scales: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
+        """What becomes of a sum."""
+        if r.scaled == "result":
+            value = value * of_group(scales, r.scale, n, 0, "float32")
+        if r.factor and r.zeros != "rescale":
+            value = value * factor[0]
+        if r.bias:
+            value = value + T.cast(bias[n], "float32")
+        value = applied(value, r.function)
+        if r.residual:
+            value = value + T.cast(residual[row, n], "float32")
+        C[row, n] = stored(value, r.out)
+
+    packed_zeros = r.zeros == "packed"
+    zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
+    multiplier = r.multiplier or Grouped("int8")
+
+    @T.prim_func
+    def masked_matmul(
+        A: T.Tensor((M, r.columns), r.activations),
+        activation_scales: T.Tensor((1, 1), r.activation_scale_dtype),
+        W: T.Tensor((N, row_bytes // unit), f"uint{8 * unit}"),
+        table: T.Tensor((1 << bits,), "float32"),
+        scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
+        zeros: T.Tensor(zero_shape, "uint8" if packed_zeros else r.zero_point.dtype),
+        multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
+        factor: T.Tensor((1,), "float32"),
+        slots: T.Tensor((1,), "int32"),
+        divisors: T.Tensor((1,), "float32"),
+        gathered: T.Tensor((1,), "int32"),
+        bias: T.Tensor((N if r.bias else 1,), r.bias or "float32"),
+        residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
+        C: T.Tensor((M, N), r.out),
+    ):
+        with T.Kernel(T.ceildiv(N, warps * each), T.ceildiv(M, rows), threads=WARP * warps) as (bn, bm):
+            lane, first_n = T.get_lane_idx(), (bn * warps + T.get_warp_idx()) * each
+            codes = T.alloc_local((words,), "uint32")
+            pairs = T.alloc_local((words * per_word // 2 if floats else 1,), "uint32")
+            numbers = T.view(pairs, dtype="float16")
+            raw = T.alloc_local((run,), r.activations)
+            x = T.alloc_local((rows, run), "float32")
+            totals = T.alloc_local((rows, run // chunk), "float32")
+            sums = T.alloc_local((rows, each), "float32")
+            for m in T.unroll(rows):
+                for at in T.unroll(each):
+                    sums[m, at] = 0.0
+            for turn in T.serial(T.ceildiv(K, WARP * run)):
+                first = turn * (WARP * run) + lane * run
+                for m in T.unroll(rows):
+                    load_activations(A, raw, x, totals, m, bm * rows + m, first)
+                for at in T.unroll(each):
+                    load_codes(W, codes, first_n + at, first)
+                    multiply_run(
+                        codes,
+                        pairs,
+                        numbers,
+                        x,
+                        totals,
+                        sums,
+                        at,
+                        first_n + at,
+                        first,
+                        (scales, zeros, multipliers, factor),
+                    )
+            for m in T.unroll(rows):
+                for at in T.unroll(each):
+                    total = T.warp_reduce_sum(sums[m, at])
+                    row, n = bm * rows + m, first_n + at
+                    if (lane == 0) & (row < M) & (n < N):
+                        finish(total, row, n, scales, factor, bias, residual, C)
+
+    return masked_matmul

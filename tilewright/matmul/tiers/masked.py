@@ -1,0 +1,124 @@
+"""The tier of a few rows on machines whose shifts are slow: integer codes, e2m1 and 8-bit floats are masked where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.masked_matmul import is_masked, masked_matmul, rows_unit, run_of
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import viewed
+from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.planning import recipe_for
+from tilewright.matmul.tiers.base import Machine, Prepared
+from tilewright.matmul.tiers.general import GeneralCall, general_call
+from tilewright.specialization import JITFactory
+from tilewright.tuning import Candidate
+
+ROWS = (1, 2, 4, 8)
+"""Rows of A that a block may work on."""
+
+WARPS = 2
+
+INSTRUCTIONS = 1000
+"""Instructions of one turn of the loop, at most: what a cache of 12 KB holds."""
+
+REGISTERS = 96
+"""Of a lane, for its run of the rows of A."""
+
+DECODING = {"lanes": 4.0, "shifts": 3.0}
+"""What the general kernel spends on an element of each of its tiles of codes."""
+
+
+class Masked:
+    """Each lane multiplies a run of codes of a row of the weight by the rows of A, out of registers."""
+
+    name = "masked"
+    version = 1
+
+    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+        """See `Tier`."""
+        of = facts.format
+        reasons = (
+            (arch.rates is None, f"nothing is known of the rates of {arch.name}"),
+            (not is_masked(of), f"codes of {of} are looked up in a table"),
+            (request.activations not in ("float16", "bfloat16", "float32"), f"activations of {request.activations}"),
+            (request.quantize is not None or request.activation_scales != "none", "scales of activations"),
+            (facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]), "columns or codes in another order"),
+            (facts.scale is not None and facts.scale.dtype == "float64", "scales of float64"),
+            (facts.zero_point is not None and facts.zero_point.dtype == "float64", "zeros of float64"),
+        )  # fmt: skip
+        found = next((reason for holds, reason in reasons if holds), None)
+        if found is None and not faster(facts, request.rows, arch):
+            return f"{request.rows or 'any number of'} rows are multiplied faster by matrix instructions"
+        return found
+
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        yield from sorted(ways(weight.facts), key=lambda way: seconds(weight.facts, request.rows, machine.arch, way))
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+    ) -> Prepared:
+        """See `Tier`."""
+        recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
+        arrays = dict(weight.arrays)
+        if weight.tensor_scale != 1.0:
+            arrays["factor"] = np.array([weight.tensor_scale], np.float32)
+        call = general_call(recipe, machine, example, options, MaskedCall)
+        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
+
+
+class MaskedCall(GeneralCall):
+    """The same tensors as for the general kernel, codes as words of what rows are multiples of."""
+
+    program: ClassVar[JITFactory] = masked_matmul
+
+    def _codes(self, codes: Any) -> Any:
+        unit = rows_unit(self.recipe)
+        return viewed(codes, dtype(f"uint{8 * unit}"))
+
+
+def ways(facts: WeightFacts) -> list[Candidate]:
+    """Divisions of the work whose loop fits the caches and registers of a core."""
+    run = run_of(facts.format.bits)
+    return [
+        {"rows": rows, "each": each, "warps": WARPS}
+        for rows in ROWS for each in (4, 2, 1)
+        if (run * each * (rows + 3) <= INSTRUCTIONS and run * rows <= REGISTERS) or rows == each == 1
+    ]  # fmt: skip
+
+
+def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate) -> float:
+    """How long a product takes at least; work of idle cores is lost, and so is that of rows that are not there."""
+    assert arch.rates is not None
+    N, K, across = facts.N, facts.K, way["each"] * way["warps"]
+    blocks = -(-N // across) * -(-rows // way["rows"])
+    elements = blocks * across * K
+    loaded = blocks * way["rows"] * K * way["warps"]  # activations, scaled by each warp for itself
+    waves = -(-blocks // arch.cores) * arch.cores / blocks
+    of_masks = elements * (1 + way["rows"]) + 3 * loaded
+    moved = N * K * facts.format.bits / 8
+    return arch.rates.seconds(arch.cores, moved, lanes=of_masks * waves, shifts=elements * waves)
+
+
+def seconds_in_tiles(facts: WeightFacts, rows: int, arch: Arch) -> float:
+    """How long the general kernel takes at least: a few rows have tiles of 16."""
+    assert arch.rates is not None
+    height, width = (16 if rows <= 16 else 64), 64
+    down, across = -(-rows // height), -(-facts.N // width)
+    elements = down * across * width * facts.K
+    waves = -(-down * across // arch.cores) * arch.cores / (down * across)
+    work = {kind: elements * count * waves for kind, count in DECODING.items()}
+    moved = facts.N * facts.K * facts.format.bits / 8
+    return arch.rates.seconds(arch.cores, moved, products=elements * height * waves, **work)
+
+
+def faster(facts: WeightFacts, rows: int, arch: Arch) -> bool:
+    """Whether so many rows are multiplied faster than by matrix instructions."""
+    best = min(seconds(facts, rows, arch, way) for way in ways(facts)) if rows else None
+    return best is not None and best <= seconds_in_tiles(facts, rows, arch)
