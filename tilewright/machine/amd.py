@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.machine.amd_products import instructions_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import REGISTERS, SHARED, CopyInstruction
+from tilewright.machine.rates import Rates
 
 _KB, _MB = 1 << 10, 1 << 20
 
@@ -40,8 +41,6 @@ class AmdArch(Arch):
     simd_waves : the most waves of a unit.
     core_shared_bytes : LDS of a core.
     read_groups : lanes whose widest reads of shared memory are served together; empty where it is neighbours.
-    megahertz : clock of the products' rates.
-    gigabytes : that memory moves in a second.
     """
 
     generation: str = ""
@@ -51,8 +50,6 @@ class AmdArch(Arch):
     simd_waves: int = 8
     core_shared_bytes: int = 64 << 10
     read_groups: tuple[tuple[int, ...], ...] = ()
-    megahertz: int = 2100
-    gigabytes: int = 1000
 
     __hash__ = Arch.__hash__
 
@@ -90,9 +87,11 @@ def _copies() -> tuple[CopyInstruction, ...]:
 
 def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
     dense, sparse = instructions_of(generation)
+    lanes = facts.pop("lanes", 128)
+    rates = Rates(lanes, lanes // 2, facts.pop("megahertz", 2100) * 1e6, facts.pop("gigabytes") * 1e9)
     return AmdArch(
         "hip", name, _COMMON | features, generation=generation, vector_bytes=16, max_threads=1024,
-        matrix_instructions=dense, sparse_instructions=sparse, copy_instructions=_copies(), **facts,
+        matrix_instructions=dense, sparse_instructions=sparse, copy_instructions=_copies(), rates=rates, **facts,
     )  # fmt: skip
 
 
@@ -119,7 +118,7 @@ ARCHITECTURES: Mapping[str, AmdArch] = {
     arch.name: arch
     for arch in (
         # One of the two dies of an MI250X.
-        _cdna("gfx90a", "cdna2", _LDS_LOADS, cores=110, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
+        _cdna("gfx90a", "cdna2", _LDS_LOADS, cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
         # MI300X; the last level is the Infinity Cache.
         _cdna(
             "gfx942", "cdna3", _LDS_LOADS | _PACKED_ATOMICS | _FNUZ, cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB,

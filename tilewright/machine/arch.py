@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.ir.dtypes import DType
 from tilewright.machine.rates import Rates
 
 
@@ -85,6 +86,10 @@ class Arch:
     def block_shared_bytes(self, min_blocks: int = 1) -> int:
         """Shared memory that a block may have so that `min_blocks` of them run on one core."""
         return self.shared_bytes // min_blocks
+
+    def product_rate(self, a: DType, b: DType) -> int:
+        """Products and sums of matrices of these types that a core does in a cycle; 0 where no instruction takes them."""
+        return max((one.rate for one in self.matrix_instructions if (one.a, one.b) == (a, b)), default=0)
 
     @property
     def has_threads(self) -> bool:

@@ -13,24 +13,24 @@ class Rates:
     ----------
     lanes : simple operations: sums, masks, multiplications with sums of float32.
     shifts : shifts, multiplications of integers, conversions between integers and floats.
-    products : multiplications with sums by matrix instructions.
     cycles : in a second.
     bytes : that all cores together move from and to memory in a second.
+    shared_units : whether the lanes' own units multiply matrices, so that these take the time of other work.
     """
 
     lanes: float
     shifts: float
-    products: float
     cycles: float
     bytes: float
+    shared_units: bool = False
 
-    def seconds(self, cores: int, moved: float, *, lanes: float = 0, shifts: float = 0, products: float = 0) -> float:
-        """The least time for so much work: that of its slowest kind, where memory is moved beside.
+    def seconds(self, cores: int, moved: float, *, lanes: float = 0, shifts: float = 0, others: float = 0) -> float:
+        """The least time for so much work in turn, where memory is moved beside; `others` are cycles.
 
         Examples
         --------
-        >>> Rates(lanes=128, shifts=32, products=102, cycles=1e9, bytes=100e9).seconds(10, 1e9, lanes=1e9)
+        >>> Rates(lanes=128, shifts=32, cycles=1e9, bytes=100e9).seconds(10, 1e9, lanes=1e9)
         0.01
         """
-        cycles = lanes / self.lanes + shifts / self.shifts + products / self.products
+        cycles = lanes / self.lanes + shifts / self.shifts + others
         return max(cycles / (cores * self.cycles), moved / self.bytes)

@@ -300,7 +300,8 @@ class Matmul(WeightForms):
 
     def explain(self) -> str:
         """Which kernel serves a packed weight of this config and why not the ones before it; then the kernel's choices."""
-        return explain(self.config.facts(), self.config.request(), self.arch) + "\n" + self.kernel.explain()
+        chosen = explain(self.config.facts(), self.config.request(), self.arch)
+        return chosen + "\n" + self.kernel.explain(M=self._rows()[0])
 
     def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
         """Median milliseconds of a call with random operands over their whole ranges, the weight in our order.

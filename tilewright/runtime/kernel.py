@@ -37,6 +37,7 @@ from tilewright.runtime.programs import lowered
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
 from tilewright.targets.binary import DeviceBinary
+from tilewright.targets.gpu.work import said
 
 
 class Kernel:
@@ -312,10 +313,16 @@ class Kernel:
         by_name = {trace.name: trace.function for trace in self.program.traces}
         return print_program(by_name[after])
 
-    def explain(self) -> str:
+    def explain(self, **sizes: int) -> str:
         """For each tile operator what it became and why the better ways were refused, then the diagnostics.
 
         Where calls were met whose tensors are of another class (`runtime.facts`), the same for each of their variants.
+        Then, for a GPU whose data sheet is known (`machine.rates`), the bytes and operations of a call and the time that the machine's
+        roofline allows for them.
+
+        Parameters
+        ----------
+        sizes : those of a call that the program does not know, by their names: ``explain(M=512)``.
         """
         lines: list[str] = []
         for facts, kernel in list(self._variants.items()):
@@ -328,6 +335,7 @@ class Kernel:
                     lines += self.target.notes(kernel.path, self.arch)
                 except CompilerNotFound as error:
                     lines.append(f"nothing is known of the machine code: {error}".split("\n")[0])
+        lines += said(self.function, self.arch, sizes)
         return "\n".join(lines) if lines else "nothing was refused"
 
     def get_profiler(self, **options: Any) -> Profiler:

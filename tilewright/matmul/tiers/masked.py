@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tilewright.ir.dtypes import dtype
+from tilewright.ir.dtypes import FLOAT16, dtype
 from tilewright.kernels.masked_matmul import is_masked, masked_matmul, rows_unit, run_of
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import viewed
@@ -44,7 +44,7 @@ class Masked:
         """See `Tier`."""
         of = facts.format
         reasons = (
-            (arch.rates is None, f"nothing is known of the rates of {arch.name}"),
+            (not arch.has("slow_shifts") or arch.rates is None, f"{arch.name} shifts as fast as it multiplies"),
             (not is_masked(of), f"codes of {of} are looked up in a table"),
             (request.activations not in ("float16", "bfloat16", "float32"), f"activations of {request.activations}"),
             (request.quantize is not None or request.activation_scales != "none", "scales of activations"),
@@ -115,7 +115,8 @@ def seconds_in_tiles(facts: WeightFacts, rows: int, arch: Arch) -> float:
     waves = -(-down * across // arch.cores) * arch.cores / (down * across)
     work = {kind: elements * count * waves for kind, count in DECODING.items()}
     moved = facts.N * facts.K * facts.format.bits / 8
-    return arch.rates.seconds(arch.cores, moved, products=elements * height * waves, **work)
+    cycles = 2 * elements * height * waves / arch.product_rate(FLOAT16, FLOAT16)
+    return arch.rates.seconds(arch.cores, moved, others=cycles, **work)
 
 
 def faster(facts: WeightFacts, rows: int, arch: Arch) -> bool:
