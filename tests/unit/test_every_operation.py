@@ -158,7 +158,8 @@ def test_every_number_type_that_computes_is_here():
         name for name, one in ALL.items() if one.bits >= 8 and one.lanes == 1 and (one.is_integer or one.is_float)
     }
     assert computing - {*INTEGERS, *FLOATS} <= {
-        "tfloat32", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz",
+        "tfloat32", "float8_e8m0fnu", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz", "float6_e2m3fn",
+        "float6_e3m2fn",
     }, computing  # fmt: skip
 
 

@@ -25,7 +25,7 @@ class DType:
     ----------
     name : the type's canonical name without lanes, as in NumPy and PyTorch (``"float8_e4m3fn"``).
     kind : ``"bool"``, ``"int"``, ``"uint"`` or ``"float"``.
-    bits : width of one element in storage (``tfloat32`` is stored in 32 bits).
+    bits : width of one element in storage (``tfloat32`` is stored in 32 bits, ``float6_e2m3fn`` in 8).
     exponent_bits, mantissa_bits, bias : the layout of a float; zero for integers.
     infinities, nans : whether the float format has them.
     carrier : NumPy type name that holds one unpacked element.
@@ -76,6 +76,11 @@ class DType:
     def stored_bits(self) -> int:
         """Bits that an element takes in memory: those of its values, but a byte for a truth."""
         return 8 if self.kind == "bool" else self.bits
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a value's code where they are fewer than those that it is stored in: 6 of ``float6_e2m3fn``."""
+        return min(self.bits, 1 + self.exponent_bits + self.mantissa_bits) if self.is_float else self.bits
 
     @property
     def storage_bytes(self) -> int:
@@ -150,6 +155,10 @@ _FLOATS = [
     DType("float8_e5m2", "float", 8, 5, 2, 15, True, True, "float8_e5m2"),
     DType("float8_e5m2fnuz", "float", 8, 5, 2, 16, False, True, "float8_e5m2fnuz"),
     DType("float8_e8m0fnu", "float", 8, 8, 0, 127, False, True, "float8_e8m0fnu"),
+    DType("float8_e4m3b11fnuz", "float", 8, 4, 3, 11, False, True, "float8_e4m3b11fnuz"),
+    # Codes of six bits take a byte each.
+    DType("float6_e2m3fn", "float", 8, 2, 3, 1, False, False, "float6_e2m3fn"),
+    DType("float6_e3m2fn", "float", 8, 3, 2, 3, False, False, "float6_e3m2fn"),
     DType("float4_e2m1fn", "float", 4, 2, 1, 1, False, False, "float4_e2m1fn"),
 ]
 
@@ -162,6 +171,8 @@ _ALIASES = {
     "e4m3fnuz": "float8_e4m3fnuz", "e4m3_float8": "float8_e4m3fn",
     "e5m2": "float8_e5m2", "e5m2fnuz": "float8_e5m2fnuz", "e5m2_float8": "float8_e5m2",
     "e8m0": "float8_e8m0fnu", "e8m0fnu": "float8_e8m0fnu",
+    "e4m3b11fnuz": "float8_e4m3b11fnuz", "e2m3": "float6_e2m3fn", "e2m3fn": "float6_e2m3fn", "fp6_e2m3": "float6_e2m3fn",
+    "e3m2": "float6_e3m2fn", "e3m2fn": "float6_e3m2fn", "fp6_e3m2": "float6_e3m2fn",
     "e2m1": "float4_e2m1fn", "e2m1fn": "float4_e2m1fn", "fp4_e2m1": "float4_e2m1fn",
 }  # fmt: skip
 
@@ -169,13 +180,7 @@ BOOL = DType("bool", "bool", 1, carrier="bool")
 ALL: dict[str, DType] = {record.name: record for record in (BOOL, *_integers(), *_FLOATS)}
 
 NAMES_ONLY: dict[str, DType] = {
-    record.name: record
-    for record in (
-        DType("float8_e3m4", "float", 8, 3, 4, 3, True, True, "float8_e3m4"),
-        DType("float8_e4m3b11fnuz", "float", 8, 4, 3, 11, False, True, "float8_e4m3b11fnuz"),
-        DType("float6_e2m3fn", "float", 6, 2, 3, 1, False, False, "float6_e2m3fn"),
-        DType("float6_e3m2fn", "float", 6, 3, 2, 3, False, False, "float6_e3m2fn"),
-    )
+    record.name: record for record in (DType("float8_e3m4", "float", 8, 3, 4, 3, True, True, "float8_e3m4"),)
 }
 """Types that other programs mention, and that nothing here computes with: the language has their names, `dtype` refuses them."""
 

@@ -99,8 +99,8 @@ class NumberType(str):
 
     @property
     def bits(self) -> int:
-        """Width of one element."""
-        return self.record.bits
+        """Width of one element: of its code, where that takes a byte for itself."""
+        return self.record.code_bits if self.record.bits == 8 else self.record.bits
 
     @property
     def itemsize(self) -> int:

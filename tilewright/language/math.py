@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import FLOAT32
 from tilewright.ir.intrinsics import INTRINSICS
@@ -118,11 +120,36 @@ Select = if_then_else
 
 
 @author_facing
-def cast(value: Any, dtype: Any) -> Scalar:
-    """`value` converted: to an integer by truncation, saturating; to a float by rounding to nearest even."""
+def cast(value: Any, dtype: Any, *, saturate: bool = True) -> Scalar:
+    """`value` converted: to an integer by truncation, saturating; to a float by rounding to nearest even.
+
+    Parameters
+    ----------
+    saturate : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an infinity does
+        (the type's infinity, else its NaN), as in NumPy and torch.
+    """
     if not is_number(value):
         raise NumberExpected("what T.cast converts", "a scalar", describe(value))
-    return Scalar(as_expr(value, dtypes.dtype(dtype)), frame_of(value))
+    record = dtypes.dtype(dtype)
+    if not saturate and record.is_float and record.bits <= 8:
+        value = _beyond_as_infinity(value, record)
+    return Scalar(as_expr(value, record), frame_of(value))
+
+
+def _beyond_as_infinity(value: Any, record: dtypes.DType) -> Scalar:
+    """`value`, or an infinity of its sign where it is nearer to what would follow the largest number of a type than to that."""
+    if not record.nans:
+        raise NumberExpected("the dtype of T.cast(saturate=False)", "one with infinities or NaN", str(record))
+    wide = as_expr(value)
+    if not wide.dtype.is_float or wide.dtype.bits < 32:
+        wide = nodes.cast(wide, FLOAT32)
+    step = math.ldexp(1.0, math.frexp(record.maximum)[1] - 1 - record.mantissa_bits)
+    # In the middle the even code is taken: the largest number's, where it is even.
+    largest = int(np.asarray(record.maximum).astype(record.numpy).view(np.uint8))
+    size, limit = as_expr(absolute(Scalar(wide))), nodes.const(record.maximum + step / 2, wide.dtype)
+    beyond = nodes.binary("ge" if largest & 1 else "gt", size, limit)
+    infinite = nodes.binary("mul", wide, nodes.const(math.inf, wide.dtype))
+    return Scalar(nodes.Select(wide.dtype, beyond, infinite, wide), frame_of(value))
 
 
 @author_facing

@@ -20,9 +20,9 @@ def cast_array(values: np.ndarray, source: DType, destination: DType) -> np.ndar
     Float to float rounds to nearest even, float to integer truncates and saturates with NaN giving 0, integer
     to integer wraps, anything to bool asks whether it differs from zero.
 
-    A float without infinities saturates: infinities too become its largest value.  ``float4_e2m1fn`` has no
-    NaN and takes its largest value for one; ``float8_e8m0fnu`` has neither zero nor sign, so that anything
-    from 0 to its smallest value becomes that, and what is negative becomes NaN.
+    To a float of at most eight bits, finite numbers saturate; an infinity becomes the type's infinity, else its NaN, else its
+    largest value, and NaN, where there is none, the largest value without a sign.  ``float8_e8m0fnu`` has neither zero nor
+    sign, so that anything from 0 to its smallest value becomes that, and what is negative becomes NaN.
     """
     values = np.asarray(values)
     if destination == source:
@@ -70,9 +70,15 @@ def wrap(values: np.ndarray, dtype: DType) -> np.ndarray:
 def _round_generic(wide: np.ndarray, dtype: DType) -> np.ndarray:
     if dtype.bits >= 32:
         return wide.astype(dtype.numpy)
-    if not dtype.infinities:
-        wide = np.clip(wide, dtype.minimum, dtype.maximum)
-    return round_to_odd(wide).astype(dtype.numpy)
+    if dtype.bits > 8:
+        return round_to_odd(wide).astype(dtype.numpy)
+    rounded = round_to_odd(np.clip(wide, dtype.minimum, dtype.maximum)).astype(dtype.numpy)
+    beyond = ~np.isfinite(wide)
+    if not beyond.any() or not (dtype.nans or np.isnan(wide).any()):
+        return rounded
+    if not dtype.nans:
+        return np.where(np.isnan(wide), dtype.numpy.type(dtype.maximum), rounded)
+    return np.where(beyond, (wide if dtype.infinities else np.full_like(wide, np.nan)).astype(dtype.numpy), rounded)
 
 
 def _round_tfloat32(wide: np.ndarray, dtype: DType) -> np.ndarray:
@@ -82,20 +88,16 @@ def _round_tfloat32(wide: np.ndarray, dtype: DType) -> np.ndarray:
     return kept.astype(np.uint32).view(np.float32).reshape(wide.shape)
 
 
-def _round_e2m1(wide: np.ndarray, dtype: DType) -> np.ndarray:
-    return _round_generic(np.where(np.isnan(wide), dtype.maximum, wide), dtype)
-
-
 def _round_e8m0(wide: np.ndarray, dtype: DType) -> np.ndarray:
     # A code is the biased exponent alone; halfway between two powers of two the even code wins.
     fraction, exponent = np.frexp(np.clip(np.abs(wide), 2.0**-127, 2.0**127))
     code = exponent + np.int32(126)
     up = (fraction > 0.75) | ((fraction == 0.75) & (code % 2 == 1))
     code = np.minimum(code + up, 254)
-    return np.where(np.isnan(wide) | (wide < 0), 255, code).astype(np.uint8).view(dtype.numpy)
+    return np.where(~np.isfinite(wide) | (wide < 0), 255, code).astype(np.uint8).view(dtype.numpy)
 
 
-_SPECIAL = {"tfloat32": _round_tfloat32, "float4_e2m1fn": _round_e2m1, "float8_e8m0fnu": _round_e8m0}
+_SPECIAL = {"tfloat32": _round_tfloat32, "float8_e8m0fnu": _round_e8m0}
 
 
 def round_to_odd(wide: np.ndarray) -> np.ndarray:

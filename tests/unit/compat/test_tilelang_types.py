@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import tilewright
 import tilewright.compat.tilelang as tilelang
 import tilewright.language as T
 from tilewright.errors import UnknownDType
@@ -43,10 +44,14 @@ def test_types_that_share_bytes_travel_as_bytes():
 
 
 @pytest.mark.parametrize("name, bits", [("float6_e2m3fn", 6), ("float6_e3m2fn", 6), ("float8_e4m3b11fnuz", 8)])
-def test_types_that_are_names_alone_say_so_where_they_are_used(name, bits):
-    assert getattr(T, name).bits == bits
+def test_a_small_type_has_the_bits_of_its_codes(name, bits):
+    assert getattr(T, name).bits == bits and tilewright.dtype(name).storage_bytes == 1
+
+
+def test_a_type_that_is_a_name_alone_says_so_where_it_is_used():
+    assert T.float8_e3m4.bits == 8
     with pytest.raises(UnknownDType) as error:
-        T.Tensor((4,), getattr(T, name))
+        T.Tensor((4,), T.float8_e3m4)
     assert "nothing here computes with it" in str(error.value)
 
 

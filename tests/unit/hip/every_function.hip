@@ -24,7 +24,7 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   put(tw::convert<float>(tw::half{uint16_t(a)})); put(tw::convert<float>(tw::bfloat16{uint16_t(a)})); put(tw::convert<float>(tw::float8_e4m3{uint8_t(a)}));
   put(tw::convert<float>(tw::float8_e4m3{uint8_t(t & 1 ? 0x7F : 0xFF)})); put(tw::convert<float>(tw::float8_e5m2{uint8_t(a)})); put(tw::convert<float>(tw::float8_e8m0{uint8_t(a)}));
   put(tw::convert<float>(tw::float8_e8m0{uint8_t(t & 1 ? 0xFF : 0)})); put(tw::convert<float>(tw::float4_e2m1{uint8_t(a & 15)}));
-  put(tw::magnitude_of(x));
+  give(tw::convert<tw::float6_e2m3>(x).bits); put(tw::convert<float>(tw::float6_e3m2{uint8_t(a & 63)})); put(tw::convert<float>(tw::float8_e4m3b11fnuz{uint8_t(a)}));
   give(tw::convert<tw::float8_e4m3fnuz>(x * 20.0f).bits); give(tw::convert<tw::float8_e4m3fnuz>(x * 1e-3f).bits); give(tw::convert<tw::float8_e5m2fnuz>(x * 4e3f).bits); give(tw::convert<tw::float8_e5m2fnuz>(x * 1e-6f).bits);
   put(tw::convert<float>(tw::float8_e4m3fnuz{uint8_t(a)})); put(tw::convert<float>(tw::float8_e5m2fnuz{uint8_t(a)})); put(tw::convert<float>(tw::float8_e4m3fnuz{0x80})); give((tw::float8_e4m3fnuz{uint8_t(a)} + tw::float8_e4m3fnuz{uint8_t(b)}).bits); give(tw::float8_e5m2fnuz{uint8_t(a)} < tw::float8_e5m2fnuz{uint8_t(b)});
   give(tw::convert<int8_t>(x * 10.0f)); give(tw::convert<uint8_t>(x * 30.0f)); give(tw::convert<int32_t>(wide * 3e8)); give(tw::convert<uint32_t>(wide * 5e8)); give(tw::convert<int64_t>(wide * 1e18)); give(tw::convert<uint64_t>(wide * 2e18));

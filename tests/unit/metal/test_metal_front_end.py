@@ -11,14 +11,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 from repository_programs import ALL, Program
 
 from tilewright.errors import TilewrightError
-from tilewright.targets.metal.emit import DIRECTORY, PARTS
+from tilewright.targets.metal.emit import PARTS, part_text
 from tilewright.targets.metal.front_end import complaints
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
 def test_the_whole_vocabulary_is_accepted() -> None:
-    parts = [(DIRECTORY / f"tilewright_{name}.h").read_text() for name, _ in PARTS]
+    parts = [part_text(name) for name, _ in PARTS]
     assert not complaints("\n".join([HEAD, *parts]))
 
 

@@ -15,7 +15,8 @@ from tilewright.targets.c_family import Spellings, Text
 CODES: Mapping[str, str] = {
     "bool": "bool", "float16": "f16", "bfloat16": "bf16", "tfloat32": "tf32", "float32": "f32", "float64": "f64",
     "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2": "e5m2",
-    "float8_e5m2fnuz": "e5m2fnuz", "float8_e8m0fnu": "e8m0", "float4_e2m1fn": "e2m1",
+    "float8_e5m2fnuz": "e5m2fnuz", "float8_e8m0fnu": "e8m0", "float4_e2m1fn": "e2m1", "float8_e4m3b11fnuz": "e4m3b11fnuz",
+    "float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2",
     **{f"{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4, 8, 16, 32, 64)},
 }  # fmt: skip
 """Short name of each dtype in the names of helper functions (``tw_f32_from_bf16``)."""
@@ -110,7 +111,7 @@ KEYWORDS = frozenset("""
 auto break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while _Bool asm typeof
 bool true false NAN INFINITY main given arguments block scratch status done f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16
-tf32 e4m3fn e4m3fnuz e5m2 e5m2fnuz e8m0 e2m1 LANES V FN SELECT CONVERT SPLAT exp exp2 log log2 log10 log1p pow sqrt
+tf32 e4m3fn e4m3fnuz e5m2 e5m2fnuz e4m3b11fnuz e8m0 e2m3 e3m2 e2m1 LANES V FN SELECT CONVERT SPLAT exp exp2 log log2 log10 log1p pow sqrt
 sin cos tan sinh cosh tanh atan atan2 erf floor ceil trunc round rint fmod fabs free malloc memcpy memset y0 y1 yn
 j0 j1 jn gamma isnan isinf index abs signal div remainder linux unix
 """.split())  # noqa: SIM905  # fmt: skip

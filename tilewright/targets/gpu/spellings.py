@@ -9,7 +9,9 @@ from tilewright.targets.c_family import Spellings
 TYPES: Mapping[str, str] = {
     "bool": "bool", "float16": "tw::half", "bfloat16": "tw::bfloat16", "tfloat32": "tw::tfloat32", "float32": "float",
     "float64": "double", "float8_e4m3fn": "tw::float8_e4m3", "float8_e5m2": "tw::float8_e5m2",
-    "float8_e8m0fnu": "tw::float8_e8m0", "float4_e2m1fn": "tw::float4_e2m1",
+    "float8_e8m0fnu": "tw::float8_e8m0", "float4_e2m1fn": "tw::float4_e2m1", "float8_e4m3fnuz": "tw::float8_e4m3fnuz",
+    "float8_e5m2fnuz": "tw::float8_e5m2fnuz", "float8_e4m3b11fnuz": "tw::float8_e4m3b11fnuz",
+    "float6_e2m3fn": "tw::float6_e2m3", "float6_e3m2fn": "tw::float6_e3m2",
     **{f"{kind}{bits}": f"{kind}{max(bits, 8)}_t" for kind in ("int", "uint") for bits in (1, 2, 4, 8, 16, 32, 64)},
 }  # fmt: skip
 """C++ type of one element; sub-byte integers travel in a byte each."""

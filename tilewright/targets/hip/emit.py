@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.errors import MissingCapability
@@ -15,8 +14,7 @@ from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, unsettled_buffers
 from tilewright.targets.gpu.printer import GpuPrinter
-from tilewright.targets.gpu.spellings import KEYWORDS
-from tilewright.targets.gpu.spellings import TYPES as CXX_TYPES
+from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
 
 
 def emit(function: Function, arch: Arch) -> Source:
@@ -37,14 +35,6 @@ def emit(function: Function, arch: Arch) -> Source:
     )
 
 
-TYPES: Mapping[str, str] = {
-    **CXX_TYPES,
-    "float8_e4m3fnuz": "tw::float8_e4m3fnuz",
-    "float8_e5m2fnuz": "tw::float8_e5m2fnuz",
-}
-"""The words that all C++ texts have, and AMD's own 8-bit floats."""
-
-
 class HipPrinter(GpuPrinter):
     """Prints the body of one kernel.
 
@@ -53,7 +43,7 @@ class HipPrinter(GpuPrinter):
     shares_tensors : whether threads of a block may read from global memory what others of them wrote there: only then do barriers wait for it.
     """
 
-    dialect: ClassVar[Spellings] = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
+    dialect: ClassVar[Spellings] = SPELLINGS
     shares_tensors = True
 
     def expression_Call(self, call: nodes.Call) -> Text:

@@ -17,6 +17,8 @@ from tilewright.targets.gpu.emit import Dialect, KernelText
 from tilewright.targets.metal.printer import KEYWORDS, TYPES, MetalPrinter
 
 DIRECTORY = Path(__file__).parent / "device"
+SHARED = Path(__file__).parents[1] / "gpu" / "device"
+"""What other GPUs' vocabularies are made of, too."""
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("numbers", ()), ("memory", ("numbers",)), ("math", ("numbers",)), ("simd", ("memory", "math")),
@@ -50,19 +52,24 @@ def vocabulary_of(text: str) -> str:
     for name, below in reversed(PARTS):
         if name in needed or called & _defined(name):
             needed |= {name, *below}
-    parts = [_part(name) for name, _ in PARTS if name in needed]
+    parts = [part_text(name) for name, _ in PARTS if name in needed]
     return "\n".join(["#include <metal_stdlib>", "using namespace metal;", "", *parts])
 
 
+_SHARED = re.compile(r'^#include "(tilewright_\w+\.cuh)"\n', re.MULTILINE)
+
+
 @functools.cache
-def _part(name: str) -> str:
-    return (DIRECTORY / f"tilewright_{name}.h").read_text()
+def part_text(name: str) -> str:
+    """A part of the vocabulary, with what of other GPUs' it includes."""
+    text = (DIRECTORY / f"tilewright_{name}.h").read_text()
+    return _SHARED.sub(lambda found: (SHARED / found[1]).read_text().replace("#pragma once\n", ""), text)
 
 
 @functools.cache
 def _defined(name: str) -> frozenset[str]:
     """Names that a part defines."""
-    text = _part(name)
+    text = part_text(name)
     found = re.findall(r"(?:TW_DEVICE|TW_COMBINED|TW_WHOLE)[^;{}\n]*?\b(\w+)\(", text)
     found += re.findall(r"TW_(?:COMBINED|WHOLE)\((?:SPACE, )?(\w+)", text)
     return frozenset([*found, *re.findall(r"struct (?:alignas\(.*\) )?(\w+)", text)])

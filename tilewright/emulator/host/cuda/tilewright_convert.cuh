@@ -1,4 +1,5 @@
-// Conversions between number types, written independently of the device's: by integer arithmetic on the bits of a double.
+// Conversions between number types, those of 16 bits written independently of the device's: by integer arithmetic on the bits of a
+// double.  Smaller floats are read and written by the device's own functions.
 #pragma once
 
 namespace tw {
@@ -21,10 +22,9 @@ TW_DEVICE float to_float(half x) {
   if ((x.bits & 0x7C00) == 0x7C00) return bits_float(uint32_t(x.bits & 0x8000) << 16 | 0x7F800000u | uint32_t(x.bits & 0x3FF) << 13);
   return decode_float<5, 10, 15>(x.bits);
 }
-TW_DEVICE float to_float(float8_e4m3 x) { return (x.bits & 0x7F) == 0x7F ? bits_float(0x7FFFFFFFu) : decode_float<4, 3, 7>(x.bits); }
-TW_DEVICE float to_float(float8_e5m2 x) { return to_float(half{uint16_t(x.bits << 8)}); }
-TW_DEVICE float to_float(float8_e8m0 x) { return bits_float(x.bits == 0xFF ? 0x7FFFFFFFu : x.bits ? uint32_t(x.bits) << 23 : 0x00400000u); }
-TW_DEVICE float to_float(float4_e2m1 x) { return decode_float<2, 1, 1>(x.bits); }
+#define TW_FORMAT(NAME, ...) TW_DEVICE float to_float(NAME x) { return SmallFloat<__VA_ARGS__>::decode(x.bits); }
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 
 // The code of |x| with EXPONENT and MANTISSA bits, one rounding to nearest even; large values give a code beyond the largest.
 template <int MANTISSA, int BIAS> TW_DEVICE uint32_t encode_magnitude(double x) {
@@ -55,25 +55,15 @@ TW_DEVICE void from_double(tfloat32& to, double x) {
   const uint32_t code = encode_magnitude<10, 127>(x);
   to.value = x != x ? float(x) : bits_float((code > 0x3FC00u ? 0x3FC00u : code) << 13 | (negative(x) ? 0x80000000u : 0u));
 }
-TW_DEVICE void from_double(float8_e4m3& to, double x) {
-  const uint32_t code = encode_magnitude<3, 7>(x);
-  to.bits = uint8_t((x != x ? 0x7Fu : code > 0x7Eu ? 0x7Eu : code) | (negative(x) ? 0x80u : 0u));
-}
-TW_DEVICE void from_double(float8_e5m2& to, double x) {
-  const uint32_t code = encode_magnitude<2, 15>(x);
-  to.bits = uint8_t((x != x ? 0x7Fu : code > 0x7Cu ? 0x7Cu : code) | (negative(x) ? 0x80u : 0u));
-}
-TW_DEVICE void from_double(float8_e8m0& to, double x) {
-  if (x != x || x < 0.0) { to.bits = 0xFF; return; }
-  int code = 0;                                        // the power of two below, in double: 2^(code - 127)
-  double power = 5.8774717541114375e-39;
-  while (code < 254 && power * 2.0 <= x) power *= 2.0, ++code;
-  const double middle = 1.5 * power;
-  to.bits = uint8_t(code < 254 && (x > middle || (x == middle && (code & 1))) ? code + 1 : code);
-}
-TW_DEVICE void from_double(float4_e2m1& to, double x) {
-  const uint32_t code = encode_magnitude<1, 1>(x);
-  to.bits = uint8_t((code > 7u ? 7u : code) | (negative(x) ? 8u : 0u));
+#define TW_FORMAT(NAME, ...) TW_DEVICE void from_float(NAME& to, float x) { to.bits = uint8_t(SmallFloat<__VA_ARGS__>::encode(x)); }
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
+// By way of a float whose last bit says whether any were lost.
+template <class T> TW_DEVICE void from_double(T& to, double x) {
+  const float nearest = float(x);
+  const uint32_t bits = float_bits(nearest);
+  const bool exact = double(nearest) == x || x != x || x - x != 0.0, beyond = x < 0.0 ? double(nearest) < x : double(nearest) > x;
+  from_float(to, exact ? nearest : bits_float((beyond ? bits - 1u : bits) | 1u));
 }
 
 // As a double; integers too large for one are rounded to odd, so that the next rounding is the only one.

@@ -1,7 +1,8 @@
 /* Conversions between number types, for the current number of lanes (see tilewright_lanes.h).
  *
- * To a narrow float: rounded to nearest even, once; formats without infinities saturate.  From a float to an
- * integer: truncated and saturated, NaN gives 0. */
+ * To a narrow float: rounded to nearest even, once.  To one of at most eight bits finite numbers saturate, an infinity becomes
+ * the format's infinity, else its NaN, else its largest number, and NaN, where there is none, the largest number without a sign.
+ * From a float to an integer: truncated and saturated, NaN gives 0. */
 
 /* Integers of 8 and of 16 bits as those of 32.  GCC 12 converts bytes one by one, and words by halves. */
 #if LANES == 16 && defined(__AVX512F__)
@@ -84,12 +85,10 @@ TW_INLINE V(f32) FN(f32_odd_from_f64)(V(f64) x) {
   V(f32) narrow = CONVERT(x, f32);
   V(f64) back = CONVERT(narrow, f64);
   V(u32) bits = FN(bits_f32)(narrow);
-  V(u64) inexact = SELECT((back != x) & (x == x) & (back - back == back - back), SPLAT(1, u64), SPLAT(0, u64), u64);
+  V(u64) inexact = SELECT((back != x) & (x - x == x - x), SPLAT(1, u64), SPLAT(0, u64), u64);
   V(u64) away = SELECT((FN(bits_f64)(back) & INT64_MAX) > (FN(bits_f64)(x) & INT64_MAX), SPLAT(1, u64), SPLAT(0, u64), u64);
-  V(u32) overflow = SELECT((bits & 0x7fffffff) == 0x7f800000, SPLAT(1, u32), SPLAT(0, u32), u32);
   V(u32) sticky = CONVERT(inexact, u32);
-  V(u32) odd = (bits - CONVERT(away, u32) * sticky) | sticky;
-  return FN(float_u32)(SELECT(overflow != 0, bits, odd, u32));
+  return FN(float_u32)((bits - CONVERT(away, u32) * sticky) | sticky);
 }
 
 /* The same from 64-bit integers, by way of a double whose lost bits are sticky. */
@@ -201,7 +200,7 @@ TW_INLINE V(f32) FN(tf32_from_f32)(V(f32) x) {
 /* The eight-bit formats. */
 #if LANES == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
 /* TW_ENCODE and the sign with masks in their own registers, from which GCC 12 would bring them into vectors. */
-TW_INLINE V(u8) FN(code_from_f32)(V(f32) x, int mantissa, u32 bias, int largest, int nan) {
+TW_INLINE V(u8) FN(code_from_f32)(V(f32) x, int mantissa, u32 bias, int largest, int infinity, int nan) {
   const int shift = 23 - mantissa;
   const __m512i magic = _mm512_set1_epi32((int)((127u + 24 - bias - (u32)mantissa) << 23));
   __m512i bits = (__m512i)x, size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -211,12 +210,13 @@ TW_INLINE V(u8) FN(code_from_f32)(V(f32) x, int mantissa, u32 bias, int largest,
   __m512i shifted = _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(size), _mm512_castsi512_ps(magic)));
   __mmask16 small = _mm512_cmplt_epu32_mask(size, _mm512_set1_epi32((int)((128u - bias) << 23)));
   code = _mm512_min_epu32(_mm512_mask_sub_epi32(code, small, shifted, magic), _mm512_set1_epi32(largest));
-  code = _mm512_mask_mov_epi32(code, _mm512_cmpgt_epu32_mask(size, _mm512_set1_epi32(0x7f800000)), _mm512_set1_epi32(nan));
+  code = _mm512_mask_mov_epi32(code, _mm512_cmpge_epu32_mask(size, _mm512_set1_epi32(0x7f800000)), _mm512_set1_epi32(infinity));
+  if (nan != infinity) code = _mm512_mask_mov_epi32(code, _mm512_cmpgt_epu32_mask(size, _mm512_set1_epi32(0x7f800000)), _mm512_set1_epi32(nan));
   code = _mm512_ternarylogic_epi32(code, _mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80), 0xf8);
   return (V(u8))_mm512_cvtepi32_epi8(code);
 }
-TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) { return FN(code_from_f32)(x, 3, 7, 0x7e, 0x7f); }
-TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) { return FN(code_from_f32)(x, 2, 15, 0x7c, 0x7e); }
+TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) { return FN(code_from_f32)(x, 3, 7, 0x7e, 0x7f, 0x7f); }
+TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) { return FN(code_from_f32)(x, 2, 15, 0x7b, 0x7c, 0x7e); }
 /* As float16 with exponents 8 too small; what would be the largest number is NaN. */
 TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
   __m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16((__m128i)x), 7);
@@ -236,12 +236,12 @@ TW_INLINE V(f32) FN(f32_from_e4m3fn)(V(u8) x) {
 TW_INLINE V(f32) FN(f32_from_e5m2)(V(u8) x) { return FN(f32_from_f16)(CONVERT(x, u16) << 8); }
 TW_INLINE V(u8) FN(e4m3fn_from_f32)(V(f32) x) {
   TW_ENCODE(3, 7, 0x7eu)
-  code = SELECT(magnitude > 0x7f800000, SPLAT(0x7f, u32), code, u32);
+  code = SELECT(magnitude >= 0x7f800000, SPLAT(0x7f, u32), code, u32);
   return TW_STORE_CODE(code | sign << 7, u8);
 }
 TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) {
-  TW_ENCODE(2, 15, 0x7cu)
-  code = SELECT(magnitude > 0x7f800000, SPLAT(0x7e, u32), code, u32);
+  TW_ENCODE(2, 15, 0x7bu)
+  code = SELECT(magnitude >= 0x7f800000, SPLAT(0x7c, u32) + SELECT(magnitude > 0x7f800000, SPLAT(2, u32), SPLAT(0, u32), u32), code, u32);
   return TW_STORE_CODE(code | sign << 7, u8);
 }
 #endif
@@ -254,9 +254,10 @@ TW_INLINE V(u8) FN(e5m2_from_f32)(V(f32) x) {
   TW_INLINE V(u8) FN(name##_from_f32)(V(f32) x) {                                              \
     TW_ENCODE(M, BIAS, 0x7fu)                                                                   \
     code = SELECT(code == 0, SPLAT(0, u32), code | sign << 7, u32);                            \
-    return TW_STORE_CODE(SELECT(magnitude > 0x7f800000, SPLAT(0x80, u32), code, u32), u8);     \
+    return TW_STORE_CODE(SELECT(magnitude >= 0x7f800000, SPLAT(0x80, u32), code, u32), u8);    \
   }
 TW_FNUZ(e4m3fnuz, 3, 8)
+TW_FNUZ(e4m3b11fnuz, 3, 11)
 TW_FNUZ(e5m2fnuz, 2, 16)
 #undef TW_FNUZ
 
@@ -270,20 +271,24 @@ TW_INLINE V(u8) FN(e8m0_from_f32)(V(f32) x) {
   V(u32) bits = FN(bits_f32)(x);
   V(u32) code = (bits + 0x3fffff + (bits >> 23 & 1)) >> 23;
   code = SELECT(bits <= 0x00600000, SPLAT(0, u32), SELECT(code > 254, SPLAT(254, u32), code, u32), u32);
-  return TW_STORE_CODE(SELECT((x < 0) | (x != x), SPLAT(255, u32), SELECT(x == 0, SPLAT(0, u32), code, u32), u32), u8);
+  return TW_STORE_CODE(SELECT((x < 0) | (x - x != 0), SPLAT(255, u32), SELECT(x == 0, SPLAT(0, u32), code, u32), u32), u8);
 }
 
-/* e2m1: four bits, no infinities, no NaN. */
-TW_INLINE V(f32) FN(f32_from_e2m1)(V(u8) x) {
-  V(u32) wide = FN(u32_of_u8)(x), sign = wide >> 3, code = wide & 7;
-  TW_DECODE(1, 1)
-  return FN(float_u32)(magnitude | sign << 31);
-}
-TW_INLINE V(u8) FN(e2m1_from_f32)(V(f32) x) {
-  TW_ENCODE(1, 1, 7u)
-  code = SELECT(magnitude > 0x7f800000, SPLAT(7, u32), code | sign << 3, u32);
-  return TW_STORE_CODE(code, u8);
-}
+/* Six and four bits, without infinities and NaN. */
+#define TW_FINITE(name, BITS, M, BIAS)                                                          \
+  TW_INLINE V(f32) FN(f32_from_##name)(V(u8) x) {                                              \
+    V(u32) wide = FN(u32_of_u8)(x), sign = wide >> (BITS - 1) & 1, code = wide & ((1u << (BITS - 1)) - 1); \
+    TW_DECODE(M, BIAS)                                                                          \
+    return FN(float_u32)(magnitude | sign << 31);                                              \
+  }                                                                                             \
+  TW_INLINE V(u8) FN(name##_from_f32)(V(f32) x) {                                              \
+    TW_ENCODE(M, BIAS, ((1u << (BITS - 1)) - 1))                                                \
+    return TW_STORE_CODE(SELECT(magnitude > 0x7f800000, code, code | sign << (BITS - 1), u32), u8); \
+  }
+TW_FINITE(e2m3, 6, 3, 1)
+TW_FINITE(e3m2, 6, 2, 3)
+TW_FINITE(e2m1, 4, 1, 1)
+#undef TW_FINITE
 
 /* Float to integer. */
 #define TW_SATURATE(type, wide_type, float_type, LOWEST, LIMIT, LOW_VALUE, HIGH_VALUE)          \

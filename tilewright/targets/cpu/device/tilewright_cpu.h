@@ -144,6 +144,9 @@ typedef uint8_t e5m2;
 typedef uint8_t e5m2fnuz;
 typedef uint8_t e8m0;
 typedef uint8_t e2m1;
+typedef uint8_t e4m3b11fnuz;
+typedef uint8_t e2m3;
+typedef uint8_t e3m2;
 
 /* Unaligned access without undefined behaviour. */
 #define TW_UNALIGNED __attribute__((may_alias, aligned(1)))

@@ -1,6 +1,6 @@
 // Conversions between number types, as the intermediate representation defines them, and arithmetic of the small floats.
 //
-// Every conversion rounds once, to nearest even.  To a float without infinities it saturates, NaN stays NaN.
+// Every conversion rounds once, to nearest even; what lies beyond the small floats is said in tilewright_formats.cuh.
 // From a float to an integer it truncates and saturates, NaN gives 0.
 #pragma once
 
@@ -14,14 +14,29 @@ TW_DEVICE float to_float(float x) { return x; }
 TW_DEVICE float to_float(tfloat32 x) { return x.value; }
 TW_DEVICE float to_float(half x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
 TW_DEVICE float to_float(bfloat16 x) { return bits_float(uint32_t(x.bits) << 16); }
-TW_DEVICE float to_float(float8_e5m2 x) { return to_float(half{uint16_t(x.bits << 8)}); }
-TW_DEVICE float to_float(float8_e4m3 x) {
+// What the machine has instructions for, or a shorter way.
+template <> TW_DEVICE float SmallFloat<5, 2, 15, LARGEST_EXPONENT>::decode(uint32_t code) { return to_float(half{uint16_t(code << 8)}); }
+template <> TW_DEVICE float SmallFloat<4, 3, 7, ONES_ARE_NAN>::decode(uint32_t code) {
   // The code's exponent and mantissa, moved to where float has its own, are the value times 2^-120; a subnormal code becomes one too.
-  const float y = bits_float((x.bits & 0x7Fu) << 20) * 1.329227995784916e36f;
-  return bits_float(((x.bits & 0x7F) == 0x7F ? 0x7FFFFFFFu : float_bits(y)) | (x.bits & 0x80u) << 24);
+  const float y = bits_float((code & 0x7Fu) << 20) * 1.329227995784916e36f;
+  return bits_float(((code & 0x7Fu) == 0x7Fu ? 0x7FFFFFFFu : float_bits(y)) | (code & 0x80u) << 24);
 }
-TW_DEVICE float to_float(float8_e8m0 x) { return bits_float(x.bits == 0xFF ? 0x7FFFFFFFu : x.bits ? uint32_t(x.bits) << 23 : 0x00400000u); }
-TW_DEVICE float to_float(float4_e2m1 x) { return to_float(half{uint16_t((x.bits & 7) << 9 | (x.bits & 8) << 12)}) * 16384.0f; }
+#if __CUDA_ARCH__ >= 890
+// They take infinities for large numbers.
+template <> TW_DEVICE uint32_t SmallFloat<4, 3, 7, ONES_ARE_NAN>::encode(float x) {
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return (float_bits(x) & 0x7FFFFFFFu) == 0x7F800000u ? pair | 0x7Fu : pair;
+}
+template <> TW_DEVICE uint32_t SmallFloat<5, 2, 15, LARGEST_EXPONENT>::encode(float x) {
+  uint16_t pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+  return (float_bits(x) & 0x7FFFFFFFu) == 0x7F800000u ? pair + 1u : pair;
+}
+#endif
+#define TW_FORMAT(NAME, ...) TW_DEVICE float to_float(NAME x) { return SmallFloat<__VA_ARGS__>::decode(x.bits); }
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 
 // ---- to float, rounding to odd: a second rounding to fewer bits is then the only one ------------------------------------
 TW_DEVICE float odd(float truncated, bool exact) { return exact ? truncated : bits_float(float_bits(truncated) | 1u); }
@@ -44,49 +59,9 @@ TW_DEVICE void from_float(tfloat32& to, float x) {
   const uint32_t bits = float_bits(x);
   to.value = x - x != 0.0f ? x : bits_float((bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu);
 }
-// Round |x| to a format of `mantissa` bits whose least normal exponent is `least`; both fit a float's normal range.
-template <int MANTISSA, int LEAST> TW_DEVICE float round_to_format(float magnitude) {
-  const int exponent = max(int(float_bits(magnitude) >> 23) - 127, LEAST);
-  const float grid = bits_float(uint32_t(exponent - MANTISSA + 127 + 23) << 23);   // adding it leaves multiples of the last place
-  return (magnitude + grid) - grid;
-}
-TW_DEVICE void from_float(float8_e4m3& to, float x) {
-#if __CUDA_ARCH__ >= 890
-  uint16_t pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
-  to.bits = uint8_t(pair);
-#else
-  const float y = fminf(round_to_format<3, -6>(fminf(fabsf(x), 448.0f)), 448.0f) * 7.52316384526264e-37f;   // times 2^-120: the code in place
-  to.bits = uint8_t((x != x ? 0x7Fu : float_bits(y) >> 20) | float_bits(x) >> 24 & 0x80u);
-#endif
-}
-TW_DEVICE void from_float(float8_e5m2& to, float x) {
-  const float magnitude = fabsf(x);
-  uint32_t code = 0x7Cu;                                            // infinity: 61440 and more are nearer to 65536 than to 57344
-  if (magnitude < 61440.0f) {
-    half rounded;
-    from_float(rounded, round_to_format<2, -14>(magnitude));
-    code = rounded.bits >> 8;
-  } else if (x != x) {
-    code = 0x7Fu;
-  }
-  to.bits = uint8_t(code | float_bits(x) >> 24 & 0x80u);
-}
-// To the nearest power of two, ties to the even code, and to the nearest that there is; what is negative has none.  Code 0 is 2^-127, a
-// subnormal float: the middle to the next one is a half further.
-TW_DEVICE void from_float(float8_e8m0& to, float x) {
-  const uint32_t magnitude = float_bits(x) & 0x7FFFFFFFu, code = magnitude >> 23, mantissa = magnitude & 0x7FFFFFu;
-  const uint32_t middle = code ? 0x400000u : 0x600000u;
-  const uint32_t rounded = code + (mantissa > middle || (mantissa == middle && (code & 1u)));
-  const bool none = magnitude > 0x7F800000u || (magnitude && float_bits(x) >> 31);
-  to.bits = uint8_t(none ? 0xFFu : rounded < 0xFEu ? rounded : 0xFEu);
-}
-TW_DEVICE void from_float(float4_e2m1& to, float x) {
-  const float magnitude = round_to_format<1, 0>(fminf(fabsf(x), 6.0f));
-  const uint32_t twice = uint32_t(magnitude * 2.0f);                // 0 1 2 3 4 6 8 12
-  const uint32_t code = twice < 4u ? twice : twice == 4u ? 4u : twice == 6u ? 5u : twice == 8u ? 6u : 7u;
-  to.bits = uint8_t(code | float_bits(x) >> 28 & 8u);
-}
+#define TW_FORMAT(NAME, ...) TW_DEVICE void from_float(NAME& to, float x) { to.bits = uint8_t(SmallFloat<__VA_ARGS__>::encode(x)); }
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 
 // ---- float to integer ----------------------------------------------------------------------------------------------
 TW_DEVICE void to_integer(int32_t& to, float x) { to = __float2int_rz(x); }

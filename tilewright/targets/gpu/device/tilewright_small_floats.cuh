@@ -39,15 +39,10 @@ template <class To, class From> TW_DEVICE To convert(From x) {
   TW_DEVICE T operator-(T a) { return convert<T>(-to_float(a)); }
 TW_COMPARISONS(half)
 TW_COMPARISONS(bfloat16)
-TW_COMPARISONS(float8_e4m3)
-TW_COMPARISONS(float8_e5m2)
-TW_COMPARISONS(float8_e8m0)
-TW_COMPARISONS(float4_e2m1)
 TW_COMPARISONS(tfloat32)
-TW_ARITHMETIC(float8_e4m3)
-TW_ARITHMETIC(float8_e5m2)
-TW_ARITHMETIC(float8_e8m0)
-TW_ARITHMETIC(float4_e2m1)
 TW_ARITHMETIC(tfloat32)
+#define TW_FORMAT(NAME, ...) TW_COMPARISONS(NAME) TW_ARITHMETIC(NAME)
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 
 }  // namespace tw

@@ -6,7 +6,6 @@
 
 #include "tilewright_platform.h"
 #include "tilewright_types.h"
-#include "tilewright_fnuz.h"
 #include "tilewright_convert.h"
 #include "tilewright_packed.h"
 #include "tilewright_decode.cuh"

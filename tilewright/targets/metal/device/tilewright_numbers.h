@@ -1,81 +1,31 @@
 // Number types that Metal has no words for, and conversions as the intermediate representation defines them.
 //
-// Every conversion rounds once, to nearest even.  To a float without infinities it saturates, NaN stays NaN.  From a float to an
-// integer it truncates and saturates, NaN gives 0.  All of it is done with integers: the device takes subnormal floats for zeros.
+// Every conversion rounds once, to nearest even; what lies beyond the small floats is said in tilewright_formats.cuh.  From a float to an
+// integer it truncates and saturates, NaN gives 0.  The device takes subnormal floats for zeros.
 #define TW_DEVICE inline
+#include "tilewright_formats.cuh"
 
 namespace tw {
 
 // Codes are types of their own, so that functions tell them apart, and scalars, which may be copied between memories.
-enum class float8_e4m3 : uint8_t {};
-enum class float8_e5m2 : uint8_t {};
-enum class float8_e8m0 : uint8_t {};   // a power of two: 2^(code - 127), 0xFF is NaN
-enum class float4_e2m1 : uint8_t {};   // one code in the low four bits
+#define TW_FORMAT(NAME, ...) enum class NAME : uint8_t {};
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 enum class tfloat32 : uint32_t {};     // the bits of a float whose 13 low ones nobody uses
 
 TW_DEVICE uint32_t float_bits(float x) { return as_type<uint32_t>(x); }
 TW_DEVICE float bits_float(uint32_t x) { return as_type<float>(x); }
 
-// ---- codes of a sign, exponent bits and MANTISSA bits ------------------------------------------------------------------
-// A finite code without its sign as a float.
-template <int MANTISSA, int BIAS> TW_DEVICE float small_to_float(uint32_t code) {
-  const float subnormal = float(code) * bits_float(uint32_t(1 - BIAS - MANTISSA + 127) << 23);
-  const float normal = bits_float((code << (23 - MANTISSA)) + (uint32_t(127 - BIAS) << 23));
-  return code < (1u << MANTISSA) ? subnormal : normal;
-}
-// The code nearest to a float whose bits, without the sign, are `magnitude`; what is too large gives a code above those that there are.
-template <int MANTISSA, int BIAS> TW_DEVICE uint32_t float_to_small(uint32_t magnitude) {
-  const int exponent = int(magnitude >> 23) - 127;
-  const bool subnormal = exponent < 1 - BIAS;
-  const uint32_t significand = (magnitude & 0x7FFFFFu) | (magnitude >> 23 ? 0x800000u : 0u);
-  const int shift = subnormal ? metal::min(24 - MANTISSA - BIAS - exponent, 25) : 23 - MANTISSA;
-  const uint32_t kept = subnormal ? significand : magnitude;
-  const uint32_t rounded = (kept + (1u << (shift - 1)) - 1u + (kept >> shift & 1u)) >> shift;
-  return subnormal ? rounded : rounded - (uint32_t(127 - BIAS) << MANTISSA);
-}
-
-TW_DEVICE float to_float(float8_e4m3 x) {
-  const uint32_t code = uint32_t(x) & 0x7Fu;
-  const float magnitude = code == 0x7Fu ? bits_float(0x7FC00000u) : small_to_float<3, 7>(code);
-  return bits_float(float_bits(magnitude) | (uint32_t(x) & 0x80u) << 24);
-}
-TW_DEVICE float to_float(float8_e5m2 x) {
-  const uint32_t code = uint32_t(x) & 0x7Fu;
-  const float special = bits_float(code == 0x7Cu ? 0x7F800000u : 0x7FC00000u);
-  return bits_float(float_bits(code >= 0x7Cu ? special : small_to_float<2, 15>(code)) | (uint32_t(x) & 0x80u) << 24);
-}
-TW_DEVICE float to_float(float4_e2m1 x) {
-  return bits_float(float_bits(small_to_float<1, 1>(uint32_t(x) & 7u)) | (uint32_t(x) & 8u) << 28);
-}
-TW_DEVICE float to_float(float8_e8m0 x) {
-  return bits_float(uint32_t(x) == 0xFFu ? 0x7FC00000u : uint32_t(x) ? uint32_t(uint32_t(x)) << 23 : 0x00400000u);
-}
+#define TW_FORMAT(NAME, ...)                                                                             \
+  TW_DEVICE float to_float(NAME x) { return SmallFloat<__VA_ARGS__>::decode(uint32_t(x)); }              \
+  TW_DEVICE void from_float(thread NAME& to, float x) { to = NAME(SmallFloat<__VA_ARGS__>::encode(x)); }
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 TW_DEVICE float to_float(tfloat32 x) { return bits_float(uint32_t(x)); }
 TW_DEVICE float to_float(half x) { return float(x); }
 TW_DEVICE float to_float(bfloat x) { return float(x); }
 TW_DEVICE float to_float(float x) { return x; }
 
-TW_DEVICE void from_float(thread float8_e4m3& to, float x) {
-  const uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
-  const uint32_t code = magnitude > 0x7F800000u ? 0x7Fu : metal::min(float_to_small<3, 7>(magnitude), 0x7Eu);
-  to = float8_e4m3(code | (bits >> 24 & 0x80u));
-}
-TW_DEVICE void from_float(thread float8_e5m2& to, float x) {
-  const uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
-  const uint32_t code = magnitude > 0x7F800000u ? 0x7Fu : metal::min(float_to_small<2, 15>(magnitude), 0x7Cu);
-  to = float8_e5m2(code | (bits >> 24 & 0x80u));
-}
-TW_DEVICE void from_float(thread float4_e2m1& to, float x) {
-  const uint32_t bits = float_bits(x), magnitude = bits & 0x7FFFFFFFu;
-  to = float4_e2m1 (metal::min(float_to_small<1, 1>(magnitude), 7u) | (bits >> 28 & 8u));
-}
-TW_DEVICE void from_float(thread float8_e8m0& to, float x) {   // to the nearest power of two, ties to the even code
-  const uint32_t magnitude = float_bits(x) & 0x7FFFFFFFu, code = magnitude >> 23, rest = magnitude & 0x7FFFFFu;
-  const bool none = magnitude > 0x7F800000u || (magnitude && float_bits(x) >> 31);
-  const uint32_t middle = code ? 0x400000u : 0x600000u;   // code 0 is 2^-127, a subnormal float
-  const uint32_t rounded = code + (rest > middle || (rest == middle && (code & 1u)));
-  to = float8_e8m0(none ? 0xFFu : metal::min(rounded, 0xFEu));
-}
 TW_DEVICE void from_float(thread tfloat32& to, float x) {
   const uint32_t bits = float_bits(x);
   const bool finite = (bits & 0x7F800000u) != 0x7F800000u;
@@ -104,10 +54,9 @@ template <class T> struct kind_of { static constant constexpr Kind value = INTEG
 template <> struct kind_of<float> { static constant constexpr Kind value = SINGLE; };
 template <> struct kind_of<half> { static constant constexpr Kind value = SMALL; };
 template <> struct kind_of<bfloat> { static constant constexpr Kind value = SMALL; };
-template <> struct kind_of<float8_e4m3> { static constant constexpr Kind value = SMALL; };
-template <> struct kind_of<float8_e5m2> { static constant constexpr Kind value = SMALL; };
-template <> struct kind_of<float8_e8m0> { static constant constexpr Kind value = SMALL; };
-template <> struct kind_of<float4_e2m1> { static constant constexpr Kind value = SMALL; };
+#define TW_FORMAT(NAME, ...) template <> struct kind_of<NAME> { static constant constexpr Kind value = SMALL; };
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 template <> struct kind_of<tfloat32> { static constant constexpr Kind value = SMALL; };
 
 // The least and the first float beyond an integer type's numbers, and those numbers themselves.
@@ -166,10 +115,9 @@ template <class To, class From> TW_DEVICE To convert(From x) {
   TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                \
   TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                  \
   TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
-TW_ARITHMETIC(float8_e4m3)
-TW_ARITHMETIC(float8_e5m2)
-TW_ARITHMETIC(float8_e8m0)
-TW_ARITHMETIC(float4_e2m1)
+#define TW_FORMAT(NAME, ...) TW_ARITHMETIC(NAME)
+TW_FORMATS(TW_FORMAT)
+#undef TW_FORMAT
 TW_ARITHMETIC(tfloat32)
 #undef TW_ARITHMETIC
 
