@@ -11,8 +11,9 @@ from tilewright import errors
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Memory, row_major
 from tilewright.interpreter.poison import poisoned
-from tilewright.ir.nodes import Buffer, Expr, Function, Var
+from tilewright.ir.nodes import Buffer, Expr, Extent, Function, Var
 from tilewright.ir.signature import POINTERS, size_variables, written_parameters
+from tilewright.ir.sizes import solve, told_by
 from tilewright.ir.visitor import walk
 
 
@@ -102,12 +103,18 @@ def _bind_sizes(state: Evaluator, buffer: Buffer, array: np.ndarray) -> None:
     if array.ndim != len(buffer.shape):
         return
     for axis, extent in enumerate(buffer.shape):
-        if isinstance(extent, Var) and extent not in state.values:
-            last = axis == len(buffer.shape) - 1
-            state.values[extent] = array.shape[axis] * (buffer.dtype.per_byte if last else 1)
+        last = axis == len(buffer.shape) - 1
+        _tell(state, extent, array.shape[axis] * (buffer.dtype.per_byte if last else 1))
     for stride, step in zip(buffer.strides or (), array.strides, strict=False):
-        if isinstance(stride, Var) and stride not in state.values:
-            state.values[stride] = step // array.itemsize
+        _tell(state, stride, step // array.itemsize)
+
+
+def _tell(state: Evaluator, extent: Extent, found: int) -> None:
+    var = told_by(extent)
+    if var is not None and var not in state.values:
+        solution = solve(extent, found)
+        if solution is not None:
+            state.values[var] = solution
 
 
 def _bind_array(state: Evaluator, buffer: Buffer, array: np.ndarray, written: bool) -> None:

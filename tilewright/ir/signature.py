@@ -14,6 +14,7 @@ from tilewright.ir.nodes import (
     Evaluate,
     Expr,
     Function,
+    If,
     Region,
     Statement,
     Store,
@@ -21,10 +22,14 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import find
+from tilewright.ir.visitor import find, walk
 
 POINTERS = "pointers"
 """Function attribute: names of the parameters that are tables of pointers, whose entries are addresses of tensors."""
+
+
+ADDRESSED = "addressed"
+"""Function attribute: names of the parameters that are pointers, for which calls may give an address."""
 
 
 def size_variables(function: Function) -> tuple[Var, ...]:
@@ -54,6 +59,15 @@ def written_parameters(function: Function) -> frozenset[Buffer]:
         elif isinstance(node, Call) and not INTRINSICS[node.function].pure:
             written.update(writes_of(node))
     return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
+
+
+def conditional_parameters(function: Function) -> frozenset[Buffer]:
+    """Global buffers among the parameters that are touched under conditions alone: calls may leave them out."""
+    touched: set[Buffer] = set()
+    for one in walk(function.body, lambda node: not isinstance(node, If)):
+        mentioned = walk(one.condition) if isinstance(one, If) else (one,)
+        touched.update(root(buffer) for buffer in mentioned if isinstance(buffer, Buffer))
+    return frozenset(p for p in function.inputs if isinstance(p, Buffer) and p not in touched)
 
 
 def own_writes(statement: Statement) -> Iterator[Buffer]:

@@ -37,6 +37,37 @@ def evaluate(extent: Extent, values: Mapping[Var, int]) -> int:
     raise KeyError(f"{type(extent).__name__} is no size")
 
 
+def told_by(extent: Extent) -> Var | None:
+    """The one size that the value of an extent tells: the extent itself, or of which it is a multiple with a constant added."""
+    if isinstance(extent, Var):
+        return extent
+    if isinstance(extent, Cast):
+        return told_by(extent.value)
+    if isinstance(extent, Binary) and extent.op in ("add", "sub", "mul"):
+        constants = [isinstance(side, Const) for side in (extent.left, extent.right)]
+        if constants.count(True) == 1:
+            scale = extent.left if constants[0] else extent.right
+            if extent.op != "mul" or scale.value:  # type: ignore[attr-defined]
+                return told_by(extent.right if constants[0] else extent.left)
+    return None
+
+
+def solve(extent: Extent, value: int) -> int | None:
+    """What the size that an extent tells is where the extent has a value; None where it is no whole number."""
+    if isinstance(extent, Cast):
+        return solve(extent.value, value)
+    if not isinstance(extent, Binary):
+        return value
+    first = isinstance(extent.left, Const)
+    by = int((extent.left if first else extent.right).value)  # type: ignore[attr-defined]
+    inner = extent.right if first else extent.left
+    if extent.op == "add":
+        return solve(inner, value - by)
+    if extent.op == "sub":
+        return solve(inner, by - value if first else value + by)
+    return None if value % by else solve(inner, value // by)
+
+
 def size_text(extent: Extent) -> str:
     """A size as the author wrote it, for messages."""
     if isinstance(extent, int):

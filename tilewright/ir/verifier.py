@@ -17,6 +17,7 @@ from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, S
 from tilewright.ir.printer import print_program
 from tilewright.ir.scope_rules import ScopeRules
 from tilewright.ir.signature import root, size_variables
+from tilewright.ir.sizes import told_by
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
 from tilewright.ir.visitor import children, holds
 
@@ -82,7 +83,7 @@ class _Verifier(ScopeRules):
             self.bind(function, var)
         for param in function.params:
             self.bind(function, param)
-        bare = {e for p in function.params if isinstance(p, Buffer) for e in (*p.shape, *(p.strides or ()))}
+        bare = {told_by(e) for p in function.params if isinstance(p, Buffer) for e in (*p.shape, *(p.strides or ()))}
         for var in size_variables(function):
             if var not in bare:
                 self.report(function, f"the size {var.name} never stands alone as an extent of a parameter")

@@ -107,6 +107,7 @@ from tilewright.language.memory import (
 from tilewright.language.mistakes import UnknownName
 from tilewright.language.older_words import OLDER_WORDS
 from tilewright.language.positions import POSITION_WORDS
+from tilewright.language.random_numbers import RANDOM_WORDS
 from tilewright.language.reducers import REDUCER_WORDS
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.scaled_products import SCALED_PRODUCTS
@@ -152,7 +153,7 @@ Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
-    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
+    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS, **RANDOM_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

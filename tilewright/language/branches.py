@@ -104,6 +104,7 @@ class Loop:
             return
         for value in self.iterable.iterate(self.names):
             self.control = builder.frame.control
+            builder.frame.indices = value if isinstance(value, tuple) else (value,)
             yield value
 
 

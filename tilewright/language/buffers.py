@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Buffer, Expr, Extent, For, Region, Store, Var
+from tilewright.ir.sizes import size_text
 from tilewright.language.builder import Frame, in_kernel
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
@@ -92,6 +93,31 @@ class TensorProxy:
     __radd__, __rsub__, __rmul__, __rtruediv__ = __add__, __sub__, __mul__, __truediv__
 
 
+def _run(start: Any, size: Extent, what: str) -> Vector:
+    """Neighbouring indices from `start` on."""
+    if not isinstance(size, int):
+        raise NumberExpected(what, "one of known size", size_text(size))
+    return Vector(size, lambda lane: Scalar(nodes.index_binary("add", start, as_expr(lane)), lane.frame))
+
+
+def _vector(value: RegionProxy | Vector) -> Vector:
+    """The elements of a slice along one dimension as a vector; a vector as it is."""
+    if isinstance(value, Vector):
+        return value
+    what, region = "the slice that is assigned", value.region
+    wide = [dimension for dimension, size in enumerate(region.extents) if size != 1] or [len(region.extents) - 1]
+    if len(wide) > 1:
+        raise ScalarExpected(what, "a slice along two dimensions")
+    size = region.extents[wide[0]]
+    lanes = _run(region.starts[wide[0]], size, what)
+
+    def of(lane: Any) -> Element:
+        at = [lanes.of(lane).expr if place == wide[0] else start for place, start in enumerate(region.starts)]
+        return Element(region.buffer, tuple(at), lane.frame)
+
+    return Vector(lanes.lanes, of)
+
+
 class BufferProxy(TensorProxy):
     """A buffer as authors see it: ``A[i, j]`` loads or stores, ``A[0:64, k]`` is a region, ``A.shape`` its sizes."""
 
@@ -168,7 +194,9 @@ class BufferProxy(TensorProxy):
         builder = in_kernel(f"a store to {self.description}")
         parts = self._parts(key)
         if any(isinstance(part, slice) for part in parts):
-            raise ScalarExpected("an assignment", f"a slice of {self.description}")
+            if not isinstance(value, (RegionProxy, Vector)):
+                raise ScalarExpected("an assignment", f"a slice of {self.description}")
+            value, parts = _vector(value), self._ramps(parts)
         lanes = common_lanes(*parts, value)
         if lanes is not None:
             self._set_lanes(parts, value, lanes)
@@ -178,6 +206,20 @@ class BufferProxy(TensorProxy):
         if not is_number(value):
             raise ScalarExpected(f"an element of {self.description}", describe(value))
         builder.append(Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
+
+    def _ramps(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The indices with vectors in place of slices: of one element but for one of them."""
+        made, wide = [], 0
+        for dimension, part in enumerate(parts):
+            start, size = self._slice(part, dimension) if isinstance(part, slice) else (part, 1)
+            if size == 1:
+                made.append(Scalar(start, _deepest(self.frame, parts)) if isinstance(part, slice) else part)
+                continue
+            made.append(_run(start, size, f"a slice of {self.description} that is assigned to"))
+            wide += 1
+        if wide > 1:
+            raise ScalarExpected("an assignment", f"a slice of {self.description} along two dimensions")
+        return tuple(made)
 
     def _set_lanes(self, parts: tuple[Any, ...], value: Any, lanes: int) -> None:
         """Store a vector: a loop over its lanes, all of which may go at once."""

@@ -19,16 +19,18 @@ class Frame:
     kind : ``function``, ``kernel``, ``for``, ``while``, ``if``, ``parallel``, ``pipelined``, ...: the author's word.
     control : the innermost frame whose statements may run any number of times: a loop's or a branch's; of the
         function's own and the kernel's frame, that around them.
+    indices : of a loop, what its variables are in its body.
     span : where the frame was opened.
     """
 
-    __slots__ = ("control", "depth", "is_open", "kind", "parent", "span", "statements")
+    __slots__ = ("control", "depth", "indices", "is_open", "kind", "parent", "span", "statements")
 
     def __init__(self, kind: str, parent: Frame | None, span: Span | None) -> None:
         self.kind, self.parent, self.span = kind, parent, span
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.statements: list[Statement] = []
         self.is_open = True
+        self.indices: tuple[Any, ...] = ()
         straight = kind in ("function", "T.Kernel")
         self.control: Frame | None = (parent.control if parent else None) if straight else self
 

@@ -39,7 +39,7 @@ from tilewright.language.mistakes_of_scopes import (
 )
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.source import parameters_span, source_of
-from tilewright.language.tensors import TensorType
+from tilewright.language.tensors import PointerAnnotation, TensorType
 from tilewright.language.trace import (
     PrimFunc,
     Undeclared,
@@ -59,7 +59,8 @@ class Parameter:
 
     Attributes
     ----------
-    kind : ``tensor``, ``scalar`` (a number known only at launch) or ``constant`` (part of the specialisation).
+    kind : ``tensor``, ``pointer`` (a tensor of which the body says the shape), ``scalar`` (a number known only at launch) or
+        ``constant`` (part of the specialisation).
     dtype : of a scalar; None otherwise.
     """
 
@@ -235,6 +236,8 @@ class DirectFunction:
         default = self.signature.parameters[name].default
         if name in declared or isinstance(annotation, TensorType):
             return Parameter(name, "tensor", default=default)
+        if isinstance(annotation, PointerAnnotation):
+            return Parameter(name, "pointer", default=default)
         dtype = scalar_dtype(annotation)
         return Parameter(name, "constant" if dtype is None else "scalar", dtype, default)
 
@@ -344,7 +347,9 @@ class DirectFunction:
                 raise MissingAnnotation(parameter.name, self.name, span=self.span)
             if parameter.kind == "constant" or parameter.name in constants:
                 values[parameter.name] = constants[parameter.name]
-            elif parameter.kind == "scalar" or isinstance(self._annotations.get(parameter.name), TensorType):
+            elif parameter.kind in ("scalar", "pointer") or isinstance(
+                self._annotations.get(parameter.name), TensorType
+            ):
                 values[parameter.name] = add_parameter(builder, parameter.name, self._annotations[parameter.name])
             else:
                 builder.params[parameter.name] = None
@@ -356,6 +361,9 @@ def _too_early(error: TilewrightError) -> TilewrightError:
     """A `T.const` symbol has no value before all tensors are declared."""
     error.hint = "move this below the last tensor annotation: T.const symbols are Python ints from there on"
     return error
+
+
+DIRECT_WORDS = ("Kernel", "ClusterKernel", "empty", "const", "launch_thread", "thread_binding")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -376,7 +384,7 @@ def _body_facts(function: Any) -> tuple[frozenset[str], bool, bool]:
         if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
             annotated.add(node.target.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            is_direct = is_direct or node.func.attr in ("Kernel", "ClusterKernel", "empty", "const")
+            is_direct = is_direct or node.func.attr in DIRECT_WORDS
         pending.extend(ast.iter_child_nodes(node))
     return frozenset(annotated & arguments), has_prim_func, is_direct
 

@@ -38,7 +38,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2",
     ),
     "write a loop over the bits with T.popcount and T.__ffs": ("__fns",),
-    "pass a tensor of random numbers: kernels have no generator of their own": ("rng_init", "rng_rand", "rng_rand_float"),
     "write tilewright.jit": ("JITFunc",),
     "leave it out: names of values are the compiler's business": ("get_let_value", "has_let_value"),
     "write `while condition:`": ("While",),

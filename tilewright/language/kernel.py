@@ -39,6 +39,8 @@ class KernelContext(BlockContext):
         self.span = statement_here()
         self.reducer: Any = None
         """How `T.tvm_thread_allreduce` combines, where `T.attr` says so."""
+        self.stream: Any = None
+        """What `T.rng_init` began."""
         self.divided = False
         """Whether the author speaks of warpgroups or barriers, so that conditions may divide warps into roles."""
 

@@ -48,7 +48,7 @@ def Fragment(
     Parameters
     ----------
     shape : of the tile, ints.
-    forward_fn : from the indices to ``(thread, register)``; or
+    forward_fn : from the indices, or these and the number of the copy, to ``(thread, register)``; or
     forward_thread_fn, forward_index_fn : to the thread and to the register apart; without the second, a thread's
         elements are numbered in row-major order.
     replicate : copies of each element.  The function of the thread may take the number of the copy as its last
@@ -67,7 +67,10 @@ def Fragment(
         thread, register = forward_thread_fn, forward_index_fn
     else:
         raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
-    if copies > 1 and forward_fn is None and len(inspect.signature(thread).parameters) == len(sizes) + 1:
+    takes = len(inspect.signature(forward_fn or thread).parameters)
+    if takes == len(sizes) + 1:
+        if forward_fn is not None:
+            register = functools.partial(_of_first_copy, forward_fn)
         return _with_copies(sizes, thread, register, copies)
     return from_thread_and_index(sizes, thread, register, copies)
 
@@ -76,10 +79,17 @@ def _part(function: Map, which: int, *indices: Any) -> Any:
     return function(*indices)[which]
 
 
+def _of_first_copy(function: Map, *indices: Any) -> Any:
+    """The register of an element, which all of its copies have in their threads."""
+    return function(*indices, 0)[1]
+
+
 def _with_copies(sizes: tuple[int, ...], thread: Map, register: Map | None, copies: int) -> Any:
     """A fragment whose copies lie where the author's function puts them."""
     made = [from_thread_and_index(sizes, lambda *point, at=at: thread(*point, at), register) for at in range(copies)]
     threads = [one.table(THREAD) for one in made]
+    if copies == 1:
+        return made[0]
     step = threads[1] - threads[0]
     stride = int(step.flat[0])
     if any((one != threads[0] + at * stride).any() for at, one in enumerate(threads)) or stride < 1:

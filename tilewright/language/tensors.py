@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import INT32, UINT64, DType
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let, Var
+from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
@@ -216,7 +217,7 @@ def make_tensor(
 ) -> BufferProxy:
     """What a pointer points to, as a tensor.
 
-    Callers pass a tensor of this shape and dtype for a pointer that is a parameter; the second and later tensors that it
+    Callers pass a tensor of this shape and dtype for a pointer that is a parameter, or its address, of which nothing is checked; the second and later tensors that it
     makes see the same memory in other shapes.  For a table of pointers they pass a list of tensors, or (on a device) a
     tensor of their addresses; what an entry points to is made in the kernel.
 
@@ -247,6 +248,7 @@ def make_tensor(
         return BufferProxy(Buffer(name, sizes, record, "global", steps, source=known))
     made = Buffer(pointer.name, sizes, record, "global", steps)
     builder.params[pointer.name] = made
+    builder.attributes[ADDRESSED] = (*builder.attributes.get(ADDRESSED, ()), pointer.name)
     return BufferProxy(made)
 
 

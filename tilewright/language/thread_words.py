@@ -32,10 +32,11 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, substitute, walk
 from tilewright.language.branches import BlockContext, LoopContext
-from tilewright.language.builder import in_kernel
+from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import access_ptr
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
+from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, describe, is_number, known_value
 from tilewright.language.source import statement_here
@@ -43,6 +44,20 @@ from tilewright.language.transfers import CP_ASYNC
 from tilewright.language.warps import linear_thread
 
 AXES = {f"threadIdx.{axis}": dim for dim, axis in enumerate("xyz")}
+
+
+class LaunchLoop(LoopContext):
+    """A loop outside `T.Kernel`, whose iterations are blocks or threads of the kernel that it opens."""
+
+    word = "T.thread_binding"
+
+    def __init__(self, start: int, count: Any, thread: str) -> None:
+        self.start, self.count, self.thread = start, count, thread
+
+    def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
+        """Launch, yield the index, end the launch with the outermost such loop."""
+        with launch_thread(self.thread, self.count) as index:
+            yield Scalar(index_binary("add", as_expr(index), self.start), index.frame) if self.start else index
 
 
 class ThreadLoop(LoopContext):
@@ -73,17 +88,22 @@ class ThreadLoop(LoopContext):
 
 
 @author_facing
-def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", annotations: Any = None) -> ThreadLoop:
+def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", annotations: Any = None) -> LoopContext:
     """``for i in T.thread_binding(0, n, "threadIdx.x"):`` gives each thread the iteration of its index.
+
+    Outside `T.Kernel`, nested loops over ``"blockIdx.x"`` and ``"threadIdx.x"`` are the kernel.
 
     Parameters
     ----------
     start, stop : of the iterations, no more than the block has threads along that dimension.
-    thread : ``"threadIdx.x"``, ``"threadIdx.y"`` or ``"threadIdx.z"``.
+    thread : ``"threadIdx.x"``, ``"threadIdx.y"`` or ``"threadIdx.z"``; outside `T.Kernel` one of a block's, too.
     """
-    in_kernel("T.thread_binding")
     if isinstance(stop, str):
         stop, thread = None, stop
+    builder = current("T.thread_binding")
+    if thread in DIMENSIONS and (builder.kernel is None or isinstance(builder.kernel, LaunchContext)):
+        first, count = (0, start) if stop is None else (constant(start, "the first index of T.thread_binding"), stop)
+        return LaunchLoop(first, count - first, thread)
     bounds = [constant(one, "a bound of T.thread_binding") for one in ((0, start) if stop is None else (start, stop))]
     if thread not in AXES:
         raise NumberExpected("thread of T.thread_binding", "one of " + ", ".join(AXES), repr(thread))

@@ -15,6 +15,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Function, Seq, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.signature import POINTERS, size_variables
+from tilewright.ir.sizes import told_by
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import find, walk
 from tilewright.language.buffers import BufferProxy
@@ -286,7 +287,7 @@ def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:
 
 
 def check_sizes(function: Function) -> None:
-    """Every symbolic size must stand alone as an extent or a stride of an input, which binds it.
+    """Every symbolic size must stand alone as an extent or a stride of an input, or with constants, so that this binds it.
 
     Raises
     ------
@@ -295,7 +296,7 @@ def check_sizes(function: Function) -> None:
     bare: set[Expr] = {param for param in function.params if isinstance(param, Var)}
     for param in function.inputs:
         if isinstance(param, Buffer):
-            bare.update(e for e in (*param.shape, *(param.strides or ())) if isinstance(e, Expr))
+            bare.update(e for e in map(told_by, (*param.shape, *(param.strides or ()))) if e is not None)
     mentioned = dict.fromkeys(size_variables(function))
     bound = set(nodes_bound(function))
     mentioned.update(dict.fromkeys(v for v in variables_of(function) if v not in bound))

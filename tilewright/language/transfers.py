@@ -215,11 +215,11 @@ def _pending(count: Any, what: str) -> int:
 
 @author_facing
 def shuffle_elect(thread_extent: Any = WARP) -> Any:
-    """Whether this is the one thread that acts for each `thread_extent` neighbours (of a warp where 0)."""
-    count = constant(thread_extent, "the argument of T.shuffle_elect") or WARP
+    """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0."""
+    count = constant(thread_extent, "the argument of T.shuffle_elect")
     if count % WARP:
         raise NumberExpected("the argument of T.shuffle_elect", "a multiple of 32", str(count))
-    index = nodes.index_binary("floormod", linear_thread(), count)
+    index = nodes.index_binary("floormod", linear_thread(), count) if count else linear_thread()
     return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)
 
 

@@ -14,9 +14,16 @@ from typing import Any
 from tilewright import errors
 from tilewright.errors import near
 from tilewright.ir import dtypes
-from tilewright.ir.nodes import Buffer, Function, Var
-from tilewright.ir.signature import POINTERS, entry_parameters, size_variables, written_parameters
-from tilewright.ir.sizes import evaluate, size_text
+from tilewright.ir.nodes import Buffer, Extent, Function, Var
+from tilewright.ir.signature import (
+    ADDRESSED,
+    POINTERS,
+    conditional_parameters,
+    entry_parameters,
+    size_variables,
+    written_parameters,
+)
+from tilewright.ir.sizes import evaluate, size_text, solve, told_by
 from tilewright.runtime.dlpack import TensorView, row_major_strides
 from tilewright.runtime.tensors import allocator_like, allocator_on, is_tensor, storage_shape, table_of, tensor_view
 
@@ -56,6 +63,8 @@ class Binder:
         self.sizes = size_variables(function)
         self.written = written_parameters(function)
         self.packed_bytes = dict(packed_bytes or {})
+        self.optional = conditional_parameters(function)
+        self.addressed = frozenset(function.attribute(ADDRESSED, ()))
         self.pointers = frozenset(function.attribute(POINTERS, ()))
         self._known: dict[Any, dict[Var, int]] = {}
 
@@ -69,9 +78,12 @@ class Binder:
         values = self.with_tables(self.in_order(arguments, named))
         views: dict[Buffer, TensorView] = {}
         scalars: dict[Var, int | float | bool] = {}
+        addresses: dict[Buffer, int] = {}
         example = None
         for param, value in zip(self.inputs, values, strict=True):
-            if isinstance(param, Buffer):
+            if isinstance(param, Buffer) and param.name in self.addressed and type(value) is int:
+                addresses[param] = value
+            elif isinstance(param, Buffer):
                 views[param] = self._view(param, value)
                 example = value if example is None else example
             else:
@@ -85,11 +97,16 @@ class Binder:
                 outputs[buffer] = allocate(tuple(evaluate(e, shapes) for e in buffer.shape), buffer.dtype)
                 views[buffer] = self._view(buffer, outputs[buffer])
         entry: list[int | float | bool] = [
-            views[param].pointer if isinstance(param, Buffer) else scalars[param] for param in self.function.params
+            scalars[param] if isinstance(param, Var) else views[param].pointer if param in views else addresses[param]
+            for param in self.function.params
         ]
         entry += [shapes[var] for var in self.sizes]
         device = next((view.device[1] for view in views.values()), None)
         return Bound(entry, list(outputs.values()), [values, outputs], device)
+
+    def has_tensors(self, values: Sequence[Any]) -> bool:
+        """Whether no tensor is left out, or given by its address."""
+        return not any(isinstance(p, Buffer) and (v is None or type(v) is int) for p, v in zip(self.inputs, values))
 
     def with_tables(self, values: list[Any]) -> list[Any]:
         """The arguments with a tensor of addresses in place of each list of tensors that a table of pointers stands for."""
@@ -126,7 +143,7 @@ class Binder:
     def in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The input arguments in the order of the signature."""
         if not named and len(arguments) == len(self.names):
-            return list(arguments)
+            return self._with_absent(list(arguments))
         signature = f"{self.function.name}({', '.join(self.names)})"
         if len(arguments) > len(self.names):
             raise errors.WrongArgumentCount(
@@ -145,7 +162,32 @@ class Binder:
         missing = [name for name in self.names if name not in values]
         if missing:
             raise errors.WrongArgumentCount(f"{signature} lacks {', '.join(missing)}")
-        return [values[name] for name in self.names]
+        return self._with_absent([values[name] for name in self.names])
+
+    def _with_absent(self, values: list[Any]) -> list[Any]:
+        """The arguments with a tensor for each None that a tensor may be left out by, of which nothing is read."""
+        absent = [i for i, (p, one) in enumerate(zip(self.inputs, values)) if one is None and p in self.optional]
+        if not absent:
+            return values
+        sizes: dict[Var, int] = {}
+        for param, value in zip(self.inputs, values):
+            if isinstance(param, Var) and isinstance(value, int):
+                sizes[param] = value
+            elif isinstance(param, Buffer) and is_tensor(value):
+                for extent, found in zip(param.shape, tensor_view(value).shape, strict=False):
+                    self._tell(sizes, {}, extent, found, f"an extent of {param.name!r}")
+        example = next((value for value in values if is_tensor(value)), None)
+        allocate = allocator_on(self.device) if example is None else allocator_like(example)
+        for place in absent:
+            param = self.inputs[place]
+            assert isinstance(param, Buffer)
+            try:
+                values[place] = allocate(tuple(evaluate(extent, sizes) for extent in param.shape), param.dtype)
+            except KeyError:
+                raise errors.WrongArgumentKind(
+                    f"argument {param.name!r} is None, and no other argument tells its shape", hint="pass a tensor"
+                ) from None
+        return values
 
     def _outputs_hint(self, given: int) -> str | None:
         outputs = self.function.outputs
@@ -157,7 +199,9 @@ class Binder:
         if not is_tensor(value):
             raise errors.WrongArgumentKind(
                 f"argument {param.name!r} is a {type(value).__name__}, expected a tensor",
-                hint="pass a NumPy array, a torch tensor or anything with __dlpack__",
+                hint="a tensor may be left out that the kernel touches under conditions alone: pass this one"
+                if value is None
+                else "pass a NumPy array, a torch tensor or anything with __dlpack__",
             )
         view = tensor_view(value)
         if view.device[0] != self.device:
@@ -205,13 +249,10 @@ class Binder:
                 continue
             for axis, extent in enumerate(param.shape):
                 packed_axis = param.dtype.is_packed and axis == param.rank - 1
-                if isinstance(extent, Var) and extent not in sizes:
-                    sizes[extent] = view.shape[axis] * (param.dtype.per_byte if packed_axis else 1)
-                    origin[extent] = f"dimension {axis} of {param.name!r}"
+                found = view.shape[axis] * (param.dtype.per_byte if packed_axis else 1)
+                self._tell(sizes, origin, extent, found, f"dimension {axis} of {param.name!r}")
             for axis, stride in enumerate(param.strides or ()):
-                if isinstance(stride, Var) and stride not in sizes:
-                    sizes[stride] = view.strides[axis]
-                    origin[stride] = f"stride {axis} of {param.name!r}"
+                self._tell(sizes, origin, stride, view.strides[axis], f"stride {axis} of {param.name!r}")
         unbound = [var.name for var in self.sizes if var not in sizes]
         if unbound:
             raise errors.WrongArgumentShape(
@@ -231,6 +272,17 @@ class Binder:
                 if evaluate(extent, sizes) < 0:
                     raise errors.WrongArgumentShape(f"output {buffer.name!r} would have a negative size")
         return sizes
+
+    @staticmethod
+    def _tell(sizes: dict[Var, int], origin: dict[Var, str], extent: Extent, found: int, place: str) -> None:
+        """Take the size that an extent or a stride tells, where it is not known."""
+        var = told_by(extent)
+        if var is None or var in sizes:
+            return
+        solution = solve(extent, found)
+        if solution is None or (solution < 0 <= found):
+            raise errors.WrongArgumentShape(f"{place} is {found}, expected {size_text(extent)} of a whole {var.name!r}")
+        sizes[var], origin[var] = solution, place
 
     def _check_type(self, param: Buffer, view: TensorView) -> None:
         expected = dtypes.UINT8 if param.dtype.is_packed or param in self.packed_bytes else param.dtype

@@ -121,7 +121,7 @@ class Kernel:
             return _results(bound.outputs)
         with nullcontext() if device is None else device.on(device.index):
             launcher(*bound.entry)
-            if not named:
+            if not named and self._binder.has_tensors(arguments):
                 self._remember(arguments, bound, launcher, device)
         return _results(bound.outputs)
 

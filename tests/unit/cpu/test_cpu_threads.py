@@ -247,3 +247,15 @@ def test_kernels_without_threads_are_left_alone() -> None:
     function = program(block("for i in parallel(8):\n    Y[i] = i", "(Y: int32[8])"))
     assert lower_threads(function, Context(host())) is function
     assert len(kernels(function)) == 1
+
+
+def test_a_name_that_another_loop_uses_and_that_is_made_of_a_name_of_its_own_loop() -> None:
+    body = """
+    part: int32 = tx * 3
+    whole: int32 = part + 1
+    Z[0] = 5
+    Y[tx] = whole
+    """
+    y, z = check_block(body, params="(Y: int32[8], Z: int32[1]) -> (Y, Z)", threads=8)
+    np.testing.assert_array_equal(y, np.arange(8) * 3 + 1)
+    assert z[0] == 5

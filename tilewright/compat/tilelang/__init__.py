@@ -15,7 +15,7 @@ import logging
 import sys
 
 from tilewright import language
-from tilewright.compat.tilelang import autotuner, carver, engine, kernels, layout, modules, profiler, testing
+from tilewright.compat.tilelang import autotuner, carver, engine, kernels, layout, modules, profiler, quantize, testing
 from tilewright.compat.tilelang.autotuner import AutoTuner, autotune, set_autotune_inputs
 from tilewright.compat.tilelang.engine import lower, register_c_postproc, register_cuda_postproc, register_hip_postproc
 from tilewright.compat.tilelang.environment import disable_cache, enable_cache, env, is_cache_enabled
@@ -26,8 +26,8 @@ from tilewright.compat.tilelang.tensors import TensorSupplyType
 from tilewright.language import Fragment, Layout
 from tilewright.language import dtype as DataType
 
-for _module in (autotuner, carver, engine, kernels, layout, profiler):
-    _module.__path__ = []  # type: ignore[attr-defined]  # TileLang has packages of these names
+for _module in (autotuner, carver, engine, kernels, layout, profiler, quantize):
+    modules.with_names_elsewhere(_module)
 modules.install()
 sys.modules[f"{__name__}.language"] = language
 # The very module, so that its errors name the author's line.
@@ -42,7 +42,7 @@ dtypes = language
 __all__ = [
     "AutoTuner", "DataType", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune", "autotuner", "carver", "cdiv", "compile",
     "disable_cache", "do_bench", "dtypes", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels", "language", "layout", "lazy_jit", "logger", "lower",
-    "next_power_of_2", "par_compile", "profiler", "register_c_postproc", "register_cuda_postproc", "register_hip_postproc", "set_autotune_inputs",
+    "next_power_of_2", "par_compile", "profiler", "quantize", "register_c_postproc", "register_cuda_postproc", "register_hip_postproc", "set_autotune_inputs",
     "set_log_level", "testing", "tvm",
 ]  # fmt: skip
 

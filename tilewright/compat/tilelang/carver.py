@@ -1,4 +1,4 @@
-"""``tilelang.carver``: facts of a device; templates import, and say what to use when they are made."""
+"""``tilelang.carver``: facts of a device."""
 
 from __future__ import annotations
 
@@ -66,19 +66,4 @@ def get_cuda_device_properties(device_id: int = 0) -> Any:
     return torch.cuda.get_device_properties(device_id)
 
 
-def _template(name: str) -> Any:
-    def make(*_: Any, **__: Any) -> Any:
-        raise InvalidUse(
-            f"{name} proposes nothing here", hint="pass configs=[...] to autotune, or leave tiles to tilewright.Matmul"
-        )
-
-    make.__name__ = make.__qualname__ = name
-    make.__doc__ = "Imports, and says what to use when it is made."
-    return make
-
-
-MatmulTemplate, GEMVTemplate, ElementwiseTemplate, GeneralReductionTemplate, FlashAttentionTemplate, ConvTemplate = map(
-    _template,
-    ("MatmulTemplate", "GEMVTemplate", "ElementwiseTemplate", "GeneralReductionTemplate", "FlashAttentionTemplate", "ConvTemplate"),
-)  # fmt: skip
-get_rasterization_code, auto_infer_current_arch = _template("get_rasterization_code"), Device
+auto_infer_current_arch = Device

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright import specialization
-from tilewright.compat.tilelang.engine import has_changes, postprocessed
+from tilewright.compat.tilelang.engine import CompiledArtifact, has_changes, postprocessed
 from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType
 from tilewright.ir.nodes import Function
 from tilewright.language import PrimFunc
+from tilewright.language.dtypes import NumberType
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import InvalidUse, JITFunction
 
@@ -101,7 +105,7 @@ class JITKernel:
         self.ref_latency: float | None = None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self.kernel(*arguments, **named)
+        return as_torch(self.kernel(*arguments, **named), (*arguments, *named.values()))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.kernel, name)
@@ -120,6 +124,22 @@ class JITKernel:
     def prim_func(self) -> PrimFunc:
         """The traced program."""
         return PrimFunc(self.kernel.function, self.kernel.function.span)
+
+    @property
+    def artifact(self) -> CompiledArtifact:
+        """The text and the parameters."""
+        return CompiledArtifact(self.kernel_source, self.params, self.kernel.program)
+
+    @property
+    def torch_function(self) -> JITKernel:
+        """What runs: the kernel itself."""
+        return self
+
+    adapter = torch_function
+
+    def export_ptx(self, path: str) -> None:
+        """Write the assembly to a file."""
+        Path(path).write_text(self.kernel.ptx())
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
         """The emitted text; the host's part is in it where there is one."""
@@ -142,6 +162,43 @@ class JITKernel:
     def get_profiler(self, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto) -> Profiler:
         """A profiler on arguments of a kind."""
         return Profiler(self.kernel, tensor_supply_type)
+
+    def run_once(self) -> Any:
+        """Run on arguments that are made for it."""
+        return self.get_profiler().run_once()
+
+
+class Decorated(JITKernel):
+    """What `jit` makes of a `T.prim_func`: called without arguments it gives its kernel, as factories do; with them it runs."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return super().__call__(*arguments, **named) if arguments or named else JITKernel(self.kernel)
+
+    def compile(self) -> JITKernel:
+        """The kernel."""
+        return JITKernel(self.kernel)
+
+    def get_tir(self) -> PrimFunc:
+        """The traced program."""
+        return self.prim_func
+
+
+def as_torch(result: Any, arguments: Sequence[Any]) -> Any:
+    """Results as torch's tensors, where the program has torch and passed nothing of NumPy's that says otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is None or any(isinstance(one, np.ndarray) for one in arguments):
+        return result
+    if isinstance(result, tuple):
+        return tuple(as_torch(one, arguments) for one in result)
+    return _view_of_torch(result) if isinstance(result, np.ndarray) else result
+
+
+def _view_of_torch(array: np.ndarray) -> Any:
+    torch = sys.modules["torch"]
+    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 and array.dtype.isbuiltin:
+        return torch.from_numpy(array)
+    carrier = np.dtype(f"u{array.dtype.itemsize}")  # ml_dtypes' types, which torch knows by their names alone
+    return torch.from_numpy(array.view(carrier)).view(NumberType(array.dtype).as_torch())
 
 
 def _check(pass_configs: Mapping[Any, Any] | None) -> None:
@@ -189,7 +246,7 @@ class JITImpl:
             return self.compile(*arguments, **named)
         if has_changes():
             self.compile(*arguments, **named)  # whose text a registered function changes before it is built
-        return self.jitted(*arguments, **named)
+        return as_torch(self.jitted(*arguments, **named), (*arguments, *named.values()))
 
     def compile(self, *arguments: Any, **named: Any) -> JITKernel:
         """The kernel, without running it."""
@@ -226,7 +283,7 @@ def jit(
 
     def decorate(function: Any) -> Any:
         if isinstance(function, (PrimFunc, Function)):
-            return compile(function, out_idx, target=target, pass_configs=pass_configs)
+            return Decorated(compile(function, out_idx, target=target, pass_configs=pass_configs).kernel)
         return JITImpl(function, out_idx, request(target))
 
     return decorate if func is None else decorate(func)

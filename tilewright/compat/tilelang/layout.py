@@ -10,7 +10,7 @@ from tilewright.language.dtypes import NumberType
 
 __all__ = [
     "Fragment", "Layout", "get_swizzle_layout", "make_full_bank_swizzled_layout", "make_half_bank_swizzled_layout", "make_linear_layout",
-    "make_quarter_bank_swizzled_layout", "make_swizzled_layout", "make_wgmma_swizzled_layout",
+    "make_mma_swizzle_layout", "make_quarter_bank_swizzled_layout", "make_swizzled_layout", "make_volta_swizzled_layout", "make_wgmma_swizzled_layout",
 ]  # fmt: skip
 
 CHUNK_BITS, ROWS = 128, 8
@@ -68,4 +68,4 @@ def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
 make_full_bank_swizzled_layout = make_half_bank_swizzled_layout = make_quarter_bank_swizzled_layout = (
     make_swizzled_layout
 )
-make_wgmma_swizzled_layout = make_swizzled_layout
+make_wgmma_swizzled_layout = make_volta_swizzled_layout = make_mma_swizzle_layout = make_swizzled_layout

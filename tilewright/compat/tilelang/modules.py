@@ -6,12 +6,15 @@ One table says which of our modules has the names of which of TileLang's.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from tilewright.compat.tilelang.elsewhere import ELSEWHERE
 
 HERE = __package__
 OTHER = "tilelang"
@@ -30,9 +33,18 @@ MODULES: dict[str, tuple[str, ...]] = {
     "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",), "transform.pass_config": (f"{HERE}.kernels",),
     "utils": (f"{HERE}.tensors", f"{HERE}.targets"), "utils.tensor": (f"{HERE}.tensors",), "utils.target": (f"{HERE}.targets",),
     "utils.sparse": (f"{HERE}.sparse",), "utils.language": ("tilewright.language",), "utils.device": (f"{HERE}.targets",),
+    "tools": (), "cache": (f"{HERE}.environment",), "common": (), "primitives.gemm": ("tilewright.language",), "primitives.gemm.base": ("tilewright.language",),
+    "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (), "intrinsics.wgmma_macro_generator": (), "intrinsics.mfma_macro_generator": (),
+    "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": ("tilewright.language",), "quantize.quantization": (f"{HERE}.quantize",),
+    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (), "utils.profiler": (f"{HERE}.profiler",),
     "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
 }  # fmt: skip
 """For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a word (``T.copy``)."""
+
+TVM: dict[str, tuple[str, ...]] = {
+    "tvm": (), "tvm.target": (f"{HERE}.targets",), "tvm.tir": ("tilewright.language",), "tvm.tirx": ("tilewright.language",),
+}  # fmt: skip
+"""The same for the modules of TVM's that programs take types and targets from, where TVM itself is not installed."""
 
 
 class _Shared(Loader):
@@ -56,6 +68,8 @@ class _Shared(Loader):
                 for source in found:
                     if name in vars(source):
                         return vars(source)[name]
+                if name in ELSEWHERE:
+                    return ELSEWHERE[name]
                 if found and hasattr(found[0], "__getattr__"):
                     return getattr(found[0], name)
             raise AttributeError(f"tilewright has no {module.__name__}.{name}")
@@ -64,12 +78,31 @@ class _Shared(Loader):
         module.__path__ = []
 
 
+def with_names_elsewhere(module: ModuleType) -> None:
+    """Let a module of ours be a package, as TileLang's is, and have the names that only say what to write."""
+
+    def lookup(name: str) -> Any:
+        if name in ELSEWHERE:
+            return ELSEWHERE[name]
+        raise AttributeError(f"tilewright has no {module.__name__}.{name}")
+
+    module.__path__ = []
+    module.__getattr__ = lookup  # type: ignore[method-assign]
+
+
 class Finder(MetaPathFinder):
-    """Answers the names of the table, and `tilelang` with this package's modules where that is asked for."""
+    """Answers the names of the table, and `tilelang` (and `tvm`, which is installed with it) where that is asked for."""
 
     answers_tilelang = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if self.answers_tilelang and name in TVM:
+            targets = f"{HERE}.targets"
+            return ModuleSpec(
+                name,
+                _Shared(importlib.import_module(targets).tvm if name == "tvm" else None, TVM[name]),
+                is_package=True,
+            )
         if self.answers_tilelang and (name == OTHER or name.startswith(OTHER + ".")):
             real = importlib.import_module(HERE + name[len(OTHER) :])
             return ModuleSpec(name, _Shared(real, ()), is_package=True)
@@ -95,6 +128,8 @@ def install() -> None:
 def answer_tilelang() -> None:
     """Let ``import tilelang``, and that of its modules, give these."""
     install()
+    if importlib.util.find_spec("tvm") is not None:
+        TVM.clear()
     Finder.answers_tilelang = True
     for name, module in list(sys.modules.items()):
         if name == HERE or name.startswith(HERE + "."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import os
 import re
@@ -23,6 +24,8 @@ DEVICES = {"h100": "sm_90a", "h200": "sm_90a", "a100": "sm_80", "a30": "sm_80", 
 
 DEFAULT = "TILELANG_DEFAULT_TARGET"
 
+_OPEN: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("open targets", default=())
+
 
 class Target:
     """A target by its name, its options (``"cuda -arch=sm_90"``) or as a dict.
@@ -41,8 +44,17 @@ class Target:
         self.keys = ["cuda", "gpu"] if KINDS.get(self.kind.name) == "cuda" else ["cpu"]
 
     @staticmethod
-    def current(allow_none: bool = True) -> None:
-        """None: no ``with target:`` is open, ever."""
+    def current(allow_none: bool = True) -> Target | None:
+        """The target of the innermost ``with target:`` that is open, None where none is."""
+        return next(reversed(_OPEN.get()), None)
+
+    def __enter__(self) -> Target:
+        """What is compiled for ``"auto"`` within is compiled for this."""
+        _OPEN.set((*_OPEN.get(), self))
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _OPEN.set(_OPEN.get()[:-1])
 
     def export(self) -> dict[str, Any]:
         """The target as a dict."""
@@ -89,7 +101,7 @@ def request(target: Any) -> Any:
     InvalidUse : a kind of machine that there is no target for.
     """
     if target is None or (isinstance(target, str) and target == "auto"):
-        target = os.environ.get(DEFAULT) or "auto"
+        target = Target.current() or os.environ.get(DEFAULT) or "auto"
     attributes = _attributes(target)
     written = str(attributes["kind"])
     kind = KINDS.get(written, written if written in TARGETS else None)

@@ -177,15 +177,17 @@ class _Threads(ThreadDifferences):
                     shape = (self.kernel_node.num_threads, *statement.buffer.shape)
                     self.expanded[statement.buffer] = replace(statement.buffer, shape=shape, scope="local")
                 elif isinstance(statement, Let) and self._used_elsewhere(statement.var, pieces, position):
-                    if reads_nothing(statement.value) and not self.varies_by_memory(statement.value):
+                    if reads_nothing(statement.value) and self._is_known_anywhere(statement.value):
                         self.repeated[statement.var] = statement
                     else:
                         self.kept[statement.var] = Buffer(
                             statement.var.name, (self.kernel_node.num_threads,), statement.var.dtype, "local"
                         )
 
-    def varies_by_memory(self, value: Expr) -> bool:
-        return any(node in self.kept for node in find(value, Var))
+    def _is_known_anywhere(self, value: Expr) -> bool:
+        """Whether a value can be computed again in each loop: of what is alike, of threads' indices, of names that are, too."""
+        names = {node for node in find(value, Var) if node in self.vars}
+        return names <= {*self.repeated, *self.kernel_node.thread_vars}
 
     @staticmethod
     def _used_elsewhere(thing: Var | Buffer, pieces: list[list[Statement] | Statement], position: int) -> bool:

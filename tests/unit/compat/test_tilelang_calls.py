@@ -1,0 +1,205 @@
+"""How TileLang's programs call kernels, and what they get: None and addresses for tensors, sizes in sums, torch's tensors, targets."""
+
+import numpy as np
+import pytest
+import torch
+
+import tilewright
+import tilewright.compat.tilelang as tilelang
+import tilewright.language as T
+from tilewright.compat.tilelang import quantize
+from tilewright.compat.tilelang.targets import Target, request
+from tilewright.errors import TilewrightError, WrongArgumentKind, WrongArgumentShape
+from tilewright.specialization import InvalidUse
+
+TARGETS = ["cpu", "cuda -arch=sm_90a"]
+
+
+def call(kernel, *arguments):
+    return kernel.emulate(*arguments) if kernel.arch.has_threads else kernel(*arguments)
+
+
+@T.prim_func
+def biased(
+    A: T.Tensor((40,), "float32"), Bias: T.Tensor((40,), "float32"), C: T.Tensor((40,), "float32"), with_bias: T.bool
+):
+    with T.Kernel(2, threads=32) as bx:
+        for i in T.Parallel(32):
+            C[bx * 32 + i] = A[bx * 32 + i]
+        if with_bias:
+            for i in T.Parallel(32):
+                C[bx * 32 + i] += Bias[bx * 32 + i]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_none_for_a_tensor_that_conditions_guard(target):
+    kernel = tilewright.compile(biased, target=target)
+    a, b = np.random.default_rng(0).standard_normal((2, 40)).astype(np.float32)
+    for bias, wanted in ((None, a), (b, a + b), (None, a)):
+        c = np.full(40, np.nan, np.float32)
+        call(kernel, a, bias, c, bias is not None)
+        assert np.array_equal(c, wanted)
+    c = np.full(40, np.nan, np.float32)
+    kernel.interpret(a, None, c, False)
+    assert np.array_equal(c, a)
+    with pytest.raises(WrongArgumentKind, match="argument 'A' is a NoneType"):
+        kernel(None, b, c, True)
+
+
+def test_none_of_unknown_shape():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((n,), "float32"), use: T.int32):
+        with T.Kernel(1, threads=32):
+            if use == 1:
+                for i in T.Parallel(8):
+                    A[i] = B[i]
+
+    a = np.zeros(8, np.float32)
+    with pytest.raises(WrongArgumentKind, match="'B' is None, and no other argument tells its shape"):
+        tilewright.compile(main, target="cpu")(a, None, 0)
+
+
+def test_a_condition_that_reads_a_tensor_is_a_use_of_it():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            if B[0] > 0:
+                for i in T.Parallel(8):
+                    A[i] = B[i]
+
+    with pytest.raises(WrongArgumentKind, match="'B' is a NoneType"):
+        tilewright.compile(main, target="cpu")(np.zeros(8, np.float32), None)
+
+
+def test_addresses_for_pointers():
+    @T.prim_func
+    def main(a: T.ptr, b: T.ptr, n: T.int32):
+        A, B = T.make_tensor(a, (n,), "float32"), T.make_tensor(b, (n,), "float32")
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = A[bx * 32 + i] + 1
+
+    kernel = tilelang.compile(main, target="c")
+    a, b = torch.randn(45), torch.zeros(45)
+    kernel(a.data_ptr(), b.data_ptr(), 45)
+    assert torch.equal(b, a + 1)
+    kernel(a, b.zero_(), 45)
+    assert torch.equal(b, a + 1)
+    with pytest.raises(WrongArgumentKind, match="'A' is a int"):
+        tilewright.compile(biased, target="cpu")(a.data_ptr(), b, b, False)
+
+
+@tilelang.jit(target="c")
+def by_pointers(A: T.ptr, B: T.ptr, N: int, dtype: T.dtype, block: int = 32):
+    A = T.make_tensor(A, (N,), dtype)
+    B = T.make_tensor(B, (N,), dtype)
+    with T.Kernel(T.ceildiv(N, block), threads=32) as bx:
+        for i in T.Parallel(block):
+            B[bx * block + i] = A[bx * block + i] + 1
+
+
+def test_pointers_of_a_direct_function():
+    assert len(by_pointers.par_compile([{"A": T.ptr(), "B": T.ptr(), "N": 45, "dtype": T.float32}])) == 1
+    a, b = torch.randn(45), torch.zeros(45)
+    by_pointers(a, b, 45, torch.float32)
+    assert torch.equal(b, a + 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "extent, good, bad",
+    [(lambda n: n * 4, 12, 13), (lambda n: n + 1, 7, 0), (lambda n: 3 * n + 1, 13, 12), (lambda n: 20 - n, 7, 21), (lambda n: 2 * (n - 1), 6, 7)],
+)  # fmt: skip
+def test_an_extent_with_constants_tells_its_size(target, extent, good, bad):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((extent(n),), "int32"), B: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=32):
+            B[0] = n
+            for i in T.serial(extent(n)):
+                A[i] = i
+
+    kernel = tilewright.compile(main, target=target)
+    a, b = np.zeros(good, np.int32), np.zeros(1, np.int32)
+    call(kernel, a, b)
+    assert a.tolist() == list(range(good)) and extent(int(b[0])) == good
+    kernel.interpret(a[:] * 0, b * 0)
+    with pytest.raises(WrongArgumentShape, match="of a whole 'n'"):
+        call(kernel, np.zeros(bad, np.int32), b)
+
+
+def test_results_are_tensors_of_torch_where_the_program_has_it():
+    @tilelang.jit(out_idx=-1, target="c")
+    @T.prim_func
+    def numbers(A: T.Tensor((4,), "bfloat16")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                A[i] = i
+
+    kernel = numbers()  # as a factory does, since it takes nothing
+    assert isinstance(kernel, tilelang.JITKernel) and numbers.get_tir().script
+    made = kernel()
+    assert made.dtype is torch.bfloat16 and made.tolist() == [0, 1, 2, 3]
+
+
+def test_a_target_that_is_open_is_the_default():
+    with Target("cuda -arch=sm_80"):
+        assert request("auto") == request(None) == "cuda -arch=sm_80" and request("c") == "cpu"
+        with Target("c") as inner:
+            assert Target.current() == inner and request("auto") == "cpu"
+    assert Target.current() is None
+
+
+@pytest.mark.parametrize("name", ["get_lop3_intrin_group", "TensorCoreIntrinEmitter", "MatmulTemplate"])
+def test_names_without_meaning_import_and_say_what_to_write(name):
+    from tilewright.compat.tilelang import carver, intrinsics
+    from tilewright.compat.tilelang.quantize import get_lop3_intrin_group
+
+    found = {"get_lop3_intrin_group": get_lop3_intrin_group}.get(name) or getattr(intrinsics, name, None)
+    found = found or getattr(carver, name)
+
+    def inherit():
+        class Mine(found):
+            pass
+
+    for use in (lambda: found(), lambda: found.anything, inherit):
+        with pytest.raises(InvalidUse, match=f"tilewright has no {name}") as caught:
+            use()
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_codes_out_of_words(target):
+    unsigned = quantize._tir_packed_to_unsigned_convert("uint", 8)
+    added = quantize._tir_packed_to_signed_convert("uint", 8)
+    signed = quantize._tir_packed_int_to_int_convert("int", 8)
+    fp4 = quantize._tir_packed_to_fp4_to_f16("uint", 8)
+    zeros = quantize._tir_packed_to_unsigned_convert_with_zeros("uint", 8)
+
+    @T.prim_func
+    def main(A: T.Tensor((256,), "uint8"), S: T.Tensor((256,), "int8"), B: T.Tensor((5, 512), "float16")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(512):
+                B[0, i] = unsigned(4, A[i // 2], i % 2, dtype="float16")
+                B[1, i] = added(4, A[i // 2], i % 2, dtype="float16")
+                B[2, i] = signed(4, S[i // 2], i % 2, dtype="float16")
+                B[3, i] = fp4(4, A[i // 2], i % 2, "float16")
+                B[4, i] = zeros(4, A[i // 2], i % 2, 3, dtype="float16")
+
+    words = np.arange(256, dtype=np.uint8)
+    found = np.zeros((5, 512), np.float16)
+    call(tilewright.compile(main, target=target), words, words.view(np.int8), found)
+    codes = np.stack([words & 15, words >> 4], 1).reshape(-1).astype(int)
+    sizes = np.where(codes & 7, 2.0 ** ((codes & 7) - 7), 0) * np.where(codes >> 3, -1, 1)
+    wanted = [codes, codes - 8, (codes ^ 8) - 8, sizes, codes - 3]
+    assert np.array_equal(found.astype(float), np.stack(wanted))
+    with pytest.raises(TilewrightError, match="words are int8, not uint8"):
+
+        @T.prim_func
+        def wrong(S: T.Tensor((8,), "int8"), B: T.Tensor((8,), "float16")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(8):
+                    B[i] = unsigned(4, S[i], 0, dtype="float16")

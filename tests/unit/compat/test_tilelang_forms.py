@@ -1,0 +1,188 @@
+"""Forms of TileLang's language: random numbers, loops that are kernels, slices assigned to, copies in fragments, who is elected."""
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.compat.tilelang as tilelang
+import tilewright.language as T
+from tilewright.errors import TilewrightError
+
+TARGETS = ["cpu", "cuda -arch=sm_90a"]
+
+
+def call(kernel, *arguments):
+    return kernel.emulate(*arguments) if kernel.arch.has_threads else kernel(*arguments)
+
+
+def philox(counter, key):
+    """Philox 4x32 with ten rounds, of Python's integers."""
+    mask = 2**32 - 1
+    for number in range(10):
+        keys = [(key[0] + 0x9E3779B9 * number) & mask, (key[1] + 0xBB67AE85 * number) & mask]
+        one, other = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [(other >> 32) ^ counter[1] ^ keys[0], other & mask, (one >> 32) ^ counter[3] ^ keys[1], one & mask]
+    return counter
+
+
+def test_the_generator_is_philox():
+    # Known answers of the generator's authors.
+    assert philox([0] * 4, [0] * 2) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    ones = 2**32 - 1
+    assert philox([ones] * 4, [ones] * 2) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_numbers_are_those_of_the_generator(target):
+    seed = 0x1234567890ABC
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 3), "uint32"), B: T.Tensor((4,), "uint32"), C: T.Tensor((4, 8), "uint32")):
+        with T.Kernel(2, threads=2) as bx:
+            tx = T.get_thread_binding()
+            T.rng_init(seed, bx * 2 + tx, 5)
+            for j in T.serial(3):
+                A[bx * 2 + tx, j] = T.rng_rand()
+            B[bx * 2 + tx] = T.rng_rand()
+            T.rng_init(seed)
+            C[bx * 2 + tx, 0] = T.rng_rand()
+            for i in T.Parallel(2):
+                if bx == 0:
+                    C[i, 1] = 1
+
+    a, b, c = np.zeros((4, 3), np.uint32), np.zeros(4, np.uint32), np.zeros((4, 8), np.uint32)
+    call(tilewright.compile(main, target=target), a, b, c)
+    key = [seed & (2**32 - 1), seed >> 32]
+    for row in range(4):
+        assert a[row].tolist() == [philox([5, j, row, 0], key)[0] for j in range(3)]
+        assert b[row] == philox([6, 0, row, 0], key)[0] and c[row, 0] == philox([0, 0, row, 0], key)[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_floats(target):
+    @T.prim_func
+    def main(U: T.Tensor((4096,), "float32"), D: T.Tensor((4096,), "float64"), N: T.Tensor((4096,), "float32")):
+        with T.Kernel(4096 // 256, threads=64) as bx:
+            T.rng_init(7, bx, generator="curandStateXORWOW_t")
+            for i in T.Parallel(256):
+                U[bx * 256 + i] = T.rng_rand_float()
+                D[bx * 256 + i] = T.rng_rand_float(bit=64)
+                N[bx * 256 + i] = T.rng_rand_float(dist="normal")
+
+    u, d, n = np.zeros(4096, np.float32), np.zeros(4096), np.zeros(4096, np.float32)
+    call(tilewright.compile(main, target=target), u, d, n)
+    for uniform in (u, d):
+        assert 0 < uniform.min() < 0.002 and 0.998 < uniform.max() <= 1 and abs(uniform.mean() - 0.5) < 0.02
+    assert len(set(u.tolist())) > 4090 and len(set(d.tolist())) == 4096
+    assert abs(n.mean()) < 0.06 and abs(n.std() - 1) < 0.05 and abs((n**4).mean() - 3) < 0.6
+
+
+@pytest.mark.parametrize(
+    "write, message",
+    [
+        (lambda: T.rng_rand(), "requires a preceding `T.rng_init"),
+        (lambda: T.rng_init(1, generator="mt19937"), "mt19937"),
+        (lambda: (T.rng_init(1), T.rng_rand_float(bit=16)), "bit 32 or 64"),
+    ],
+)
+def test_mistakes_with_random_numbers(write, message):
+    with pytest.raises(TilewrightError, match=message):
+
+        @T.prim_func
+        def main(A: T.Tensor((8,), "float32")):
+            with T.Kernel(1, threads=32):
+                write()
+
+
+def test_a_while_has_no_index():
+    with pytest.raises(TilewrightError, match="while"):
+
+        @T.prim_func
+        def main(A: T.Tensor((8,), "uint32")):
+            with T.Kernel(1, threads=1):
+                T.rng_init(1)
+                i = T.alloc_var("int32", 0)
+                while i < 8:
+                    A[i] = T.rng_rand()
+                    i += 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_loops_over_blocks_and_threads_are_a_kernel(target):
+    @T.prim_func
+    def main(A: T.Tensor((4, 32), "int32"), B: T.Tensor((4, 32), "int32")):
+        for i in T.thread_binding(4, thread="blockIdx.x"):
+            for j in T.thread_binding(0, 32, thread="threadIdx.x"):
+                B[i, j] = A[i, j] * 2
+
+    @tilewright.jit(target=target)
+    def direct(A: T.Tensor((4, 32), "int32")):
+        for i in T.thread_binding(4, thread="blockIdx.x"):
+            for j in T.thread_binding(32, thread="threadIdx.x"):
+                A[i, j] += 1
+
+    a, b = np.arange(128, dtype=np.int32).reshape(4, 32), np.zeros((4, 32), np.int32)
+    call(tilewright.compile(main, target=target), a, b)
+    assert np.array_equal(b, 2 * a)
+    call(direct.compile(b), b)
+    assert np.array_equal(b, 2 * a + 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_slices_are_assigned_to(target):
+    @T.prim_func
+    def main(A: T.Tensor((4, 16), "float32"), B: T.Tensor((16, 4), "float32")):
+        with T.Kernel(4, threads=1) as row:
+            part = A[row, 0:4]
+            A[row, 4:8] = part
+            A[row, 8:12] = T.Ramp(row, 2, 4)
+            B[4:8, row] = A[row, 12:16]
+
+    a = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+    b, wanted = np.zeros((16, 4), np.float32), a.copy()
+    wanted[:, 4:8], wanted[:, 8:12] = a[:, :4], np.arange(4)[:, None] + 2 * np.arange(4)
+    call(tilewright.compile(main, target=target), a, b)
+    assert np.array_equal(a, wanted) and np.array_equal(b[4:8], wanted[:, 12:].T) and not b[8:].any()
+
+
+def test_a_number_is_not_assigned_to_a_slice():
+    with pytest.raises(TilewrightError, match="cannot assign to a slice"):
+
+        @T.prim_func
+        def main(A: T.Tensor((4, 16), "float32")):
+            with T.Kernel(1, threads=1):
+                A[0, 0:4] = 1.0
+
+
+@pytest.mark.parametrize("extent", [0, 32, 64, 128])
+@pytest.mark.parametrize("target", TARGETS)
+def test_who_is_elected(target, extent):
+    @T.prim_func
+    def main(A: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            A[tx] = T.shuffle_elect(extent)
+
+    a = np.full(128, -1, np.int32)
+    call(tilelang.compile(main, target=target).kernel, a)
+    assert np.flatnonzero(a).tolist() == list(range(0, 128, extent or 128)) and a.max() == 1
+
+
+def test_copies_of_a_fragment_by_their_numbers():
+    @T.prim_func
+    def main(A: T.Tensor((4, 512), "float32"), B: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=128):
+            part, total = T.alloc_fragment((4, 512), "float32"), T.alloc_fragment((4,), "float32")
+            T.annotate_layout(
+                {
+                    part: T.Fragment(part.shape, forward_fn=lambda i, j: (j // 8, i * 8 + j % 8)),
+                    total: T.Fragment(total.shape, forward_fn=lambda i, copy: (copy, i), replicate=64),
+                }
+            )
+            T.copy(A, part)
+            T.reduce_sum(part, total, dim=1)
+            T.copy(total, B)
+
+    a, b = np.random.default_rng(0).random((4, 512)).astype(np.float32), np.zeros(4, np.float32)
+    tilewright.compile(main, target="cuda -arch=sm_90a").emulate(a, b)
+    np.testing.assert_allclose(b, a.sum(1, dtype=np.float64), rtol=1e-5)

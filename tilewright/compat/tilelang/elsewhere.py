@@ -1,0 +1,56 @@
+"""Names of TileLang's that mean nothing here: they import, and say what to write when a program uses them."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tilewright.specialization import InvalidUse
+
+
+class Elsewhere:
+    """Stands for something that TileLang has: any use says what to write instead."""
+
+    def __init__(self, name: str, advice: str) -> None:
+        self.__name__, self.advice = name, advice
+
+    def _refuse(self) -> NoReturn:
+        raise InvalidUse(f"tilewright has no {self.__name__}", hint=self.advice)
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        self._refuse()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+        self._refuse()
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}, which tilewright has not: {self.advice}>"
+
+
+_ADVICE: dict[str, tuple[str, ...]] = {
+    "write T.gemm on tiles: the compiler chooses the matrix instruction": (
+        "TensorCoreIntrinEmitter", "INT4TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform", "get_ldmatrix_offset",
+        "INT4TensorCoreIntrinEmitterWithLadderTransform", "MatrixCoreIntrinEmitter", "MatrixCorePreshuffleIntrinEmitter",
+        "SparseTensorCoreIntrinEmitter", "shared_16x16_to_mma_32x8_layout", "shared_16x32_to_mma_32x16_layout",
+        "mma_store_index_map", "get_mma_micro_size",
+    ),
+    "write T.decode, or arithmetic on the bits: the compiler chooses the instructions": (
+        "get_lop3_intrin_group", "get_mxfp_intrin_group", "general_compress", "interleave_weight",
+    ),
+    "pass configs=[...] to autotune, or leave tiles to tilewright.Matmul": (
+        "MatmulTemplate", "GEMVTemplate", "ElementwiseTemplate", "GeneralReductionTemplate", "FlashAttentionTemplate", "ConvTemplate",
+        "NoRasterization", "Rasterization2DRow", "Rasterization2DColumn", "get_rasterization_code", "Analyzer", "AnalysisResult",
+    ),
+    "ask kernel.resources(), kernel.explain() or tilewright.testing": ("plot_layout", "LowerTrace", "visualize_ir"),
+    "this machine is no GPU of AMD's: compile with target='hip -arch=gfx942'": ("CDNA",),
+    "leave it out: tilewright's compiler is no pass of TVM's": (
+        "simplify_prim_func", "get_pass_context", "transform_func", "PassContext", "PassManager", "Simplify", "apply_simplify",
+    ),
+}  # fmt: skip
+
+ELSEWHERE: dict[str, Elsewhere] = {name: Elsewhere(name, advice) for advice, names in _ADVICE.items() for name in names}
+"""What stands for each name, whatever module a program takes it from."""
