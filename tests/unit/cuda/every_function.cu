@@ -131,7 +131,7 @@ template <class T> TW_DEVICE void arithmetic(const void* p, void* q) {
 }
 TW_KERNEL(128, 1) numbers(const void* p, void* q) {
   conversions<tw::half>(p, q); conversions<tw::bfloat16>(p, q); conversions<tw::tfloat32>(p, q); conversions<tw::float8_e4m3>(p, q); conversions<tw::float8_e5m2>(p, q);
-  conversions<tw::float8_e8m0>(p, q); conversions<tw::float4_e2m1>(p, q); conversions<float>(p, q); conversions<double>(p, q); conversions<bool>(p, q);
+  conversions<tw::float8_e8m0>(p, q); conversions<tw::float8_e4m3fnuz>(p, q); conversions<tw::float6_e3m2>(p, q); conversions<tw::float4_e2m1>(p, q); conversions<float>(p, q); conversions<double>(p, q); conversions<bool>(p, q);
   conversions<int8_t>(p, q); conversions<uint8_t>(p, q); conversions<int16_t>(p, q); conversions<uint16_t>(p, q);
   conversions<int32_t>(p, q); conversions<uint32_t>(p, q); conversions<int64_t>(p, q); conversions<uint64_t>(p, q);
   arithmetic<tw::half>(p, q); arithmetic<tw::bfloat16>(p, q); arithmetic<tw::float8_e4m3>(p, q); arithmetic<tw::float8_e5m2>(p, q);
