@@ -28,6 +28,7 @@ from tilewright.passes.tile.copies.select_async_copies import select_async_copie
 from tilewright.passes.tile.copies.select_copies import select_copies
 from tilewright.passes.tile.copies.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.gemms.delay_waits import delay_waits
+from tilewright.passes.tile.gemms.match_operands import match_operands
 from tilewright.passes.tile.gemms.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.gemms.promote_sums import promote_sums
 from tilewright.passes.tile.gemms.select_instructions import select_instructions
@@ -109,6 +110,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
     Step(separate_views, "before anything is said of fragments: there are no others from here on", _many_threads),
+    Step(match_operands, "before instructions, and while scales are fields of gemms", _many_threads),
     Step(promote_sums, "before instructions and roles: what is left are gemms like any other", _many_threads),
     Step(store_names, "before statements of pipelined loops get places of their own", _many_threads),
     Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),

@@ -23,6 +23,7 @@ CASES: dict[str, dict[str, Any]] = {
     "halves": {"exact": True},
     "sums of all of K": {"fast": True, "transpose_B": True},
     "two types": {"types": (E4M3, E5M2)},
+    "AMD's own types": {"types": ("float8_e4m3fnuz", "float8_e5m2fnuz"), "transpose_B": True},
     "out of tensors": {"staged": False, "stages": 0},
     "tiles of a warpgroup": {"tile": (64, 64, 192), "transpose_B": True},
     "a row": {"tile": (1, 32, 96), "size": (1, 40, 192)},

@@ -1,0 +1,112 @@
+"""Gemms of types that no matrix instruction multiplies take both operands in the narrowest type that holds them exactly.
+
+Before::
+
+    gemm(a=a, b=b, c=c)          # a: shared(float16), b: shared(float8_e4m3fn)
+
+After::
+
+    b_wide = shared(float16[64, 32])
+    copy(b, b_wide)
+    gemm(a=a, b=b_wide, c=c)
+
+The products are the same numbers.  Where there is no instruction for the wider type either, or no room for its tiles, the gemm
+stays as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Pipelined, Region, Statement
+from tilewright.ir.visitor import Rewriter, find
+from tilewright.machine.arch import Arch
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm, matrix_shape
+from tilewright.passes.context import Context
+
+WIDER = ("float16", "bfloat16", "float32", "float64")
+"""Types that operands become, narrowest first."""
+
+
+def match_operands(function: Function, context: Context) -> Function:
+    """Convert operands of gemms that matrix instructions can execute only then."""
+    body = _Match(context.arch)(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether a float type has every number of another type.
+
+    Examples
+    --------
+    >>> holds(ALL["float16"], ALL["float8_e5m2"]), holds(ALL["float16"], ALL["bfloat16"]), holds(ALL["bfloat16"], ALL["uint8"])
+    (True, False, True)
+    """
+    if narrow.kind == "bool":
+        return True
+    if narrow.is_integer:
+        return narrow.bits - (narrow.kind == "int") <= wide.mantissa_bits + 1 and wide.maximum >= narrow.maximum
+    return (
+        wide.mantissa_bits >= narrow.mantissa_bits and wide.maximum >= narrow.maximum and _least(wide) <= _least(narrow)
+    )
+
+
+def _least(of: DType) -> float:
+    """The least positive number."""
+    return of.minimum if of.minimum > 0 else math.ldexp(1.0, 1 - of.bias - of.mantissa_bits)
+
+
+class _Match(Rewriter):
+    def __init__(self, arch: Arch) -> None:
+        self.arch, self.room = arch, 0
+
+    def visit_Kernel(self, kernel: Kernel) -> Any:
+        tiles = {node.buffer for node in find(kernel, Allocate) if node.buffer.scope == "shared"}
+        slots = max((loop.num_stages or 1 for loop in find(kernel, Pipelined)), default=1)
+        self.room = self.arch.shared_bytes - max(slots, 1) * sum(map(_bytes, tiles))
+        return self.generic(kernel)
+
+    def visit_Gemm(self, gemm: Gemm) -> Any:
+        a, b = gemm.a.dtype, gemm.b.dtype
+        staged = all(region.buffer.scope in ("shared", "fragment") for region in gemm.operands)
+        if gemm.token is not None or not staged or a.is_packed or b.is_packed or self._multiplied(gemm, a, b):
+            return gemm
+        common = next((ALL[name] for name in WIDER if holds(ALL[name], a) and holds(ALL[name], b)), None)
+        if common is None or a == b == common or not self._multiplied(gemm, common, common):
+            return gemm
+        wide = [_wide(region, common) for region in gemm.operands]
+        needed = sum(_bytes(tile) for tile in wide if tile is not None and tile.scope == "shared")
+        if needed > self.room:
+            return gemm
+        self.room -= needed
+        before: list[Statement] = []
+        for region, tile in zip(gemm.operands, wide):
+            if tile is not None:
+                before += [Allocate(tile, span=gemm.span), Copy(region, nodes.whole(tile), span=gemm.span)]
+        left, right = (nodes.whole(tile) if tile else region for region, tile in zip(gemm.operands, wide))
+        return [*before, replace(gemm, a=left, b=right)]
+
+    def _multiplied(self, gemm: Gemm, a: DType, b: DType) -> bool:
+        """Whether an instruction adds up products of these types in the gemm's own."""
+        exact = gemm.scale_a is not None or gemm.promote_every is not None  # sums of their own, of float32
+        return any(
+            one.a == a and one.b == b and (exact or one.accumulator == gemm.c.dtype)
+            for one in self.arch.matrix_instructions
+        )
+
+
+def _wide(region: Region, to: DType) -> Buffer | None:
+    """The tile for an operand of another type."""
+    if region.dtype == to:
+        return None
+    scope = "fragment" if region.buffer.scope == "fragment" else "shared"
+    return Buffer(f"{region.buffer.name}_wide", matrix_shape(region), to, scope)
+
+
+def _bytes(tile: Buffer) -> int:
+    return tile.dtype.nbytes(math.prod(tile.static_shape))
