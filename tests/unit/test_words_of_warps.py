@@ -10,6 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.interpreter import interpret
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -45,6 +46,35 @@ def test_words_of_warps(word: str, target: str) -> None:
     kernel.interpret(values, expected)
     kernel.emulate(values, found)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16", "int64", "float8_e4m3fn"])
+def test_the_sum_of_what_runs_together(dtype: str, target: str) -> None:
+    """A warp's, or a wave's of 64 lanes; the interpreter asks the machine, and by itself it speaks of 32."""
+
+    @T.prim_func
+    def program(X: T.Tensor((2, 64), dtype), Y: T.Tensor((2, 64), dtype)):
+        with T.Kernel(1, threads=(64, 2)):
+            x, y = T.get_thread_binding(0), T.get_thread_binding(1)
+            Y[y, x] = T.simdgroup_reduce_sum(X[y, x])
+
+    record = tilewright.dtype(dtype)
+    values = np.random.default_rng(0).integers(-2, 3, (2, 64)).astype(record.numpy)
+    kernel = tilewright.compile(program, target=target)
+    lanes = kernel.arch.warp_size
+    wide = values.astype(np.float64).reshape(-1, lanes)
+    expected = np.repeat(wide.sum(1), lanes).reshape(2, 64).astype(record.numpy)
+    for way in (kernel.interpret, kernel.emulate):
+        found = np.zeros((2, 64), record.numpy)
+        way(values, found)
+        np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+    alone = np.zeros((2, 64), record.numpy)
+    interpret(program.function, [values, alone])
+    of_warps = values.astype(np.float64).reshape(-1, 32).sum(1).astype(record.numpy)
+    np.testing.assert_array_equal(alone.reshape(-1, 32)[:, 0].astype(np.float64), of_warps.astype(np.float64))
+    if target.startswith("metal") and dtype in ("float32", "int32"):
+        assert "simd_sum" in kernel.get_kernel_source()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -11,7 +11,7 @@ import tilewright.ops  # noqa: F401  (registers the operators)
 from tilewright.interpreter.arguments import bind_arguments
 from tilewright.interpreter.execute import Executor
 from tilewright.interpreter.poison import poison, poisoned
-from tilewright.ir.nodes import Function
+from tilewright.ir.nodes import WARP, Function
 from tilewright.ir.signature import counted_workspaces
 
 __all__ = ["interpret", "poison", "poisoned"]
@@ -22,6 +22,7 @@ def interpret(
     arguments: Sequence[Any],
     *,
     seed: int = 0,
+    together: int = WARP,
     report: Callable[[str], None] = print,
     debug: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[np.ndarray, ...]:
@@ -34,6 +35,7 @@ def interpret(
         author's order; the sizes of `signature.size_variables` may follow, else they are bound from shapes.
         Types below eight bits come as uint8, the last dimension packed.  Arrays are written in place.
     seed : 0 runs blocks in order; another number runs them in an order drawn from it.
+    together : lanes that the machine runs together, of which `T.simdgroup_reduce_sum` speaks.
     report : called with each line that the program prints.
     debug : called with the values named in ``breakpoint()``; None opens Python's debugger.
 
@@ -48,7 +50,9 @@ def interpret(
         `AssertionFailed`, `WrongAssumption`, `DivergentThreads`; with the place in the author's file.
     """
     final = function.stage == "final"
-    executor = _Run(report=report, debug=debug, strict=final, flat=final, counted=counted_workspaces(function))
+    executor = _Run(
+        report=report, together=together, debug=debug, strict=final, flat=final, counted=counted_workspaces(function)
+    )
     executor.random = np.random.default_rng(seed) if seed else None
     with np.errstate(all="ignore"):
         outputs = bind_arguments(executor, function, arguments)

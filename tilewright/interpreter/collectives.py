@@ -139,16 +139,18 @@ SPECIAL_CALLS["shuffle_down"] = _shuffled(lambda lane, by: lane + by)
 SPECIAL_CALLS["ballot"] = _ballot
 
 
-def _whole_warp(kind: str) -> Callable[[Evaluator, Call], Any]:
-    """The values of all lanes combined as a butterfly does, in every lane."""
+def _whole_warp(kind: str, of_machine: bool = False) -> Callable[[Evaluator, Call], Any]:
+    """The values of all lanes of a warp, or of all that the machine runs together, combined as a butterfly does, in every lane."""
 
     def run(state: Evaluator, node: Call) -> Any:
         (value,) = node.operands
-        whole_warps(state, node.function)
+        count = state.together if of_machine else WARP
+        whole_warps(state, node.function, count)
         values = np.broadcast_to(carried(state.value(value), value.dtype), state.lanes)
-        lanes = values.reshape(*state.lanes[:-1], -1, WARP)
-        for distance in (16, 8, 4, 2, 1):
-            lanes = np.asarray(binary(kind, lanes, lanes[..., np.arange(WARP) ^ distance], value.dtype))
+        lanes, distance = values.reshape(*state.lanes[:-1], -1, count), count // 2
+        while distance:
+            lanes = np.asarray(binary(kind, lanes, lanes[..., np.arange(count) ^ distance], value.dtype))
+            distance //= 2
         return lanes.reshape(state.lanes)
 
     return run
@@ -194,6 +196,7 @@ def _foreign(state: Evaluator, node: Call) -> Any:
 
 for _kind in ("add", "min", "max", "and", "or", "xor"):
     SPECIAL_CALLS[f"warp_{_kind}"] = _whole_warp(_kind)
+SPECIAL_CALLS["simdgroup_add"] = _whole_warp("add", of_machine=True)
 SPECIAL_CALLS["sync_threads_and"] = _vote_of_block(np.all)
 SPECIAL_CALLS["sync_threads_or"] = _vote_of_block(np.any)
 SPECIAL_CALLS["sync_threads_count"] = _vote_of_block(np.count_nonzero)

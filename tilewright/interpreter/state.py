@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.errors import InternalError, Span, WrongPointer
 from tilewright.interpreter.memory import Cell, Memory, View, allocate, flat_length, row_major
 from tilewright.interpreter.varying import Varying
-from tilewright.ir.nodes import Buffer, Const, Var
+from tilewright.ir.nodes import WARP, Buffer, Const, Var
 from tilewright.ir.signature import root
 
 Mask = Any
@@ -58,6 +58,7 @@ class State:
     apart : whether the last axis of the lanes is the block's threads.
     vector_mask : which elements of a vector are asked for, inside a `Select` with a vector condition.
     parallel : whether a `Parallel` loop encloses.
+    together : lanes that the machine runs together.
     threads : threads of the block; ``()`` outside kernels.
     returned : threads that are done, where not all agree.
     broken : lanes that left the innermost loop.
@@ -75,6 +76,7 @@ class State:
     """
 
     report: Callable[[str], None] = print
+    together: int = WARP
     debug: Callable[[dict[str, Any]], None] | None = None
     strict: bool = False
     flat: bool = False

@@ -162,6 +162,8 @@ for _name in ("match_any", "match_all"):
 # The values of all lanes of a warp combined, in every lane; votes of a whole block, which meets in them.
 for _name in ("add", "min", "max", "and", "or", "xor"):
     register(Intrinsic(f"warp_{_name}", 1, None, collective=True))
+# The sum over all lanes that the machine runs together: a warp's, or a wave's of 64.
+register(Intrinsic("simdgroup_add", 1, None, collective=True))
 for _name in ("and", "or", "count"):
     register(Intrinsic(f"sync_threads_{_name}", 1, None, pure=False, collective=True))
 # Four bytes, four bytes, and the sum that gets their products, as Regions.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, Let, Var, binary, const, index_binary
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
@@ -177,6 +177,19 @@ warp_reduce_bitand, warp_reduce_bitor, warp_reduce_bitxor = (
 )  # fmt: skip
 
 
+@author_facing
+def simdgroup_reduce_sum(value: Any) -> Scalar:
+    """The sum over all lanes that the machine runs together, in every lane; small floats are added up in float32.
+
+    On Metal it is a simdgroup's, elsewhere a warp's; on AMD's machines whose waves have 64 lanes it is a wave's.  Blocks are whole
+    ones of these.  `T.warp_reduce_sum` speaks of 32 threads on every machine.
+    """
+    operand = as_expr(value, what="the value of T.simdgroup_reduce_sum")
+    wide = FLOAT32 if operand.dtype.is_float and operand.dtype.bits < 32 else operand.dtype
+    total = Call(wide, "simdgroup_add", (nodes.cast(operand, wide),))
+    return _named(nodes.cast(total, operand.dtype), "total")
+
+
 def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[Any], Scalar]:
     def call(condition: Any) -> Scalar:
         return _named(Call(dtype, function, (as_expr(condition, BOOL, f"the condition of T.{name}"),)), "votes")
@@ -195,7 +208,7 @@ WARP_WORDS: dict[str, Any] = {
         get_lane_idx, get_warp_idx, get_warp_group_idx, shfl_sync, shfl_xor, shfl_up, shfl_down, ballot_sync, any_sync,
         match_any_sync, match_all_sync,
         all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
-        warp_reduce_bitxor, syncthreads_and, syncthreads_or, syncthreads_count,
+        warp_reduce_bitxor, simdgroup_reduce_sum, syncthreads_and, syncthreads_or, syncthreads_count,
     )
 } | {
     "get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync, "tvm_warp_activemask": tvm_warp_activemask,

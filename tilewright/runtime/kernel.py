@@ -19,7 +19,7 @@ from tilewright.compiler import Program
 from tilewright.errors import CompilerNotFound, NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
-from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, WARP, Buffer, Function
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
@@ -216,7 +216,8 @@ class Kernel:
         Out-of-range reads give the safe value and reads of never-written tile elements are reported.
         """
         values = self._binder.in_order(arguments, named)
-        outputs = interpret(self.function, [_as_numpy(value) for value in values])
+        together = self.arch.warp_size if self.arch.has_threads else WARP
+        outputs = interpret(self.function, [_as_numpy(value) for value in values], together=together)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def emulate(self, *arguments: Any, schedule: str = "late", seed: int = 0, **options: Any) -> Any:

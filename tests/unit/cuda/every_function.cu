@@ -105,7 +105,7 @@ TW_KERNEL(128, 1) words(const uint32_t* p, uint32_t* q) {
   q[at++] = tw::ballot(a > b) + tw::any(a > b) + tw::all(a > c);
   q[at++] = tw::redux_add(a) + tw::redux_min(a) + tw::redux_max(a) + tw::redux_and(a) + tw::redux_or(a) + tw::redux_xor(a) + tw::redux_add(int(a)) + tw::redux_min(int(a)) + tw::redux_max(int(a));
   q[at++] = tw::warp_add(a) + tw::warp_min(int(a)) + tw::warp_max(a) + tw::warp_and(a) + tw::warp_or(int(a)) + tw::warp_xor(a);
-  reinterpret_cast<double*>(q)[41] = tw::warp_add(double(a)) + tw::warp_max(float(a)) + tw::warp_and(uint64_t(a));
+  reinterpret_cast<double*>(q)[41] = tw::warp_add(double(a)) + tw::warp_max(float(a)) + tw::simdgroup_add(float(a)) + tw::warp_and(uint64_t(a));
   q[at++] = tw::elect_one() + tw::warp_uniform(a) + tw::lane_index();
   tw::Fragment<uint32_t, 4> quad;
   fill(quad, p); tw::quad_transpose(quad); keep(quad, q);

@@ -39,7 +39,7 @@ def product(source: str, dtype_b: str = "float16"):
     "source, dtype, message",
     [
         ("global", "float16", "A and B of this product lie in global memory; copy tiles of them into shared ones first"),
-        ("shared", "float8_e4m3fn", "no instruction multiplies float16 by float8_e4m3fn; give both operands one type"),
+        ("shared", "bfloat16", "no instruction multiplies float16 by bfloat16; give both operands one type"),
     ],
 )  # fmt: skip
 def test_scalar_products_are_said(source, dtype, message, arch):

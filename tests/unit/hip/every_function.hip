@@ -54,7 +54,7 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   give(tw::lane_index()); give(tw::warp_uniform(t / 64)); give(tw::shuffle(a, 3)); give(tw::shuffle(whole, t + 5, tw::ALL_LANES, 16)); give(tw::shuffle_xor(a, 1)); give(tw::shuffle_xor(a, 24, tw::ALL_LANES, 16));
   give(tw::shuffle_up(a, 3)); give(tw::shuffle_up(a, 2, tw::ALL_LANES, 8)); give(tw::shuffle_down(a, 3)); give(tw::shuffle_down(uint8_t(a), 2, tw::ALL_LANES, 8));
   give(tw::ballot(a & 1)); give(tw::ballot(a & 1, 0xFF0)); give(tw::any((a & 63) == 7)); give(tw::all(a & 1)); give(tw::all(true)); give(tw::any(false)); give(tw::match_any(a & 3)); give(tw::match_all(5)); give(tw::match_all(a & 1));
-  put(tw::warp_add(y)); give(tw::warp_add(whole)); give(tw::warp_min(a)); give(tw::warp_max(int32_t(a))); give(tw::warp_and(a | 0xF0F0F0F0u)); give(tw::warp_or(a & 0x0F0F0F0Fu)); give(tw::warp_xor(a)); give(tw::elect_one());
+  put(tw::warp_add(y)); put(tw::simdgroup_add(y)); give(tw::simdgroup_add(a)); give(tw::warp_add(whole)); give(tw::warp_min(a)); give(tw::warp_max(int32_t(a))); give(tw::warp_and(a | 0xF0F0F0F0u)); give(tw::warp_or(a & 0x0F0F0F0Fu)); give(tw::warp_xor(a)); give(tw::elect_one());
   tw::Fragment<uint32_t, 4> quad;
   for (int i = 0; i < 4; ++i) quad[i] = a + i;
   tw::quad_transpose(quad);

@@ -87,7 +87,7 @@ def test_a_product_whose_wide_tiles_have_no_room_stays_as_it_was():
     found = np.full((64, 64), np.nan, np.float32)
     kernel.emulate(a, b, found)
     np.testing.assert_allclose(found, a.astype(np.float64) @ b.astype(np.float64).T, rtol=1e-4, atol=1e-4)
-    assert "no instruction multiplies float16 by bfloat16" in kernel.explain() or "scalar products" in kernel.explain()
+    assert "scalar products" in kernel.explain()
 
 
 def test_what_holds_what():

@@ -69,6 +69,8 @@ TW_WARP_REDUCE(warp_and, TW_REDUCE_AND, T(x & y))
 TW_WARP_REDUCE(warp_or, TW_REDUCE_OR, T(x | y))
 TW_WARP_REDUCE(warp_xor, TW_REDUCE_XOR, T(x ^ y))
 #undef TW_WARP_REDUCE
+// The sum over the lanes that run together.
+template <class T> TW_DEVICE T simdgroup_add(T x, TW_SITE) { return warp_add(x, site); }
 
 TW_DEVICE bool elect_one(TW_SITE) { return ::tw_elect(ALL_LANES, site); }
 

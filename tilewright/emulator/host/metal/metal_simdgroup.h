@@ -21,6 +21,10 @@ template <class T> inline T simd_shuffle(T x, ushort lane, TW_SITE) { return tw_
 template <class T> inline T simd_shuffle_xor(T x, ushort mask, TW_SITE) { return tw_exchange(TW_SHUFFLE_XOR, x, mask, site); }
 template <class T> inline T simd_shuffle_up(T x, ushort delta, TW_SITE) { return tw_exchange(TW_SHUFFLE_UP, x, delta, site); }
 template <class T> inline T simd_shuffle_down(T x, ushort delta, TW_SITE) { return tw_exchange(TW_SHUFFLE_DOWN, x, delta, site); }
+template <class T> inline T simd_sum(T x, TW_SITE) {
+  for (ushort lanes = 16; lanes; lanes >>= 1) x = T(x + simd_shuffle_xor(x, lanes, site));
+  return x;
+}
 
 struct simd_vote {
   ulong votes;

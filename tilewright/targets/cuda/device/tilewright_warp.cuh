@@ -88,6 +88,8 @@ TW_WARP_REDUCE(warp_and, redux_and, T(x & y))
 TW_WARP_REDUCE(warp_or, redux_or, T(x | y))
 TW_WARP_REDUCE(warp_xor, redux_xor, T(x ^ y))
 #undef TW_WARP_REDUCE
+// The sum over the lanes that run together.
+template <class T> TW_DEVICE T simdgroup_add(T x) { return warp_add(x); }
 
 // True in exactly one lane of the (whole, converged) warp.  sm_90.
 TW_DEVICE bool elect_one() {

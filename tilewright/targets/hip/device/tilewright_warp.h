@@ -105,6 +105,12 @@ TW_WARP_REDUCE(warp_and, T(x & y))
 TW_WARP_REDUCE(warp_or, T(x | y))
 TW_WARP_REDUCE(warp_xor, T(x ^ y))
 #undef TW_WARP_REDUCE
+// The sum over the lanes that run together: a wave's.
+template <class T> TW_DEVICE T simdgroup_add(T x, TW_SITE) {
+  _Pragma("unroll") for (int lanes = TW_WARP_SIZE / 2; lanes; lanes >>= 1)
+    x = T(x + from_lane(x, int(lane_index()) ^ lanes, TW_WARP_SIZE == 64 ? LANES_OF_WAVE : lanes_of_warp(), site));
+  return x;
+}
 
 // True in exactly one lane of the (whole, converged) warp.
 TW_DEVICE bool elect_one() { return lane_index() % WARP == 0; }

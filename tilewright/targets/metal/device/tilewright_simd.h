@@ -44,5 +44,10 @@ TW_COMBINED(warp_and, T(x & y))
 TW_COMBINED(warp_or, T(x | y))
 TW_COMBINED(warp_xor, T(x ^ y))
 #undef TW_COMBINED
+// The sum over the simdgroup; Metal's own adds up no numbers of 8 and of 64 bits.
+template <class T> TW_DEVICE T simdgroup_add(T x) { return warp_add(x); }
+TW_DEVICE float simdgroup_add(float x) { return simd_sum(x); }
+TW_DEVICE int32_t simdgroup_add(int32_t x) { return simd_sum(x); }
+TW_DEVICE uint32_t simdgroup_add(uint32_t x) { return simd_sum(x); }
 
 }  // namespace tw
