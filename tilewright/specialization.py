@@ -8,6 +8,7 @@ runs at once.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ class InvalidUse(TilewrightError):
 
 
 def compile(
-    program: PrimFunc | Function,
+    program: PrimFunc | Function | Kernel,
     out_idx: int | Sequence[int] | None = None,
     target: Any = "auto",
     schedule: Schedule | None = None,
@@ -48,7 +49,7 @@ def compile(
 
     Parameters
     ----------
-    program : made by `T.prim_func`.
+    program : made by `T.prim_func`; or a kernel, whose traced program is compiled again.
     out_idx : positions of the parameters that a call allocates and returns; negative ones from the end.
     target : ``"auto"``, ``"cpu"``, ``"cuda -arch=sm_90a"``, a dict with ``kind`` and ``arch``.
     schedule : choices fixed beforehand.
@@ -61,6 +62,8 @@ def compile(
     ------
     TilewrightError : the program is not one, or cannot be compiled for the target.
     """
+    if isinstance(program, Kernel):
+        program = program.function
     if isinstance(program, Function):
         program = PrimFunc(program, program.span)
     if not isinstance(program, PrimFunc):
@@ -74,7 +77,7 @@ def compile(
 
 
 def jit(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | _ForTargets | None = None,
     *,
     out_idx: int | Sequence[int] | None = None,
     target: Any = "auto",
@@ -84,6 +87,7 @@ def jit(
 
     Parameters
     ----------
+    function : a factory or a direct function; or what `jit` has made of one: the options given replace its own.
     out_idx : for factories: which parameters a call allocates and returns.  Direct functions use `T.empty`.
     target : see `compile`; a direct function called with ``target="auto"`` runs where its tensors are.
     schedule : choices fixed beforehand.
@@ -106,6 +110,13 @@ def jit(
         return functools.partial(jit, out_idx=out_idx, target=target, schedule=schedule)
     if isinstance(function, PrimFunc):
         return compile(function, out_idx, target, schedule)
+    if isinstance(function, (JITFactory, JITFunction)):
+        made = function
+        function = made.__wrapped__
+        target = made.target if target == "auto" else target
+        schedule = schedule or made.schedule
+        if out_idx is None and isinstance(made, JITFactory):
+            out_idx = made.out_idx
     if not callable(function) or not hasattr(function, "__code__"):
         raise NotAKernel(f"tilewright.jit got a {type(function).__name__}", hint="decorate a function")
     if is_factory(function):
@@ -118,18 +129,68 @@ def jit(
     return JITFunction(function, target, schedule)
 
 
-class JITFactory:
+class _ForTargets:
+    """What both styles do with a target: the same kernel for several machines."""
+
+    __wrapped__: Callable[..., Any]
+    target: Any
+    _elsewhere: dict[Any, Any]
+
+    def on(self, target: Any) -> Any:
+        """The same function for another machine, made once for each.
+
+        Parameters
+        ----------
+        target : as that of `compile`; ``"auto"`` is where the tensors are.
+
+        Examples
+        --------
+        >>> double.on("cuda -arch=sm_90a").compile(N=1024)
+        <Kernel double for cuda sm_90a>
+        >>> double.on("cpu")(np.arange(3, dtype=np.float32))
+        array([0., 2., 4.], dtype=float32)
+
+        Raises
+        ------
+        UnknownTarget : no such machine.
+        """
+        if target in (None, "auto"):
+            key: Any = "auto"
+        else:
+            found, arch = resolve(target)
+            key = (found.name, arch)
+        if key not in self._elsewhere:
+            made = jit(self)
+            made.target = "auto" if key == "auto" else target
+            self._elsewhere[key] = made
+        return self._elsewhere[key]
+
+    def _told(self, named: dict[str, Any]) -> Any:
+        """The function for the target among named arguments, which is taken from them; itself where none is there.
+
+        A function that has a parameter of that name is given it.
+        """
+        if "target" not in named or "target" in inspect.signature(self.__wrapped__).parameters:
+            return self
+        return self.on(named.pop("target"))
+
+
+class JITFactory(_ForTargets):
     """A decorated factory: calling it with its arguments gives the `Kernel`, compiled once for each set of them."""
 
     def __init__(self, function: Callable[..., Any], out_idx: Any, target: Any, schedule: Schedule | None) -> None:
         functools.update_wrapper(self, function)
         self.function, self.out_idx, self.target, self.schedule = function, out_idx, target, schedule
         self._kernels: dict[Any, Kernel] = {}
+        self._elsewhere = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Kernel:
         return self.for_target(self.target, *arguments, **named)
 
-    compile = __call__
+    def compile(self, *arguments: Any, **named: Any) -> Kernel:
+        """The kernel for these arguments, as a call gives it; ``target=`` says for which machine."""
+        made: Kernel = self._told(named)(*arguments, **named)
+        return made
 
     def for_target(self, target: Any, *arguments: Any, **named: Any) -> Kernel:
         """The kernel for a target (as in `compile`), made once for each set of arguments and machine."""
@@ -166,7 +227,7 @@ class JITFactory:
         return self(*arguments, **named).get_kernel_source()
 
 
-class JITFunction:
+class JITFunction(_ForTargets):
     """A decorated direct function: calling it compiles for the arguments' shapes and runs."""
 
     def __init__(self, function: Callable[..., Any], target: Any, schedule: Schedule | None) -> None:
@@ -175,6 +236,7 @@ class JITFunction:
         self.direct = DirectFunction(function)  # type: ignore[arg-type]
         self._declarations: dict[Any, Declaration] = {}
         self._kernels: dict[Any, Kernel] = {}
+        self._elsewhere = {}
         self._choices: dict[Any, Choice] = {}
         """What `T.suited` asks next, by all that is known before."""
         self._key: Callable[..., Any] = no_key
@@ -240,7 +302,7 @@ class JITFunction:
         """The kernel that a call with these arguments would run, without running it.
 
         Tensors may be given as arrays, as anything with a ``shape``, or as their shapes; where sizes are given by their
-        names, they may be left out.
+        names, they may be left out.  ``target=`` says for which machine.
 
         Examples
         --------
@@ -248,9 +310,13 @@ class JITFunction:
         <Kernel double ...>
         >>> double.compile((1024,))
         <Kernel double ...>
+        >>> double.compile(N=1024, target="cuda -arch=sm_90a")
+        <Kernel double for cuda sm_90a>
         """
-        runtime, constants, sizes = self.direct.split_partly(*arguments, **named)
-        return self._kernel(runtime, constants, sizes)
+        told = self._told(named)
+        runtime, constants, sizes = told.direct.split_partly(*arguments, **named)
+        made: Kernel = told._kernel(runtime, constants, sizes)
+        return made
 
     def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
         """The traced program for these arguments, not compiled."""
@@ -261,6 +327,18 @@ class JITFunction:
         """Run on the interpreter; see `Kernel.interpret`."""
         runtime, constants = self.direct.split(*arguments, **named)
         return self._kernel(runtime, constants).interpret(*runtime.values())
+
+    def emulate(self, *arguments: Any, **named: Any) -> Any:
+        """Run the device text on this machine's CPU; see `Kernel.emulate`.
+
+        Parameters
+        ----------
+        arguments : in host memory.
+        named : those of the function, and the emulator's options.
+        """
+        options = {name: named.pop(name) for name in list(named) if name not in self.direct.signature.parameters}
+        runtime, constants = self.direct.split(*arguments, **named)
+        return self._kernel(runtime, constants).emulate(*runtime.values(), **options)
 
     def get_kernel_source(self, *arguments: Any, **named: Any) -> str:
         """The text emitted for these arguments."""

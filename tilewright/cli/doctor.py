@@ -71,7 +71,7 @@ def findings() -> Iterator[Finding]:
     yield _cache()
     yield _gpu()
     yield _nvrtc()
-    yield from (_package(name, needed=False) for name in ("torch", "onnxruntime"))
+    yield from (_package(name, needed=False) for name in USES)
     yield from _switches()
 
 
@@ -88,13 +88,20 @@ def _version(package: str) -> str | None:
         return None
 
 
+USES = {
+    "torch": "tilewright.Linear, quantising and loading models, and tensors on a GPU need it; arrays of NumPy do not",
+    "onnxruntime": "only comparisons of speed need it",
+}
+"""Packages that kernels run without, and what they are for."""
+
+
 def _package(name: str, *, needed: bool) -> Finding:
     version = _version(name)
     if version is not None:
         return Finding(name, "ok", version)
     if needed:
         return Finding(name, "missing", "not installed", f"pip install {name}")
-    return Finding(name, "optional", "not installed; only comparisons need it", f"pip install {name}")
+    return Finding(name, "optional", f"not installed; {USES[name]}", f"pip install {name}")
 
 
 def _processor() -> Finding:

@@ -5,7 +5,11 @@ Those of scopes and whole functions are in `mistakes_of_scopes`.
 
 from __future__ import annotations
 
-from tilewright.errors import Span, TilewrightError
+import builtins
+import re
+from collections.abc import Sequence
+
+from tilewright.errors import Span, TilewrightError, near
 
 
 class AuthorError(TilewrightError):
@@ -27,6 +31,17 @@ class UnknownName(AuthorError, AttributeError):
 
     def __init__(self, name: str, hint: str, *, span: Span | None = None) -> None:
         super().__init__(f"tilewright.language has no name {name!r}", span=span, hint=hint or None)
+
+
+class UndefinedName(AuthorError, NameError):
+    """A Python name that nothing defines, or that has no value yet."""
+
+    def __init__(self, error: NameError, known: Sequence[str], *, span: Span | None = None) -> None:
+        name = getattr(error, "name", None) or next(iter(re.findall(r"'(\w+)'", str(error))), "")
+        unset = isinstance(error, UnboundLocalError) or "free variable" in str(error)
+        words = "is used before it has a value" if unset else "is not defined"
+        hint = near(name, [other for other in known if other != name]) or ("" if unset else near(name, dir(builtins)))
+        super().__init__(f"the name {name!r} {words}", span=span, hint=hint or "assign it before this line")
 
 
 class WrongArguments(AuthorError, TypeError):

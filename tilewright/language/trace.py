@@ -24,7 +24,7 @@ from tilewright.language.control_flow import rewritten
 from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing
 from tilewright.language.launches import close_launch
-from tilewright.language.mistakes import WrongArguments
+from tilewright.language.mistakes import UndefinedName, WrongArguments
 from tilewright.language.mistakes_of_scopes import (
     MissingAnnotation,
     MissingKernel,
@@ -258,6 +258,22 @@ def run(builder: Builder, function: Any, values: Mapping[str, Any]) -> tuple[Any
             return result, builder.span
     except TilewrightError as error:
         raise error.at(expression_of(error.__traceback__)).with_traceback(None) from None
+    except NameError as error:
+        names = _names_where(error, function)
+        if names is None:
+            raise
+        raise UndefinedName(error, names, span=expression_of(error.__traceback__)) from None
+
+
+def _names_where(error: NameError, function: FunctionType) -> list[str] | None:
+    """The names that the author's line could mean; None where the error comes from somebody else's code."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None or traceback.tb_frame.f_code.co_filename != function.__code__.co_filename:
+        return None
+    frame = traceback.tb_frame
+    return [name for name in (*frame.f_locals, *frame.f_globals) if not name.startswith("__")]
 
 
 def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:

@@ -207,7 +207,8 @@ class Binder:
         if view.device[0] != self.device:
             raise errors.WrongArgumentDevice(
                 f"argument {param.name!r} is on {view.device[0]}, the kernel runs on {self.device}",
-                hint="move the tensor, or compile the kernel for the tensor's device with target=",
+                hint="move the tensor, or compile the kernel for the tensor's device with target="
+                + ("; kernel.emulate(...) runs it here without a GPU" if view.device[0] == "cpu" else ""),
             )
         return view
 

@@ -38,6 +38,7 @@ from tilewright.runtime.tensors import is_torch
 from tilewright.targets.base import Target
 from tilewright.targets.binary import DeviceBinary
 from tilewright.targets.gpu.work import said
+from tilewright.targets.registry import resolve
 
 
 class Kernel:
@@ -209,6 +210,26 @@ class Kernel:
                     hint = roomier(kernel, self.arch)
                 place, advice = f"\n{span.show()}" if span else "", f"\n  help: {hint}" if hint else ""
                 warnings.warn(f"{warning.message}{place}{advice}", TilewrightWarning, stacklevel=3)
+
+    def on(self, target: Any) -> Kernel:
+        """The same traced program compiled for another machine; its sizes stay those that it was traced with.
+
+        Parameters
+        ----------
+        target : as that of `tilewright.compile`.
+
+        Examples
+        --------
+        >>> kernel = double.compile(N=1024)
+        >>> kernel.on("cuda -arch=sm_90a")
+        <Kernel double for cuda sm_90a>
+        """
+        found, arch = resolve(target)
+        return (
+            self
+            if (found.name, arch) == (self.target.name, self.arch)
+            else Kernel(self.function, found, arch, self.schedule)
+        )
 
     def interpret(self, *arguments: Any, **named: Any) -> Any:
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.

@@ -74,3 +74,10 @@ def test_files_that_vanish_meanwhile_are_not_counted(tmp_path: Path, monkeypatch
     monkeypatch.setattr(doctor, "cache_directory", lambda: tmp_path)
     with override(cache_dir=tmp_path):
         assert finding("cache").detail == f"{tmp_path}, 1 files, 0.0 MiB"
+
+
+def test_absent_packages_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    found = {finding.subject: finding for finding in doctor.findings()}
+    assert "tilewright.Linear" in found["torch"].detail and found["torch"].state == "optional"
+    assert found["onnxruntime"].detail == "not installed; only comparisons of speed need it"

@@ -17,6 +17,46 @@ InvalidLayout: not a layout: rows first
   help: as a layout prints itself: layout(shape=(16, 8), digits=('8:t4 2:r2', '2:r1 4:t1'))
 """,
     ),
+    "misspelt_python_name": (
+        """
+for i in T.Parallel(64):
+    tile[i, 0] = tille[i, 1]
+""",
+        """
+UndefinedName: the name 'tille' is not defined
+  --> kernel.py:9:26
+  |
+9 |             tile[i, 0] = tille[i, 1]
+  |                          ^^^^^
+  help: did you mean 'tile'?
+""",
+    ),
+    "name_of_nothing": (
+        """
+T.clear(zqxjkvw)
+""",
+        """
+UndefinedName: the name 'zqxjkvw' is not defined
+  --> kernel.py:8:17
+  |
+8 |         T.clear(zqxjkvw)
+  |                 ^^^^^^^
+  help: assign it before this line
+""",
+    ),
+    "name_before_its_value": (
+        """
+later = later + 1
+""",
+        """
+UndefinedName: the name 'later' is used before it has a value
+  --> kernel.py:8:17
+  |
+8 |         later = later + 1
+  |                 ^^^^^
+  help: assign it before this line
+""",
+    ),
     "immutable_in_loop": (
         """
 total = 0
