@@ -51,8 +51,9 @@ class InvalidOption(TilewrightError):
 
 
 def _check_options(
-    weights: str, zero: Any, activations: str, out: str, arithmetic: str, codebook: tuple[float, ...] | None
-) -> None:
+    weights: str, zero: Any, activations: str, out: str, arithmetic: str, codebook: tuple[float, ...] | None,
+    scaled: bool,
+) -> None:  # fmt: skip
     """Raise InvalidOption for the first option that has an impossible value."""
     codes = tilewright.dtype(weights)
     if codes.bits > 8 or not (codes.is_integer or (codes.is_float and not codes.is_packed)):
@@ -71,10 +72,12 @@ def _check_options(
             f"{1 << codes.bits} whole numbers, at most 255 apart, multiplied in int8, or as many floats in float32"
         )
         raise InvalidOption("codebook", codebook, expected)
-    if codebook is not None and _has_fractions(codebook) and zero != 0:
-        raise InvalidOption("zero", zero, "0 where a codebook holds floats")
+    if codebook is not None and _has_fractions(codebook) and zero not in (0, None):
+        raise InvalidOption("zero", zero, "0 or None where a codebook holds floats")
     if arithmetic not in ("int8", "float32"):
         raise InvalidOption("arithmetic", arithmetic, "'int8' or 'float32'")
+    if scaled and activations != "int8" and arithmetic == "int8":
+        raise InvalidOption("scaled", scaled, "False where the call makes the scales of its activations")
 
 
 def _is_table(codebook: tuple[float, ...], bits: int, activations: str, arithmetic: str) -> bool:
@@ -138,6 +141,8 @@ def quant_matmul(
     block_N: int | None = None,
     codebook: tuple[float, ...] | None = None,
     epilogue: Epilogue = PLAIN,
+    scaled: bool = False,
+    rescale: bool = False,
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
@@ -152,12 +157,14 @@ def quant_matmul(
     arithmetic : ``"int8"``: float activations are quantised, one scale a token, as part of the call; ``"float32"``:
         they are multiplied as they are, and so are int8 activations by codes that are floats.
     codebook : the numbers that unsigned codes of at most four bits stand for, where they are not their own; from these `zero` is
-        taken off.  Whole ones in int8 arithmetic; in float32 arithmetic any, with `zero` 0.
+        taken off.  Whole ones in int8 arithmetic; in float32 arithmetic any, with `zero` 0 or None.
     epilogue : what becomes of sums before they are stored; it has no factor.
+    scaled : whether float activations, too, come with a scale a token.
+    rescale : whether the tensor of zero points holds what is taken off scaled codes: ``code * scale - zero``.
 
     Returns
     -------
-    kernel of ``A[M, K]``, then for int8 activations ``token_scales[M]`` (float32), ``W`` (packed),
+    kernel of ``A[M, K]``, then for int8 or scaled activations ``token_scales[M]`` (float32), ``W`` (packed),
     ``scales[K / group, N]`` (float32), and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
     With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for what is not used.
 
@@ -171,7 +178,7 @@ def quant_matmul(
     Scales are used as they are: a NaN or an infinity among them gives NaN in its column, as in any product.
     A `PackedWeight` refuses such scales when it is made, once instead of at every call.
     """
-    _check_options(weights, zero, activations, out, arithmetic, codebook)
+    _check_options(weights, zero, activations, out, arithmetic, codebook, scaled)
     if group <= 0 or K % group:
         raise InvalidGroup(group, K)
     columns_given = block_N
@@ -182,6 +189,7 @@ def quant_matmul(
     zero = zero if zero is None else zero - least
     has_zeros = zero is None or zero != 0
     quantise = activations != "int8" and arithmetic == "int8"
+    takes_scales = scaled or activations == "int8"
     floats = tilewright.dtype(weights).is_float or fractions
     operand = "int8" if not floats and (quantise or activations == "int8") else "float32"
     whole_zero = zero is not None and zero == int(zero)
@@ -260,12 +268,16 @@ def quant_matmul(
             if has_zeros and not begins_shifted:
                 shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):
-                    point = least - zeros[g, bn * block_N + n] if zero is None else 1.0
-                    shift[g, n] = point * scales[g, bn * block_N + n]
+                    factor = scales[g, bn * block_N + n]
+                    if rescale:
+                        shift[g, n] = least * factor - zeros[g, bn * block_N + n]
+                    else:
+                        point = least - zeros[g, bn * block_N + n] if zero is None else 1.0
+                        shift[g, n] = point * factor
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):
                 row, column = bm * block_M + m, bn * block_N + n
-                factor = token_scales[row] if quantise or activations == "int8" else 1.0
+                factor = token_scales[row] if quantise or takes_scales else 1.0
                 added_bias = T.cast(bias[column], "float32") if epilogue.bias else None
                 value = epilogue.before_residual(result[m, n] * factor, None, added_bias)
                 if epilogue.residual:
@@ -300,7 +312,7 @@ def quant_matmul(
     Weight, PerGroup = T.Packed((N, K), weights), T.Tensor((groups, N), "float32")
     PerToken = T.Tensor((M,), "float32")
     if not epilogue.is_plain:
-        takes_scales, takes_zeros = activations == "int8", zero is None
+        takes_zeros = zero is None
 
         @T.prim_func
         def quant_matmul(
@@ -316,7 +328,7 @@ def quant_matmul(
             given = token_scales if takes_scales else None
             both(A, given, W, scales, zeros if takes_zeros else None, (bias, residual), C)
 
-    elif activations == "int8" and zero is None:
+    elif takes_scales and zero is None:
 
         @T.prim_func
         def quant_matmul(
@@ -324,7 +336,7 @@ def quant_matmul(
         ):
             both(A, token_scales, W, scales, zeros, (None, None), C)
 
-    elif activations == "int8":
+    elif takes_scales:
 
         @T.prim_func
         def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, C: Result):

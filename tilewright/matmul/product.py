@@ -231,7 +231,7 @@ class Product:
         activations = element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
         kind, group, scales = _activation_scales(activation_scales, leading, weight, device, activation_group)
-        result = _result_type(out, out_dtype, activations, facts, kind, quantize)
+        result = result_type(out, out_dtype, activations, facts, kind, quantize)
         for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, facts.N))):
             _check_array(what, values, expected, device)
         request = Request(
@@ -355,7 +355,8 @@ def _group_of(groups: int, weight: PackedWeight) -> int:
     return rounded if -(-columns // rounded) == groups else 0
 
 
-def _result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, kind: str, quantize: Any) -> str:
+def result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, kind: str, quantize: Any) -> str:
+    """The type of a call's result: what is asked for, else that of float activations, int32 for exact sums, float32."""
     if out is not None:
         found = element_type(out).name
         if out_dtype is not None and dtype(out_dtype).name != found:

@@ -18,7 +18,7 @@ from tilewright.matmul.config import check_group_size, check_scale_type, is_size
 from tilewright.matmul.facts import Request
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
-from tilewright.matmul.product import Product, apply_function
+from tilewright.matmul.product import Product, apply_function, explain, result_type
 from tilewright.matmul.replay import check_transforms, is_watched
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.matmul.tuning import tune
@@ -268,6 +268,29 @@ class Linear(HeldWeight):
                 out_dtype=self.out_dtype,
             )  # fmt: skip
         self._replays.clear()
+
+    def explain(self, rows: int = 1, dtype: Any = torch.float16, target: Any = None) -> str:
+        """Which tier of kernels serves calls of so many rows of a type, and why not each of those before it.
+
+        Parameters
+        ----------
+        rows, dtype : of the activations.
+        target : a machine other than the layer's, ``"cuda -arch=sm_90a"``.
+
+        Examples
+        --------
+        >>> layer = tilewright.nn.Linear(256, 64, bias=True, W_dtype="int4", group_size=32)
+        >>> layer.explain(dtype=torch.float32, target="cpu").split(" on ")[0]
+        'panels'
+        """
+        activations, facts = str(dtype).removeprefix("torch."), self.weight.facts
+        request = Request(
+            activations, result_type(None, self.out_dtype, activations, facts, "none", self.quantize),
+            quantize=self.quantize, bias=None if self.bias is None else str(self.bias.dtype).removeprefix("torch."),
+            function=self.function, rows=rows,
+        )  # fmt: skip
+        check_request(request)
+        return explain(facts, request, self.qweight.device.type if target is None else target)
 
     def extra_repr(self) -> str:
         """For ``print(model)``."""

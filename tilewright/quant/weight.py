@@ -179,14 +179,15 @@ class QuantizedWeight:
     def grouped_scales(self) -> np.ndarray:
         """Scales as kernels take them: ``[K / group, N]`` float32, every factor but the multipliers in it."""
         scales = np.ones((1, 1)) if self.scales is None else self.scales.astype(np.float64)
-        return self._by_group(scales * self.tensor_scale)
+        return self.by_group(scales * self.tensor_scale)
 
     @property
     def grouped_zeros(self) -> np.ndarray | None:
         """Zeros as kernels take them, like `grouped_scales`; None where they are all `zero`."""
-        return None if self.zero is not None or self.zeros is None else self._by_group(self.zeros.astype(np.float64))
+        return None if self.zero is not None or self.zeros is None else self.by_group(self.zeros.astype(np.float64))
 
-    def _by_group(self, values: np.ndarray) -> np.ndarray:
+    def by_group(self, values: np.ndarray) -> np.ndarray:
+        """An array of groups as kernels take it: ``[K / group, N]`` float32."""
         full = np.broadcast_to(values, self.group_shape)
         rows = np.repeat(full, self.block[0], axis=0)[: self.shape[0]]
         return np.ascontiguousarray(rows.T.astype(np.float32))

@@ -17,6 +17,7 @@ from tilewright.errors import (  # noqa: E402
     WrongArgumentShape,
 )
 from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402
+from tilewright.matmul.product import Product  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 
 K, N = 96, 40
@@ -204,3 +205,14 @@ def test_what_is_refused_is_named(layer: Linear, x: torch.Tensor) -> None:
         "the weight is on cpu, the activations are on meta:0\n  help: move one: the weight.to('meta:0'), for example"
     )
     assert isinstance(layer.weight, PackedWeight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activations", [None, "int8", "e4m3"])
+def test_a_layer_says_which_tier_its_calls_take(dtype: torch.dtype, activations: str | None) -> None:
+    layer = Linear.from_float(torch.nn.Linear(96, 8), "int4", group=32, activations=activations)
+    first, *reasons = layer.explain(3, dtype).splitlines()
+    product = Product.of(torch.ones(3, 96, dtype=dtype), layer.weight, bias=layer.bias, quantize=layer.quantize)
+    assert product.prepared.tier.endswith(first.split(" on ")[0])
+    assert bool(reasons) == (activations == "e4m3" or dtype == torch.float64)
+    assert layer.explain(target="cuda -arch=sm_90a").startswith("fragments" if activations is None else "bytes")

@@ -134,6 +134,8 @@ def _epilogue(weight: PackedWeight, form: FragmentRecords, request: Request) -> 
 
 
 @functools.lru_cache(maxsize=256)
-def arranging_kernel(columns: int, K: int, activations: str, divisors: bool, arch: Arch) -> Kernel:
+def arranging_kernel(
+    columns: int, K: int, activations: str, divisors: bool, arch: Arch, to: str | None = None
+) -> Kernel:
     """The kernel that arranges activations of one width, compiled once."""
-    return compile(arranged_activations.trace(columns, K, activations, divisors), target=arch)
+    return compile(arranged_activations.trace(columns, K, activations, divisors, to=to), target=arch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,38 +17,36 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
+from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.quant import QuantizedWeight
+from tilewright.runtime.kernel import Kernel
 from tilewright.tuning import Candidate
+
+ACTIVATIONS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
+"""Types whose numbers float32 or int8 holds."""
 
 
 class Panels:
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
-    version = 2
+    version = 3
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
-        int8 = request.activations == "int8"
+        request = multiplied(facts, request)
         reasons = (
             (arch.has_threads, f"it is for processors, not {arch.target}"),
+            (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
             (
                 panel_codes(facts.format, request) is None,
                 f"it unpacks whole numbers and floats of at most 8 bits, which {facts.format}'s are no multiples of",
             ),
-            (facts.gather or facts.K % facts.group != 0, "groups are not whole runs of columns"),
-            (facts.zeros not in ("none", "one", "groups"), f"zeros of mode {facts.zeros}"),
-            (facts.zeros != "none" and panel_codes(facts.format, request) == panel_table(facts.format), "zeros beside a table of floats"),
-            (facts.multiplier or facts.divisors or facts.slots or facts.tiles[1], "second-level scales or divisors"),
+            (bool(facts.slots or facts.tiles[1]), "raw bytes in an order of their own"),
             (not dtype(request.out).is_float, f"results of {request.out}"),
             (request.activation_scales == "group", "activation scales of groups"),
-            (not int8 and request.activation_scales != "none", "scales of float activations"),
-            (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize}"),
-            (
-                not int8 and request.activations not in ("float32", "float16", "bfloat16"),
-                f"activations of {request.activations}",
-            ),
+            (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize} as part of the kernel"),
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -60,35 +58,80 @@ class Panels:
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
-    ) -> Prepared:
+    ) -> Prepared | Arranging:
         """See `Tier`."""
-        facts, codes = weight.facts, panel_codes(weight.facts.format, request)
+        facts, given = weight.facts, request.activations
+        columns, divides = facts.groups * facts.group, facts.divisors and not request.divided
+        arranged = facts.gather or columns != facts.K or divides
+        request = multiplied(facts, request)
+        codes = panel_codes(facts.format, request)
         assert codes is not None
-        zero = None if facts.zeros == "groups" else facts.zero * codes.factor
+        scaled = request.activations == "int8" or request.activation_scales != "none"
+        mode = "" if facts.zeros == "none" else facts.zeros
+        if mode == "one" and codes != panel_table(facts.format):
+            mode = ""  # a number that products begin with, except beside a table of floats
         kernel = quant_matmul.for_target(
-            machine.arch, facts.N, facts.K, weights=codes.dtype.name, codebook=codes.table, group=facts.group, zero=zero,
-            activations=request.activations, out=request.out,
+            machine.arch, facts.N, columns, weights=codes.dtype.name, codebook=codes.table, group=facts.group,
+            zero=None if mode else facts.zero * codes.factor, rescale=mode == "rescale", activations=request.activations,
+            scaled=scaled, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual), **options,
         )  # fmt: skip
-
-        def panels() -> list[Any]:
-            source = weight.unpack()
-            factor = np.float32(codes.factor)
-            arrays = [kernel.pack(W=codes.of(source)), source.grouped_scales / factor]
-            if zero is None:
-                assert source.grouped_zeros is not None
-                arrays.append(source.grouped_zeros * factor)
-            return [placed_like(array, example) for array in arrays]
-
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
-        held = weight.derived((self.name, str(order), str(codes), type(example)), panels)
-        return Prepared(self.name, kernel, held, _arguments(request, zero is None, example))
+        held = weight.derived(
+            (self.name, str(order), str(codes), type(example)),
+            lambda: [placed_like(array, example) for array in _panels(weight, codes, mode, kernel)],
+        )
+        prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example))
+        if not arranged:
+            return prepared
+        of_columns = placed_like(_columns_of(weight), example)
+        divisors = placed_like(weight.held["divisors"] if divides else np.ones(1, np.float32), example)
+        first = begun(
+            arranging_kernel(facts.columns, columns, given, divides, machine.arch, request.activations), example
+        )
+        return Arranging(first, of_columns, divisors, columns, dtype(request.activations), prepared)
 
 
-def _arguments(request: Request, zeros: bool, example: Any) -> Callable[[Operands, Sequence[Any]], Sequence[Any]]:
+def multiplied(facts: WeightFacts, request: Request) -> Request:
+    """A request as the product meets it: activations that are divided first become float32."""
+    if facts.divisors and not request.divided and request.activations in ACTIVATIONS:
+        return replace(request, activations="float32")
+    return request
+
+
+def _columns_of(weight: PackedWeight) -> np.ndarray:
+    """Which column of the activations each column of the panels meets, -1 for none: all groups are as long as the longest."""
+    facts = weight.facts
+    order = np.full(facts.groups * facts.group, -1, np.int32)
+    order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
+    return order
+
+
+def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel) -> Iterator[np.ndarray]:
+    """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
+    source, order = weight.unpack(), _columns_of(weight)
+    groups, factor = weight.facts.groups, np.float32(codes.factor)
+    held = source
+    if not np.array_equal(order, np.arange(source.shape[1])):
+        filled = np.where(order >= 0, source.codes[:, np.maximum(order, 0)], source.codes.dtype.type(0))
+        held = QuantizedWeight(filled, source.format)
+    yield kernel.pack(W=codes.of(held))
+    scales = source.grouped_scales
+    if source.multipliers is not None:
+        scales = scales * source.by_group(source.multipliers)
+    yield scales[:groups] / factor
+    if zeros:
+        assert source.zeros is not None
+        points = source.by_group(source.zeros)[:groups]
+        yield points if zeros == "rescale" else points * factor
+
+
+def _arguments(
+    request: Request, scaled: bool, zeros: bool, example: Any
+) -> Callable[[Operands, Sequence[Any]], Sequence[Any]]:
     """From the operands of a call, and the weight's arrays, to the kernel's arguments."""
-    scales = _token_scales(request, example) if request.activations == "int8" else None
+    scales = _token_scales(request, example) if scaled else None
     if not (request.bias or request.function or request.residual):
         if scales is None:
             return lambda call, held: (call.activations, *held, call.out)

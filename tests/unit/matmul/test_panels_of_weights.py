@@ -1,0 +1,115 @@
+"""The tier of processors on every kind of weight, activation and epilogue that it says it serves, against float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.matmul import PackedWeight, quant_matmul
+from tilewright.matmul.facts import Request
+from tilewright.matmul.tiers.dispatch import choose
+from tilewright.quant import QuantizedWeight, quantize
+from tilewright.targets.registry import resolve
+
+pytestmark = pytest.mark.sampled(130)
+
+FORMATS = ["int1", "uint2", "int3", "uint4", "int4", "int6", "uint8", "int8", "e2m1", "nf4", "e3m2", "e4m3", "e5m2"]
+KINDS = ["plain", "one zero", "zeros", "rescale", "short last group", "groups of 20", "act-order", "divisors", "multipliers", "blocks"]  # fmt: skip
+ACTIVATIONS = ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]
+WAYS = ["as they are", "scale of tokens", "one scale", "int8", "float8_e4m3fn"]
+FUNCTIONS = {
+    None: lambda x: x, "relu": lambda x: np.maximum(x, 0), "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2))),
+}  # fmt: skip
+CASES = list(itertools.product(FORMATS, KINDS, WAYS))
+
+
+def weight_of(format: str, kind: str, draw: np.random.Generator) -> QuantizedWeight:
+    """A weight of odd sizes of a kind."""
+    N, K = int(draw.integers(1, 90)), 192
+    if kind == "short last group":
+        K = 64 * int(draw.integers(1, 4)) + int(draw.integers(1, 64))
+    group = 20 if kind == "groups of 20" else 64
+    more: dict[str, Any] = {"group": group}
+    if kind == "divisors":
+        more["divisors"] = draw.uniform(0.3, 3, K).astype(np.float32)
+    if kind == "blocks":
+        more = {"block": (32, 64)}
+    made = quantize(draw.standard_normal((N, K)).astype(np.float32), format, **more)
+    groups = made.group_shape
+    if kind == "act-order":
+        return changed(made, g_idx=draw.permutation(np.arange(K) // group).astype(np.int32))
+    if kind == "multipliers":
+        return changed(made, multipliers=draw.integers(-8, 9, groups).astype(np.int8))
+    if kind == "one zero":
+        return changed(made, zeros=np.full((1, 1), 1.5, np.float32), zeros_mode="original")
+    if kind in ("zeros", "rescale"):
+        zeros = draw.standard_normal(groups).astype(np.float32)
+        return changed(made, zeros=zeros, zeros_mode="original" if kind == "zeros" else "rescale")
+    return made
+
+
+def changed(weight: QuantizedWeight, **fields: Any) -> QuantizedWeight:
+    own = {name: getattr(weight, name) for name in weight.__dataclass_fields__}
+    return QuantizedWeight(**own | fields)
+
+
+def rounded(x: np.ndarray, to: str) -> np.ndarray:
+    """Activations as quantising ones stand for them: the scale of a token is its largest magnitude over the type's."""
+    largest = {"int8": 127, "float8_e4m3fn": 448}[to]
+    most = np.abs(x).max(axis=1, keepdims=True, initial=0).astype(np.float32)
+    inverse = np.where(most > 0, np.float32(largest) / np.where(most > 0, most, np.float32(1)), np.float32(0))
+    scaled = (x * inverse).astype(np.float32)
+    codes = np.rint(scaled) if to == "int8" else scaled.astype(ml_dtypes.float8_e4m3fn)
+    return codes.astype(np.float64) * (most / np.float32(largest)).astype(np.float64)
+
+
+@pytest.mark.parametrize(("format", "kind", "way"), CASES)
+def test_every_kind_of_weight(format: str, kind: str, way: str) -> None:
+    draw = np.random.default_rng(CASES.index((format, kind, way)))
+    source = weight_of(format, kind, draw)
+    weight, (N, K) = PackedWeight.pack(source), source.shape
+    quantised = way if way in ("int8", "float8_e4m3fn") else None
+    of = str(draw.choice(ACTIVATIONS[:3] if quantised else ACTIVATIONS))
+    element = np.dtype(of) if of in ("float32", "float16", "int8") else np.dtype(getattr(ml_dtypes, of))
+    function = [None, *FUNCTIONS][int(draw.integers(len(FUNCTIONS) + 1))]
+    bias = draw.standard_normal(N).astype(draw.choice(["float32", "float16"])) if draw.integers(2) else None
+    dense, scaling = source.dequantize(), {"scale of tokens": "token", "one scale": "tensor"}.get(way, "none")
+    request = Request(
+        of, "float32", scaling, quantize=quantised, bias=None if bias is None else bias.dtype.name, function=function
+    )
+    assert choose(weight.facts, request, resolve("cpu")[1])[0].name == "panels"
+    for rows in (0, 1, int(draw.integers(2, 9)), int(draw.integers(9, 140))):
+        x = (draw.standard_normal((rows, K)) * (40 if of == "int8" else 1)).clip(-127, 127).astype(element)
+        wide = x.astype(np.float32)
+        if source.divisors is not None:
+            wide = wide / source.divisors
+        left = rounded(wide, quantised) if quantised else wide.astype(np.float64)
+        scales = None
+        if scaling != "none":
+            scales = draw.uniform(0.1, 2, (rows if scaling == "token" else 1, 1)).astype(np.float32)
+            left = left * scales
+        residual = draw.standard_normal((rows, N)).astype(np.float32) if draw.integers(2) else None
+        out = np.full((rows, N), np.nan, np.float32) if residual is None or draw.integers(2) else residual.copy()
+        given = residual if residual is None or np.isnan(out).all() else out  # in place, where the result begins as it
+        quant_matmul(
+            x, weight, quantize=quantised, activation_scales=scales, bias=bias, function=function, residual=given,
+            out=out,
+        )  # fmt: skip
+        sums = left @ dense.T + (0 if bias is None else bias.astype(np.float64))
+        expected = FUNCTIONS[function](sums) + (0 if residual is None else residual)
+        # Sums in float32: an error in proportion to the sum of magnitudes.  nf4 beside bytes is rounded to bytes itself.
+        bound = np.abs(left) @ np.abs(dense).T
+        if format == "nf4" and quantised == "int8":
+            assert source.scales is not None
+            largest = np.abs(source.expanded(source.scales) * source.tensor_scale)
+            largest = largest if source.multipliers is None else largest * np.abs(source.expanded(source.multipliers))
+            bound = bound + 0.003 / 2e-6 * np.abs(left) @ largest.T
+        if source.zeros is not None:
+            bound = bound + np.abs(left) @ (np.abs(dense) + np.abs(source.format.decode(source.codes))).T
+        assert (np.abs(out - expected) <= 1e-5 + 2e-6 * bound + 4e-6 * np.abs(expected)).all()
