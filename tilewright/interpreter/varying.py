@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Statement, TileOperator, Var
-from tilewright.ir.signature import own_writes, root
-from tilewright.ir.visitor import children, find
+from tilewright.ir.signature import own_writes, root, updates
+from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = frozenset({"scalar", "local", "register"})
 """Scopes of which each thread has its own, where it matters."""
@@ -49,6 +49,9 @@ def find_varying(kernel: Kernel) -> Varying:
     for statement in _statements(kernel.body):
         mentions[statement] = frozenset(_own_names(statement))
         if _is_exchange(statement):
+            mentions[statement] |= {kernel.thread_vars[0]}
+    for statement in walk(kernel.body, lambda node: not isinstance(node, nodes.Parallel)):
+        if isinstance(statement, Statement) and updates(statement):  # each thread for itself
             mentions[statement] |= {kernel.thread_vars[0]}
     result = Varying(set(kernel.thread_vars))
     result.instances = {node.name: node.instances for node in mentions if isinstance(node, nodes.Role)}

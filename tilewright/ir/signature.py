@@ -22,7 +22,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import children, find, walk
 
 POINTERS = "pointers"
 """Function attribute: names of the parameters that are tables of pointers, whose entries are addresses of tensors."""
@@ -90,6 +90,16 @@ def counted_workspaces(function: Function) -> frozenset[Buffer]:
         elif isinstance(node, Call) and node.function.startswith(("atomic_", "grid_sync")):
             found.update(root(place.buffer) for place in node.arguments if isinstance(place, Region))
     return frozenset(buffer for buffer in found if buffer.scope == "global")
+
+
+UPDATES = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
+"""Functions that change an element by what it is: that many threads call them is not the same as that one does."""
+
+
+def updates(statement: Statement) -> bool:
+    """Whether each thread that comes to a statement's own expressions changes memory by what is there."""
+    calls = (found for child in children(statement) if isinstance(child, Expr) for found in find(child, Call))
+    return any(found.function in UPDATES for found in calls)
 
 
 READS = {

@@ -186,3 +186,25 @@ def test_copies_of_a_fragment_by_their_numbers():
     a, b = np.random.default_rng(0).random((4, 512)).astype(np.float32), np.zeros(4, np.float32)
     tilewright.compile(main, target="cuda -arch=sm_90a").emulate(a, b)
     np.testing.assert_allclose(b, a.sum(1, dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_thread_of_a_block_adds(target):
+    @T.prim_func
+    def main(A: T.Tensor((4,), "float32"), B: T.Tensor((16,), "float32"), n: T.int32):
+        with T.Kernel(2, threads=4):
+            T.atomic_add(B[0], 1.0)
+            T.atomic_addx4(B[4], A[0])
+            if n > 3:
+                T.atomic_addx2(B[8], A[2])
+            for _ in T.serial(n):
+                T.atomic_add(B[10], 1.0)
+                for j in T.Parallel(2):
+                    T.atomic_add(B[12 + j], 1.0)
+
+    wanted = np.array([8, 0, 0, 0, 0, 8, 16, 24, 16, 24, 40, 0, 10, 10, 0, 0], np.float32)
+    kernel = tilewright.compile(main, target=target)
+    for run in (lambda *given: call(kernel, *given), kernel.interpret):
+        b = np.zeros(16, np.float32)
+        run(np.arange(4, dtype=np.float32), b, 5)
+        assert np.array_equal(b, wanted)

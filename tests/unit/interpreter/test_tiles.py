@@ -422,12 +422,14 @@ def test_arguments_that_do_not_fit(arguments: tuple[object, ...], error: type[Ex
 
 
 def test_sizes_may_be_passed_and_must_be_known() -> None:
-    text = "def f(X: int32[M * 2], Y: int32[M], *, M: int32) -> Y:\n    with kernel(blocks={bx: M}, threads={tx: 1, ty: 1, tz: 1}):\n        Y[bx] = X[2 * bx]"
-    np.testing.assert_array_equal(run(text, np.arange(6, dtype=np.int32), 3)[0], [0, 2, 4])
+    text = "def f(X: int32[M * M], Y: int32[M], *, M: int32) -> Y:\n    with kernel(blocks={bx: M}, threads={tx: 1, ty: 1, tz: 1}):\n        Y[bx] = X[2 * bx]"
+    np.testing.assert_array_equal(run(text, np.arange(9, dtype=np.int32), 3)[0], [0, 2, 4])
     with pytest.raises(
         errors.WrongArgumentShape, match="the size M in the shape of X is not the extent of any argument"
     ):
-        run(text, np.arange(6, dtype=np.int32))
+        run(text, np.arange(9, dtype=np.int32))
+    multiple = text.replace("M * M", "M * 2")
+    np.testing.assert_array_equal(run(multiple, np.arange(6, dtype=np.int32))[0], [0, 2, 4])
 
 
 def test_a_read_only_array_that_is_written() -> None:

@@ -14,7 +14,7 @@ After::
 
     @stage("lowered")
     def f(A: float32[128], B: float32[128]) -> B:
-        with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
             tile = shared(float32[128])
             for tx_1 in vectorize(128):
                 tile[tx_1] = A[tx_1]
@@ -22,7 +22,7 @@ After::
                 B[tx_1] = tile[127 - tx_1]
 
 Loops end where threads meet: at barriers, at work of the whole block (`Parallel`) and at statements that do not
-depend on a thread, which run once.  What a thread keeps from one loop to the next gets a dimension of threads.
+depend on a thread, which run once, unless they change memory by what is there.  What a thread keeps from one loop to the next gets a dimension of threads.
 Without data races the threads' order does not matter, so the loops may run as vectors.
 """
 
@@ -88,9 +88,9 @@ def lower_threads(function: Function, context: Context) -> Function:
 def _lower_kernel(kernel: Kernel) -> Kernel:
     if not any(
         node in kernel.thread_vars or _is_barrier(node) or _is_collective_call(node) for node in walk(kernel.body)
-    ):
+    ) and not ThreadDifferences.updates(kernel.body):
         return kernel
-    return replace(kernel, body=_Threads(kernel).kernel())
+    return replace(kernel, body=_Threads(kernel).kernel(), threads=(1, 1, 1))
 
 
 def _is_barrier(node: Any) -> bool:

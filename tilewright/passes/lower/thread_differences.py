@@ -21,7 +21,8 @@ from tilewright.ir.nodes import (
     Var,
     While,
 )
-from tilewright.ir.visitor import find
+from tilewright.ir.signature import updates
+from tilewright.ir.visitor import find, walk
 
 PRIVATE = ("local", "scalar")
 """Scopes of memory that each thread has for itself."""
@@ -53,7 +54,7 @@ class ThreadDifferences:
 
     def _mark(self, statement: Statement, divergent: bool) -> None:
         if isinstance(statement, Let):
-            if divergent or self.varies(statement.value):
+            if divergent or self.varies(statement.value) or updates(statement):
                 self.vars.add(statement.var)
         elif isinstance(statement, Allocate):
             if statement.initial is not None and self.varies(statement.initial):
@@ -87,7 +88,15 @@ class ThreadDifferences:
         """Whether `node` mentions something that differs between threads."""
         if isinstance(node, tuple):
             return any(self.varies(item) for item in node)
+        if isinstance(node, Statement) and self.updates(node):
+            return True
         return any(found in self.vars or found in self.buffers for found in find(node, Var, Buffer))
+
+    @staticmethod
+    def updates(node: Statement) -> bool:
+        """Whether each thread changes memory by what is there: outside parallel loops, whose iterations do so one by one."""
+        inside = walk(node, lambda found: not isinstance(found, Parallel))
+        return any(isinstance(one, Statement) and updates(one) for one in inside)
 
     def returns_vary(self, body: Statement, divergent: bool = False) -> bool:
         if isinstance(body, Return):
