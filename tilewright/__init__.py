@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         MatmulConfig,
         PackedExperts,
         PackedWeight,
+        fp8_scaled_matmul,
         grouped_matmul,
         quant_bmm,
         quant_matmul,
@@ -39,6 +40,7 @@ _HOMES = {
     "convert_checkpoint": "tilewright.conversion",
     "do_bench": "tilewright.runtime.profiler",
     "dtype": "tilewright.ir.dtypes",
+    "fp8_scaled_matmul": "tilewright.matmul",
     "grouped_matmul": "tilewright.matmul",
     "jit": "tilewright.specialization",
     "load_quantized": "tilewright.conversion",
@@ -55,7 +57,7 @@ mention tilewright start at once; no public name is the name of a module, or the
 
 __all__ = [
     "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "TilewrightError", "__version__", "compile",
-    "convert_checkpoint", "do_bench", "dtype", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
+    "convert_checkpoint", "do_bench", "dtype", "fp8_scaled_matmul", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
     "quantize", "tune", "tune_grouped", "unpack",
 ]  # fmt: skip
 

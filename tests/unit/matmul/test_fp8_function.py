@@ -1,0 +1,138 @@
+"""`fp8_scaled_matmul` of arrays and tensors: every kind of scale, both orders, the kernels of several machines, against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tilewright
+from tilewright import fp8_scaled_matmul
+from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
+from tilewright.ir.dtypes import ALL
+
+pytestmark = pytest.mark.sampled(12)
+
+E4M3, E5M2, FNUZ = "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"
+TARGETS = [None, "cuda -arch=sm_80", "cuda -arch=sm_90a -cores=4"]
+
+
+def operands(
+    M: int, N: int, K: int, kinds: str, transpose_B: bool, types: tuple[str, str] = (E4M3, E4M3), group: int = 32, each: int = 1
+) -> tuple[list[np.ndarray], np.ndarray]:  # fmt: skip
+    """The arguments, and the exact product."""
+    rng = np.random.default_rng(M + N * K)
+    a, b = (rng.standard_normal((lines, K)).astype(ALL[name].numpy) for lines, name in zip((M, N), types))
+    arguments: list[np.ndarray] = []
+    wide = []
+    for kind, lines, of_one, values in ((kinds[0], M, 1, a), (kinds[1], N, each, b)):
+        shape = {"t": (1,), "l": (lines, 1), "g": (-(-lines // of_one), -(-K // group))}[kind]
+        scale = (rng.random(shape) + 0.5).astype(np.float32)
+        spread = (
+            np.repeat(np.repeat(scale, of_one, 0)[:lines], group, 1)[:, :K] if kind == "g" else scale.reshape(-1, 1)
+        )
+        arguments += [values, scale.reshape(-1) if kind == "l" and values is b else scale]
+        wide.append(values.astype(np.float64) * spread)
+    if not transpose_B:
+        arguments[2] = np.ascontiguousarray(arguments[2].T)
+    return arguments, wide[0] @ wide[1].T
+
+
+def interpreted(arguments: list[np.ndarray], group: int, each: int, transpose_B: bool) -> np.ndarray:
+    """The product of operands with their scales, in float64."""
+    a, of_a, b, of_b = (one.astype(np.float64) for one in arguments)
+    wide = []
+    for values, scale, run in ((a, of_a, 1), (b if transpose_B else b.T, of_b, each)):
+        if scale.ndim == 2 and scale.shape[1] > 1:
+            scale = np.repeat(np.repeat(scale, run, 0)[: len(values)], group, 1)
+        wide.append(values * (scale if scale.ndim == 2 else scale.reshape(-1, 1)))
+    return wide[0] @ wide[1].T
+
+
+CASES: list[tuple[tuple[int, int, int], str, bool, dict[str, Any]]] = [
+    ((33, 47, 96), "tt", True, {}), ((70, 80, 144), "ll", False, {}), ((1, 48, 96), "lt", False, {}), ((1, 72, 288), "tl", True, {}),
+    ((70, 65, 192), "gg", True, {}), ((70, 65, 128), "gl", False, {}), ((5, 200, 256), "gg", True, {"group": 128, "each": 128}),
+    ((3, 17, 19), "ll", False, {}), ((9, 33, 64), "lg", True, {}), ((9, 200, 64), "tg", False, {"each": 100}), ((9, 72, 64), "tg", True, {"each": 24}), ((1, 1, 1), "tt", False, {}), ((0, 8, 32), "tl", True, {}),
+    ((4, 0, 32), "tt", False, {}), ((4, 8, 0), "tt", False, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"fast": True}], ids=str)
+@pytest.mark.parametrize(("size", "kinds", "transpose_B", "form"), CASES, ids=str)
+def test_products(size, kinds, transpose_B, form, options, target):
+    arguments, exact = operands(*size, kinds, transpose_B, **form)
+    found = fp8_scaled_matmul(*arguments, transpose_B=transpose_B, block_N=form.get("each"), target=target, **options)
+    assert found.dtype == np.float32 and found.shape == exact.shape
+    hopper = target is not None and "sm_90a" in target and "exact" not in options
+    if not hopper:
+        assert (np.abs(found - exact) <= 2e-6 * np.abs(exact).max(initial=0)).all()
+        return
+    # The matrix unit's sums have 14 bits: of the largest partial sum, which is no larger than what follows.
+    arguments[0], arguments[2] = np.abs(arguments[0].astype(np.float32)), np.abs(arguments[2].astype(np.float32))
+    sizes = interpreted(arguments, form.get("group", 32), form.get("each", 1), transpose_B)
+    assert (np.abs(found - exact) <= (2.0**-11 if "fast" in options else 2.0**-12) * sizes).all()
+
+
+@pytest.mark.parametrize("types", [(E5M2, E4M3), (FNUZ, FNUZ), (E4M3, "float8_e5m2fnuz")], ids=" by ".join)
+@pytest.mark.parametrize("target", TARGETS)
+def test_types(types, target):
+    arguments, exact = operands(20, 32, 128, "ll", True, types)
+    found = fp8_scaled_matmul(*arguments, transpose_B=True, target=target, out_dtype="bfloat16")
+    assert np.abs(found.astype(np.float64) - exact).max() <= (2.0**-8 + 4e-4) * np.abs(exact).max()
+
+
+def tensor(array: np.ndarray) -> torch.Tensor:
+    kind = getattr(torch, array.dtype.name)
+    return (
+        torch.from_numpy(array.view(f"u{array.dtype.itemsize}")).view(kind)
+        if array.dtype.itemsize == 1
+        else torch.from_numpy(array)
+    )
+
+
+def test_tensors_of_more_dimensions_and_the_place_where_people_look():
+    arguments, exact = operands(12, 40, 64, "ll", True)
+    a, of_a, b, of_b = map(tensor, arguments)
+    found = tilewright.ops.fp8_scaled_matmul(
+        a.reshape(3, 4, 64), of_a.reshape(3, 4, 1), b, of_b, transpose_B=True, out_dtype=torch.float16
+    )
+    assert found.dtype == torch.float16 and found.shape == (3, 4, 40)
+    assert np.abs(found.reshape(12, 40).double().numpy() - exact).max() <= 1e-3 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("kinds, form", [("ll", {}), ("lt", {}), ("lg", {"group": 32, "each": 8})], ids=str)
+@pytest.mark.parametrize("transpose_B", [True, False])
+def test_activations_that_are_quantised_and_their_gradient(kinds, form, transpose_B):
+    arguments, _ = operands(6, 40, 64, kinds, transpose_B, **form)
+    b, of_b = map(tensor, arguments[2:])
+    x = torch.randn(2, 3, 64, generator=torch.Generator().manual_seed(0), dtype=torch.bfloat16, requires_grad=True)
+    y = fp8_scaled_matmul(x, None, b, of_b, transpose_B=transpose_B, block_N=form.get("each"))
+    wide = (b if transpose_B else b.T).double()
+    spread = of_b.double().reshape(-1, of_b.shape[-1] if kinds[1] == "g" else 1)
+    if kinds[1] == "g":
+        spread = spread.repeat_interleave(8, 0)[:40].repeat_interleave(32, 1)
+    weight = wide * spread
+    expected = x.detach().double() @ weight.T
+    assert (y - expected).abs().max() <= 0.05 * expected.abs().max()  # three bits of mantissa
+    grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+    y.backward(grad)
+    exact = grad.double() @ weight
+    assert x.grad.dtype == torch.bfloat16 and (x.grad - exact).abs().max() <= 2.0**-7 * exact.abs().max()
+
+
+def test_mistakes_are_named():
+    (a, of_a, b, of_b), _ = operands(4, 8, 64, "ll", True)
+    with pytest.raises(WrongArgumentShape, match=r"b has shape \[8, 64\], but a has K = 64"):
+        fp8_scaled_matmul(a, of_a, b, of_b)
+    with pytest.raises(WrongArgumentShape, match=r"b_scale has shape \[7\], which is one number, 8 of them"):
+        fp8_scaled_matmul(a, of_a, b, of_b[:7], transpose_B=True)
+    with pytest.raises(WrongArgumentDType, match="a is float16, expected an 8-bit float"):
+        fp8_scaled_matmul(a.astype(np.float16), of_a, b, of_b, transpose_B=True)
+    with pytest.raises(WrongArgumentDType, match="a_scale is int32"):
+        fp8_scaled_matmul(a, of_a.astype(np.int32), b, of_b, transpose_B=True)
+    groups = np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)
+    with pytest.raises(Unsupported, match="groups of several sizes"):
+        fp8_scaled_matmul(a, groups[0], b, groups[1], transpose_B=True)

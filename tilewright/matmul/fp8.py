@@ -1,0 +1,242 @@
+"""`fp8_scaled_matmul`: matrices of 8-bit floats with scales, multiplied on the machine that they are on."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
+from tilewright.ir.dtypes import dtype
+from tilewright.kernels.block_scaled_matmul import BLOCK, block_scaled_matmul, block_tiles
+from tilewright.kernels.dense_matmul import scaled_matmul
+from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
+from tilewright.kernels.fp8_matmul import fp8_matmul
+from tilewright.kernels.repertoire import ROWS
+from tilewright.kernels.tile_choice import choose_promoted, parts_for
+from tilewright.kernels.tiles import FEW_ROWS, Parts
+from tilewright.language.scaled_products import OPERANDS
+from tilewright.machine.arch import Arch
+from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like
+from tilewright.matmul.fp8_gradient import quantised_product
+from tilewright.matmul.tiers.dispatch import quantizing_kernel
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import is_torch
+from tilewright.targets.registry import resolve
+
+WORTH_TILES = ROWS[::4]
+"""Numbers of rows that tiles with promoted sums are chosen for: a call takes those of the next."""
+
+Scale = tuple[str, int, int]
+"""Kind of an operand's scales, the columns of K that one serves, and the rows of A or columns of B."""
+
+
+def fp8_scaled_matmul(
+    a: Any,
+    a_scale: Any,
+    b: Any,
+    b_scale: Any,
+    *,
+    transpose_B: bool = False,
+    block_N: int | None = None,
+    out_dtype: Any = "float32",
+    exact: bool = False,
+    fast: bool = False,
+    target: Any = None,
+) -> Any:
+    """``(a * a_scale) @ (b * b_scale)`` of torch tensors or NumPy arrays.
+
+    Parameters
+    ----------
+    a : ``[..., K]`` of an 8-bit float; or float16, bfloat16 or float32 with `a_scale` None, whose rows are quantised to b's type
+        first, each with a scale of its own: its gradient is then that of the product with what it was.
+    b : ``[K, N]``, or ``[N, K]`` with `transpose_B`; 8-bit floats of a's type or another one.
+    a_scale : one number, one a row ``[..., 1]``, or one for each of G equal parts of a row ``[..., G]``.
+    b_scale : one number, one for each column of b ``[N]``, or for each block ``[ceil(N / n), G]`` (of ``[K, N]`` too: a line for each
+        n columns), where n is `block_N`, else K / G.  Scales are floats of any type; of float8_e8m0fnu in groups.
+    out_dtype : of the result; float32, float16 or bfloat16.
+    exact, fast : as for `T.fp8_scaled_matmul`: sums beyond the matrix unit's, or the matrix unit's alone.
+    target : compile for another machine and emulate it; by default that of `a`.
+
+    Returns
+    -------
+    ``[..., N]`` of `out_dtype`.
+
+    Raises
+    ------
+    ArgumentError : an array of a wrong shape, type or device, named.
+
+    Examples
+    --------
+    >>> a, b = (np.ones(shape, dtype("e4m3").numpy) for shape in ((2, 32), (32, 3)))
+    >>> fp8_scaled_matmul(a, np.float32(0.5).reshape(1), b, np.ones(3, np.float32))[1]
+    array([16., 16., 16.], dtype=float32)
+    """
+    if a_scale is None and is_torch(a) and a.requires_grad and sys.modules["torch"].is_grad_enabled():
+        return quantised_product().apply(a, b, b_scale, transpose_B, block_N, out_dtype, exact, fast)
+    device = device_of(a, "a")
+    for name, array in (("a_scale", a_scale), ("b", b), ("b_scale", b_scale)):
+        if array is not None and device_of(array, name) != device:
+            check_device(name, array, "a is", device)
+    arch = resolve(target or device.split(":")[0])[1]
+    leading, K = tuple(a.shape[:-1]), int(a.shape[-1])
+    flat = contiguous(a.reshape(int(np.prod(leading)), K))
+    of_b = element_type(b).name
+    if b.ndim != 2 or b.shape[1 if transpose_B else 0] != K:
+        raise WrongArgumentShape(
+            f"b has shape {list(b.shape)}, but a has K = {K}",
+            hint=f"b is {'[N, K]' if transpose_B else '[K, N]; transpose_B=True takes [N, K]'}",
+        )
+    out = empty_like(flat, (flat.shape[0], int(b.shape[0 if transpose_B else 1])), dtype(out_dtype))
+    if a_scale is None:
+        flat, a_scale = _quantised(flat, of_b, arch, run := _runner(target))
+    else:
+        run = _runner(target)
+    of_a = element_type(flat).name
+    for name, given in (("a", of_a), ("b", of_b)):
+        if given not in OPERANDS:
+            raise WrongArgumentDType(
+                f"{name} is {given}, expected an 8-bit float", hint=f"one of {', '.join(OPERANDS)}"
+            )
+    M, N = out.shape
+    if not out.size if isinstance(out, np.ndarray) else not out.numel():
+        return out.reshape(*leading, N)
+    if not K:
+        out[...] = 0
+        return out.reshape(*leading, N)
+    call = Call(
+        M, N, K, of_a, of_b, dtype(out_dtype).name, kind_of_scale("a_scale", a_scale, M, K), kind_of_scale("b_scale", b_scale, N, K, block_N), transpose_B,
+        exact, fast,
+    )  # fmt: skip
+    kernel, order = _kernel(call, arch)
+    scales = _scale(a_scale, call.scale_a, M), _scale(b_scale, call.scale_b, N)
+    run(kernel, order(flat, contiguous(b), *scales, out))
+    return out.reshape(*leading, N)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a call's kernel depends on."""
+
+    M: int
+    N: int
+    K: int
+    A_dtype: str
+    B_dtype: str
+    out: str
+    scale_a: Scale
+    scale_b: Scale
+    transpose_B: bool
+    exact: bool
+    fast: bool
+
+
+def _runner(target: Any) -> Any:
+    def run(kernel: Kernel, arguments: tuple[Any, ...]) -> None:
+        (kernel if target is None else kernel.emulate)(*arguments)
+
+    return run
+
+
+def _quantised(x: Any, to: str, arch: Arch, run: Any) -> tuple[Any, Any]:
+    """Rows in 8 bits, and their scales."""
+    codes, scales = empty_like(x, tuple(x.shape), dtype(to)), empty_like(x, (x.shape[0], 1), dtype("float32"))
+    if x.shape[0] and x.shape[1]:
+        run(quantizing_kernel(x.shape[1], element_type(x).name, to, False, arch), (x, codes, scales))
+    return codes, scales
+
+
+def kind_of_scale(name: str, scale: Any, lines: int, K: int, block: int | None = None) -> Scale:
+    """The kind of scales of this shape."""
+    kind = element_type(scale)
+    if not kind.is_float:
+        raise WrongArgumentDType(f"{name} is {kind}, expected a float")
+    shape = tuple(int(extent) for extent in scale.shape)
+    size = int(np.prod(shape))
+    if size == 1 and (kind.name != "float8_e8m0fnu" or K > 1):
+        return "tensor", 0, 1
+    if size == lines and (len(shape) < 2 or 1 in shape[-2:]):
+        return "lines", 0, 1
+    groups = shape[-1] if shape else 0
+    blocks = size // groups if groups else 0
+    if len(shape) >= 2 and blocks and K % groups == 0:
+        each = 1 if blocks == lines else block or K // groups
+        if -(-lines // each) == blocks:
+            return "groups", K // groups, each
+    raise WrongArgumentShape(
+        f"{name} has shape {list(shape)}, which is one number, {lines} of them, or [blocks, G] with G dividing K = {K}",
+        hint="blocks are as wide as they are deep, where block_N says nothing else",
+    )
+
+
+def _scale(scale: Any, kind: Scale, lines: int) -> Any:
+    """Scales as kernels take them: float32, or e8m0 as it is."""
+    if element_type(scale).name != "float8_e8m0fnu":
+        scale = scale.astype(np.float32, copy=False) if isinstance(scale, np.ndarray) else scale.float()
+    return contiguous(scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1))
+
+
+def _kernel(call: Call, arch: Arch) -> tuple[Kernel, Any]:
+    """The kernel for a call, and the order of its arguments."""
+    types = {call.A_dtype, call.B_dtype}
+    fed = arch.has_threads and any(
+        one.asynchronous and one.a.name == call.A_dtype and one.b.name == call.B_dtype
+        for one in arch.matrix_instructions
+    )
+    kinds = call.scale_a[0], call.scale_b[0]
+    rows_whole = call.K % 16 == 0 and (call.transpose_B or call.N % 16 == 0)
+    if fed and not call.exact and rows_whole and "groups" not in kinds:
+        return _of_lines(call, arch, len(types) == 1)
+    blocks = ("groups", BLOCK, 1), ("groups", BLOCK, BLOCK)
+    if (
+        fed
+        and not call.exact
+        and rows_whole
+        and call.transpose_B
+        and len(types) == 1
+        and (call.scale_a, call.scale_b) == blocks
+    ):
+        tiles = block_tiles(next((rows for rows in WORTH_TILES if rows >= call.M), ROWS[-1]), call.N, arch.cores)
+        kernel = block_scaled_matmul.for_target(arch, call.N, call.K, call.A_dtype, call.out, tiles=tiles)
+        return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a.T), of_b, out)
+    groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
+    if len(groups) > 1 or (call.scale_a[0] == "groups" and call.scale_a[2] > 1):
+        raise Unsupported(
+            "scales of groups of several sizes, or of several rows of a", ("groups of one size, a line for each row",)
+        )
+    kernel = fp8_matmul.for_target(
+        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, kinds, ("float32", "float32"), next(iter(groups), 0), call.scale_b[2],
+        call.transpose_B, call.exact, call.fast,
+    )  # fmt: skip
+    return kernel, lambda a, b, of_a, of_b, out: (a, of_a, b, of_b, out)
+
+
+def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
+    """A kernel of warpgroup instructions whose scales are applied to finished sums."""
+    by_token, by_channel = call.scale_a[0] == "lines", call.scale_b[0] == "lines"
+    if call.M <= FEW_ROWS and alike:
+        few = few_rows_matmul.for_target(
+            arch, call.N, call.K, call.A_dtype, call.out, room_for(call.M), transpose_B=call.transpose_B, scaled=True, promote=not call.fast
+        )  # fmt: skip
+        return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
+    turned = None if call.transpose_B else True
+    parts: Parts | None
+    rows = next((rows for rows in WORTH_TILES if rows >= call.M), ROWS[-1])
+    if not call.fast:
+        parts = choose_promoted(rows, call.N, call.K, call.A_dtype, arch.cores, turned)
+    else:
+        parts = parts_for(rows, call.N, call.K, call.A_dtype, arch.cores) if call.transpose_B else None
+    kernel = scaled_matmul.for_target(
+        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor", "channel" if by_channel else "tensor",
+        transpose_B=call.transpose_B, tiles=parts, promote=not call.fast,
+    )  # fmt: skip
+    return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a, of_b, out)
+
+
+def _spread(scale: Any, lines: int) -> Any:
+    """One scale for each line."""
+    if scale.shape[0] == lines:
+        return scale
+    return np.repeat(scale, lines) if isinstance(scale, np.ndarray) else scale.expand(lines).contiguous()
