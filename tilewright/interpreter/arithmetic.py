@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.errors import InternalError
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
+from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
 _NATIVE = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -60,7 +61,7 @@ _ARRAYS: Mapping[str, Callable[[Any, Any], Any]] = {
     "floordiv": np.floor_divide, "floormod": np.mod,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "min": np.fmin, "max": np.fmax, "all": np.logical_and, "any": np.logical_or,
+    "min": LEAST, "max": GREATEST, "all": np.logical_and, "any": np.logical_or,
 }  # fmt: skip
 
 _COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "all", "any"})

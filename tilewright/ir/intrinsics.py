@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.extremes import GREATEST, LEAST
+
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
@@ -147,7 +149,7 @@ register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 register(Intrinsic("lane_index", 0, None))
 for _name, _fold in (
-    ("add", np.add), ("mul", np.multiply), ("min", np.fmin), ("max", np.fmax),
+    ("add", np.add), ("mul", np.multiply), ("min", LEAST), ("max", GREATEST),
     ("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor),
     ("all", np.logical_and), ("any", np.logical_or),
 ):  # fmt: skip

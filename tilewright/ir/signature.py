@@ -124,3 +124,13 @@ def root(buffer: Buffer) -> Buffer:
     while buffer.source is not None:
         buffer = buffer.source
     return buffer
+
+
+def of_views(node: object) -> set[Buffer]:
+    """Buffers of a program that are views, and all that those are views of: memory with several names."""
+    found: set[Buffer] = set()
+    for buffer in find(node, Buffer):
+        while buffer.source is not None:
+            found |= {buffer, buffer.source}
+            buffer = buffer.source
+    return found

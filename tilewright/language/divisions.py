@@ -80,11 +80,41 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
 
     Raises
     ------
-    MisplacedRole : warps that do not lie side by side share work, or registers are set in the middle of it.
+    MisplacedRole : warps that do not lie side by side share work, registers are set in the middle of it, or a fragment of all
+        threads is used where only some come.
     """
     dividing = _Divide(thread_vars, threads)
-    made = dividing.sequence(body, {})
+    made = dividing.sequence(_Narrow()(body), {})
+    for role in find(made, Role):
+        own = set(_allocated(role.body))
+        for node in find(role.body, Statement):
+            foreign = {one for one in map(root, find(node, Buffer)) if one.scope == "fragment"} - own
+            if foreign and not isinstance(node, Seq):
+                raise MisplacedRole(
+                    f"only some threads come here, and the fragment {min(one.name for one in foreign)} is held by all of the block",
+                    "allocate it where these warps part from the others",
+                ).at(node.span)
     return made, dividing.copies
+
+
+class _Narrow(Rewriter):
+    """Fragments are allocated under the condition under which alone they are used."""
+
+    def visit_Seq(self, body: Seq) -> Any:
+        statements = list(body.statements)
+        for allocate in [one for one in statements if isinstance(one, Allocate) and one.buffer.scope == "fragment"]:
+            users = [one for one in statements if one is not allocate and allocate.buffer in _mentioned(one)]
+            if len(users) != 1 or not isinstance(users[0], If):
+                continue
+            user: If = users[0]
+            branches = {name: getattr(user, name) for name in ("then", "otherwise")}
+            using = [name for name, one in branches.items() if one is not None and allocate.buffer in _mentioned(one)]
+            if len(using) == 1 and allocate.buffer not in set(find(user.condition, Buffer)):
+                inside = replace(branches[using[0]], statements=(allocate, *branches[using[0]].statements))
+                statements[statements.index(user)] = replace(user, **{using[0]: inside})
+                statements.remove(allocate)
+        same = len(statements) == len(body.statements)
+        return self.generic(body if same else replace(body, statements=tuple(statements)))
 
 
 def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> bool:

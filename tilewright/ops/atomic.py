@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import DType
+from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ir.nodes import (
     Call,
     Effects,
@@ -87,7 +88,7 @@ def atomic_call(kind: str, destination: Region, place: Sequence[Expr], value: Ex
 
 
 _COMBINE: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "max": np.fmax, "min": np.fmin,
+    "add": np.add, "max": GREATEST, "min": LEAST,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
 

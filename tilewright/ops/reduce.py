@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.ir.dtypes import DType
+from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ir.nodes import (
     Call,
     Effects,
@@ -47,7 +48,7 @@ COMBINE: Mapping[str, str] = {
 """Kinds of reduction and the binary operator that combines two elements."""
 
 _FOLDS: Mapping[str, Callable[..., np.ndarray]] = {
-    "max": np.fmax.reduce, "absmax": np.fmax.reduce, "min": np.fmin.reduce,
+    "max": GREATEST.reduce, "absmax": GREATEST.reduce, "min": LEAST.reduce,
     "bitand": np.bitwise_and.reduce, "bitor": np.bitwise_or.reduce, "bitxor": np.bitwise_xor.reduce,
     "any": np.logical_or.reduce, "all": np.logical_and.reduce,
 }  # fmt: skip

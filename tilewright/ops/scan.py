@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.ir.dtypes import DType
+from tilewright.ir.extremes import GREATEST
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -117,7 +118,7 @@ class Scan(TileOperator):
     def _scan(self, values: np.ndarray) -> np.ndarray:
         destination = self.destination.dtype
         if self.kind == "max":
-            return cast_array(np.fmax.accumulate(values, axis=self.axis), self.source.dtype, destination)
+            return cast_array(GREATEST.accumulate(values, axis=self.axis), self.source.dtype, destination)
         if destination.is_integer:
             return wrap(np.add.accumulate(values.astype(np.int64), axis=self.axis), destination)
         with np.errstate(invalid="ignore", over="ignore"):

@@ -413,3 +413,21 @@ copy(source=c, destination=C)
         rng.standard_normal([int(e) for e in shape.split(",")]).astype(np.float32) for shape in (scale_a, scale_b)
     ]
     check(text, *codes, *scales, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_scaled_sums_wider_than_their_tile(dtype: str) -> None:
+    """Products of int32 by float32 are summed in float64; scaled part by part, these sums were kept as float32."""
+    text = block(f"""
+a = shared({dtype}[16, 32])
+b = shared(float32[32, 16])
+t = shared(float32[16, 4])
+c = shared(float32[16, 16])
+copy(source=A, destination=a)
+copy(source=B, destination=b)
+copy(source=U, destination=t)
+gemm(a=a, b=b, c=c, scale_b=t, clear=True)
+copy(source=c, destination=C)
+""", f"(A: {dtype}[16, 32], B: float32[32, 16], U: float32[16, 4], C: float32[16, 16]) -> C")  # fmt: skip
+    left = rng.integers(-9, 9, (16, 32)).astype(dtype)
+    check(text, left, *(rng.standard_normal(shape).astype(np.float32) for shape in ((32, 16), (16, 4))), rtol=1e-5, atol=1e-5)  # fmt: skip

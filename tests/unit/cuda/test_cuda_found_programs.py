@@ -11,6 +11,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.errors import InvalidLayout, MissingCapability
+from tilewright.language.mistakes import MisplacedRole
 from tilewright.runtime import arguments
 
 
@@ -218,3 +219,55 @@ def test_bits_of_narrow_quotients() -> None:
         return Y
 
     agree(program, "sm_80", np.arange(33, dtype=np.uint8) * 7)
+
+
+def test_a_fragment_of_one_element_is_held_by_all_threads_that_its_loops_leave_out() -> None:
+    """It took its layout from a longer neighbour, one thread's; passing it through shared memory then had no end."""
+
+    def program(X, Z):
+        X: T.Tensor((1, 1), "int64")
+        Z: T.Tensor((16,), "float32")
+        Y = T.empty((1, 1), "float64")
+        with T.Kernel(1, threads=32):
+            f, g, h = (T.alloc_fragment(s, t) for s, t in (((1, 1), "int64"), ((16,), "float32"), ((1, 1), "float64")))
+            T.copy(X, f)
+            T.copy(Z, g)
+            for i, j in T.Parallel(1, 1):
+                h[i, j] = T.cast(f[i, j], "float64") + T.cast(g[i], "float64")
+            T.copy(h, Y)
+        return Y
+
+    agree(program, "sm_80", np.array([[40]], np.int64), np.arange(2, 18, dtype=np.float32))
+
+
+def test_a_fragment_under_a_condition_that_is_not_the_threads_own() -> None:
+    """It is allocated where the warps part; it lay in registers of other threads."""
+
+    def program(X):
+        X: T.Tensor((2, 8), "float32")
+        Y = T.empty((2, 8), "float32")
+        with T.Kernel(2, threads=128) as bx:
+            f, t = T.alloc_fragment((2, 8), "float32"), T.get_thread_binding()
+            if bx == 0:  # noqa: SIM102 (the division lies deeper)
+                if t >= 64:
+                    T.copy(X, f)
+                    T.copy(f, Y)
+        return Y
+
+    agree(program, "sm_80", np.arange(16, dtype=np.float32).reshape(2, 8))
+
+
+def test_a_fragment_of_the_block_in_one_roles_turn_of_a_loop_is_refused() -> None:
+    def program(X):
+        X: T.Tensor((2, 8), "float32")
+        Y = T.empty((8,), "float32")
+        with T.Kernel(1, threads=128):
+            f = T.alloc_fragment((8,), "float32")
+            for k in range(2):
+                if T.get_thread_binding() >= 64:
+                    T.copy(X[k, 0:8], f)
+                    T.copy(f, Y)
+        return Y
+
+    with pytest.raises(MisplacedRole, match="the fragment f is held by all of the block"):
+        compiled(program, "sm_80", np.zeros((2, 8), np.float32))

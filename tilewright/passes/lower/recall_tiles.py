@@ -60,7 +60,7 @@ from tilewright.ir.nodes import (
     Var,
     While,
 )
-from tilewright.ir.signature import root
+from tilewright.ir.signature import of_views, root
 from tilewright.ir.visitor import Rewriter, children, same, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
@@ -79,8 +79,7 @@ def recall_tiles(function: Function, context: Context) -> Function:
 
 def _recalled(kernel: Kernel, arch: Arch) -> Kernel:
     given = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
-    viewed = {root(node) for node in walk(kernel.body) if isinstance(node, Buffer) and node.source is not None}
-    body = _Recalled(given | viewed, changed_by(kernel), arch)(kernel.body)
+    body = _Recalled(given | of_views(kernel.body), changed_by(kernel), arch)(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 

@@ -188,7 +188,8 @@ class VectorProduct(Operands):
                 if sums is None:
                     return self._finish(add(row, i), add(vector, j), total, factors, lanes)
                 old = load_vector(sums, self.lanes, self._place(tile, i, j))
-                return [Store(sums, (self._place(tile, i, j),), self._added(old, total, factors))]
+                new = cast(self._added(old, total, factors), old.dtype)
+                return [Store(sums, (self._place(tile, i, j),), new)]
 
             begin = lambda i, j: self._start(add(row, i), add(vector, j), chunk)  # noqa: E731
             kernel = MicroKernel(self.plan, left, right, tile, begin, finish)
@@ -243,7 +244,9 @@ class VectorProduct(Operands):
         self, row: Expr, vector: Expr, chunk: Expr, scale_a: Scale | None, scale_b: Scale | None
     ) -> list[Expr]:
         """What the totals of a row and a vector of columns are multiplied by."""
-        total = FLOAT32 if self.op.c.dtype.is_float else self.plan.instruction.accumulator
+        total = self.plan.instruction.accumulator
+        if self.op.c.dtype.is_float and total.is_integer:  # as `_in_sums` makes it
+            total = FLOAT32
         factors: list[Expr] = []
         if scale_b is not None:
             factors.append(cast(scale_b.value(mul(vector, self.lanes), chunk), total.with_lanes(self.lanes)))

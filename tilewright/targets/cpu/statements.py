@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer
+from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import walk
 from tilewright.ops.prints import c_format, line, words_of
 from tilewright.targets.c_family import Names
@@ -38,7 +39,7 @@ def promotable(body: nodes.Statement) -> dict[Buffer, int]:
     A C compiler keeps variables in registers; of arrays it does so only now and then.
     """
     lanes: dict[Buffer, int] = {}
-    refused: set[Buffer] = set()
+    refused = of_views(body)
     for node in walk(body):
         if isinstance(node, nodes.Load):
             _note(node.buffer, node.indices, node.dtype.lanes, lanes, refused)
@@ -46,8 +47,6 @@ def promotable(body: nodes.Statement) -> dict[Buffer, int]:
             _note(node.buffer, node.indices, node.value.dtype.lanes, lanes, refused)
         elif isinstance(node, nodes.Region):
             refused.add(node.buffer)
-        elif isinstance(node, nodes.Allocate) and node.buffer.source is not None:
-            refused.update((node.buffer, node.buffer.source))
     return {buffer: width for buffer, width in lanes.items()
             if buffer not in refused and buffer.size <= PROMOTED_VECTORS * width}  # fmt: skip
 

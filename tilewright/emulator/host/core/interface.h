@@ -19,6 +19,12 @@ struct TwSite {
 #endif
 };
 
+#ifdef __cplusplus
+/* The lesser and the greater of two floats, and the other one where one is no number.  C's own make a NaN of a signalling one. */
+template <class T> inline T tw_lesser(T a, T b) { return a != a ? b : b != b ? a : a == b ? (__builtin_signbit(a) ? a : b) : a < b ? a : b; }
+template <class T> inline T tw_greater(T a, T b) { return a != a ? b : b != b ? a : a == b ? (__builtin_signbit(a) ? b : a) : a > b ? a : b; }
+#endif
+
 struct TwDim { tw_u32 x, y, z; };
 struct TwThread { TwDim thread_index, block_index, block_dim, grid_dim; };
 

@@ -7,8 +7,12 @@ TW_LIBRARY(tan) TW_LIBRARY(sinh) TW_LIBRARY(cosh) TW_LIBRARY(tanh) TW_LIBRARY(at
 TW_LIBRARY(trunc) TW_LIBRARY(rint) TW_LIBRARY(fabs)
 #undef TW_LIBRARY
 #define TW_LIBRARY(NAME) extern "C" double NAME(double, double); extern "C" float NAME##f(float, float);
-TW_LIBRARY(pow) TW_LIBRARY(atan2) TW_LIBRARY(fmod) TW_LIBRARY(fmin) TW_LIBRARY(fmax)
+TW_LIBRARY(pow) TW_LIBRARY(atan2) TW_LIBRARY(fmod)
 #undef TW_LIBRARY
+inline double fmin(double a, double b) { return ::tw_lesser(a, b); }
+inline float fminf(float a, float b) { return ::tw_lesser(a, b); }
+inline double fmax(double a, double b) { return ::tw_greater(a, b); }
+inline float fmaxf(float a, float b) { return ::tw_greater(a, b); }
 extern "C" double fma(double, double, double);
 extern "C" float fmaf(float, float, float);
 

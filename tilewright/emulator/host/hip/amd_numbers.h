@@ -98,6 +98,10 @@ TW_DEVICE float flush(float x) { return (bits_as<uint32_t>(x) & 0x7F800000u) == 
 }  // namespace machine
 }  // namespace tw
 
+#define __builtin_fmin(a, b) ::tw_lesser<double>(a, b)
+#define __builtin_fminf(a, b) ::tw_lesser<float>(a, b)
+#define __builtin_fmax(a, b) ::tw_greater<double>(a, b)
+#define __builtin_fmaxf(a, b) ::tw_greater<float>(a, b)
 #define __builtin_amdgcn_perm(high, low, selector) ::tw::machine::perm(high, low, selector)
 #define __builtin_amdgcn_sdot4(a, b, sum, clamp) ::tw::machine::sudot4(true, a, true, b, sum)
 #define __builtin_amdgcn_sudot4(signed_a, a, signed_b, b, sum, clamp) ::tw::machine::sudot4(signed_a, a, signed_b, b, sum)

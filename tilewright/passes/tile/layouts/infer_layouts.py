@@ -266,12 +266,14 @@ class _Inference:
         for access in found.accesses:
             if access.buffer in self.known or access.axes is None:
                 continue
-            layout = found.layout
+            layout, extents = found.layout, access.buffer.static_shape
+            # A dimension of one element divides nothing: every thread holds it, as loops that leave it out have it.
+            kept = [axis for axis, extent in zip(access.axes, extents) if axis is not None and extent != 1]
             for axis in reversed(range(len(found.shape))):
-                if axis not in access.axes:
+                if axis not in kept:
                     layout = without(layout, axis)
-            kept = [axis for axis in range(len(found.shape)) if axis in access.axes]
-            order = [None if axis is None else kept.index(axis) for axis in access.axes]
+            kept.sort()
+            order = [kept.index(axis) if axis in kept else None for axis in access.axes]
             candidate = permuted(layout, order)
             if all(have >= want for have, want in zip(candidate.shape, access.buffer.static_shape, strict=True)):
                 self._set(access.buffer, candidate, access.statement)

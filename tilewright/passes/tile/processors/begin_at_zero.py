@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.nodes import Buffer, Const, For, Function, Pipelined, Seq, Statement
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
@@ -78,13 +79,7 @@ def _clears_all(fill: Fill) -> bool:
 
 def _touches(node: Statement, buffer: Buffer) -> bool:
     """Whether a statement says anything of a buffer, its views included."""
-    return any(_origin(found) is buffer for found in find(node, Buffer))
-
-
-def _origin(buffer: Buffer) -> Buffer:
-    while buffer.source is not None:
-        buffer = buffer.source
-    return buffer
+    return any(root(found) is buffer for found in find(node, Buffer))
 
 
 def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:

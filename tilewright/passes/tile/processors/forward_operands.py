@@ -41,6 +41,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     While,
 )
+from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import Rewriter, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
@@ -180,7 +181,7 @@ def _reads_memory(expr: Expr) -> bool:
 def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
     """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
     writers: dict[Buffer, list[Any]] = {}
-    views: set[Buffer] = set()
+    views = of_views(kernel.body)
     for node in walk(kernel.body):
         if isinstance(node, TileOperator):
             for region in node.effects().writes:
@@ -191,8 +192,6 @@ def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
             for argument in node.arguments:
                 if isinstance(argument, Region):
                     writers.setdefault(argument.buffer, []).append(node)
-        elif isinstance(node, Allocate) and node.buffer.source is not None:
-            views.update((node.buffer, node.buffer.source))
     found: dict[Buffer, _Staging] = {}
     for buffer, statements in writers.items():
         (first, *more) = statements

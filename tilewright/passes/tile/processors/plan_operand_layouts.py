@@ -31,6 +31,7 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
+from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import children, find
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.arch import Arch
@@ -175,7 +176,7 @@ def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
 
 def _other_uses(function: Function) -> set[Buffer]:
     """Buffers that something else than a gemm's b reads, or that are views or have views."""
-    found: set[Buffer] = set()
+    found = of_views(function.body)
 
     def visit(node: object) -> None:
         if isinstance(node, Gemm):
@@ -185,8 +186,6 @@ def _other_uses(function: Function) -> set[Buffer]:
             found.update(region.buffer for region in node.effects().reads)
         elif isinstance(node, (Load, Region)):
             found.add(node.buffer)
-        if isinstance(node, Allocate) and node.buffer.source is not None:
-            found.update((node.buffer, node.buffer.source))
         for child in children(node):
             if isinstance(node, TileOperator) and isinstance(child, Region):
                 for start in child.starts:
