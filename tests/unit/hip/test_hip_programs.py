@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hip_programs import EVERY, WAVES
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 from repository_programs import ALL, Program, differences, run
 
+import tilewright
+import tilewright.language as T
 from tilewright.errors import MissingCapability, NotAsynchronous
+from tilewright.ir.dtypes import dtype as ir_dtype
 
 ROUNDING = 2e-6
 """What sums in another order than the interpreter's may differ by, relative to the largest result."""
@@ -61,3 +66,24 @@ def test_programs_compile_for_every_architecture(program: Program, architecture:
             return
     for resources in kernel.resources().values():
         assert resources["waves"] >= 1 and resources["shared_bytes"] <= kernel.arch.shared_bytes
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+@pytest.mark.parametrize("target", (*(f"hip -arch={one}" for one in WAVES), "metal"))
+def test_sums_into_an_odd_number_of_halves(target: str, dtype: str) -> None:
+    """The last half is changed with the other one of its word, which is no other array's."""
+
+    @tilewright.jit(target=target)
+    def collect(X: Any, total: Any) -> None:
+        N, half = T.const("N"), dtype
+        X: T.Tensor((4, N), half)
+        total: T.Tensor((N,), half)
+        with T.Kernel(4, threads=64) as block:
+            for i in T.Parallel(N):
+                T.atomic_add(total[i], X[block, i])
+
+    for count in (1, 3, 5):
+        X = np.random.default_rng(count).integers(-8, 9, (4, count)).astype(ir_dtype(dtype).numpy)
+        total = np.ones(count, X.dtype)
+        collect.compile(X, total).emulate(X, total, schedule="random", seed=count)
+        assert (total.astype("float64") == X.astype("float64").sum(0) + 1).all()

@@ -12,6 +12,7 @@ HIP = Vocabulary(
     folder=Path(__file__).parents[2] / "emulator" / "host" / "hip",
     shared=SHARED,
     talks=r"\b(atomic_\w+|load_acquire|store_release|grid_sync)\b",
+    memory_unit=4,  # a half is changed atomically with the other half of its word
     threads=2048,
     shared_bytes=64 << 10,
 )
