@@ -165,4 +165,5 @@ def _span(array: np.ndarray) -> np.ndarray:
         return array.reshape(-1)
     reach = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
     shape, strides = (reach // array.itemsize + 1,), (array.itemsize,)
-    return np.lib.stride_tricks.as_strided(array, shape, strides, writeable=array.flags.writeable)
+    bits = array.view(f"u{array.itemsize}")  # `as_strided` does not know every type of ml_dtypes
+    return np.lib.stride_tricks.as_strided(bits, shape, strides, writeable=array.flags.writeable).view(array.dtype)

@@ -394,7 +394,7 @@ def _as_numpy(value: Any) -> Any:
 
 
 def _torch_bits(value: Any) -> np.ndarray:
-    """A torch tensor of a type that NumPy does not know, carried by ml_dtypes."""
+    """The memory of a torch tensor of a type that NumPy does not know, in the strides that it has, carried by ml_dtypes."""
     torch = sys.modules["torch"]
-    bits = value.contiguous().view(torch.uint8 if value.dtype.itemsize == 1 else torch.int16).numpy()
+    bits = value.view(torch.uint8 if value.dtype.itemsize == 1 else torch.int16).numpy()
     return bits.view(dtype(value.dtype).numpy)
