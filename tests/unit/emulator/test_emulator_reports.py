@@ -136,6 +136,8 @@ MISTAKES = [
     Mistake("barrier-not-visible", "if (t == 0) mbarrier_init(base, 1); @ if (t == 1) mbarrier_arrive(base);", "sync_threads();", "", schedules=("late", "early")),
     Mistake("barrier-not-fenced", "if (t == 0) { mbarrier_init(base, 1); @ } sync_threads(); if (t == 0) { mbarrier_arrive_expect_tx(base, 16); bulk_load(base + 64, X, 16, base); } mbarrier_wait(base, 0);", "fence_mbarrier_init();", ""),
     Mistake("barrier-in-use", "if (t == 0) { mbarrier_init(base, 1); mbarrier_arrive(base); @ mbarrier_init(base, 2); }", "mbarrier_invalidate(base);", ""),
+    Mistake("barrier-in-use", "if (t == 0) mbarrier_init(base, 1); sync_threads(); if (t == 0) mbarrier_wait(base, 0); if (t == 32) { @ mbarrier_arrive(base); }", "", "mbarrier_init(base, 1);"),
+    Mistake("barrier-in-use", "if (t == 0) { mbarrier_init(base, 1); fence_mbarrier_init(); mbarrier_arrive_expect_tx(base, 256); bulk_load(base + 128, X, 256, base); @ }", "mbarrier_wait(base, 0);", "mbarrier_init(base, 1);", schedules=("late",)),
     Mistake("early-read", RING + "@ Y[t] = tile[t];", "mbarrier_wait(full, 0);", "if (t > 70) mbarrier_wait(full, 0);"),
     Mistake("early-read", "cp_async<4>(base + 4 * t, X + t); cp_async_commit(); cp_async_wait<@>(); sync_threads(); Y[t] = tile[63 - t];", "0", "1"),
     Mistake("early-read", "cp_async<4>(base + 4 * t, X + t); @ cp_async_wait<0>(); sync_threads(); Y[t] = tile[63 - t];", "cp_async_commit();", ""),

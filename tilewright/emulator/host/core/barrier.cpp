@@ -330,6 +330,7 @@ void tw_mbarrier_init(tw_u32 address, tw_u32 count, TwSite position) {
   if (count < 1 || count > (1 << 20) - 1) report("barrier-count", &thread, thread.site, {{"count", number(count)}});
   std::unique_ptr<TransactionBarrier>& slot = block.barriers[offset];
   if (slot && slot->valid) report("barrier-in-use", &thread, thread.site, {{"other_site", number(slot->init_site)}});
+  if (slot && (!slot->waiting.empty() || !slot->in_flight.empty())) abort_cluster();  // they would wait for what is no more
   const uint32_t entry = slot ? slot->entry : ~0u, issued = slot ? slot->issued : 0;
   slot = std::make_unique<TransactionBarrier>();
   slot->entry = entry;
