@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,25 @@ TW_KERNEL(1024, 2) spills(float* y, int n) {
     for (int i = 0; i < 64; ++i) a[i] = a[i] * a[(i + 7) % 64] + 1.0f;
 #pragma unroll
   for (int i = 0; i < 64; ++i) y[i * 1024 + threadIdx.x] = a[i];
+}
+"""
+
+POINTED = """#include "tilewright_cuda.cuh"
+TW_KERNEL(128, 1) pointed(const uint64_t* G, int which, int count, int M) {
+  TW_DYNAMIC_SHARED(memory);
+  const int by = blockIdx.y, tx = threadIdx.x, i = tx / 8, j = tx % 8 * 2;
+  double* const P = tw::global_pointer<double>(which >= 0 && which < 4 ? G[which] : 0ull);
+  tw::half* const s = reinterpret_cast<tw::half*>(memory + 4096);
+  for (int k = tw::minimum(count, 2); k < 2; k++) {
+    tw::cp_async_zfill<16>(tw::shared_address(memory + tx * 16), &P[i * 32 + k * 16 + j], k * 16 + j >= 0 ? 16u : 0u);
+    tw::Fragment<tw::half, 2> halves, kept;
+    for (int v = 0; v < 2; v++) kept[v] = by * 16 + i < M && k * 16 + (j + v) < 32 ? halves[v] : tw::convert<tw::half>(0.0f);
+    tw::store_fragment<2>(&s[i * 16 + j], kept, 0);
+  }
+}
+TW_KERNEL(128, 1) summed(const uint64_t* G, float* Y, int n) {
+  const float* const P = tw::global_pointer<float>(G[n]);
+  Y[threadIdx.x] = P[threadIdx.x];
 }
 """
 
@@ -141,6 +163,20 @@ def test_serialized_products_are_reported_with_their_lines():
     assert serialized and all(warning.kernel == "chained" for warning in serialized)
     assert "wgmma.mma_async instructions are serialized" in serialized[0].message
     assert serialized[0].spans == (Span("author.py", 18, 4),)
+
+
+@needs_nvrtc
+def test_pointers_from_tables_are_compiled_in_finite_time_and_known_to_be_global():
+    """In a process of its own, which can be ended (the front end looked for ever, seed 393)."""
+    code = (
+        "import sys; from tilewright.targets.cuda.arch import ARCHITECTURES; from tilewright.targets.cuda.compiler import compile_text; "
+        "print(compile_text(sys.stdin.read(), ARCHITECTURES['sm_90a']).ptx)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], input=POINTED, capture_output=True, text=True, timeout=60, check=True
+    )
+    loads = re.findall(r"\bld\.(?!param|shared)\S+", ran.stdout)
+    assert loads and all(load.startswith("ld.global") for load in loads), loads
 
 
 @needs_nvrtc
