@@ -1,4 +1,5 @@
-"""Mutants of the texts that the compiler emits, kernel by kernel: `mutator`'s operators on what a GPU would be given.
+"""Mutants of the texts that the compiler emits, kernel by kernel: `mutator`'s operators on what a GPU would be given, or the mistakes
+that manuals warn of (`documented_faults`).
 
 Run as a program, it judges a seeded sample of each kernel's mutants and prints those that were missed or are equivalent.
 """
@@ -9,10 +10,12 @@ import argparse
 import collections
 import random
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from documented_faults import documented
 from mutator import Mutant, mutants
 from planted_faults import in_child
 from planted_kernels import kernels_to_plant_in
@@ -34,14 +37,18 @@ class Prepared:
     mutants: list[Mutant] = field(repr=False)
 
 
-def prepare(program: Program, architecture: str) -> Prepared:
+Writer = Callable[[str], list[Mutant]]
+"""What makes the mutants of a text."""
+
+
+def prepare(program: Program, architecture: str, write: Writer = mutants) -> Prepared:
     """Compile a kernel, run it without a fault, and list the mutants of its text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kernel, arguments = program.make(architecture)
         compiled = kernel.variant(*arguments).program
     expected = _run(compiled, arguments, None)
-    return Prepared(program, architecture, compiled, arguments, expected, mutants(compiled.source.text))
+    return Prepared(program, architecture, compiled, arguments, expected, write(compiled.source.text))
 
 
 def judge(one: Prepared, mutant: Mutant) -> tuple[str, str]:
@@ -61,9 +68,9 @@ def sample(found: list[Mutant], count: int, seed: int) -> list[Mutant]:
     return chosen[:count]
 
 
-def hunt(number: int, count: int, seed: int) -> list[tuple[Mutant, str, str]]:
+def hunt(number: int, count: int, seed: int, write: Writer = mutants) -> list[tuple[Mutant, str, str]]:
     """Verdicts on a sample of the mutants of one kernel of the list."""
-    one = prepare(*kernels_to_plant_in()[number])
+    one = prepare(*kernels_to_plant_in()[number], write)
     return [(mutant, *in_child(judge, one, mutant)) for mutant in sample(one.mutants, count, seed)]
 
 
@@ -72,15 +79,21 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=40, help="mutants of each kernel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kernels", type=int, nargs="*", help="numbers in the list; all where left out")
+    parser.add_argument("--documented", action="store_true", help="the faults that manuals warn of")
     options = parser.parse_args()
+    write = documented if options.documented else mutants
     total: collections.Counter[str] = collections.Counter()
+    operators: collections.defaultdict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     numbers = range(len(kernels_to_plant_in())) if options.kernels is None else options.kernels
     for number in numbers:
-        for mutant, said, detail in hunt(number, options.count, options.seed):
+        for mutant, said, detail in hunt(number, options.count, options.seed, write):
             total[said] += 1
+            operators[mutant.operator][said] += 1
             if said in ("missed", "harmless", "hung", "crashed"):
                 line = mutant.text.split("\n")[mutant.line - 1].strip()
                 print(f"{said} {number} {mutant.operator}: {mutant.what} | {line[:120]} | {detail}", flush=True)
+    for name, counts in operators.items():
+        print(f"{name}: {dict(counts)}")
     print(dict(total))
 
 

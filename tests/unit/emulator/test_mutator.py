@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
+from documented_faults import OPERATORS as DOCUMENTED
+from documented_faults import documented
 from emulator_kernels import KERNELS
-from mutator import OPERATORS, mutants
+from mutator import OPERATORS, Mutant, mutants
 from planted_kernels import kernels_to_plant_in
-from planted_texts import hunt
+from planted_texts import hunt, prepare
 
 ORDERS = re.compile(r"\b(?:\w+_)?(?:fence|wait|arrive|sync|commit|init|expect_tx|release)\w*(?:<[^;(]*>)?\(")
 
@@ -38,6 +40,16 @@ def test_a_mutant_differs_in_one_place_and_keeps_the_lines() -> None:
     assert seen >= {change.__name__ for change in OPERATORS} | {"moved", "restricted"}
 
 
+@pytest.mark.parametrize("number", (3, 10))
+def test_faults_that_manuals_warn_of_find_their_places(number: int) -> None:
+    one = prepare(*kernels_to_plant_in()[number], documented)
+    text = one.compiled.source.text
+    assert len({mutant.operator for mutant in one.mutants}) >= (8 if number == 3 else 30)
+    for mutant in one.mutants:
+        assert mutant.text != text and mutant.text.count("\n") == text.count("\n")
+        assert mutant.operator in DOCUMENTED
+
+
 MISSED = 0.03
 """Of the mutants that change a result, how many may change it within its bounds and be reported by nobody."""
 
@@ -47,7 +59,21 @@ MISSED = 0.03
     "number", range(len(kernels_to_plant_in())), ids=lambda number: kernels_to_plant_in()[number][0].name
 )
 def test_mutants_of_emitted_texts_are_killed(number: int) -> None:
-    verdicts = hunt(number, 60, seed=number)
+    mostly_killed(hunt(number, 60, seed=number))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    "number", range(len(kernels_to_plant_in())), ids=lambda number: kernels_to_plant_in()[number][0].name
+)
+def test_faults_that_manuals_warn_of_are_caught(number: int) -> None:
+    verdicts = hunt(number, 14, seed=18, write=documented)
+    mostly_killed(verdicts)
+    assert not [mutant for mutant, said, _ in verdicts if said == "crashed"]
+
+
+def mostly_killed(verdicts: list[tuple[Mutant, str, str]]) -> None:
+    """Of the mutants that change a result, all but a few are reported or change its value."""
     missed = [f"{mutant.line} {mutant.operator}: {mutant.what}" for mutant, said, _ in verdicts if said == "missed"]
     killed = sum(said in ("reported", "wrong", "hung", "crashed") for _, said, _ in verdicts)
     assert len(missed) <= MISSED * (killed + len(missed)), missed
