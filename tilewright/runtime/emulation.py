@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,19 @@ from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
 
 
 def emulate_program(
-    program: Program, values: list[Any], bound: Bound | None = None, *, launches: int = 1, **options: Any
+    program: Program,
+    values: list[Any],
+    bound: Bound | None = None,
+    *,
+    launches: int = 1,
+    unsettled: Sequence[Any] = (),
+    **options: Any,
 ) -> list[np.ndarray]:
     """Run on host arrays, written in place where the program writes them; returns its outputs, those of `bound` where a call is bound already.
 
     With several `launches` every one begins with the same values, and finds what the one before left in the workspaces that
-    are kept between launches: what it returns is the last one's.
+    are kept between launches: what it returns is the last one's.  `unsettled` are those of the values that a kernel of another
+    program, which may be running still, is about to write.
 
     Raises
     ------
@@ -60,7 +68,7 @@ def emulate_program(
             return
         x, y, z = blocks[number]
         # What no kernel of the program writes, any of them may read at once, as the first one may.
-        unsettled = [*written, *workspaces] if dependent[number] else []
+        awaited = [*written, *workspaces, *foreign] if dependent[number] else []
         numbers = {
             place: _number(param, given[place], vocabulary.scalars_in_memory)
             for place, param in enumerate(parameters[number]) if isinstance(param, Var)
@@ -72,7 +80,7 @@ def emulate_program(
             emulate(
                 text, program.source.entries[number], [numbers.get(place, flat.get(id(value), value)) for place, value in enumerate(given)], grid=grid,
                 block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-                memory=memory, tables=tables, unsettled=unsettled, named=tensors, tiles=tiles[number], vocabulary=vocabulary,
+                memory=memory, tables=tables, unsettled=awaited, named=tensors, tiles=tiles[number], vocabulary=vocabulary,
                 **options,
             )  # fmt: skip
 
@@ -96,6 +104,11 @@ def emulate_program(
         return made
 
     flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
+    if any(id(one) not in flat for one in unsettled):
+        raise EmulationFailed(
+            "unsettled= names what is no array among the arguments", hint="give the very arrays again"
+        )
+    foreign = [flat[id(one)] for one in unsettled]
     by_author = written_parameters(program.traced)
     pairs = zip(program.traced.params, program.final.params, strict=True)
     written = [flat[id(arrays[final])] for traced, final in pairs if traced in by_author]

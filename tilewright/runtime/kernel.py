@@ -241,12 +241,15 @@ class Kernel:
         outputs = interpret(self.function, [_as_numpy(value) for value in values], together=together)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def emulate(self, *arguments: Any, schedule: str = "late", seed: int = 0, **options: Any) -> Any:
+    def emulate(
+        self, *arguments: Any, schedule: str = "late", seed: int = 0, unsettled: Sequence[Any] = (), **options: Any
+    ) -> Any:
         """Run the emitted device text on this machine's CPU, under a scheduler that finds its mistakes.
 
         Parameters
         ----------
         arguments : as for a call, in host memory.
+        unsettled : those of the arguments that a kernel of another program may still be writing when this one begins.
         schedule, seed, options : see `tilewright.emulator.emulate` (``check``, ``trace``, ``multiprocessors``, ...).
 
         Raises
@@ -254,10 +257,12 @@ class Kernel:
         EmulationError : races, deadlocks and other mistakes, with the author's lines.
         EmulationFailed : the target has no device text to emulate.
         """
-        values = [_as_numpy(value) for value in self._binder.in_order(arguments, {})]
+        given = self._binder.in_order(arguments, {})
+        values = [_as_numpy(value) for value in given]
+        late = [next((mine for mine, its in zip(values, given, strict=True) if its is one), one) for one in unsettled]
         bound = Binder(self.function, "cpu").bind(values, {})  # its outputs' addresses choose the variant, too
         program = self._variant(bound.entry).program
-        outputs = emulate_program(program, values, bound, schedule=schedule, seed=seed, **options)
+        outputs = emulate_program(program, values, bound, schedule=schedule, seed=seed, unsettled=late, **options)
         return _results(outputs)
 
     def pack(self, **operands: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from documented_faults import OPERATORS as DOCUMENTED
@@ -11,6 +12,9 @@ from emulator_kernels import KERNELS
 from mutator import OPERATORS, Mutant, mutants
 from planted_kernels import kernels_to_plant_in
 from planted_texts import hunt, prepare
+
+from tilewright.errors import EmulationError, EmulationFailed
+from tilewright.runtime.emulation import emulate_program
 
 ORDERS = re.compile(r"\b(?:\w+_)?(?:fence|wait|arrive|sync|commit|init|expect_tx|release)\w*(?:<[^;(]*>)?\(")
 
@@ -48,6 +52,22 @@ def test_faults_that_manuals_warn_of_find_their_places(number: int) -> None:
     for mutant in one.mutants:
         assert mutant.text != text and mutant.text.count("\n") == text.count("\n")
         assert mutant.operator in DOCUMENTED
+
+
+def test_inputs_that_another_program_still_writes_are_read_behind_the_wait() -> None:
+    """A dependent launch begins beside the kernel before it; only its caller knows which arguments that one writes."""
+    small = next(i for i, (program, _) in enumerate(kernels_to_plant_in()) if program.name == "fragments, few rows")
+    one = prepare(*kernels_to_plant_in()[small])
+    activations, wait = one.arguments[1], "tw::griddepcontrol_wait();"
+    source = one.compiled.source
+    early = replace(one.compiled, source=replace(source, text=source.text.replace(wait, "{}", 1)))
+    emulate_program(one.compiled, list(one.arguments), unsettled=[activations])
+    emulate_program(early, list(one.arguments))
+    with pytest.raises(EmulationError) as caught:
+        emulate_program(early, list(one.arguments), unsettled=[activations])
+    assert caught.value.reports[0].kind == "before-grid-wait"
+    with pytest.raises(EmulationFailed, match="no array among the arguments"):
+        emulate_program(early, list(one.arguments), unsettled=[activations.copy()])
 
 
 MISSED = 0.03
