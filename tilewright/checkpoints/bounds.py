@@ -98,6 +98,11 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_named(path: Path) -> bool:
+    """Whether a directory has something of a name, be it a link to nothing or a pipe: what is there is read, or refused."""
+    return os.path.lexists(path)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The table in a JSON file.  Raises InvalidCheckpoint."""
     mapped = MappedFile(path)

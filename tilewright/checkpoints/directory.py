@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.checkpoints.bounds import is_file, read_json
+from tilewright.checkpoints.bounds import is_file, is_named, read_json
 from tilewright.checkpoints.gguf import DENSE, GGUFFile, GGUFTensor
 from tilewright.checkpoints.safetensors import SafetensorsFile
 from tilewright.errors import InvalidCheckpoint
@@ -113,7 +113,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         raise InvalidCheckpoint(f"there is no checkpoint {path}", hint="a safetensors file, or a directory of them")
     found = sorted(path.glob("*.safetensors"))
     index = path / INDEX
-    if not is_file(index):
+    if not is_named(index):
         if not found:
             raise InvalidCheckpoint(f"{path} holds no safetensors file", hint=_what_else(path))
         return Checkpoint(path, found, _config(path))
@@ -142,16 +142,16 @@ def _what_else(path: Path) -> str:
 
 def _config(directory: Path) -> dict[str, Any]:
     """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's ``quant_config.json``, modelopt ``hf_quant_config.json``."""
-    config = read_json(directory / "config.json") if is_file(directory / "config.json") else {}
+    config = read_json(directory / "config.json") if is_named(directory / "config.json") else {}
     beside = directory / "quantize_config.json"
-    if "quantization_config" not in config and is_file(beside):
+    if "quantization_config" not in config and is_named(beside):
         config = {**config, "quantization_config": {"quant_method": "gptq", **read_json(beside)}}
     of_awq = directory / "quant_config.json"
-    if "quantization_config" not in config and is_file(of_awq):
+    if "quantization_config" not in config and is_named(of_awq):
         named = {_AWQ_KEYS.get(key, key): value for key, value in read_json(of_awq).items()}
         config = {**config, "quantization_config": {"quant_method": "awq", **named}}
     of_modelopt = directory / "hf_quant_config.json"
-    if "quantization_config" not in config and is_file(of_modelopt):
+    if "quantization_config" not in config and is_named(of_modelopt):
         said = read_json(of_modelopt).get("quantization")
         config = {
             **config,

@@ -180,6 +180,24 @@ def test_nobody_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
         SafetensorsFile(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize(
+    "name", ["config.json", "quantize_config.json", "hf_quant_config.json", "model.safetensors.index.json"]
+)
+@pytest.mark.parametrize("what", ["a pipe", "a link to nothing", "a directory"])
+def test_what_says_how_weights_are_meant_is_read_or_refused(tmp_path: Path, name: str, what: str) -> None:
+    """A configuration that is there by name, and cannot be read, is not taken for none."""
+    save_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(3, np.float32)})
+    if what == "a pipe":
+        os.mkfifo(tmp_path / name)
+    elif what == "a directory":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).symlink_to("blobs-that-were-never-fetched")
+    with pytest.raises(InvalidCheckpoint, match=name):
+        open_checkpoint(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["a.safetensors", "a.gguf"])
 def test_a_file_that_is_cut_meanwhile_is_told(tmp_path: Path, name: str) -> None:
     """Whoever asks for a tensor then gets an error; one that was handed out before is the system's."""
