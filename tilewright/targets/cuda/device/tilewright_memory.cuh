@@ -8,10 +8,11 @@ enum Cache { CACHED, STREAMING, L2_ONLY, EVICT_FIRST, EVICT_LAST };
 // Policies of L2 for asynchronous copies.
 constexpr uint64_t POLICY_NORMAL = 0x1000000000000000ull, POLICY_EVICT_FIRST = 0x12F0000000000000ull, POLICY_EVICT_LAST = 0x14F0000000000000ull;
 
-// What an address of global memory points to, as a table of pointers holds it.  It goes there and back: of a number made a pointer by
-// `__cvta_global_to_generic` alone, NVVM of CUDA 13.0 never comes to an end where that goes into a text of assembly within a loop.
+// What an address of global memory points to, as a table of pointers holds it.  Where the number came from is hidden: where it is known,
+// NVVM of CUDA 13.0 never comes to an end when the pointer goes into a text of assembly within a loop.
 template <class T> TW_DEVICE T* global_pointer(uint64_t address) {
-  return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(reinterpret_cast<const void*>(address))));
+  asm("" : "+l"(address));
+  return static_cast<T*>(__cvta_global_to_generic(address));
 }
 
 // ---- any memory, by pointer ----------------------------------------------------------------------------------------
