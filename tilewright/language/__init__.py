@@ -189,5 +189,10 @@ def __getattr__(name: str) -> Any:
         ) from None
 
 
+def __dir__() -> list[str]:
+    """What authors write; the modules that it is made of are none of their business."""
+    return sorted(set(__all__))
+
+
 __internal__ = (Declaration, DirectFunction, NumberType, Parameter, is_factory, traced_for)
 """What the JIT takes from here, besides `PrimFunc`."""

@@ -32,7 +32,16 @@ def _pairs(mapping: Any, what: str) -> list[tuple[Buffer, Any]]:
 
 @author_facing
 def annotate_layout(layouts: Any) -> None:
-    """Fix the layouts of tiles: ``{tile: T.Layout(...) or T.Fragment(...)}``; the compiler keeps to them."""
+    """Fix the layouts of tiles: ``{tile: T.Layout(...) or T.Fragment(...)}``; the compiler keeps to them.
+
+    Parameters
+    ----------
+    layouts : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`.
+
+    Examples
+    --------
+    >>> T.annotate_layout({shared: T.Layout((64, 64), lambda i, j: i * 64 + j)})
+    """
     context = in_kernel("T.annotate_layout").kernel
     context.layouts.extend(
         (buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layouts, "T.annotate_layout")
@@ -41,7 +50,17 @@ def annotate_layout(layouts: Any) -> None:
 
 @author_facing
 def annotate_safe_value(values: Any) -> None:
-    """What reads of tensors out of bounds give, in place of 0: ``{tensor: value}``."""
+    """What reads of tensors out of bounds give, in place of 0: ``{tensor: value}``.
+
+    Parameters
+    ----------
+    values : numbers, by tensor.
+
+    Examples
+    --------
+    >>> T.annotate_safe_value({A: -1.0})
+    >>> T.copy(A[32, 0], tile)
+    """
     context = in_kernel("T.annotate_safe_value").kernel
     for buffer, value in _pairs(values, "T.annotate_safe_value"):
         context.safe_values.append((buffer, as_expr(value, buffer.dtype, "a safe value")))
@@ -53,8 +72,13 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
 
     Parameters
     ----------
+    enable : whether to do so.
     panel_size : blocks along a panel's short side.
     order : ``"row"`` or ``"column"``, the direction of the panels.
+
+    Examples
+    --------
+    >>> T.use_swizzle(4)
     """
     context = in_kernel("T.use_swizzle").kernel
     size = constant(panel_size, "panel_size of T.use_swizzle")
@@ -68,7 +92,16 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
 
 @author_facing
 def annotate_l2_hit_ratio(ratios: Any) -> None:
-    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is set aside."""
+    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is set aside.
+
+    Parameters
+    ----------
+    ratios : numbers from 0 to 1, by tensor.
+
+    Examples
+    --------
+    >>> T.annotate_l2_hit_ratio({A: 0.5})
+    """
     context = in_kernel("T.annotate_l2_hit_ratio").kernel
     pairs = tuple((buffer.name, float(ratio)) for buffer, ratio in _pairs(ratios, "T.annotate_l2_hit_ratio"))
     context.attributes["l2_hit_ratio"] = pairs
@@ -79,6 +112,14 @@ def annotate_min_blocks_per_sm(count: Any) -> None:
     """How many blocks should fit on one multiprocessor at least: a GPU's compiler gives each thread no more registers.
 
     Where the compiler divides such a kernel into roles, all keep the share of registers that they start with.
+
+    Parameters
+    ----------
+    count : a Python int above 0.
+
+    Examples
+    --------
+    >>> T.annotate_min_blocks_per_sm(2)
     """
     context = in_kernel("T.annotate_min_blocks_per_sm").kernel
     number = constant_within(count, "the count of T.annotate_min_blocks_per_sm", 1, MOST_BLOCKS)
@@ -89,14 +130,32 @@ def annotate_min_blocks_per_sm(count: Any) -> None:
 
 @author_facing
 def func_attr(attributes: Any) -> None:
-    """Attributes of the function: ``{"name": constant}``."""
+    """Attributes of the function: ``{"name": constant}``.
+
+    Parameters
+    ----------
+    attributes : constants by name.
+
+    Examples
+    --------
+    >>> T.func_attr({"note": 1})
+    """
     for name, value in attributes.items():
         current("T.func_attr").attributes[str(name)] = value
 
 
 @author_facing
 def assume(fact: Any) -> None:
-    """A fact that the author vouches for, such as ``m % 8 == 0``; the interpreter checks it."""
+    """A fact that the author vouches for, such as ``m % 8 == 0``; the interpreter checks it.
+
+    Parameters
+    ----------
+    fact : a condition on symbolic sizes.
+
+    Examples
+    --------
+    >>> T.assume(n >= 0)
+    """
     if is_symbolic(fact):
         current("T.assume").append(Assume(condition(fact), span=statement_here()))
     elif not fact:

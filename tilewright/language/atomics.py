@@ -83,6 +83,11 @@ def _atomic(kind: str) -> Callable[..., Any]:
     memory_order : relaxed unless given.
     return_prev : give back the element's old value.
     use_tma : have the copy engine (sm_90 and above) add a shared tile to a tensor; it has been read when the statement ends.
+
+    Examples
+    --------
+    >>> for i in T.Parallel(64):
+    ...     T.atomic_{kind}(N[0], N[i])
     """
     return author_facing(call)
 
@@ -110,7 +115,17 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 
 @author_facing
 def atomic_load(src: Any, memory_order: str = "seq_cst") -> Scalar:
-    """The value of an element, read atomically."""
+    """The value of an element, read atomically.
+
+    Parameters
+    ----------
+    src : an element of a tensor or a shared tile.
+    memory_order : ``"relaxed"``, ``"acquire"`` or ``"seq_cst"``.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.atomic_load(N[i])
+    """
     in_kernel("T.atomic_load")
     place = _place(src, "T.atomic_load")
     return _value_of(Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load"))), "loaded")
@@ -118,7 +133,18 @@ def atomic_load(src: Any, memory_order: str = "seq_cst") -> Scalar:
 
 @author_facing
 def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
-    """Write an element atomically."""
+    """Write an element atomically.
+
+    Parameters
+    ----------
+    dst : an element of a tensor or a shared tile.
+    src : a scalar.
+    memory_order : ``"relaxed"``, ``"release"`` or ``"seq_cst"``.
+
+    Examples
+    --------
+    >>> T.atomic_store(N[i], 3)
+    """
     builder = in_kernel("T.atomic_store")
     place = _place(dst, "T.atomic_store")
     order = _order(memory_order, "T.atomic_store")
@@ -145,6 +171,17 @@ def _packed(count: int) -> Callable[..., None]:
     call.__doc__ = f"""`atomic_add` on {count} consecutive elements, from the first ones given.
 
     One access where the machine has such a one, and the first is known to be a multiple of {count}.
+
+    Parameters
+    ----------
+    dst : the first of the elements, in a tensor or a shared tile.
+    value : the first of the values, an element of a buffer.
+    memory_order : accepted for TileLang's sake: relaxed.
+
+    Examples
+    --------
+    >>> for j in T.Parallel(8):
+    ...     T.atomic_addx{count}(C[0, j * {count}], A[0, j * {count}])
     """
     return author_facing(call)
 

@@ -91,13 +91,24 @@ def alloc_barrier(arrive_count: Any) -> BufferProxy:
     Returns
     -------
     the row of barriers; ``row[i]`` is one of them, the row itself its only one.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(128)
+    >>> T.barrier_arrive(ready)
+    >>> T.barrier_wait(ready, 0)
     """
     return _barriers(arrive_count, "T.alloc_barrier", "block")
 
 
 @author_facing
 def alloc_cluster_barrier(arrive_count: Any) -> BufferProxy:
-    """`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too."""
+    """`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.
+
+    Parameters
+    ----------
+    arrive_count : as that of `alloc_barrier`.
+    """
     return _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster")
 
 
@@ -120,7 +131,14 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
 
     Parameters
     ----------
+    mbarrier : one of `alloc_barrier`.
     parity : 0 or 1, the lowest bit of the phase's number; a fresh barrier lets those pass who wait for parity 1.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(128)
+    >>> T.barrier_arrive(ready)
+    >>> T.barrier_wait(ready, 0)
     """
     bit = nodes.cast(as_expr(parity, what="the parity of T.mbarrier_wait_parity"), UINT32)
     call("mbarrier_wait", barrier_of(mbarrier, "T.mbarrier_wait_parity"), index_binary("and", bit, const(1, UINT32)))
@@ -132,7 +150,14 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
 
     Parameters
     ----------
+    mbarrier : one of `alloc_barrier`.
     cta_id : the block of the cluster whose barrier of this name is meant; the own one where None.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(128)
+    >>> T.barrier_arrive(ready)
+    >>> T.barrier_wait(ready, 0)
     """
     barrier = barrier_of(mbarrier, "T.mbarrier_arrive")
     if cta_id is None:
@@ -143,21 +168,59 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
 
 @author_facing
 def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
-    """Announce bytes that the barrier's phase waits for; `tma_copy` announces its own."""
+    """Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.
+
+    Parameters
+    ----------
+    mbarrier : one of `alloc_barrier`.
+    tx : bytes.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(128)
+    >>> if tx == 0:
+    ...     T.mbarrier_expect_tx(ready, 0)
+    >>> T.mbarrier_arrive(ready)
+    >>> T.mbarrier_wait_parity(ready, 0)
+    """
     number = as_expr(tx, UINT32, "the bytes of T.mbarrier_expect_tx")
     call("mbarrier_expect_tx", barrier_of(mbarrier, "T.mbarrier_expect_tx"), number)
 
 
 @author_facing
 def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
-    """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
+    """`mbarrier_expect_tx`, then `mbarrier_arrive`.
+
+    Parameters
+    ----------
+    mbarrier : one of `alloc_barrier`.
+    tx : bytes.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(128)
+    >>> T.mbarrier_arrive_expect_tx(ready, 0)
+    >>> T.mbarrier_wait_parity(ready, 0)
+    """
     number = as_expr(tx, UINT32, "the bytes of T.mbarrier_arrive_expect_tx")
     call("mbarrier_arrive_expect_tx", barrier_of(mbarrier, "T.mbarrier_arrive_expect_tx"), number)
 
 
 @author_facing
 def cp_async_barrier_noinc(barrier: Any) -> None:
-    """Each executing thread arrives once all its `cp.async` copies so far have landed."""
+    """Each executing thread arrives once all its `cp.async` copies so far have landed.
+
+    Parameters
+    ----------
+    barrier : one of `alloc_barrier`.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(128)
+    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 16)
+    >>> T.cp_async_barrier_noinc(ready)
+    >>> T.barrier_wait(ready, 0)
+    """
     call("cp_async_mbarrier_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc"))
 
 
@@ -172,6 +235,12 @@ def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
     ----------
     barrier_id : a named barrier, 1 to 15; all threads of the block (or of the role) meet where None.
     arrive_count : threads that meet or `named_barrier_arrive` there, a multiple of 32; all those of the block where None.
+
+    Examples
+    --------
+    >>> shared[tx // 2, tx % 2] = 1
+    >>> T.sync_threads()
+    >>> C[tx // 2, tx % 2] = shared[63 - tx // 2, tx % 2]
     """
     if barrier_id is None and arrive_count is None:
         call("sync_threads")
@@ -181,7 +250,13 @@ def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
 
 @author_facing
 def named_barrier_arrive(barrier_id: Any, arrive_count: Any) -> None:
-    """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`."""
+    """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`.
+
+    Parameters
+    ----------
+    barrier_id : 1 to 15.
+    arrive_count : threads that meet or arrive there, a multiple of 32.
+    """
     call("named_barrier_arrive", *_named(barrier_id, arrive_count, "T.named_barrier_arrive"))
 
 
@@ -199,7 +274,17 @@ def _named(barrier_id: Any, arrive_count: Any, what: str) -> tuple[Expr, Expr]:
 
 @author_facing
 def sync_warp(mask: Any = None) -> None:
-    """The threads of the warp meet; `mask`, where given, has all of its lanes."""
+    """The threads of the warp meet; `mask`, where given, has all of its lanes.
+
+    Parameters
+    ----------
+    mask : all lanes, or None.
+
+    Examples
+    --------
+    >>> shared[tx // 2, tx % 2] = 1
+    >>> T.sync_warp()
+    """
     if mask is not None and constant(mask, "the mask of T.sync_warp") != 0xFFFFFFFF:
         raise NumberExpected("the mask of T.sync_warp", "0xFFFFFFFF: all lanes meet", str(mask))
     call("sync_warp")
@@ -207,7 +292,12 @@ def sync_warp(mask: Any = None) -> None:
 
 @author_facing
 def fence_proxy_async() -> None:
-    """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other threads)."""
+    """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other threads).
+
+    Examples
+    --------
+    >>> T.fence_proxy_async()
+    """
     call("fence_proxy_async")
 
 
@@ -245,6 +335,15 @@ def ws(*warp_group_ids: Any) -> WarpGroups:
 
     Neighbouring ``with T.ws`` run at once.  In one the block's threads are those of its warpgroups: tile operators act on
     them alone; fragments that it alone uses are its own, wherever they are allocated.
+
+    Parameters
+    ----------
+    warp_group_ids : ints from 0, below a fourth of the block's warps.
+
+    Examples
+    --------
+    >>> with T.ws(0):
+    ...     T.copy(A, shared)
     """
     threads = in_kernel("T.ws").kernel.threads
     count = threads[0] // WARPGROUP if threads[1:] == (1, 1) else 0
@@ -273,13 +372,31 @@ def set_max_nreg(num_reg: Any, is_inc: Any = 1) -> None:
 
 @author_facing
 def annotate_producer_reg_dealloc(num_reg: Any = 24) -> None:
-    """Registers of the threads that load, where the compiler divides the kernel into roles."""
+    """Registers of the threads that load, where the compiler divides the kernel into roles.
+
+    Parameters
+    ----------
+    num_reg : a multiple of 8 from 24 to 240.
+
+    Examples
+    --------
+    >>> T.annotate_producer_reg_dealloc(24)
+    """
     _kept("producer", num_reg, "T.annotate_producer_reg_dealloc")
 
 
 @author_facing
 def annotate_consumer_reg_alloc(num_reg: Any = 240) -> None:
-    """Registers of the threads that compute, where the compiler divides the kernel into roles."""
+    """Registers of the threads that compute, where the compiler divides the kernel into roles.
+
+    Parameters
+    ----------
+    num_reg : a multiple of 8 from 24 to 240.
+
+    Examples
+    --------
+    >>> T.annotate_consumer_reg_alloc(240)
+    """
     _kept("consumer", num_reg, "T.annotate_consumer_reg_alloc")
 
 
@@ -293,7 +410,12 @@ def _kept(role: str, number: Any, what: str) -> None:
 
 @author_facing
 def no_set_max_nreg() -> None:
-    """The compiler leaves every warpgroup its share of the registers, where it divides the kernel into roles."""
+    """The compiler leaves every warpgroup its share of the registers, where it divides the kernel into roles.
+
+    Examples
+    --------
+    >>> T.disable_warp_group_reg_alloc()
+    """
     in_kernel("T.no_set_max_nreg").kernel.attributes["registers"] = ()
 
 
@@ -302,7 +424,12 @@ def no_set_max_nreg() -> None:
 
 @author_facing
 def block_rank_in_cluster() -> Scalar:
-    """Which block of its cluster this is, from 0."""
+    """Which block of its cluster this is, from 0.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.cast(T.block_rank_in_cluster(), "float32")
+    """
     builder = in_kernel("T.block_rank_in_cluster")
     var = Var(INT32, builder.take_name("rank"))
     builder.append(Let(var, Call(INT32, "cluster_rank", ()), span=statement_here()))
@@ -317,6 +444,14 @@ def cluster_sync(ordered: bool = True) -> None:
     ----------
     ordered : False where nothing is handed over, as before a block leaves whose shared memory others have read: nobody then waits for
         its stores.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
+    ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
+    ...         T.cluster_sync()
     """
     if ordered:
         call("cluster_sync")
@@ -330,19 +465,43 @@ def sync_grid() -> None:
     """All threads of all blocks of the grid meet; what they wrote before is seen by all after.
 
     All blocks have to run at once, which a cooperative launch sees to: one that has more than fit on the device fails.
+
+    Examples
+    --------
+    >>> T.sync_grid()
     """
     call("grid_sync")
 
 
 @author_facing
 def cluster_arrive() -> None:
-    """Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow."""
+    """Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
+    ...         T.cluster_arrive()
+    ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
+    ...         T.cluster_wait()
+    """
     call("cluster_arrive")
 
 
 @author_facing
 def cluster_wait() -> None:
-    """Wait until all threads of all blocks of the cluster have come to the meeting."""
+    """Wait until all threads of all blocks of the cluster have come to the meeting.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
+    ...         T.cluster_arrive()
+    ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
+    ...         T.cluster_wait()
+    """
     call("cluster_wait")
 
 

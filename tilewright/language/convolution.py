@@ -32,6 +32,11 @@ def im2col(
     kernel, stride, dilation, pad : of a square window: its size, the steps between windows and between its points, the zeros
         around the image.
     eviction_policy : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> image = T.reshape(A, (1, 8, 8, 64))
+    >>> T.c2d_im2col(image, shared, 0, 0, 3, 1, 1, 1)
     """
     what = "T.im2col"
     builder = in_kernel(what)

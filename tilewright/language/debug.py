@@ -36,8 +36,13 @@ def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int 
 
     Parameters
     ----------
+    obj : a scalar or a tile; of None the message alone.
     msg : a text before it.
     warp_group_id, warp_id : whose first thread shows what the whole block has.
+
+    Examples
+    --------
+    >>> T.print(n, "n:")
     """
     shown = [*([msg] if msg else []), *([] if obj is None else [_printable(obj)])]
     thread = 128 * warp_group_id + 32 * warp_id
@@ -56,7 +61,17 @@ def breakpoint_in_kernel(*values: Any) -> None:
 
 @author_facing
 def device_assert(test: Any, msg: str = "") -> None:
-    """Check a condition where the program runs; where it does not hold, the program ends with the message and this line."""
+    """Check a condition where the program runs; where it does not hold, the program ends with the message and this line.
+
+    Parameters
+    ----------
+    test : a condition.
+    msg : a text.
+
+    Examples
+    --------
+    >>> T.device_assert(n >= 0, "n is negative")
+    """
     if is_symbolic(test):
         current("T.device_assert").append(Assert(condition(test), str(msg), span=statement_here()))
     elif not test:

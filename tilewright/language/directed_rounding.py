@@ -145,11 +145,18 @@ def _operation(name: str) -> Callable[..., Any]:
         return Scalar(_named(made), frame_of(*values))
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = """The operation on floats, rounded as the last argument says.
+    operands = {"fmaf": 3, "frcp": 1, "fsqrt": 1}.get(name.removeprefix("ieee_"), 2)
+    example = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:operands])
+    call.__doc__ = f"""The operation on floats, rounded as the last argument says.
 
         Parameters
         ----------
+        values : the operands, floats of one type.
         rounding_mode : ``"rn"`` to nearest even, ``"rz"`` towards zero, ``"ru"`` up, ``"rd"`` down; last, or by name.
+
+        Examples
+        --------
+        >>> C[i, 0] = T.{name}({example}, "rz")
         """
     return author_facing(call)
 

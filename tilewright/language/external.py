@@ -28,6 +28,15 @@ def import_source(source: Any) -> None:
 
     The emulator compiles it too: write it in C++, ``__device__`` before each function, or in the words of
     `docs/cuda_vocabulary.md`.
+
+    Parameters
+    ----------
+    source : the text.
+
+    Examples
+    --------
+    >>> T.import_source("__device__ float twice(float x) { return 2 * x; }")
+    >>> C[tx // 64, tx % 64] = T.call_extern("float32", "twice", A[tx // 64, tx % 64])
     """
     if not isinstance(source, str):
         raise NumberExpected("the argument of T.import_source", "a text", describe(source))
@@ -42,6 +51,7 @@ def call_extern(dtype: Any, name: Any, *args: Any) -> Any:
 
     Parameters
     ----------
+    name : of the function, a text.
     dtype : of its result; ``"handle"`` or ``"void"`` where it has none.
     args : numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What it is
         given the place of it may write, unless `access_ptr` says ``"r"``.
@@ -49,6 +59,11 @@ def call_extern(dtype: Any, name: Any, *args: Any) -> Any:
     Returns
     -------
     its result, or None.
+
+    Examples
+    --------
+    >>> T.import_source("__device__ float twice(float x) { return 2 * x; }")
+    >>> C[tx // 64, tx % 64] = T.call_extern("float32", "twice", A[tx // 64, tx % 64])
     """
     builder = in_kernel("T.call_extern")
     if not isinstance(name, str) or not name.replace("::", "_").isidentifier():
@@ -85,6 +100,11 @@ def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0
     access_type : ``"r"``, ``"w"`` or ``"rw"``.
     extents : how many elements, or how many along each of the last dimensions, are meant from there; all where none are given.
     offset : elements that are left out at the beginning, along the last dimension.
+
+    Examples
+    --------
+    >>> T.import_source("__device__ void twice(float* x) { *x *= 2; }")
+    >>> T.call_extern("void", "twice", T.access_ptr(C[tx // 64, tx % 64], "rw"))
     """
     what = "T.access_ptr"
     if access_type not in WRITES:
@@ -109,7 +129,17 @@ def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0
 
 @author_facing
 def address_of(element: Any) -> RegionProxy:
-    """The place of an element, such as ``T.address_of(A[i, j])``."""
+    """The place of an element, such as ``T.address_of(A[i, j])``.
+
+    Parameters
+    ----------
+    element : of a buffer that is no fragment.
+
+    Examples
+    --------
+    >>> T.import_source("__device__ void twice(float* x) { *x *= 2; }")
+    >>> T.call_extern("void", "twice", T.address_of(C[tx // 64, tx % 64]))
+    """
     made: RegionProxy = access_ptr(element, "rw")
     return made
 
@@ -122,6 +152,15 @@ def dp4a(A: Any, B: Any, C: Any) -> None:
     ----------
     A, B : the first of four int8 or uint8 elements each, at multiples of four: a buffer, or an element such as ``A[i * 4]``.
     C : an element of int32 (uint32 where both are unsigned).
+
+    Examples
+    --------
+    >>> bytes = T.alloc_local((4,), "int8")
+    >>> total = T.alloc_local((1,), "int32")
+    >>> for k in T.serial(4):
+    ...     bytes[k] = k
+    >>> total[0] = 0
+    >>> T.dp4a(bytes, bytes, total)
     """
     builder = in_kernel("T.dp4a")
     left, right = (_four(one, f"operand {name} of T.dp4a") for name, one in (("A", A), ("B", B)))

@@ -108,6 +108,13 @@ def Kernel(
     Yields
     ------
     the block's index, or a tuple of them, one a grid dimension.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     with T.Kernel(2, 4, threads=64) as (bx, by):
+    ...         T.copy(A[by * 16 : by * 16 + 16, bx * 32 : bx * 32 + 32], C[by * 16, bx * 32])
     """
     builder = current("T.Kernel")
     if len(blocks) > 3:
@@ -135,7 +142,20 @@ def Kernel(
 
 @author_facing
 def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> KernelContext:
-    """`Kernel` whose blocks form clusters of `cluster_dims`."""
+    """`Kernel` whose blocks form clusters of `cluster_dims`.
+
+    Parameters
+    ----------
+    blocks, threads : as those of `Kernel`.
+    cluster_dims : blocks of a cluster along each dimension of the grid.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
+    ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
+    """
     context: KernelContext = Kernel(*blocks, threads=threads, cluster_dims=cluster_dims)
     return context
 
@@ -162,50 +182,106 @@ def _dimension(dim: Any, count: int, what: str) -> int:
 
 @author_facing
 def get_thread_binding(dim: int = 0) -> Scalar:
-    """The thread's index in its block along a dimension, from 0."""
+    """The thread's index in its block along a dimension, from 0.
+
+    Parameters
+    ----------
+    dim : 0, 1 or 2, a dimension of the block.
+
+    Examples
+    --------
+    >>> C[0, T.get_thread_binding(0) % 64] = 1
+    """
     context = _context("T.get_thread_binding")
     return Scalar(context.thread_vars[_dimension(dim, 3, "T.get_thread_binding")], context.frame)
 
 
 @author_facing
 def get_thread_bindings() -> tuple[Scalar, ...]:
-    """The thread's three indices."""
+    """The thread's three indices.
+
+    Examples
+    --------
+    >>> C[0, T.get_thread_bindings()[0] % 64] = 1
+    """
     return tuple(get_thread_binding(dim) for dim in range(3))
 
 
 @author_facing
 def get_thread_extent(dim: int = 0) -> int:
-    """Threads of a block along a dimension."""
+    """Threads of a block along a dimension.
+
+    Parameters
+    ----------
+    dim : 0, 1 or 2, a dimension of the block.
+
+    Examples
+    --------
+    >>> C[0, 0] = T.get_thread_extent(0)
+    """
     return _context("T.get_thread_extent").threads[_dimension(dim, 3, "T.get_thread_extent")]
 
 
 @author_facing
 def get_thread_extents() -> tuple[int, ...]:
-    """Threads of a block along x, y, z."""
+    """Threads of a block along x, y, z.
+
+    Examples
+    --------
+    >>> C[0, 0] = T.get_thread_extents()[0]
+    """
     return _context("T.get_thread_extents").threads
 
 
 @author_facing
 def get_block_binding(dim: int = 0) -> Scalar:
-    """The block's index in the grid along a dimension."""
+    """The block's index in the grid along a dimension.
+
+    Parameters
+    ----------
+    dim : 0, 1 or 2, a dimension of the grid.
+
+    Examples
+    --------
+    >>> C[0, T.get_block_binding(0)] = 1
+    """
     context = _context("T.get_block_binding")
     return Scalar(context.block_vars[_dimension(dim, len(context.grid), "T.get_block_binding")], context.frame)
 
 
 @author_facing
 def get_block_bindings() -> tuple[Scalar, ...]:
-    """The block's index along every grid dimension."""
+    """The block's index along every grid dimension.
+
+    Examples
+    --------
+    >>> C[0, T.get_block_bindings()[0]] = 1
+    """
     context = _context("T.get_block_bindings")
     return tuple(Scalar(var, context.frame) for var in context.block_vars)
 
 
 @author_facing
 def get_block_extent(dim: int = 0) -> Any:
-    """Blocks of the grid along a dimension."""
+    """Blocks of the grid along a dimension.
+
+    Parameters
+    ----------
+    dim : 0, 1 or 2, a dimension of the grid.
+
+    Examples
+    --------
+    >>> C[0, 0] = T.get_block_extent(0)
+    """
     return get_block_extents()[_dimension(dim, len(_context("T.get_block_extent").grid), "T.get_block_extent")]
 
 
 @author_facing
 def get_block_extents() -> tuple[Any, ...]:
-    """Blocks of the grid along every dimension."""
+    """Blocks of the grid along every dimension.
+
+    Examples
+    --------
+    >>> C[0, 0] = T.get_block_extents()[0]
+    """
     return tuple(size if isinstance(size, int) else Scalar(size) for size in _context("T.get_block_extents").grid)

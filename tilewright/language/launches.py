@@ -78,6 +78,14 @@ def launch_thread(thread: Any, extent_: Any) -> LaunchedIndex:
     ----------
     thread : ``"blockIdx.x"`` to ``"blockIdx.z"``, ``"threadIdx.x"`` to ``"threadIdx.z"``.
     extent_ : how many; of threads an int.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     bx = T.launch_thread("blockIdx.x", 64)
+    ...     tx = T.launch_thread("threadIdx.x", 64)
+    ...     C[bx, tx] = A[bx, tx]
     """
     builder = current("T.launch_thread")
     if thread not in DIMENSIONS:

@@ -34,6 +34,10 @@ def Layout(shape: Any, forward_fn: Map) -> Any:
     Raises
     ------
     InvalidLayout : offsets that are no integers from 0 up.
+
+    Examples
+    --------
+    >>> T.annotate_layout({shared: T.Layout((64, 64), lambda i, j: i * 64 + (j ^ (i % 8)))})
     """
     return from_function(static_shape_of(shape, "T.Layout"), forward_fn)
 
@@ -57,6 +61,10 @@ def Fragment(
     Raises
     ------
     InvalidLayout : threads or registers that are no integers from 0 up, or copies at uneven distances.
+
+    Examples
+    --------
+    >>> T.annotate_layout({tile: T.Fragment((64, 64), lambda i, j: (i * 2 + j // 32, j % 32))})
     """
     sizes, copies = static_shape_of(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
     thread: Map

@@ -233,7 +233,18 @@ def _add(left: Extent, right: Extent) -> Expr:
 
 @author_facing
 def serial(start: Any, stop: Any = None, step: Any = None, annotations: Any = None) -> LoopContext:
-    """A loop in order, over ``range(start, stop, step)``; Python's ``range`` in a ``for`` is the same."""
+    """A loop in order, over ``range(start, stop, step)``; Python's ``range`` in a ``for`` is the same.
+
+    Parameters
+    ----------
+    start, stop, step : as those of Python's ``range``: one argument is `stop`.
+    annotations : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> for k in T.serial(4):
+    ...     C[k, 0] = A[k, 0]
+    """
     return RangeLoop("T.serial", "serial", (start, stop, step))
 
 
@@ -246,14 +257,32 @@ def unroll(
 
     Parameters
     ----------
+    start, stop, step : as those of Python's ``range``.
     explicit, unroll_factor, annotations : accepted for TileLang's sake: all of its turns are written out.
+
+    Examples
+    --------
+    >>> for k in T.unroll(4):
+    ...     C[k, 0] = A[k, 0]
     """
     return RangeLoop("T.unroll", "unroll", (start, stop, step))
 
 
 @author_facing
 def vectorized(start: Any, stop: Any = None, annotations: Any = None) -> LoopContext:
-    """A loop whose iterations may run as vector lanes."""
+    """A loop whose iterations may run as vector lanes.
+
+    Parameters
+    ----------
+    start, stop : as those of Python's ``range``.
+    annotations : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> for y in T.Parallel(64):
+    ...     for v in T.vectorized(4):
+    ...         C[y, v] = A[y, v]
+    """
     return RangeLoop("T.vectorized", "vectorize", (start, stop))
 
 
@@ -273,6 +302,11 @@ def Parallel(
     coalesced_width : elements that a thread moves at once.
     loop_layout : a `T.Fragment` that says which thread runs which iteration.
     prefer_async, annotations : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> for y, x in T.Parallel(64, 64):
+    ...     tile[y, x] = A[y, x] * 2
     """
     sizes = tuple(extent(size, "an extent of T.Parallel") for size in extents)
     if not sizes:
@@ -290,9 +324,18 @@ def Pipelined(
 
     Parameters
     ----------
+    start, stop : as those of Python's ``range``.
+    sync, group, annotations : accepted for TileLang's sake.
     num_stages : buffers in flight; 0 for a loop that does not overlap.
     order, stage : the author's plan, one number a statement of the body.
     specialize : whether producer and consumer warps take turns; None leaves it to the compiler.
+
+    Examples
+    --------
+    >>> for k in T.Pipelined(2, num_stages=2):
+    ...     T.copy(A[0, k * 32], strip)
+    ...     for y, x in T.Parallel(64, 32):
+    ...         C[y, k * 32 + x] = strip[y, x]
     """
     low, high = (0, start) if stop is None else (start, stop)
     stages = constant(num_stages, "num_stages of T.Pipelined")
@@ -308,7 +351,17 @@ def _numbers(plan: Any) -> tuple[int, ...] | None:
 
 @author_facing
 def grid(*extents: Any) -> LoopContext:
-    """Nested serial loops: ``for i, j in T.grid(4, 8)``."""
+    """Nested serial loops: ``for i, j in T.grid(4, 8)``.
+
+    Parameters
+    ----------
+    extents : of the loops, the outermost first.
+
+    Examples
+    --------
+    >>> for y, x in T.grid(4, 8):
+    ...     C[y, x] = A[y, x]
+    """
     if not extents:
         raise NumberExpected("T.grid", "at least one extent", "none")
     return GridLoop(tuple(extent(size, "an extent of T.grid") for size in extents))
@@ -324,6 +377,11 @@ def Persistent(domain: Any, wave_size: Any, index: Any, group_size: Any = 8) -> 
     wave_size : blocks that run at once.
     index : this block's number, below `wave_size`.
     group_size : rows of the first dimension that are walked together, for the L2 cache.
+
+    Examples
+    --------
+    >>> for y, x in T.Persistent([4, 4], 2, bx):
+    ...     C[y, x] = 1
     """
     sizes = tuple(extent(size, "an extent of T.Persistent") for size in domain)
     number = as_expr(known_value(index), None, "the index of T.Persistent")
@@ -335,7 +393,15 @@ def Persistent(domain: Any, wave_size: Any, index: Any, group_size: Any = 8) -> 
 
 @author_facing
 def loop_break() -> None:
-    """``break`` as a call: leaves the innermost serial loop."""
+    """``break`` as a call: leaves the innermost serial loop.
+
+    Examples
+    --------
+    >>> for k in T.serial(64):
+    ...     if N[k] > 3:
+    ...         T.loop_break()
+    ...     C[k, 0] = 1
+    """
     builder = current("T.loop_break")
     check_exit(builder, "break")
     builder.append(Break(span=statement_here()))
@@ -343,7 +409,14 @@ def loop_break() -> None:
 
 @author_facing
 def thread_return() -> None:
-    """``return`` as a call: the thread is done; under a condition that no thread index decides, the block."""
+    """``return`` as a call: the thread is done; under a condition that no thread index decides, the block.
+
+    Examples
+    --------
+    >>> if tx > 63:
+    ...     T.thread_return()
+    >>> C[0, tx] = A[0, tx]
+    """
     in_kernel("T.thread_return").append(Return(span=statement_here()))
 
 

@@ -88,9 +88,22 @@ def macro(function: Callable[..., Any]) -> Macro:
 
     Undecorated helpers may be called too; they are ordinary Python and cannot branch on symbolic values.
 
+    Parameters
+    ----------
+    function : a Python function.
+    function : a Python function.
+
     Raises
     ------
     MacroExpected : what is decorated is no Python function.
+
+    Examples
+    --------
+    >>> @T.macro
+    ... def twice(a, c):
+    ...     for y, x in T.Parallel(64, 64):
+    ...         c[y, x] = 2 * a[y, x]
+    >>> twice(A, C)
     """
     if not isinstance(function, FunctionType):
         raise MacroExpected(describe(function))

@@ -42,7 +42,18 @@ def _function(name: str) -> Callable[..., Any]:
         return Scalar(Call(dtypes.BOOL if gives_bool else common, name, arguments), frame_of(*values))
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``{name}`` of a float scalar, in its own dtype."
+    operands = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:arity])
+    example = f"T.if_then_else(T.{name}({operands}), 1, 0)" if gives_bool else f"T.{name}({operands})"
+    call.__doc__ = f"""``{name}`` of a float scalar, in its own dtype{"; a bool" if gives_bool else ""}.
+
+    Parameters
+    ----------
+    values : {arity} scalar{"" if arity == 1 else "s"}; of integers the result is float32.
+
+    Examples
+    --------
+    >>> C[i, 0] = {example}
+    """
     return author_facing(call)
 
 
@@ -56,7 +67,16 @@ abs_ = author_facing(absolute)
 
 @author_facing
 def ceildiv(a: Any, b: Any) -> Any:
-    """``a / b`` rounded up, on integers."""
+    """``a / b`` rounded up, on integers.
+
+    Parameters
+    ----------
+    a, b : integers, `b` above 0; symbolic or Python's.
+
+    Examples
+    --------
+    >>> N[i] = T.ceildiv(n, 8)
+    """
     if _known(a, b):
         return -(-a // b)
     return floor_divide(a + (b - 1), b)
@@ -67,33 +87,81 @@ cdiv = ceildiv
 
 @author_facing
 def floordiv(a: Any, b: Any) -> Any:
-    """``a // b``."""
+    """``a // b``.
+
+    Parameters
+    ----------
+    a, b : integers; by 0 is the author's mistake.
+
+    Examples
+    --------
+    >>> N[i] = T.floordiv(N[i], 4)
+    """
     return a // b if _known(a, b) else floor_divide(a, b)
 
 
 @author_facing
 def floormod(a: Any, b: Any) -> Any:
-    """``a % b``, with the sign of `b`."""
+    """``a % b``, with the sign of `b`.
+
+    Parameters
+    ----------
+    a, b : integers; by 0 is the author's mistake.
+
+    Examples
+    --------
+    >>> N[i] = T.floormod(N[i], 4)
+    """
     return a % b if _known(a, b) else floor_modulo(a, b)
 
 
 @author_facing
 def align_up(value: Any, alignment: Any) -> Any:
-    """The least multiple of `alignment` that is not less than `value`."""
+    """The least multiple of `alignment` that is not less than `value`.
+
+    Parameters
+    ----------
+    value : an integer, symbolic or Python's.
+    alignment : an integer above 0.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.align_up(n, 8)
+    """
     return ceildiv(value, alignment) * alignment
 
 
 @stand_in("max")
 @author_facing
 def max_(*values: Any, **keywords: Any) -> Any:
-    """The greatest of the values; of a number and a NaN, the number."""
+    """The greatest of the values; of a number and a NaN, the number.
+
+    Parameters
+    ----------
+    values : scalars, or one list of them.
+    keywords : those of Python's ``max``, for Python values.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.max(A[i, 0], B[i, 0])
+    """
     return _extreme("max", builtins.max, values, keywords)
 
 
 @stand_in("min")
 @author_facing
 def min_(*values: Any, **keywords: Any) -> Any:
-    """The least of the values; of a number and a NaN, the number."""
+    """The least of the values; of a number and a NaN, the number.
+
+    Parameters
+    ----------
+    values : scalars, or one list of them.
+    keywords : those of Python's ``min``, for Python values.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.min(A[i, 0], B[i, 0])
+    """
     return _extreme("min", builtins.min, values, keywords)
 
 
@@ -106,13 +174,32 @@ def _extreme(op: str, python: Callable[..., Any], values: tuple[Any, ...], keywo
 
 @author_facing
 def clamp(value: Any, low: Any, high: Any) -> Any:
-    """`value`, at least `low` and at most `high`."""
+    """`value`, at least `low` and at most `high`.
+
+    Parameters
+    ----------
+    value, low, high : scalars; of a NaN, `low`.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.clamp(A[i, 0], 0.0, 1.0)
+    """
     return min_(max_(value, low), high)
 
 
 @author_facing
 def if_then_else(condition: Any, then: Any, otherwise: Any) -> Any:
-    """``then if condition else otherwise``; only the branch taken is evaluated."""
+    """``then if condition else otherwise``; only the branch taken is evaluated.
+
+    Parameters
+    ----------
+    condition : a bool, symbolic or Python's.
+    then, otherwise : scalars; the wider of their dtypes is the result's.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.if_then_else(i < 8, A[i, 0], 0.0)
+    """
     return select(condition, then, otherwise) if is_symbolic(condition) else (then if condition else otherwise)
 
 
@@ -125,8 +212,14 @@ def cast(value: Any, dtype: Any, *, saturate: bool = True) -> Scalar:
 
     Parameters
     ----------
+    value : a scalar.
+    dtype : a type's name or one of `T`'s.
     saturate : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an infinity does
         (the type's infinity, else its NaN), as in NumPy and torch.
+
+    Examples
+    --------
+    >>> N[i] = T.cast(A[i, 0], "int32")
     """
     if not is_number(value):
         raise NumberExpected("what T.cast converts", "a scalar", describe(value))
@@ -154,7 +247,16 @@ def _beyond_as_infinity(value: Any, record: dtypes.DType) -> Scalar:
 
 @author_facing
 def Cast(dtype: Any, value: Any) -> Scalar:
-    """`cast` with its arguments the other way round; either order will do."""
+    """`cast` with its arguments the other way round; either order will do.
+
+    Parameters
+    ----------
+    dtype, value : as those of `cast`.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.Cast("float32", N[i])
+    """
     if is_number(dtype) and not is_number(value):
         value, dtype = dtype, value
     made: Scalar = cast(value, dtype)
@@ -163,7 +265,17 @@ def Cast(dtype: Any, value: Any) -> Scalar:
 
 @author_facing
 def reinterpret(value: Any, dtype: Any) -> Scalar:
-    """The bits of `value` read as another dtype of the same width."""
+    """The bits of `value` read as another dtype of the same width.
+
+    Parameters
+    ----------
+    value : a scalar.
+    dtype : as wide as its own; the two may be swapped.
+
+    Examples
+    --------
+    >>> N[i] = T.reinterpret(A[i, 0], "int32")
+    """
     if isinstance(value, (str, dtypes.DType)):
         value, dtype = dtype, value
     if dtype == "handle":  # the unused argument of T.attr
@@ -176,7 +288,16 @@ def reinterpret(value: Any, dtype: Any) -> Scalar:
 
 @author_facing
 def infinity(dtype: Any = "float32") -> Scalar:
-    """Positive infinity of a float dtype (its largest number, where it has no infinities)."""
+    """Positive infinity of a float dtype (its largest number, where it has no infinities).
+
+    Parameters
+    ----------
+    dtype : a float type.
+
+    Examples
+    --------
+    >>> T.fill(tile, T.infinity("float32"))
+    """
     record = dtypes.dtype(dtype)
     if not record.is_float:
         raise NumberExpected("T.infinity", "a float dtype", f"{record}; write T.max_value('{record}')")
@@ -185,57 +306,140 @@ def infinity(dtype: Any = "float32") -> Scalar:
 
 @author_facing
 def max_value(dtype: Any) -> Scalar:
-    """The largest finite value of a dtype."""
+    """The largest finite value of a dtype.
+
+    Parameters
+    ----------
+    dtype : a number type.
+
+    Examples
+    --------
+    >>> T.fill(tile, T.max_value("float32"))
+    """
     record = dtypes.dtype(dtype)
     return Scalar(nodes.const(record.maximum, record))
 
 
 @author_facing
 def min_value(dtype: Any) -> Scalar:
-    """The smallest finite value of a dtype."""
+    """The smallest finite value of a dtype.
+
+    Parameters
+    ----------
+    dtype : a number type.
+
+    Examples
+    --------
+    >>> T.fill(tile, T.min_value("float32"))
+    """
     record = dtypes.dtype(dtype)
     return Scalar(nodes.const(record.minimum, record))
 
 
 @author_facing
 def shift_left(value: Any, bits: Any) -> Any:
-    """``value << bits``."""
+    """``value << bits``.
+
+    Parameters
+    ----------
+    value : an integer.
+    bits : from 0 below its width.
+
+    Examples
+    --------
+    >>> N[i] = T.shift_left(N[i], 2)
+    """
     return value << bits if _known(value, bits) else shift("shl", value, bits)
 
 
 @author_facing
 def shift_right(value: Any, bits: Any) -> Any:
-    """``value >> bits``, arithmetic on signed dtypes."""
+    """``value >> bits``, arithmetic on signed dtypes.
+
+    Parameters
+    ----------
+    value : an integer.
+    bits : from 0 below its width.
+
+    Examples
+    --------
+    >>> N[i] = T.shift_right(N[i], 2)
+    """
     return value >> bits if _known(value, bits) else shift("shr", value, bits)
 
 
 @author_facing
 def bitwise_and(a: Any, b: Any) -> Any:
-    """``a & b``."""
+    """``a & b``.
+
+    Parameters
+    ----------
+    a, b : integers.
+
+    Examples
+    --------
+    >>> N[i] = T.bitwise_and(N[i], 15)
+    """
     return a & b
 
 
 @author_facing
 def bitwise_or(a: Any, b: Any) -> Any:
-    """``a | b``."""
+    """``a | b``.
+
+    Parameters
+    ----------
+    a, b : integers.
+
+    Examples
+    --------
+    >>> N[i] = T.bitwise_or(N[i], 1)
+    """
     return a | b
 
 
 @author_facing
 def bitwise_xor(a: Any, b: Any) -> Any:
-    """``a ^ b``."""
+    """``a ^ b``.
+
+    Parameters
+    ----------
+    a, b : integers.
+
+    Examples
+    --------
+    >>> N[i] = T.bitwise_xor(N[i], 1)
+    """
     return a ^ b
 
 
 @author_facing
 def bitwise_not(value: Any) -> Any:
-    """``~value``."""
+    """``~value``.
+
+    Parameters
+    ----------
+    value : an integer.
+
+    Examples
+    --------
+    >>> N[i] = T.bitwise_not(N[i])
+    """
     return ~value
 
 
 @author_facing
 def popcount(value: Any) -> Any:
-    """How many bits of an integer are set."""
+    """How many bits of an integer are set.
+
+    Parameters
+    ----------
+    value : an integer.
+
+    Examples
+    --------
+    >>> N[i] = T.popcount(N[i])
+    """
     operand = as_expr(value, what="the argument of T.popcount")
     if not operand.dtype.is_integer:
         raise NumberExpected("the argument of T.popcount", "an integer", describe(value))
@@ -244,7 +448,18 @@ def popcount(value: Any) -> Any:
 
 @author_facing
 def index_to_coordinates(index: Any, shape: Any) -> list[Any]:
-    """The coordinates of element number `index` of a row-major array of `shape`."""
+    """The coordinates of element number `index` of a row-major array of `shape`.
+
+    Parameters
+    ----------
+    index : an integer.
+    shape : extents.
+
+    Examples
+    --------
+    >>> y, x = T.index_to_coordinates(bx * 8, (64, 64))
+    >>> C[y, x] = 1
+    """
     coordinates: list[Any] = []
     for size in reversed(tuple(shape)):
         coordinates.append(floormod(index, size))

@@ -21,13 +21,23 @@ def pdl_sync() -> None:
     """Wait until the kernels before this one in the stream are done, and what they wrote is seen.
 
     A kernel that says so may begin before they are: until here it reads only what they do not write.
+
+    Examples
+    --------
+    >>> T.pdl_sync()
+    >>> T.copy(A, tile)
     """
     _meeting("griddepcontrol_wait")
 
 
 @author_facing
 def pdl_trigger() -> None:
-    """Let the kernel behind this one begin, as far as its own `pdl_sync`."""
+    """Let the kernel behind this one begin, as far as its own `pdl_sync`.
+
+    Examples
+    --------
+    >>> T.pdl_trigger()
+    """
     _meeting("griddepcontrol_launch_dependents")
 
 

@@ -41,21 +41,52 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> BufferPro
 
     Parameters
     ----------
+    dtype : of an element.
     shape : ints.
     scope : accepted for TileLang's sake; there is one kind of shared memory.
+
+    Examples
+    --------
+    >>> stage = T.alloc_shared((64, 64), "float32")
+    >>> T.copy(A, stage)
     """
     return _allocate(shape, dtype, "shared", "T.alloc_shared")
 
 
 @author_facing
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> BufferProxy:
-    """A tile spread over the registers of a block's threads; the compiler decides which thread holds what."""
+    """A tile spread over the registers of a block's threads; the compiler decides which thread holds what.
+
+    Parameters
+    ----------
+    shape : ints.
+    dtype : of an element.
+    scope : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> total = T.alloc_fragment((64, 64), "float32")
+    >>> T.clear(total)
+    """
     return _allocate(shape, dtype, "fragment", "T.alloc_fragment")
 
 
 @author_facing
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> BufferProxy:
-    """An array of each thread."""
+    """An array of each thread.
+
+    Parameters
+    ----------
+    shape : ints.
+    dtype : of an element.
+    scope : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> own = T.alloc_local((4,), "float32")
+    >>> own[0] = A[tx % 64, 0]
+    >>> C[tx % 64, 0] = own[0]
+    """
     return _allocate(shape, dtype, "local", "T.alloc_local")
 
 
@@ -66,7 +97,18 @@ _SCOPES = {
 
 @author_facing
 def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "global") -> Any:
-    """A buffer in the memory that `scope` names."""
+    """A buffer in the memory that `scope` names.
+
+    Parameters
+    ----------
+    shape, dtype : of the buffer.
+    scope : ``"global"``, ``"shared"``, ``"shared.dyn"``, ``"local"`` or ``"local.fragment"``.
+
+    Examples
+    --------
+    >>> scratch = T.alloc_buffer((64, 64), "float32", scope="shared")
+    >>> T.copy(A, scratch)
+    """
     if scope == "global":
         return alloc_global(shape, dtype)
     if scope not in _SCOPES:
@@ -80,7 +122,17 @@ def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.v
 
     Parameters
     ----------
+    dtype : of the scalar.
+    initial : the first value, by position.
+    scope : accepted for TileLang's sake.
     init : the first value, as second argument or by name; without one the scalar has no value yet.
+
+    Examples
+    --------
+    >>> count = T.alloc_var("int32", init=0)
+    >>> for k in T.serial(4):
+    ...     count = count + k
+    >>> C[0, 0] = count
     """
     builder = in_kernel("T.alloc_var")
     values = [value for value in (*initial, init) if value is not None and not isinstance(value, str)]
@@ -99,6 +151,17 @@ def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
 
     What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so kernels that
     count leave zeros.
+
+    Parameters
+    ----------
+    shape : ints or symbolic sizes.
+    dtype : of an element.
+
+    Examples
+    --------
+    >>> work = T.alloc_global((64, 64), "float32")
+    >>> T.copy(A, work)
+    >>> T.copy(work, C)
     """
     builder = current("T.alloc_global")
     buffer = Buffer(builder.take_name("workspace"), shape_of(shape, "T.alloc_global"), dtypes.dtype(dtype))
@@ -110,9 +173,20 @@ def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
 def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
     """The same memory under another shape or dtype.
 
+    Parameters
+    ----------
+    buffer : a tensor, a shared tile or a fragment.
+    shape : of the view; that of the buffer where None.
+    dtype : of the view; that of the buffer where None.
+
     Raises
     ------
     ViewMismatch : the view would need more or fewer bytes, or memory order is not row-major.
+
+    Examples
+    --------
+    >>> bits = T.view(A, dtype="int32")
+    >>> N[i] = bits[i, 0]
     """
     base = _whole_buffer(buffer, "T.view")
     record = base.dtype if dtype is None else dtypes.dtype(dtype)
@@ -146,9 +220,19 @@ Tensor = TensorWord("Tensor")
 def alias(buffer: Any, shape: Any, dtype: Any) -> BufferProxy:
     """The first bytes of a shared tile as another tile, once the first has served.
 
+    Parameters
+    ----------
+    buffer : made by `alloc_shared`.
+    shape, dtype : of the new tile.
+
     Raises
     ------
     ViewMismatch : the tile has fewer bytes.
+
+    Examples
+    --------
+    >>> again = T.alias(shared, (64, 128), "float16")
+    >>> T.clear(again)
     """
     base = _whole_buffer(buffer, "T.alias")
     record, sizes = dtypes.dtype(dtype), static_shape_of(shape, "T.alias")
@@ -169,7 +253,18 @@ def _converted(base: Buffer, record: dtypes.DType) -> int:
 
 @author_facing
 def reshape(buffer: Any, shape: Any) -> BufferProxy:
-    """The same elements in row-major order under another shape."""
+    """The same elements in row-major order under another shape.
+
+    Parameters
+    ----------
+    buffer : a tensor or a tile.
+    shape : of as many elements.
+
+    Examples
+    --------
+    >>> flat = T.reshape(A, (4096,))
+    >>> C[0, 0] = flat[65]
+    """
     made: BufferProxy = view(buffer, shape)
     return made
 

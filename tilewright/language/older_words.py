@@ -28,6 +28,17 @@ def decl_buffer(
     """A buffer in the memory that `scope` names; with `data`, a buffer that is there already, in another shape.
 
     `strides` and `elem_offset` must be left out: a tile is row-major and begins where its memory does.
+
+    Parameters
+    ----------
+    shape, dtype, scope : as those of `alloc_buffer`.
+    data : a buffer.
+    strides, elem_offset : must be left out.
+
+    Examples
+    --------
+    >>> scratch = T.decl_buffer((64, 64), "float32", scope="shared")
+    >>> T.copy(A, scratch)
     """
     if strides not in (None, []) or elem_offset not in (None, 0):
         raise NumberExpected("T.decl_buffer", "no strides and no elem_offset", describe(strides or elem_offset))
@@ -39,7 +50,13 @@ def decl_buffer(
 
 
 def meta_class(cls: type) -> type:
-    """Decorator of a class whose methods speak of the program: each becomes a `T.macro`."""
+    """Decorator of a class whose methods speak of the program: each becomes a `T.macro`.
+
+    Parameters
+    ----------
+    cls : the class.
+    cls : the class.
+    """
     for name, member in list(vars(cls).items()):
         if isinstance(member, FunctionType) and name != "__init__":
             setattr(cls, name, Macro(member))
@@ -71,7 +88,16 @@ def _count(bits: nodes.Expr) -> nodes.Expr:
 
 @author_facing
 def clz(value: Any) -> Scalar:
-    """How many of the highest bits of a 32-bit integer are zero; 32 of zero."""
+    """How many of the highest bits of a 32-bit integer are zero; 32 of zero.
+
+    Parameters
+    ----------
+    value : an integer of 32 bits.
+
+    Examples
+    --------
+    >>> N[i] = T.clz(N[i])
+    """
     bits = _word(value, "T.clz")
     for distance in (1, 2, 4, 8, 16):
         bits = _named(binary("or", bits, binary("shr", bits, const(distance, UINT32))))
@@ -80,7 +106,16 @@ def clz(value: Any) -> Scalar:
 
 @author_facing
 def ffs(value: Any) -> Scalar:
-    """The place of the lowest bit that is set, from 1; 0 where none is."""
+    """The place of the lowest bit that is set, from 1; 0 where none is.
+
+    Parameters
+    ----------
+    value : an integer of 32 bits.
+
+    Examples
+    --------
+    >>> N[i] = T.__ffs(N[i])
+    """
     bits = _word(value, "T.__ffs")
     below = _count(binary("xor", bits, binary("sub", bits, const(1, UINT32))))
     empty = binary("eq", bits, const(0, UINT32))
@@ -92,13 +127,31 @@ def ffs(value: Any) -> Scalar:
 
 @author_facing
 def fast_rcp(value: Any) -> Any:
-    """``1 / value``."""
+    """``1 / value``.
+
+    Parameters
+    ----------
+    value : a float scalar.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.fast_rcp(A[i, 0])
+    """
     return 1.0 / value
 
 
 @author_facing
 def ldg(value: Any) -> Any:
-    """The value: what a kernel only reads goes through the read-only cache anyway."""
+    """The value: what a kernel only reads goes through the read-only cache anyway.
+
+    Parameters
+    ----------
+    value : an element of a tensor that the kernel only reads.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.__ldg(A[i, 0])
+    """
     return value
 
 

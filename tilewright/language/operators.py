@@ -114,7 +114,17 @@ def negative(value: Scalar) -> Scalar:
 
 
 def absolute(value: Any) -> Any:
-    """``abs(value)``."""
+    """``abs(value)``.
+
+    Parameters
+    ----------
+    value : a number; of a float the sign bit goes, of NaN and -0 too.
+    value : a number; of a float the sign bit goes, of NaN and -0 too.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.abs(A[i, 0])
+    """
     if not isinstance(value, Scalar):
         return abs(value)
     operand = as_expr(value)

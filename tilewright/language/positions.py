@@ -40,7 +40,15 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
 
     Parameters
     ----------
+    buffer : a tile.
     out : a tile of integers, of the shape of `buffer` without `dim`, or with 1 there.
+    dim : the dimension, counted in the tile's own shape; from the end where negative.
+
+    Examples
+    --------
+    >>> T.copy(A, tile)
+    >>> places = T.alloc_fragment((64,), "int32")
+    >>> T.reduce_arg{kind}(tile, places, dim=1)
     """
     return author_facing(call)
 

@@ -76,7 +76,7 @@ def rng_init(seed: Any, seq: Any = None, off: Any = 0, generator: str = GENERATO
     Examples
     --------
     >>> T.rng_init(42, seq=bx * 128 + tx)
-    >>> A[bx * 128 + tx] = T.rng_rand_float()
+    >>> C[tx // 64, tx % 64] = T.rng_rand_float()
     """
     builder = in_kernel("T.rng_init")
     if generator not in GENERATORS:
@@ -140,7 +140,13 @@ def _words(what: str) -> list[Expr]:
 
 @author_facing
 def rng_rand() -> Scalar:
-    """A random uint32."""
+    """A random uint32.
+
+    Examples
+    --------
+    >>> T.rng_init(42)
+    >>> C[tx // 64, tx % 64] = T.cast(T.rng_rand() % 10, "float32")
+    """
     return Scalar(_words("T.rng_rand")[0], in_kernel("T.rng_rand").frame)
 
 
@@ -152,6 +158,11 @@ def rng_rand_float(bit: int = 32, dist: str = "uniform") -> Scalar:
     ----------
     bit : 32 or 64, of a float32 or a float64.
     dist : ``"uniform"`` above 0 and up to 1, or ``"normal"`` around 0 with deviation 1.
+
+    Examples
+    --------
+    >>> T.rng_init(42)
+    >>> C[tx // 64, tx % 64] = T.rng_rand_float()
     """
     what = "T.rng_rand_float"
     if bit not in FLOATS or dist not in ("uniform", "normal"):

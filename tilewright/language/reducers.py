@@ -79,8 +79,18 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: Any = No
 
     Parameters
     ----------
+    shape, dtype : of the elements.
     op : ``"sum"``, ``"max"``, ``"min"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``.
     replication : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> total = T.alloc_reducer((64,), "float32", op="sum")
+    >>> T.reducer_init(total)
+    >>> for y, x in T.Parallel(64, 64):
+    ...     T.reducer_update(total[y], A[y, x])
+    >>> T.finalize_reducer(total, row)
+    >>> T.copy(row, C[0, 0:64])
     """
     if op not in OPERATIONS:
         raise NumberExpected("op of T.alloc_reducer", "one of " + ", ".join(OPERATIONS), repr(op))
@@ -99,14 +109,42 @@ def _reducer(value: Any, what: str) -> ReducerProxy:
 
 @author_facing
 def reducer_init(acc: Any, init: Any = None) -> None:
-    """Begin: every element is `init`, or what changes nothing."""
+    """Begin: every element is `init`, or what changes nothing.
+
+    Parameters
+    ----------
+    acc : made by `alloc_reducer`.
+    init : a number; of None, what changes nothing.
+
+    Examples
+    --------
+    >>> total = T.alloc_reducer((64,), "float32")
+    >>> T.reducer_init(total)
+    >>> for y, x in T.Parallel(64, 64):
+    ...     T.reducer_update(total[y], A[y, x])
+    >>> T.finalize_reducer(total, row)
+    """
     found = _reducer(acc, "T.reducer_init")
     fill(found, _identity(found.op, found.buffer.dtype) if init is None else init)
 
 
 @author_facing
 def reducer_update(dst: Any, value: Any) -> None:
-    """Combine a value into an element, ``acc[i]``."""
+    """Combine a value into an element, ``acc[i]``.
+
+    Parameters
+    ----------
+    dst : an element of a reducer.
+    value : a scalar.
+
+    Examples
+    --------
+    >>> total = T.alloc_reducer((64,), "float32")
+    >>> T.reducer_init(total)
+    >>> for y, x in T.Parallel(64, 64):
+    ...     T.reducer_update(total[y], A[y, x])
+    >>> T.finalize_reducer(total, row)
+    """
     if not isinstance(dst, ReducerElement):
         raise NumberExpected(
             "the element of T.reducer_update", "an element of T.alloc_reducer such as acc[i]", describe(dst)
@@ -120,8 +158,17 @@ def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1, annotations: Any
 
     Parameters
     ----------
+    acc : made by `alloc_reducer`.
     dst : of the reducer's shape.
     batch, annotations : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> total = T.alloc_reducer((64,), "float32", op="max")
+    >>> T.reducer_init(total)
+    >>> for y, x in T.Parallel(64, 64):
+    ...     T.reducer_update(total[y], A[y, x])
+    >>> T.finalize_reducer(total, row)
     """
     found = _reducer(acc, "T.finalize_reducer")
     if dst is not None:

@@ -173,7 +173,16 @@ class RoleContext(BlockContext):
 
 @author_facing
 def roles() -> RolesContext:
-    """``with T.roles():`` holds the roles that the block's warps divide into; they run at once and meet at its end."""
+    """``with T.roles():`` holds the roles that the block's warps divide into; they run at once and meet at its end.
+
+    Examples
+    --------
+    >>> with T.roles():
+    ...     with T.role("load", warps=2):
+    ...         T.copy(A, shared)
+    ...     with T.role("other", warps=2):
+    ...         T.copy(B, other)
+    """
     return RolesContext()
 
 
@@ -189,6 +198,14 @@ def role(name: str, warps: Any, registers: Any = None, instances: Any = None) ->
         warps) keep the same.
     instances : how often the role stands side by side, each time on `warps` warps of its own; ``with T.role(...) as
         which`` then gives the instance's number.
+
+    Examples
+    --------
+    >>> with T.roles():
+    ...     with T.role("load", warps=2):
+    ...         T.copy(A, shared)
+    ...     with T.role("other", warps=2):
+    ...         T.copy(B, other)
     """
     count = constant(warps, "warps of T.role")
     if count < 1:
@@ -211,6 +228,19 @@ def wgmma_gemm(
 
     Until then A and B stay as they are.  Operands are as those of `gemm`; A and B lie in shared tiles that
     asynchronous copies filled.
+
+    Parameters
+    ----------
+    A, B, C, transpose_A, transpose_B, policy, clear_accum : as those of `gemm`.
+
+    Examples
+    --------
+    >>> half, B2 = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+    >>> T.fill(half, 1)
+    >>> T.fill(B2, 1)
+    >>> T.clear(tile)
+    >>> T.wgmma_gemm(half, B2, tile)
+    >>> T.wait_wgmma(0)
     """
     builder = in_kernel("T.wgmma_gemm")
     gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
@@ -228,6 +258,15 @@ def wait_wgmma(pending: Any = 0, *finished: Any) -> None:
     ----------
     pending : how many may still run.
     finished : accumulators of none of these, which are read or written while they run.
+
+    Examples
+    --------
+    >>> half, B2 = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+    >>> T.fill(half, 1)
+    >>> T.fill(B2, 1)
+    >>> T.clear(tile)
+    >>> T.wgmma_gemm(half, B2, tile)
+    >>> T.wait_wgmma(0)
     """
     builder = in_kernel("T.wait_wgmma")
     count = constant_within(pending, "the argument of T.wait_wgmma", 0, 7)

@@ -48,6 +48,7 @@ def fp8_scaled_matmul(
 
     Parameters
     ----------
+    transpose_B : whether B lies as ``(N, K)``.
     A_fp8 : ``(M, K)``, `float8_e4m3fn`, `float8_e5m2` or their fnuz forms; a tile, or a region of a tensor.
     B_fp8 : ``(K, N)``, or ``(N, K)`` with `transpose_B`; its type may differ from A's.
     A_scale, B_scale : float32, float16, bfloat16 or float8_e8m0fnu: one element for all, one for each row of A (column of B),
@@ -69,11 +70,13 @@ def fp8_scaled_matmul(
 
     Examples
     --------
-    >>> T.clear(c)
-    >>> for k in T.Pipelined(K // 64, num_stages=3):
-    ...     T.copy(A[row, k * 64], a)
-    ...     T.copy(B[k * 64, column], b)
-    ...     T.fp8_scaled_matmul(a, A_scale[row : row + 128], b, B_scale[0:1], c)
+    >>> a, b = T.alloc_shared((64, 64), "float8_e4m3fn"), T.alloc_shared((64, 64), "float8_e4m3fn")
+    >>> scale = T.alloc_shared((1,), "float32")
+    >>> T.fill(a, 1)
+    >>> T.fill(b, 1)
+    >>> T.fill(scale, 0.5)
+    >>> T.clear(tile)
+    >>> T.fp8_scaled_matmul(a, scale, b, scale, tile)
     """
     in_kernel(WHAT)
     named = {"A_fp8": A_fp8, "A_scale": A_scale, "B_fp8": B_fp8, "B_scale": B_scale, "C_out": C_out}

@@ -29,6 +29,7 @@ def gemm_sp(
 
     Parameters
     ----------
+    transpose_B : as that of `gemm`.
     A_sparse : ``(M, K / 2)``, what was kept of A; shared.  ``(K / 2, M)`` with `transpose_A`.
     E : where it stood: of uint8 ``(M, K / 8)``, as `formats.sparse.compress` gives both; of a wider integer the same bytes as fewer
         columns.  Float32 with one byte for four columns keeps one of every two neighbours.
@@ -37,6 +38,16 @@ def gemm_sp(
     transpose_A, transpose_E : the tile is given with its dimensions swapped, and turned into another one first.
     k_pack, wg_wait, annotations : accepted for TileLang's sake; the compiler decides.
     order : of E: ``"rows"``, or ``"lanes"`` as `formats.sparse.in_lanes` makes it, which a warp reads in one access.
+
+    Examples
+    --------
+    >>> values, B2 = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 64), "float16")
+    >>> places = T.alloc_shared((64, 8), "uint8")
+    >>> T.fill(values, 1)
+    >>> T.fill(B2, 1)
+    >>> T.fill(places, 0x44)
+    >>> T.clear(tile)
+    >>> T.gemm_sp(values, places, B2, tile)
     """
     in_kernel("T.gemm_sp")
     names = ("A_sparse", "E", "B", "C")

@@ -127,10 +127,19 @@ def dynamic(names: str | Sequence[str], dtype: Any = "int32") -> Any:
     Parameters
     ----------
     names : ``"m"`` for one symbol, ``"m, n"`` for several.
+    dtype : an integer type.
 
     Returns
     -------
     a symbolic scalar, or a tuple of them.
+
+    Examples
+    --------
+    >>> m = T.dynamic("m")
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((m, 64), "float32"), C: T.Tensor((m, 64), "float32")):
+    ...     with T.Kernel(T.ceildiv(m, 16)) as bx:
+    ...         T.copy(A[bx * 16 : bx * 16 + 16, 0:64], C[bx * 16, 0])
     """
     symbols = tuple(Scalar(Var(dtypes.dtype(dtype), name)) for name in _split(names))
     return symbols[0] if len(symbols) == 1 else symbols
@@ -144,6 +153,11 @@ def const(names: str | Sequence[str], dtype: Any = "int32") -> Any:
     """Sizes that are Python ints in the kernel: bound from the shapes of the arguments (direct style only).
 
     Each must stand alone as an extent or a stride of an annotated tensor.
+
+    Parameters
+    ----------
+    names : ``"M"`` for one size, ``"M, N"`` for several.
+    dtype : accepted for TileLang's sake.
     """
     builder = current("T.const")
     if builder.style != "direct":
@@ -223,6 +237,7 @@ def make_tensor(
 
     Parameters
     ----------
+    dtype : of an element; the pointer's where None.
     pointer : a parameter annotated with `ptr`; or an entry ``table[i]`` of a parameter ``T.Tensor(shape, T.ptr)``, or any other
         address of 64 bits, on which all threads of the block agree.
     shape : extents, which may be scalar parameters; of an entry, anything that the kernel knows.

@@ -95,8 +95,14 @@ def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", an
 
     Parameters
     ----------
+    annotations : accepted for TileLang's sake.
     start, stop : of the iterations, no more than the block has threads along that dimension.
     thread : ``"threadIdx.x"``, ``"threadIdx.y"`` or ``"threadIdx.z"``; outside `T.Kernel` one of a block's, too.
+
+    Examples
+    --------
+    >>> for i in T.thread_binding(0, 64, "threadIdx.x"):
+    ...     C[0, i] = A[0, i]
     """
     if isinstance(stop, str):
         stop, thread = None, stop
@@ -127,6 +133,12 @@ def comm_reducer(function: Any, identity: Any) -> Reducer:
     ----------
     function : of two values, such as ``lambda x, y: x + y``.
     identity : a list with the value that changes nothing.
+
+    Examples
+    --------
+    >>> total = T.alloc_local((1,), "float32")
+    >>> with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope", T.reinterpret(T.uint64(0), "handle")):
+    ...     T.tvm_thread_allreduce(1, A[0, tx % 64], True, total[0], tx, dtype="handle")
     """
     values = identity if isinstance(identity, (list, tuple)) else [identity]
     if not callable(function) or len(values) != 1:
@@ -221,6 +233,19 @@ def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
     In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async, and so
     are parallel loops that do nothing else, where rows consist of pieces; `ptx_wait_group` or `cp_async_barrier_noinc` wait
     for them.  Other attributes say nothing here.
+
+    Parameters
+    ----------
+    node : accepted for TVM's sake.
+    attr_key : ``"reduce_scope"`` or ``"async_scope"``; others say nothing.
+    value : accepted for TVM's sake.
+
+    Examples
+    --------
+    >>> with T.attr("default", "async_scope", 1):
+    ...     for y, x in T.Parallel(64, 64):
+    ...         shared[y, x] = A[y, x]
+    >>> T.ptx_wait_group(0)
     """
     if attr_key == "reduce_scope" and not isinstance(node, Reducer):
         raise NumberExpected("the node of T.attr(..., 'reduce_scope')", "T.comm_reducer(...)", describe(node))
@@ -233,10 +258,18 @@ def tvm_thread_allreduce(size: Any, value: Any, cond: Any, out: Any, *threads: A
 
     Parameters
     ----------
+    dtype : accepted for TVM's sake.
     size : 1, the number of values.
     value, cond : what a thread brings, and whether it does.
     out : the element that gets the result, such as ``total[0]``.
     threads : thread indices, as `get_thread_binding` gives them.
+
+    Examples
+    --------
+    >>> total = T.alloc_local((1,), "float32")
+    >>> with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope", T.reinterpret(T.uint64(0), "handle")):
+    ...     T.tvm_thread_allreduce(1, A[0, tx % 64], True, total[0], tx, dtype="handle")
+    >>> C[tx // 64, tx % 64] = total[0]
     """
     what = "T.tvm_thread_allreduce"
     builder = in_kernel(what)

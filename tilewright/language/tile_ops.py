@@ -86,6 +86,7 @@ def copy(
 
     Parameters
     ----------
+    annotations : accepted for TileLang's sake.
     src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
         as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.
     coalesced_width : elements that a thread moves at once.
@@ -97,6 +98,12 @@ def copy(
         part of it and sends it to all.
     rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
     loop_layout : a `T.Fragment` that says which thread moves which element, by plain loads and stores.
+
+    Examples
+    --------
+    >>> T.copy(A[0, 0], shared)
+    >>> T.copy(shared, tile)
+    >>> T.copy(tile, C[0, 0])
     """
     builder = in_kernel("T.copy")
     if isinstance(src, (Element, Variable)) and isinstance(dst, (Element, Variable)) and rank is None:
@@ -143,7 +150,17 @@ def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
 
 @author_facing
 def fill(buffer: Any, value: Any) -> None:
-    """Set every element of a tile or a slice, or a `T.alloc_var`, to one value."""
+    """Set every element of a tile or a slice, or a `T.alloc_var`, to one value.
+
+    Parameters
+    ----------
+    buffer : a tile, a slice of one, a tensor or a variable.
+    value : a scalar, converted to the tile's dtype.
+
+    Examples
+    --------
+    >>> T.fill(tile, 1.5)
+    """
     in_kernel("T.fill")
     if isinstance(buffer, Variable):
         buffer[0] = value
@@ -155,7 +172,16 @@ def fill(buffer: Any, value: Any) -> None:
 
 @author_facing
 def clear(buffer: Any) -> None:
-    """Set every element of a tile or a slice, or a `T.alloc_var`, to zero."""
+    """Set every element of a tile or a slice, or a `T.alloc_var`, to zero.
+
+    Parameters
+    ----------
+    buffer : a tile, a slice of one, a tensor or a variable.
+
+    Examples
+    --------
+    >>> T.clear(tile)
+    """
     in_kernel("T.clear")
     if isinstance(buffer, Variable):
         buffer[0] = 0
@@ -176,6 +202,8 @@ def gemm(
 
     Parameters
     ----------
+    transpose_A, transpose_B : whether the operand lies with its dimensions swapped.
+    annotations : accepted for TileLang's sake.
     A : ``(M, K)``, or ``(K, M)`` with `transpose_A`; shared or fragment.
     B : ``(K, N)``, or ``(N, K)`` with `transpose_B`.
     C : ``(M, N)``, the accumulator, a fragment.
@@ -187,6 +215,13 @@ def gemm(
     promote_every : elements of K after which the matrix unit's sum is added to C in full precision.
     k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
     mbar : must be None: only products in tensor memory (tcgen05) signal barriers.
+
+    Examples
+    --------
+    >>> T.copy(A, shared)
+    >>> T.copy(B, other)
+    >>> T.clear(tile)
+    >>> T.gemm(shared, other, tile)
     """
     in_kernel("T.gemm")
     if mbar is not None:
@@ -228,12 +263,23 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
         _reduce(buffer, out, kind, dim, clear, what)
 
     call.__name__ = call.__qualname__ = f"reduce_{kind}"
+    dtype = "int32" if kind.startswith("bit") else "float32"
     call.__doc__ = f"""{meaning} along one dimension of a tile.
 
     Parameters
     ----------
+    buffer : a tile, or a slice of one.
     out : the shape of `buffer` without `dim`, or with 1 there.
+    dim : the dimension, from the end where negative.
     clear : False combines with what `out` holds.
+    batch, annotations : accepted for TileLang's sake.
+    nan_propagate : must be False: the greatest and least elements leave NaN out.
+
+    Examples
+    --------
+    >>> values, result = T.alloc_fragment((64, 8), "{dtype}"), T.alloc_fragment((64,), "{dtype}")
+    >>> T.clear(values)
+    >>> T.reduce_{kind}(values, result, dim=1)
     """
     return author_facing(call)
 
@@ -261,7 +307,19 @@ REDUCTIONS: dict[str, Callable[..., None]] = {
 
 @author_facing
 def reduce(buffer: Any, out: Any, kind: str, dim: Any = -1, clear: bool = True, batch: int = 1) -> None:
-    """The reduction named by `kind`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all."""
+    """The reduction named by `kind`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all.
+
+    Parameters
+    ----------
+    buffer, out, dim, clear : as those of `reduce_sum`.
+    kind : ``"sum"``, ``"max"``, ``"min"``, ``"absmax"``, ``"abssum"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``, ``"any"`` or ``"all"``.
+    batch : accepted for TileLang's sake.
+
+    Examples
+    --------
+    >>> T.copy(A, tile)
+    >>> T.reduce(tile, row, "max", dim=1)
+    """
     _reduce(buffer, out, kind, dim, clear, "T.reduce")
 
 
@@ -278,19 +336,55 @@ def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
 
 @author_facing
 def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> None:
-    """Running sums along a dimension; in place where `dst` is None."""
+    """Running sums along a dimension; in place where `dst` is None.
+
+    Parameters
+    ----------
+    src : a tile.
+    dst : a tile of the same shape, or None.
+    dim : the dimension, from the end where negative.
+    reverse : from the last element to the first.
+
+    Examples
+    --------
+    >>> T.copy(A, tile)
+    >>> T.cumsum(tile, dim=1)
+    """
     _scan(src, dst, "sum", dim, reverse)
 
 
 @author_facing
 def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> None:
-    """Running maxima along a dimension; in place where `dst` is None."""
+    """Running maxima along a dimension; in place where `dst` is None.
+
+    Parameters
+    ----------
+    src : a tile.
+    dst : a tile of the same shape, or None.
+    dim : the dimension, from the end where negative.
+    reverse : from the last element to the first.
+
+    Examples
+    --------
+    >>> T.copy(A, tile)
+    >>> T.cummax(tile, dim=1)
+    """
     _scan(src, dst, "max", dim, reverse)
 
 
 @author_facing
 def transpose(src: Any, dst: Any) -> None:
-    """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places."""
+    """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places.
+
+    Parameters
+    ----------
+    src, dst : tiles; the last two extents of one are those of the other, swapped.
+
+    Examples
+    --------
+    >>> T.copy(A, shared)
+    >>> T.transpose(shared, tile)
+    """
     builder = in_kernel("T.transpose")
     source, destination = region_of(src, "the source of T.transpose"), region_of(dst, "the destination of T.transpose")
     if _is_batch(source) and _is_batch(destination):
@@ -325,12 +419,19 @@ def decode(
 
     Parameters
     ----------
+    axis : the dimension whose elements share scales.
     source, destination : tiles of one shape; the source holds codes of 8 bits or fewer.
     scale, zero : a tile with one element a group along `axis`, or a scalar.
     zeros_mode : ``"original"``: ``(w - z) * s``; ``"rescale"``: ``w * s - z``; ``"quantized"``: as original,
         with integer zeros.
     group_size : elements along `axis` that share a scale.
     codebook : the values of the codes, where a code is not its own number.
+
+    Examples
+    --------
+    >>> codes = T.alloc_fragment((64, 64), "uint4")
+    >>> T.clear(codes)
+    >>> T.decode(codes, tile, scale=2.0, zero=8)
     """
     in_kernel("T.decode")
     codes, values = pair(source, destination, "T.decode")
@@ -356,7 +457,18 @@ def _condition_of_tile(name: str) -> Callable[..., Scalar]:
         return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"Whether {name.split('_')[0]} element of a tile or slice differs from zero."
+    call.__doc__ = f"""Whether {name.replace("_of", "")} element{"s" if name == "all_of" else ""} of a tile or slice differ{"" if name == "all_of" else "s"} from zero.
+
+    Parameters
+    ----------
+    buffer : a shared tile, or a slice of one.
+
+    Examples
+    --------
+    >>> T.copy(A, shared)
+    >>> if T.{name}(shared[0, 0:8]):
+    ...     C[0, 0] = 1
+    """
     return author_facing(call)
 
 
@@ -373,6 +485,7 @@ def unpack(
 
     Parameters
     ----------
+    first : the column of the codes that a record's first one goes to.
     source : the words of one record, or of several one below the other.
     form : their order.
     codes : a fragment of the form's operand type: rows of the records, and columns from `first` on.
@@ -411,6 +524,15 @@ def unpack(
 
 @author_facing
 def evaluate(value: Any) -> None:
-    """An expression as a statement: nothing happens unless it calls something for its effect."""
+    """An expression as a statement: nothing happens unless it calls something for its effect.
+
+    Parameters
+    ----------
+    value : an expression.
+
+    Examples
+    --------
+    >>> T.evaluate(n + 1)
+    """
     if value is not None:
         as_expr(value, what="the argument of T.evaluate")

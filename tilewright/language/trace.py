@@ -107,6 +107,18 @@ def prim_func(function: Callable[..., Any] | None = None, **options: Any) -> Any
 
     Tensor parameters are annotated ``A: T.Tensor((M, K), "float16")``, scalars ``n: T.int32``.  The result is a
     `PrimFunc`.
+
+    Parameters
+    ----------
+    function : whose parameters are annotated.
+    options : accepted for TVM's sake.
+
+    Examples
+    --------
+    >>> @T.prim_func
+    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    ...     with T.Kernel(1):
+    ...         T.copy(A, C)
     """
     namespace = _caller_names()
     if function is None:

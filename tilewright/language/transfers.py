@@ -55,6 +55,15 @@ def tma_copy(
     Raises
     ------
     NotAsynchronous : when compiling, where the engine cannot move such a tile; the reason is named.
+
+    Examples
+    --------
+    >>> ready = T.alloc_barrier(1)
+    >>> T.tma_copy(A, shared, barrier=ready)
+    >>> if T.shuffle_elect(0):
+    ...     T.barrier_arrive(ready)
+    >>> T.barrier_wait(ready, 0)
+    >>> T.copy(shared, C)
     """
     in_kernel("T.tma_copy")
     source, destination = pair(src, dst, "T.tma_copy")
@@ -87,6 +96,7 @@ def copy_cluster(
 
     Parameters
     ----------
+    eviction_policy : as that of `copy`.
     src, dst : shared tiles; or a tensor and a shared tile.
     dst_block : the block whose `dst` gets the tile.
     remote_barrier : that block's barrier, made by `alloc_cluster_barrier`: one thread arrives there with the bytes, which the
@@ -114,7 +124,15 @@ def copy_cluster(
 
 @author_facing
 def tma_store_arrive() -> None:
-    """Close the group of `tma_copy` stores so far; `tma_copy` has done that for its own."""
+    """Close the group of `tma_copy` stores so far; `tma_copy` has done that for its own.
+
+    Examples
+    --------
+    >>> T.copy(A, shared)
+    >>> T.tma_copy(shared, C)
+    >>> T.tma_store_arrive()
+    >>> T.tma_store_wait(0)
+    """
     in_kernel("T.tma_store_arrive")
 
 
@@ -124,7 +142,14 @@ def tma_store_wait(count: Any = 0, read: bool = True) -> None:
 
     Parameters
     ----------
+    count : how many may still run.
     read : wait until their tiles have been read, and may be overwritten; False: until the tensors are written.
+
+    Examples
+    --------
+    >>> T.copy(A, shared)
+    >>> T.tma_copy(shared, C)
+    >>> T.tma_store_wait(0)
     """
     in_kernel("T.tma_store_wait")
     record(Wait(TMA_STORES, _pending(count, "T.tma_store_wait"), bool(read), span=statement_here()))
@@ -136,12 +161,18 @@ def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_poli
 
     Parameters
     ----------
+    coalesced_width : elements that a thread moves at once.
     src, dst : as those of `copy`, of one dtype.
     eviction_policy : as that of `copy`.
 
     Raises
     ------
     NotAsynchronous : when compiling, where cp.async cannot move such a tile; the reason is named.
+
+    Examples
+    --------
+    >>> T.async_copy(A, shared)
+    >>> T.ptx_wait_group(0)
     """
     in_kernel("T.async_copy")
     source, destination = pair(src, dst, "T.async_copy")
@@ -164,6 +195,12 @@ def ptx_cp_async(dst: Any, src: Any, num_bytes: Any, pred: Any = None) -> None:
     dst, src : the first elements, such as ``tile[tx * 8]``, or what `access_ptr` gives.
     num_bytes : 4, 8 or 16; both places are multiples of it.
     pred : where false, zeros are written instead.
+
+    Examples
+    --------
+    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 16)
+    >>> T.ptx_commit_group()
+    >>> T.ptx_wait_group(0)
     """
     what = "T.ptx_cp_async"
     size = constant(num_bytes, f"the bytes of {what}")
@@ -197,14 +234,31 @@ def _run(value: Any, size: int, what: str) -> Region:
 
 @author_facing
 def ptx_commit_group() -> None:
-    """Close the executing threads' group of `ptx_cp_async` copies."""
+    """Close the executing threads' group of `ptx_cp_async` copies.
+
+    Examples
+    --------
+    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 16)
+    >>> T.ptx_commit_group()
+    >>> T.ptx_wait_group(0)
+    """
     in_kernel("T.ptx_commit_group")
     record(Commit(CP_ASYNC, span=statement_here()))
 
 
 @author_facing
 def ptx_wait_group(num: Any = 0) -> None:
-    """Wait until at most `num` of the threads' groups of cp.async copies are unfinished."""
+    """Wait until at most `num` of the threads' groups of cp.async copies are unfinished.
+
+    Parameters
+    ----------
+    num : how many may still run.
+
+    Examples
+    --------
+    >>> T.async_copy(A, shared)
+    >>> T.ptx_wait_group(0)
+    """
     in_kernel("T.ptx_wait_group")
     record(Wait(CP_ASYNC, _pending(num, "T.ptx_wait_group"), span=statement_here()))
 
@@ -215,7 +269,17 @@ def _pending(count: Any, what: str) -> int:
 
 @author_facing
 def shuffle_elect(thread_extent: Any = WARP) -> Any:
-    """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0."""
+    """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0.
+
+    Parameters
+    ----------
+    thread_extent : a multiple of 32 or 0.
+
+    Examples
+    --------
+    >>> if T.shuffle_elect(0):
+    ...     C[0, 0] = 1
+    """
     count = constant(thread_extent, "the argument of T.shuffle_elect")
     if count % WARP:
         raise NumberExpected("the argument of T.shuffle_elect", "a multiple of 32", str(count))

@@ -74,7 +74,17 @@ def _lanes(count: Any, what: str) -> int:
 
 @author_facing
 def Ramp(base: Any, stride: Any, lanes: Any) -> Vector:
-    """The vector ``base, base + stride, base + 2 * stride, ...``."""
+    """The vector ``base, base + stride, base + 2 * stride, ...``.
+
+    Parameters
+    ----------
+    base, stride : ints or symbolic integers.
+    lanes : how many, a Python int.
+
+    Examples
+    --------
+    >>> shared[0, T.Ramp(8, 1, 4)] = T.Broadcast(1.0, 4)
+    """
     for value in (base, stride):
         if not is_number(value):
             raise NumberExpected("T.Ramp", "numbers", describe(value))
@@ -83,7 +93,17 @@ def Ramp(base: Any, stride: Any, lanes: Any) -> Vector:
 
 @author_facing
 def Broadcast(value: Any, lanes: Any) -> Vector:
-    """The vector that has one value in all lanes."""
+    """The vector that has one value in all lanes.
+
+    Parameters
+    ----------
+    value : a scalar.
+    lanes : how many, a Python int.
+
+    Examples
+    --------
+    >>> shared[0, T.Ramp(0, 1, 4)] = T.Broadcast(n, 4)
+    """
     if not is_number(value):
         raise NumberExpected("T.Broadcast", "a number", describe(value))
     return Vector(_lanes(lanes, "T.Broadcast"), lambda lane: value)

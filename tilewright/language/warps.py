@@ -45,19 +45,47 @@ def _size(given: Any, what: str, default: int) -> int:
 
 @author_facing
 def get_lane_idx(warp_size: Any = None) -> Scalar:
-    """The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads."""
+    """The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.
+
+    Parameters
+    ----------
+    warp_size : threads of a group; those of a warp where None.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_lane_idx()
+    """
     return _named(index_binary("floormod", linear_thread(), _size(warp_size, "warp_size", WARP)), "lane")
 
 
 @author_facing
 def get_warp_idx(warp_size: Any = None) -> Scalar:
-    """The index of the thread's warp in the block; or of its group of `warp_size` threads."""
+    """The index of the thread's warp in the block; or of its group of `warp_size` threads.
+
+    Parameters
+    ----------
+    warp_size : threads of a group; those of a warp where None.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_warp_idx()
+    """
     return _named(index_binary("floordiv", linear_thread(), _size(warp_size, "warp_size", WARP)), "warp")
 
 
 @author_facing
 def get_warp_group_idx(warp_size: Any = None, warps_per_group: Any = None) -> Scalar:
-    """The index of the thread's warpgroup in the block: of four warps, unless said otherwise."""
+    """The index of the thread's warpgroup in the block: of four warps, unless said otherwise.
+
+    Parameters
+    ----------
+    warp_size : threads of a warp, 32 where None.
+    warps_per_group : 4 where None.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_warp_group_idx()
+    """
     group = _size(warp_size, "warp_size", WARP) * _size(warps_per_group, "warps_per_group", WARPGROUP // WARP)
     return _named(index_binary("floordiv", linear_thread(), group), "warpgroup")
 
@@ -82,8 +110,14 @@ def _shuffle(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
 
     Parameters
     ----------
+    value : of each thread.
+    lane : an integer, as the sentence above says.
     width : lanes of a group, within which lanes count from 0.
     mask : accepted for TileLang's sake: all lanes of the warp meet.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.{name}(tx, 1)
     """
     return author_facing(call)
 
@@ -111,13 +145,29 @@ def _as_tvm_calls_it(word: Callable[..., Scalar], name: str) -> Callable[..., Sc
     def call(mask: Any, value: Any, lane: Any, width: Any = WARP, warp_size: Any = WARP) -> Scalar:
         return word(value, lane, width, mask)
 
-    call.__name__, call.__doc__ = name, f"`{word.__name__}` with its arguments in TVM's order."
+    call.__name__ = name
+    call.__doc__ = f"""`{word.__name__}` with its arguments in TVM's order.
+
+    Parameters
+    ----------
+    mask, warp_size : accepted for TVM's sake.
+    value, lane, width : as those of `{word.__name__}`.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.{name}(T.tvm_warp_activemask(), tx, 1, 32, 32)
+    """
     return author_facing(call)
 
 
 @author_facing
 def tvm_warp_activemask() -> int:
-    """All lanes: they meet in every word for warps."""
+    """All lanes: they meet in every word for warps.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), tx, 0, 32, 32)
+    """
     return ALL_LANES
 
 
@@ -127,20 +177,47 @@ def _ballot(condition: Any, what: str) -> Expr:
 
 @author_facing
 def ballot_sync(condition: Any) -> Scalar:
-    """A word whose bit i is the condition of lane i."""
+    """A word whose bit i is the condition of lane i.
+
+    Parameters
+    ----------
+    condition : of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot(tx % 2 == 0)), "float32")
+    """
     return _named(_ballot(condition, "T.ballot_sync"), "votes")
 
 
 @author_facing
 def any_sync(condition: Any) -> Scalar:
-    """Whether the condition holds in some lane of the warp."""
+    """Whether the condition holds in some lane of the warp.
+
+    Parameters
+    ----------
+    condition : of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.if_then_else(T.any_sync(tx == 3), 1, 0)
+    """
     votes = _named(_ballot(condition, "T.any_sync"), "votes")
     return _named(binary("ne", as_expr(votes), const(0, UINT32)), "found")
 
 
 @author_facing
 def all_sync(condition: Any) -> Scalar:
-    """Whether the condition holds in every lane of the warp."""
+    """Whether the condition holds in every lane of the warp.
+
+    Parameters
+    ----------
+    condition : of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.if_then_else(T.all_sync(tx < 100), 1, 0)
+    """
     opposite = nodes.Unary(BOOL, "not", as_expr(condition, BOOL, "the condition of T.all_sync"))
     votes = _named(Call(UINT32, "ballot", (opposite,)), "votes")
     return _named(binary("eq", as_expr(votes), const(0, UINT32)), "held")
@@ -151,7 +228,17 @@ def _match(function: str, name: str, meaning: str) -> Callable[[Any], Scalar]:
         operand = as_expr(value, what=f"the value of T.{name}")
         return _named(Call(UINT32, function, (operand,)), "same")
 
-    call.__name__, call.__doc__ = name, f"A word whose bits are the lanes of the warp {meaning}."
+    call.__name__ = name
+    call.__doc__ = f"""A word whose bits are the lanes of the warp {meaning}.
+
+    Parameters
+    ----------
+    value : a number of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.{name}(tx // 2)), "float32")
+    """
     return author_facing(call)
 
 
@@ -164,7 +251,17 @@ def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
         operand = as_expr(value, what=f"the value of T.{name}")
         return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
 
-    call.__name__, call.__doc__ = name, "The values of all lanes of the warp combined, in every lane."
+    call.__name__ = name
+    call.__doc__ = f"""The values of all lanes of the warp combined, in every lane.
+
+    Parameters
+    ----------
+    value : of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.{name}(tx)
+    """
     return author_facing(call)
 
 
@@ -183,6 +280,14 @@ def simdgroup_reduce_sum(value: Any) -> Scalar:
 
     On Metal it is a simdgroup's, elsewhere a warp's; on AMD's machines whose waves have 64 lanes it is a wave's.  Blocks are whole
     ones of these.  `T.warp_reduce_sum` speaks of 32 threads on every machine.
+
+    Parameters
+    ----------
+    value : of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.simdgroup_reduce_sum(A[0, tx % 64])
     """
     operand = as_expr(value, what="the value of T.simdgroup_reduce_sum")
     wide = FLOAT32 if operand.dtype.is_float and operand.dtype.bits < 32 else operand.dtype
@@ -194,7 +299,17 @@ def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callabl
     def call(condition: Any) -> Scalar:
         return _named(Call(dtype, function, (as_expr(condition, BOOL, f"the condition of T.{name}"),)), "votes")
 
-    call.__name__, call.__doc__ = name, f"The block's threads meet; {meaning}."
+    call.__name__ = name
+    call.__doc__ = f"""The block's threads meet; {meaning}.
+
+    Parameters
+    ----------
+    condition : of each thread.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")
+    """
     return author_facing(call)
 
 

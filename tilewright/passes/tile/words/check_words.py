@@ -6,7 +6,7 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.nodes import Call, Channel, Function, Kernel, Region, Statement, TileOperator
+from tilewright.ir.nodes import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator
 from tilewright.ir.visitor import children, kernels
 from tilewright.ops.atomic import Atomic
 from tilewright.passes.context import Context
@@ -84,6 +84,11 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
             )  # fmt: skip
+    if isinstance(node, Roles) and not context.arch.has("threads"):
+        raise MissingCapability(
+            f"{context.arch.name} has no warps that do different things at once (T.roles)",
+            span=node.span, hint="write what the roles do one behind the other",
+        )  # fmt: skip
     if isinstance(node, Channel) and context.arch.has("threads") and not context.arch.has("mbarrier"):
         raise MissingCapability(
             f"{context.arch.name} has no rings of slots that warps hand to one another (T.channel)",
