@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright import ops
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import ALL, INT32, UINT8
 from tilewright.ir.nodes import Expr, Load, Parallel, Region, Store, Var, binary, cast, const, index_binary
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.memory import alloc_fragment, alloc_shared
 from tilewright.language.mistakes import AuthorError
+from tilewright.language.proxies import Scalar, as_expr, frame_of
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import record_tiles
 from tilewright.ops.base import shape_text
 
 OPERANDS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+
+E8M0 = ALL["float8_e8m0fnu"]
 
 RUN = 128
 """Columns of K whose products the matrix unit adds up by itself."""
@@ -39,10 +43,47 @@ class WrongOperandShape(AuthorError, ValueError):
     """Operands of `T.fp8_scaled_matmul` whose shapes do not go together."""
 
 
+@dataclass(frozen=True, slots=True)
+class BlockScaledLayout:
+    """How scales of blocks are given: the format of one, and the columns of K that it serves."""
+
+    scale_format: str
+    scale_block_size: int
+
+    @classmethod
+    def e8m0_k32(cls) -> BlockScaledLayout:
+        """Powers of two, as uint8 or float8_e8m0fnu, one for each 32 columns of K."""
+        return cls("e8m0", 32)
+
+
+@author_facing
+def e8m0_to_float(code: Any) -> Scalar:
+    """The float32 of a power of two in eight bits, uint8 or float8_e8m0fnu: byte 0 is 2**-127, byte 255 NaN.
+
+    Examples
+    --------
+    >>> scale[i] = T.e8m0_to_float(codes[i])
+    """
+    operand = as_expr(code, what="what T.e8m0_to_float converts")
+    if operand.dtype.name not in ("uint8", E8M0.name):
+        raise WrongOperandType(
+            f"T.e8m0_to_float takes uint8 or {E8M0}, not {operand.dtype}", hint="T.cast converts numbers"
+        )
+    return Scalar(_as_float(operand), frame_of(code))
+
+
+def _as_float(code: Expr) -> Expr:
+    number = code if code.dtype != UINT8 else nodes.Reinterpret(E8M0, code)
+    return cast(number, nodes.dtypes.FLOAT32)
+
+
 @author_facing
 def fp8_scaled_matmul(
     A_fp8: Any, A_scale: Any, B_fp8: Any, B_scale: Any, C_out: Any, *, transpose_B: bool = False,
     accum_dtype: Any = "float32", exact: bool = False, fast: bool = False, target: Any = None,
+    scale_format: str | None = None, scale_block_size: int | None = None, block_scale_layout: BlockScaledLayout | None = None,
+    a_scale_offset: Any = None, b_scale_offset: Any = None, c_row_offset: Any = None, c_col_offset: Any = None,
+    simd_group_width: Any = None, outputs_per_block: Any = None,
 ) -> None:  # fmt: skip
     """``C_out += (A_fp8 * A_scale) @ (B_fp8 * B_scale)`` on tiles of 8-bit floats.
 
@@ -58,7 +99,12 @@ def fp8_scaled_matmul(
     accum_dtype : must be float32; the interpreter and processors add up in float64.
     exact : multiply the numbers as halves, whose products the matrix unit adds up in float32.
     fast : leave sums of all of K to the matrix unit.
-    target : accepted; the kernel's own target decides.
+    target, simd_group_width, outputs_per_block : accepted; the kernel's own target decides.
+    scale_format : ``"e8m0"``: scales are powers of two, uint8 ones too.
+    scale_block_size : columns of K that a scale serves; checked.
+    block_scale_layout : both of these at once, such as ``T.BlockScaledLayout.e8m0_k32()``.
+    a_scale_offset, b_scale_offset : the first row of A's, or column of B's, scales that is meant, where they are those of more.
+    c_row_offset, c_col_offset : where in C the product begins, where C is larger.
 
     Raises
     ------
@@ -83,9 +129,24 @@ def fp8_scaled_matmul(
     a, of_a, b, of_b, c = (region_of(value, f"{name} of {WHAT}") for name, value in named.items())
     if str(accum_dtype) != "float32":
         raise WrongOperandShape(f"accum_dtype must be float32, not {accum_dtype}", hint="leave accum_dtype out")
-    _check_types(a, of_a, b, of_b, c)
+    if block_scale_layout is not None:
+        scale_format, scale_block_size = block_scale_layout.scale_format, block_scale_layout.scale_block_size
+    if scale_format not in (None, "e8m0", "float32"):
+        raise WrongOperandShape(f"scale_format is {scale_format!r}", hint="'e8m0', or leave it out")
+    _check_types(a, of_a, b, of_b, c, scale_format == "e8m0")
+    if c_row_offset is not None or c_col_offset is not None:
+        lines = a.extents[-2], b.extents[-2 if transpose_B else -1]
+        for axis, offset, size in ((-2, c_row_offset, lines[0]), (-1, c_col_offset, lines[1])):
+            c = _part_of(c, axis, offset, size) if len(c.extents) > 1 else c
     M, N, K = _sizes(a, b, c, transpose_B)
+    of_a, of_b = _from(of_a, a_scale_offset, M), _from(of_b, b_scale_offset, N)
     scales = _Scale(of_a, "A", M, K, "row"), _Scale(of_b, "B", N, K, "column")
+    for name, scale in (("A_scale", scales[0]), ("B_scale", scales[1])):
+        if scale_block_size is not None and scale.run != scale_block_size:
+            raise WrongOperandShape(
+                f"{name} has a scale for each {scale.run} columns of K, but scale_block_size is {scale_block_size}",
+                hint=f"{K // scale_block_size} scales a row are needed for K = {K}",
+            )
     left, right = _tile(a, exact), _tile(b, exact)
     run = math.gcd(*(scale.run for scale in scales), K) if any(s.parts > 1 for s in scales) else K
     run = run if fast or exact else math.gcd(run, RUN) if run > RUN else run
@@ -97,7 +158,7 @@ def fp8_scaled_matmul(
         _add(part.buffer, scales, first, c)
 
 
-def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region) -> None:
+def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region, powers: bool) -> None:
     for name, operand in (("A_fp8", a), ("B_fp8", b)):
         if operand.dtype.name not in OPERANDS:
             raise WrongOperandType(
@@ -105,10 +166,10 @@ def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region) ->
                 hint=f"one of {', '.join(OPERANDS)}",
             )
     for name, scale in (("A_scale", of_a), ("B_scale", of_b)):
-        if not scale.dtype.is_float:
+        if not scale.dtype.is_float and not (powers and scale.dtype == UINT8):
             raise WrongOperandType(
                 f"{name} must be a floating-point tile, but {scale.buffer.name!r} is {scale.dtype}",
-                hint="float32, float16, bfloat16 or float8_e8m0fnu",
+                hint="float32, float16, bfloat16 or float8_e8m0fnu; with scale_format='e8m0' also uint8",
             )
     if not c.dtype.is_float:
         raise WrongOperandType(f"C output must be float32, but {c.buffer.name!r} is {c.dtype}", hint="or a half type")
@@ -149,6 +210,20 @@ def _tile(region: Region, exact: bool) -> Region:
     return tile
 
 
+def _part_of(region: Region, axis: int, offset: Any, size: Any) -> Region:
+    """So many lines of a region along one of its dimensions, from one on."""
+    place = len(region.extents) + axis
+    begin = const(0) if offset is None else as_expr(offset, INT32)
+    starts = [index_binary("add", one, begin) if at == place else one for at, one in enumerate(region.starts)]
+    extents = [size if at == place else one for at, one in enumerate(region.extents)]
+    return Region(region.buffer, tuple(starts), tuple(extents))
+
+
+def _from(region: Region, offset: Any, size: int) -> Region:
+    """The scales of the lines from one on."""
+    return region if offset is None else _part_of(region, -1 if len(region.extents) == 1 else -2, offset, size)
+
+
 def _run(region: Region, axis: int, first: int, size: int) -> Region:
     """A part of a region along one of its dimensions, counted from the end."""
     place = len(region.extents) + axis
@@ -162,7 +237,7 @@ class _Scale:
 
     def __init__(self, region: Region, of: str, size: int, K: int, line: str) -> None:
         extents = [extent for extent in region.extents if extent != 1]
-        shared = region.dtype.name == "float8_e8m0fnu" and extents not in ([], [size])
+        shared = region.dtype in (E8M0, UINT8) and extents not in ([], [size])
         self.region, self.by_line = region, True
         self.each: int = 1
         self.parts: int = 1
@@ -198,7 +273,7 @@ class _Scale:
             varying = next((axis for axis, extent in enumerate(self.region.extents) if extent != 1), rank - 1)
             steps = [step if axis == varying else const(0) for axis in range(rank)]
         place = tuple(index_binary("add", start, step) for start, step in zip(self.region.starts, steps, strict=True))
-        return cast(Load(self.region.dtype, self.region.buffer, place), nodes.dtypes.FLOAT32)
+        return _as_float(Load(self.region.dtype, self.region.buffer, place))
 
 
 def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Region) -> None:
@@ -217,5 +292,7 @@ def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Regio
     builder.append(Parallel((i, j), part.static_shape, builder.pop(frame), span=span))
 
 
-SCALED_PRODUCTS: dict[str, Callable[..., None]] = {"fp8_scaled_matmul": fp8_scaled_matmul}
+SCALED_PRODUCTS: dict[str, Callable[..., Any]] = {
+    "fp8_scaled_matmul": fp8_scaled_matmul, "BlockScaledLayout": BlockScaledLayout, "e8m0_to_float": e8m0_to_float,
+}  # fmt: skip
 """Every word, under the names of the language."""

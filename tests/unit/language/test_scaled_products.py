@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scaled_programs import CASES, E4M3, E5M2, program
+from scaled_programs import CASES, E4M3, E5M2, E8M0, program
 
 import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
+from tilewright.ir.dtypes import ALL
 
 pytestmark = pytest.mark.sampled(2)
 
@@ -67,3 +68,60 @@ def test_mistakes_are_told_while_tracing(shapes: dict, types: dict, options: dic
                 T.fp8_scaled_matmul(*tiles.values(), **options)
 
     assert isinstance(caught.value, tilewright.TilewrightError) and "T.fp8_scaled_matmul(" in str(caught.value)
+
+
+@pytest.mark.parametrize("target", ["interpreter", "cpu", "cuda -arch=sm_80", "metal -arch=apple7"])
+@pytest.mark.parametrize("kind", ["uint8", E8M0])
+def test_scales_of_blocks_by_their_layout_and_offsets(kind: str, target: str) -> None:
+    """Bytes 0 and 255 are 2**-127 and NaN; scales and C are those of more rows and columns than the operands have."""
+    M, N, K, rows = 16, 32, 64, 40
+
+    @T.prim_func
+    def product(
+        A: T.Tensor((M, K), E4M3), SA: T.Tensor((rows, K // 32), kind), B: T.Tensor((N, K), E5M2),
+        SB: T.Tensor((rows, K // 32), kind), C: T.Tensor((48, 64), "float32"), F: T.Tensor((256,), "float32"),
+        codes: T.Tensor((256,), kind),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=64):
+            a, b = T.alloc_shared((M, K), E4M3), T.alloc_shared((N, K), E5M2)
+            total = T.alloc_fragment((48, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(total)
+            T.fp8_scaled_matmul(
+                a, SA, b, SB, total, transpose_B=True, block_scale_layout=T.BlockScaledLayout.e8m0_k32(), a_scale_offset=24,
+                b_scale_offset=8, c_row_offset=32, c_col_offset=16, simd_group_width=32, outputs_per_block=4,
+            )  # fmt: skip
+            T.copy(total, C)
+            for i in T.Parallel(256):
+                F[i] = T.e8m0_to_float(codes[i])
+
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((M, K)).astype(ALL[E4M3].numpy), rng.standard_normal((N, K)).astype(ALL[E5M2].numpy)
+    of_a, of_b = (rng.integers(120, 133, (rows, 2)).astype(np.uint8) for _ in "ab")
+    given = [one.view(ALL[kind].numpy) for one in (of_a, of_b, np.arange(256, dtype=np.uint8))]
+    found, floats = np.full((48, 64), np.nan, np.float32), np.full(256, 7, np.float32)
+    arguments = [a, given[0], b, given[1], found, floats, given[2]]
+    if target == "interpreter":
+        interpret(product.function, arguments)
+    else:
+        kernel = tilewright.compile(product, target=target)
+        (kernel if target == "cpu" else kernel.emulate)(*arguments)
+    wide = [np.exp2(np.repeat(one, 32, 1).astype(np.float64) - 127) for one in (of_a[24:40], of_b[8:40])]
+    exact = np.zeros((48, 64))
+    exact[32:, 16:48] = (a.astype(np.float64) * wide[0]) @ (b.astype(np.float64) * wide[1]).T
+    assert np.abs(found - exact).max() <= 2e-6 * np.abs(exact).max()
+    np.testing.assert_array_equal(floats[:255].astype(np.float64), np.exp2(np.arange(255) - 127.0))
+    assert np.isnan(floats[255])
+
+
+def test_block_scales_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match="A_scale has a scale for each 64 columns of K, but scale_block_size is 32"):
+
+        @T.prim_func
+        def wrong(X: T.Tensor((4,), "float32")):
+            with T.Kernel(1, threads=32):
+                a, b = T.alloc_shared((16, 64), E4M3), T.alloc_shared((64, 16), E4M3)
+                of_a, of_b = T.alloc_shared((16, 1), "uint8"), T.alloc_shared((16, 2), "uint8")
+                c = T.alloc_fragment((16, 16), "float32")
+                T.fp8_scaled_matmul(a, of_a, b, of_b, c, scale_format="e8m0", scale_block_size=32)
