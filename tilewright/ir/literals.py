@@ -43,9 +43,11 @@ def is_record(value: Any) -> bool:
 
 
 def record_fields(value: Any) -> list[tuple[str, Any]]:
-    """The fields of a dataclass that differ from their defaults, with their values, in order."""
+    """The fields of a dataclass that are printed and differ from their defaults, with their values, in order."""
     found = []
     for field in dataclasses.fields(value):
+        if not field.metadata.get("printed", True):
+            continue
         held = getattr(value, field.name)
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         if default is dataclasses.MISSING or not _equal(held, default):

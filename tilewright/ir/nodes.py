@@ -204,6 +204,10 @@ class Effects:
     """The writes combine with what is there, whoever else writes at the same time."""
 
 
+UNPRINTED: Mapping[str, bool] = {"printed": False}
+"""Metadata of fields that passes fill and printed programs leave out, since parsing has nothing to make them of."""
+
+
 @node
 class TileOperator(Statement):
     """Base of the operators in `ops/`: one statement that acts on whole tiles.

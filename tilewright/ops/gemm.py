@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
+    UNPRINTED,
     Buffer,
     Effects,
     Expr,
@@ -44,6 +46,7 @@ from tilewright.ops.base import (
     store_element,
     zero,
 )
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.rounding import round_float, wrap
 
 POLICIES = ("square", "full_row", "full_col")
@@ -74,6 +77,9 @@ class Gemm(TileOperator):
     promote_every : elements of k after which a partial sum kept in the matrix unit's accumulator is added to
         `c` in full precision (and scaled), or None where the instruction's own accumulation is good enough.
 
+    plan : how matrix instructions execute it (`select_instructions`); None where threads multiply element by element, and
+        before that is known.
+
     The sum of one operator is rounded once to c's dtype; integers wrap.
     """
 
@@ -91,6 +97,7 @@ class Gemm(TileOperator):
     promote_every: int | None = None
     shift: Region | None = None
     groups: int | None = None
+    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=UNPRINTED)
 
     @property
     def operands(self) -> tuple[Region, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, PAIR, expand, group_of, in_rows
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType
 from tilewright.ir.nodes import (
+    UNPRINTED,
     Effects,
     Expr,
     Region,
@@ -39,6 +41,7 @@ from tilewright.ops.base import (
     store_element,
 )
 from tilewright.ops.gemm import POLICIES, Gemm, accumulated, first_value
+from tilewright.ops.gemm_plan import GemmPlan
 
 ORDERS = ("rows", "lanes")
 """Of metadata: row by row, or as the lanes of warps give it to matrix instructions."""
@@ -52,7 +55,7 @@ class SparseGemm(TileOperator):
     ------
     a : (m, k / 2), two of every four elements along k (of tfloat32 one of every two).
     metadata : uint8 (m, k / 8), as `formats.sparse.compress` gives it; (m, k / 4) for tfloat32.
-    b, c, transpose_b, clear, policy : as those of `Gemm`.
+    b, c, transpose_b, clear, policy, plan : as those of `Gemm`.
     order : of the metadata: ``"rows"``, or ``"lanes"`` as `formats.sparse.in_lanes` makes it.
 
     The sum of one operator is rounded once to c's dtype; integers wrap.
@@ -68,6 +71,7 @@ class SparseGemm(TileOperator):
     clear: bool | Expr = False
     policy: str = "square"
     order: str = "rows"
+    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=UNPRINTED)
 
     @property
     def transpose_a(self) -> bool:

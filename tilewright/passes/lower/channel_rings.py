@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import UINT64
 from tilewright.ir.nodes import WARP, WARPGROUP, Buffer, Channel, Kernel, Parallel, Receive, Role, Seq, Statement, Store
 from tilewright.ir.visitor import find
+from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.copy_ways import ENGINE
 from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
-from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"
@@ -55,19 +54,18 @@ def ring_of(channel: Channel, kernel: Kernel, context: Context) -> Ring:
     """
     roles = {node.name: node for node in find(kernel, Role)}
     _check_scope(channel, roles)
-    plans = context.facts.get(PLANS, {})
     read = [node for name in channel.readers for node in _readers(channel, roles[name])]
     described = {
         region.buffer
         for node in read
-        if _is_by_descriptor(node, plans)
-        for region in ((node.b,) if plans[node].instruction.turns else (node.a, node.b))
+        if (instruction := _by_descriptor(node)) is not None and isinstance(node, Product)
+        for region in ((node.b,) if instruction.turns else (node.a, node.b))
     }
     fenced = frozenset(way for name in channel.writers for way in ways_of(channel, roles[name], described))
-    by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described, plans))
+    by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described))
     lines = _lines(channel, roles, kernel)
     blocks = 1 + sum(count - 1 for _, count in lines)
-    if blocks > 1 and not all(_is_by_descriptor(node, plans) for node in read):
+    if blocks > 1 and not all(_by_descriptor(node) is not None for node in read):
         raise ChannelMisuse(
             f"the slots of {channel.name!r} are read by more than asynchronous gemms",
             span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
@@ -144,7 +142,7 @@ def _readers(channel: Channel, role: Role) -> list[Statement]:
     return [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]
 
 
-def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dict[Product, Any]) -> bool:
+def _reads_only(channel: Channel, role: Role, described: set[Buffer]) -> bool:
     """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup.
 
     A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a turn of the
@@ -152,7 +150,7 @@ def _reads_only(channel: Channel, role: Role, described: set[Buffer], plans: dic
     """
     readers = _readers(channel, role)
     read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}
-    if role.warps % 4 or not read <= described or not all(_is_by_descriptor(node, plans) for node in readers):
+    if role.warps % 4 or not read <= described or not all(_by_descriptor(node) is not None for node in readers):
         return False
     received = [body for body in find(role.body, Seq) if any(_is_receive(one, channel) for one in body.statements)]
     return all(any(one in readers for one in _always(body)) for body in received)
@@ -173,5 +171,7 @@ def _always(body: Seq) -> Iterator[Statement]:
             yield one
 
 
-def _is_by_descriptor(statement: Statement, plans: dict[Product, Any]) -> TypeGuard[Product]:
-    return isinstance(statement, Product) and statement in plans and plans[statement].instruction.asynchronous
+def _by_descriptor(statement: Statement) -> MatrixInstruction | None:
+    """The instruction of a gemm that reads shared tiles by descriptor; None for all other statements."""
+    plan = statement.plan if isinstance(statement, Product) else None
+    return plan.instruction if plan is not None and plan.instruction.asynchronous else None

@@ -37,6 +37,7 @@ from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
@@ -45,7 +46,6 @@ from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS
 from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
-from tilewright.passes.tile.gemms.gemm_ways import FACT
 from tilewright.passes.tile.layouts.layout_flow import accesses_of
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_shared
 
@@ -58,15 +58,15 @@ def expand_operators(function: Function, context: Context) -> Function:
 
 class _Expand(Rewriter):
     def __init__(self, context: Context) -> None:
-        self.plans = context.facts.get(FACT, {})
-        self.asynchronous = {
-            gemm.c.buffer for gemm, plan in self.plans.items() if plan.instruction.asynchronous
-        }  # fmt: skip
+        self.products: list[tuple[Product, GemmPlan]] = []
+        self.asynchronous: set[Buffer] = set()
         self.threads = 1
         self.exchanged: set[Buffer] = context.facts.setdefault(EXCHANGED, set())
 
     def visit_Kernel(self, kernel: Kernel) -> Statement:
         self.threads = math.prod(kernel.threads)
+        self.products = [(gemm, gemm.plan) for gemm in find(kernel.body, Product) if gemm.plan is not None]
+        self.asynchronous = {gemm.c.buffer for gemm, plan in self.products if plan.instruction.asynchronous}
         made: Statement = self.generic(kernel)
         return made
 
@@ -77,7 +77,7 @@ class _Expand(Rewriter):
         return made
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
-        if isinstance(operator, Product) and operator in self.plans:
+        if isinstance(operator, Product) and operator.plan is not None:
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
             return operator
@@ -108,13 +108,11 @@ class _Expand(Rewriter):
 
     def _is_right(self, tile: Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns."""
-        return any(
-            gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.plans.items()
-        )
+        return any(gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.products)
 
     def _in_order(self, unpack: Unpack) -> bool:
         """Whether the codes are operands whose fragments the records follow."""
-        lefts = {gemm.a.buffer for gemm in self.plans}
+        lefts = {gemm.a.buffer for gemm, _ in self.products}
         return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
 
     def visit_Parallel(self, loop: Parallel) -> Statement:

@@ -33,12 +33,12 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.layout.digits import REGISTER
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging, box_columns, box_shape
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 
 GROUP = 128
 COLUMNS = 16

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from tilewright.formats.sparse import LANE_BYTES
 from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Expr, Region, Statement, Store, const, index_binary
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.lower.block_view import BlockView
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 
 WARP, WARP_ROWS = 32, 16
 

@@ -25,9 +25,9 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.layout.digits import REGISTER
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.lower.block_view import BlockView
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 
 WORDS = 4
 """Registers of 32 bits of a lane for one instruction."""

@@ -34,10 +34,10 @@ from tilewright.ir.nodes import (
 )
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
 from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
@@ -46,10 +46,9 @@ from tilewright.targets.cuda.turned_operand import turned_left
 
 def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
     """The thread code of a gemm on warpgroups; None where its plan is another."""
-    plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
-    if plan is None or not plan.instruction.asynchronous:
+    if gemm.plan is None or not gemm.plan.instruction.asynchronous:
         return None
-    return _GroupGemm(gemm, plan, context.facts[BLOCK]).statements()
+    return _GroupGemm(gemm, gemm.plan, context.facts[BLOCK]).statements()
 
 
 def lower_group(commit: Commit, context: Context) -> Statement | None:
@@ -81,8 +80,7 @@ def _gemms(token: str, context: Context) -> list[Product]:
 def _held(gemms: list[Product], context: Context) -> list[Statement]:
     """Uses of the registers with metadata, so that they are not given to others before the products have run."""
     block: BlockView = context.facts[BLOCK]
-    plans: dict[Product, GemmPlan] = context.facts.get(FACT, {})
-    words = dict.fromkeys(plans[gemm].words for gemm in gemms if gemm in plans)
+    words = dict.fromkeys(gemm.plan.words for gemm in gemms if gemm.plan is not None)
     registers = [block.registers(buffer) for buffer in words if buffer is not None]
     return [hold(one) for one in registers]
 

@@ -29,10 +29,10 @@ from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import zero
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
 
 G = TypeVar("G", bound=Product)
 
@@ -113,10 +113,9 @@ class WarpProduct(Generic[G]):
     @classmethod
     def lower(cls, gemm: G, context: Context) -> Statement | None:
         """The thread code of a product that has a plan whose instructions are waited for at once."""
-        plan: GemmPlan | None = context.facts.get(FACT, {}).get(gemm)
-        if plan is None or plan.instruction.asynchronous:
+        if gemm.plan is None or gemm.plan.instruction.asynchronous:
             return None
-        return cls(gemm, plan, context.facts[BLOCK], context.arch).statements()
+        return cls(gemm, gemm.plan, context.facts[BLOCK], context.arch).statements()
 
     def statements(self) -> Seq:
         raise NotImplementedError

@@ -47,14 +47,14 @@ from tilewright.ir.visitor import find, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
+from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.copy_misfits import ROW_BYTES
 from tilewright.passes.tile.copies.copy_ways import TMA, slot_buffers
-from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 from tilewright.passes.tile.grids.form_clusters import depending
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.pipelines.tiles_behind import behind_rings
@@ -141,7 +141,6 @@ class _Stage(ScopedRewriter):
     def __init__(self, function: Function, context: Context) -> None:
         super().__init__(function)
         self.context = context
-        self.plans: dict[Any, GemmPlan] = context.facts.get(PLANS, {})
         self.staging: dict[Leaving, Staging] = context.facts.setdefault(FACT, {})
         self.made: list[Buffer] = []
         self.first_of_role = 0
@@ -154,9 +153,9 @@ class _Stage(ScopedRewriter):
         self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
         self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
         self.accumulators = {
-            gemm.c.buffer: plan
-            for gemm, plan in self.plans.items()
-            if plan.instruction.asynchronous and not plan.is_part
+            gemm.c.buffer: gemm.plan
+            for gemm in find(kernel.body, Product)
+            if gemm.plan is not None and gemm.plan.instruction.asynchronous and not gemm.plan.is_part
         }  # fmt: skip
         for node in find(kernel.body, Copy, Parallel):
             self._follow(node)

@@ -48,8 +48,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
 from tilewright.passes.tile.gemms.overlap_gemms import group_name
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
@@ -59,13 +58,12 @@ MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
 
 def delay_waits(function: Function, context: Context) -> Function:
     """Wait for the gemms of roles behind the statements that need nothing of them."""
-    body = _Delay(context.facts.get(PLANS, {}))(function.body)
+    body = _Delay()(function.body)
     return function if body is function.body else function.with_body(body)
 
 
 class _Delay(Rewriter):
-    def __init__(self, plans: dict[Gemm, GemmPlan]) -> None:
-        self.plans = plans
+    def __init__(self) -> None:
         self.channels: dict[str, Channel] = {}
         self.taken: set[str] | None = None
 
@@ -98,8 +96,7 @@ class _Delay(Rewriter):
 
     def _beside(self, gemm: Gemm, behind: list[Statement]) -> list[Statement]:
         """The statements behind a gemm that need nothing of it; the release of what it reads stays behind the wait."""
-        plan = self.plans.get(gemm)
-        if gemm.token is not None or plan is None or not plan.instruction.asynchronous or plan.instruction.turns:
+        if not may_start_alone(gemm):
             return []
         operands = {gemm.a.buffer, gemm.b.buffer}
         found: list[Statement] = []
@@ -119,6 +116,4 @@ class _Delay(Rewriter):
         assert self.taken is not None
         token = group_name(self.taken)
         self.taken.add(token)
-        started = replace(gemm, token=token)
-        self.plans[started] = self.plans.pop(gemm)
-        return [started, Commit(token, span=gemm.span), *beside, Wait(token, span=gemm.span)]
+        return [replace(gemm, token=token), Commit(token, span=gemm.span), *beside, Wait(token, span=gemm.span)]

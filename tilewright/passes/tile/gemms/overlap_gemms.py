@@ -63,8 +63,7 @@ from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
-from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
 from tilewright.passes.tile.gemms.pair_turns import pair_turns, trips_of
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
@@ -75,13 +74,12 @@ WGMMA = "wgmma"
 
 def overlap_gemms(function: Function, context: Context) -> Function:
     """Let gemms of roles run while the next iteration begins, where nothing else needs what they touch."""
-    plans: dict[Product, GemmPlan] = context.facts.get(PLANS, {})
-    return map_kernels(function, lambda kernel: _overlap(kernel, plans))
+    return map_kernels(function, _overlap)
 
 
-def _overlap(kernel: Kernel, plans: dict[Product, GemmPlan]) -> Kernel:
+def _overlap(kernel: Kernel) -> Kernel:
     channels = {node.name: node for node in find(kernel.body, Channel)}
-    body = _Roles(channels, plans)(kernel.body)
+    body = _Roles(channels)(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
@@ -142,8 +140,8 @@ def group_name(taken: Collection[str]) -> str:
 class _Roles(Rewriter):
     """Looks for loops in roles."""
 
-    def __init__(self, channels: dict[str, Channel], plans: dict[Product, GemmPlan]) -> None:
-        self.channels, self.plans = channels, plans
+    def __init__(self, channels: dict[str, Channel]) -> None:
+        self.channels = channels
         self.role: Role | None = None
         self.tokens: set[str] = set()
 
@@ -158,6 +156,7 @@ class _Roles(Rewriter):
         if self.role is None or not any(isinstance(one, For) for one in made.statements):
             return made
         statements: list[Statement] = []
+        changed = False
         for statement in made.statements:
             found = None
             if isinstance(statement, For):
@@ -165,8 +164,8 @@ class _Roles(Rewriter):
             if found is None:
                 statements.append(statement)
             else:
-                statements = found
-        return replace(made, statements=tuple(statements))
+                statements, changed = found, True
+        return replace(made, statements=tuple(statements)) if changed else made
 
     # One gemm -------------------------------------------------------------------------------------
 
@@ -199,8 +198,7 @@ class _Roles(Rewriter):
 
     def _is_free(self, gemm: Product, loop: For) -> bool:
         """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
-        plan = self.plans.get(gemm)
-        if gemm.token is not None or plan is None or not plan.instruction.asynchronous or plan.instruction.turns:
+        if not may_start_alone(gemm):
             return False
         operands = {region.buffer for region in gemm.operands}
         for node in walk(loop.body):
@@ -213,7 +211,7 @@ class _Roles(Rewriter):
 
     def _rotated(self, loop: For, before: list[Statement]) -> list[Statement] | None:
         """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows it."""
-        made = rotate_gemms(loop, self.channels, self.plans, self._token)
+        made = rotate_gemms(loop, self.channels, self._token)
         return None if made is None else [*before, *made]
 
     def _token(self) -> str:
@@ -231,7 +229,6 @@ class _Roles(Rewriter):
         if cleared is not None:
             before = before[:-1]
             started = replace(started, clear=index_binary("eq", first.number, first.first))
-        plan = self.plans.pop(gemm)
         waited: list[Statement] = [Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
         for release, turns in releases:
             earlier = replace(release, iteration=index_binary("sub", turns.number, 1))
@@ -248,8 +245,7 @@ class _Roles(Rewriter):
             ]
             return replace(loop, body=_Replace(home, replace(home, statements=tuple(inner)))(loop.body))
 
-        self.plans[started] = plan
-        made = pair_turns(turned, started, self.plans) if isinstance(started, SparseGemm) else [turned(started)]
+        made = pair_turns(turned, started) if isinstance(started, SparseGemm) else [turned(started)]
         after: list[Statement] = [Wait(token, 0, span=gemm.span)]
         for release, turns in releases:
             after += conditional(turns.any, [replace(release, iteration=turns.last)], release.span)

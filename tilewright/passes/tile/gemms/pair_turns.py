@@ -28,10 +28,9 @@ from dataclasses import replace
 
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, index_binary, seq
-from tilewright.ir.visitor import find, substitute
+from tilewright.ir.visitor import substitute
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.scoped import fresh
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 
 FIRST_TWO = 0x44444444
 """A word of metadata that is valid, for registers that nothing was loaded into."""
@@ -43,15 +42,16 @@ def trips_of(loop: For) -> int | None:
     return len(numbers) if numbers is not None and numbers.step == 1 else None
 
 
-def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm, plans: dict[Product, GemmPlan]) -> list[Statement]:
+def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm) -> list[Statement]:
     """The statements that take the place of a loop, in two turns at a time.
 
     Parameters
     ----------
     turned : the loop around a gemm; it runs a known number of times.
-    plans : of gemms, to which those of the new ones are added.
+    gemm : one that has a plan.
     """
-    plan = plans.pop(gemm)
+    plan = gemm.plan
+    assert plan is not None
     words = [Buffer(f"places_{parity}", (plan.metadata_words,), UINT32, "local") for parity in (0, 1)]
     made: list[Statement] = []
     for buffer in words:
@@ -61,18 +61,14 @@ def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm, plans: dict[P
             Allocate(buffer, span=gemm.span),
             For(index, const(0), const(plan.metadata_words), const(1), seq(store), "unroll", span=gemm.span),
         ]
-    gemms = [replace(gemm), replace(gemm)]
-    loops = [turned(one) for one in gemms]
+    loops = [turned(replace(gemm, plan=replace(plan, words=buffer))) for buffer in words]
     trips = trips_of(loops[0])
     assert trips is not None
 
     def turn(parity: int, number: Expr) -> Seq:
         """One turn of the loop, its gemm's metadata in the registers of its parity."""
         loop = loops[parity]
-        body = fresh(substitute(loop.body, {loop.var: index_binary("add", loop.start, number)}))
-        started = next(node for node in find(body, SparseGemm))
-        plans[started] = replace(plan, words=words[parity])
-        return body
+        return fresh(substitute(loop.body, {loop.var: index_binary("add", loop.start, number)}))
 
     pair = Var(INT32, "pair")
     twice = index_binary("mul", pair, 2)

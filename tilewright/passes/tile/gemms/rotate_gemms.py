@@ -66,23 +66,20 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import find, holds, substitute, walk
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
+from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
 from tilewright.passes.tile.pipelines.pipeline_plan import needed_names, touched
 
 
-def rotate_gemms(
-    loop: For, channels: dict[str, Channel], plans: dict[Product, GemmPlan], token: Callable[[], str]
-) -> list[Statement] | None:
+def rotate_gemms(loop: For, channels: dict[str, Channel], token: Callable[[], str]) -> list[Statement] | None:
     """The statements that take a loop's place; None where its gemms must stay in order.
 
     Parameters
     ----------
-    plans : of gemms; those of new ones are added.
     token : makes names of groups.
     """
     if not isinstance(loop.step, Const) or loop.step.value != 1:
         return None
-    found = _Rotation(loop, channels, plans)
+    found = _Rotation(loop, channels)
     return found.statements(token(), token()) if found.is_possible() else None
 
 
@@ -97,7 +94,6 @@ class _Rotation:
 
     loop: For
     channels: dict[str, Channel]
-    plans: dict[Product, GemmPlan]
     declared: list[Statement] = field(default_factory=list)
     opening: list[Statement] = field(default_factory=list)
     between: list[Statement] = field(default_factory=list)
@@ -106,7 +102,7 @@ class _Rotation:
     def __post_init__(self) -> None:
         body = [one for one in self.loop.body.statements if not isinstance(one, Allocate)]
         self.declared = [one for one in self.loop.body.statements if isinstance(one, Allocate)]
-        places = [place for place, one in enumerate(body) if self._is_asynchronous(one)]
+        places = [place for place, one in enumerate(body) if isinstance(one, Product) and may_start_alone(one)]
         if len(places) < 2:
             return
         first, last = places[0], places[-1]
@@ -121,10 +117,6 @@ class _Rotation:
         while begin - 1 > first and self._receives(body[begin - 1], own):
             begin -= 1
         self.opening, self.between, self.last = body[: first + 1], body[first + 1 : begin], body[begin:]
-
-    def _is_asynchronous(self, statement: Statement) -> bool:
-        plan = self.plans.get(statement) if isinstance(statement, Product) and statement.token is None else None
-        return plan is not None and plan.instruction.asynchronous and not plan.instruction.turns
 
     @staticmethod
     def _receives(statement: Statement, own: set[str]) -> bool:
@@ -219,9 +211,7 @@ class _Rotation:
 
     def _started(self, gemm: Statement, token: str) -> list[Statement]:
         assert isinstance(gemm, Product)
-        made = replace(gemm, token=token)
-        self.plans[made] = self.plans[gemm]
-        return [made, Commit(token, span=gemm.span)]
+        return [replace(gemm, token=token), Commit(token, span=gemm.span)]
 
     def _earlier(self, iteration: Expr) -> list[Statement]:
         """The last gemm's statements for another iteration: the one before that which has begun last."""
@@ -246,11 +236,5 @@ class _Rotation:
         return now
 
     def _copied(self, statements: Sequence[Statement], values: dict[Var, Expr]) -> list[Statement]:
-        """Statements with variables replaced, under names of their own; gemms keep their plans."""
-        before = Seq(tuple(statements))
-        made = fresh(substitute(before, values))
-        originals = list(find(before, Product))
-        for original, copy in zip(originals, list(find(made, Product)), strict=True):
-            if original in self.plans:
-                self.plans[copy] = self.plans[original]
-        return list(made.statements)
+        """Statements with variables replaced, under names of their own."""
+        return list(fresh(substitute(Seq(tuple(statements)), values)).statements)

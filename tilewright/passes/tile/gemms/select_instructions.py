@@ -7,32 +7,35 @@ before layouts are inferred and is their anchor.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Role
-from tilewright.ir.visitor import find, kernels
+from tilewright.ir.visitor import Rewriter, find, kernels
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import permuted
 from tilewright.machine.arch import Arch
+from tilewright.ops.gemm import Gemm
+from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.copy_misfits import lies_in_boxes
 from tilewright.passes.tile.copies.copy_ways import slot_buffers
 from tilewright.passes.tile.gemms.agree_layouts import agree
-from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan, Way, because, in_registers, ways_of
+from tilewright.passes.tile.gemms.gemm_ways import Way, because, in_registers, ways_of
 from tilewright.passes.tile.gemms.slow_products import advice, reason
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 
 
 def select_instructions(function: Function, context: Context) -> Function:
-    """Leave a `GemmPlan` in ``context.facts`` for every gemm that matrix instructions can execute.
+    """Give every gemm that matrix instructions can execute its `GemmPlan`.
 
     Raises
     ------
     NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
     """
-    plans: dict[Product, GemmPlan] = {}
     choices: list[str] = context.facts.setdefault("choices", [])
+    planned = _Planned()
     for kernel in kernels(function):
         threads = gemms_of(kernel)
         for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
@@ -44,7 +47,7 @@ def select_instructions(function: Function, context: Context) -> Function:
                     span=gemm.span, hint="write T.gemm, which also takes instructions that are not",
                 )  # fmt: skip
             if plan is not None:
-                plans[gemm] = plan
+                planned.plans[gemm] = plan
                 kind = "warpgroups" if plan.instruction.asynchronous else "warps"
                 choices.append(
                     f"{place}{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
@@ -55,8 +58,21 @@ def select_instructions(function: Function, context: Context) -> Function:
                 if slow is not None:
                     better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))
                     context.warn(f"threads multiply element by element: {slow}", gemm.span, better)
-    context.facts[FACT] = plans
-    return function
+    body = planned(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Planned(Rewriter):
+    """Puts plans into gemms."""
+
+    def __init__(self) -> None:
+        self.plans: dict[Product, GemmPlan] = {}
+
+    def visit_Gemm(self, gemm: Gemm) -> Gemm:
+        return replace(gemm, plan=self.plans.get(gemm))
+
+    def visit_SparseGemm(self, gemm: SparseGemm) -> SparseGemm:
+        return replace(gemm, plan=self.plans.get(gemm))
 
 
 def gemms_of(kernel: Kernel) -> dict[Product, int]:

@@ -46,7 +46,6 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
 from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging
-from tilewright.passes.tile.gemms.gemm_ways import FACT, GemmPlan
 from tilewright.passes.tile.gemms.select_instructions import demanded
 from tilewright.passes.tile.layouts.layout_flow import (
     Access,
@@ -74,21 +73,20 @@ def infer_layouts(function: Function, context: Context) -> Function:
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
     exchanged = frozenset(context.facts.get(EXCHANGED, ()))
-    anchors = _Anchors(context.facts.get(FACT, {}), context.facts.get(STAGING, {}), exchanged)
+    anchors = _Anchors(context.facts.get(STAGING, {}), exchanged)
     notes: list[str] = context.facts.setdefault("choices", [])
     return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch, notes), stage="laid_out")
 
 
 @dataclass(frozen=True, slots=True)
 class _Anchors:
-    """What fixes layouts: gemms that instructions execute, and copies of their results that the engine stores.
+    """What fixes layouts beside the gemms that instructions execute: copies of their results that the engine stores.
 
     Attributes
     ----------
     exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they begin with zeros.
     """
 
-    plans: dict[Product, GemmPlan]
     stores: dict[Leaving, Staging]
     exchanged: frozenset[Buffer]
 
@@ -212,11 +210,10 @@ class _Inference:
         for copy, staging in self.anchors.stores.items():
             if any(node is copy for node in _own(self.kernel.body)):
                 self._set(copy.source.buffer, staging.plan.accumulator(), copy)
-        for gemm, plan in self.anchors.plans.items():
-            if not any(node is gemm for node in _own(self.kernel.body)):
-                continue
-            for buffer, layout in demanded(gemm, plan).items():
-                self._set(buffer, layout, gemm)
+        for node in _own(self.kernel.body):
+            if isinstance(node, Product) and node.plan is not None:
+                for buffer, layout in demanded(node, node.plan).items():
+                    self._set(buffer, layout, node)
 
     def _set(self, buffer: Buffer, layout: Layout, because: Statement) -> None:
         extra = buffer.rank - layout.rank
@@ -363,8 +360,9 @@ class _Inference:
 
     def _shared(self) -> None:
         matrix: set[Buffer] = set()
-        for gemm in self.anchors.plans:
-            matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
+        for gemm in find(self.kernel.body, Product):
+            if gemm.plan is not None:
+                matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
         matrix |= (slot_buffers(self.kernel) | tiles_by_hand(self.kernel)) - by_bytes(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}
         for node in _own(self.kernel.body):

@@ -22,7 +22,6 @@ which follows the statement that writes (or the `Wait` for the copies that do).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.ir.nodes import (
@@ -50,8 +49,6 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import is_by_hand, slot_buffers
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.gemms.gemm_ways import FACT as PLANS
-from tilewright.passes.tile.gemms.gemm_ways import GemmPlan
 from tilewright.passes.tile.layouts.shared_places import Pending, Place, Together, exchanged_tensors, touches
 
 
@@ -61,8 +58,7 @@ def plan_synchronization(function: Function, context: Context) -> Function:
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.
     """
-    plans = context.facts.get(PLANS, {})
-    return map_kernels(function, lambda kernel: _synchronize(kernel, plans))
+    return map_kernels(function, _synchronize)
 
 
 def barrier() -> Evaluate:
@@ -87,10 +83,10 @@ def proxy_fence() -> Evaluate:
     return Evaluate(Call(BOOL, "fence_proxy_async_shared", ()))
 
 
-def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
+def _synchronize(kernel: Kernel) -> Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
-    walking.by_descriptor = (_by_descriptor(kernel, plans) | _stored(kernel)) - slots
+    walking.by_descriptor = (_by_descriptor(kernel) | _stored(kernel)) - slots
     walking.tokens = {
         node.token for node in find(kernel.body, Copy, Parallel)
         if node.token is not None
@@ -102,10 +98,10 @@ def _synchronize(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> Kernel:
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _by_descriptor(kernel: Kernel, plans: Mapping[Product, GemmPlan]) -> frozenset[Buffer]:
+def _by_descriptor(kernel: Kernel) -> frozenset[Buffer]:
     """Shared tiles that asynchronous matrix instructions read."""
-    gemms = list(find(kernel.body, Product))
-    read = [gemm for gemm in gemms if gemm in plans and plans[gemm].instruction.asynchronous]
+    gemms = find(kernel.body, Product)
+    read = [gemm for gemm in gemms if gemm.plan is not None and gemm.plan.instruction.asynchronous]
     buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 

@@ -1,0 +1,247 @@
+"""`overlap_gemms`, `rotate_gemms` and `delay_waits` as passes: what they make of a role, what they refuse, and that gemms keep their plans."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from tilewright.ir.nodes import Function
+from tilewright.ir.parser import parse
+from tilewright.ir.printer import print_program
+from tilewright.ir.verifier import verify
+from tilewright.ir.visitor import find
+from tilewright.ops.sparse_gemm import Product
+from tilewright.passes.context import Context
+from tilewright.passes.tile.gemms.delay_waits import delay_waits
+from tilewright.passes.tile.gemms.overlap_gemms import overlap_gemms
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
+from tilewright.targets.cuda.arch import arch
+
+PRODUCT = """\
+@stage("traced")
+def product(A: float16[128, 6400], B: float16[6400, 128], S: float32[128], C: float32[128, 128], steps: int32):
+    with kernel(blocks={bx: 1}, threads={tx: 256, ty: 1, tz: 1}, specialized=True):
+        a_ring = shared(float16[4, 128, 64])
+        b_ring = shared(float16[4, 64, 128])
+        channel("loads", a_ring, b_ring, stages=4, writers=("loader",), readers=("worker",), scope="block")
+        with roles():
+            with role("loader", warps=4):
+                for k in range(steps):
+                    acquire("loads", k)
+                    copy(source=A[:, k * 64 : +64], destination=a_ring[k % 4, :, :], prefer="tma")
+                    copy(source=B[k * 64 : +64, :], destination=b_ring[k % 4, :, :], prefer="tma")
+                    publish("loads", k)
+            with role("worker", warps=4):
+"""
+
+ATTENTION = """\
+@stage("traced")
+def attention(K: float16[6400, 64], V: float16[6400, 64], O: float32[128, 64], steps: int32):
+    with kernel(blocks={bx: 1}, threads={tx: 256, ty: 1, tz: 1}, specialized=True):
+        keys = shared(float16[2, 64, 64])
+        values = shared(float16[2, 64, 64])
+        channel("keys", keys, stages=2, writers=("loader",), readers=("worker",), scope="block")
+        channel("values", values, stages=2, writers=("loader",), readers=("worker",), scope="block")
+        with roles():
+            with role("loader", warps=4):
+                for k in range(steps):
+                    acquire("keys", k)
+                    copy(source=K[k * 64 : +64, :], destination=keys[k % 2, :, :], prefer="tma")
+                    publish("keys", k)
+                    acquire("values", k)
+                    copy(source=V[k * 64 : +64, :], destination=values[k % 2, :, :], prefer="tma")
+                    publish("values", k)
+            with role("worker", warps=4):
+"""
+
+SUM = """\
+total = fragment(float32[128, 128])
+fill(destination=total, value=float32(0.0))
+for k in range(steps):
+    receive("loads", k)
+    gemm(a=a_ring[k % 4, :, :], b=b_ring[k % 4, :, :], c=total)
+    release("loads", k)
+copy(source=total, destination=C)
+"""
+
+SUM_IN_FLIGHT = """\
+total = fragment(float32[128, 128])
+for k in range(steps):
+    receive("loads", k)
+    gemm(token="wgmma", a=a_ring[k % 4, :, :], b=b_ring[k % 4, :, :], c=total, clear=k == 0)
+    commit("wgmma")
+    wait("wgmma", pending=1)
+    if k > 0:
+        release("loads", k - 1)
+wait("wgmma", pending=0)
+if steps >= 1:
+    release("loads", steps - 1)
+if steps < 1:
+    fill(destination=total, value=float32(0.0))
+copy(source=total, destination=C)
+"""
+
+SCALED = """\
+total = fragment(float32[128, 128])
+part = fragment(float32[128, 128])
+fill(destination=total, value=float32(0.0))
+for k in range(steps):
+    receive("loads", k)
+    gemm(a=a_ring[k % 4, :, :], b=b_ring[k % 4, :, :], c=part, clear=True)
+    release("loads", k)
+    scale: float32 = S[k]
+    for i, j in parallel(128, 128):
+        total[i, j] = total[i, j] + part[i, j] * scale
+copy(source=total, destination=C)
+"""
+
+SCALED_BESIDE = """\
+total = fragment(float32[128, 128])
+part = fragment(float32[128, 128])
+fill(destination=total, value=float32(0.0))
+for k in range(steps):
+    receive("loads", k)
+    gemm(token="wgmma", a=a_ring[k % 4, :, :], b=b_ring[k % 4, :, :], c=part, clear=True)
+    commit("wgmma")
+    scale: float32 = S[k]
+    wait("wgmma", pending=0)
+    release("loads", k)
+    for i, j in parallel(128, 128):
+        total[i, j] = total[i, j] + part[i, j] * scale
+copy(source=total, destination=C)
+"""
+
+HEADS = """\
+q = shared(float16[128, 64])
+scores = fragment(float32[128, 64])
+weights = fragment(float16[128, 64])
+total = fragment(float32[128, 64])
+fill(destination=total, value=float32(0.0))
+for k in range(steps):
+    receive("keys", k)
+    gemm(a=q, b=keys[k % 2, :, :], c=scores, transpose_b=True, clear=True)
+    release("keys", k)
+    for i, j in parallel(128, 64):
+        weights[i, j] = float16(exp(scores[i, j]))
+    receive("values", k)
+    gemm(a=weights, b=values[k % 2, :, :], c=total)
+    release("values", k)
+copy(source=total, destination=O)
+"""
+
+HEADS_ROTATED = """\
+q = shared(float16[128, 64])
+scores = fragment(float32[128, 64])
+weights = fragment(float16[128, 64])
+total = fragment(float32[128, 64])
+fill(destination=total, value=float32(0.0))
+if 0 < steps:
+    receive("keys", 0)
+    gemm(token="wgmma", a=q, b=keys[0 % 2, :, :], c=scores, transpose_b=True, clear=True)
+    commit("wgmma")
+    wait("wgmma", pending=0)
+    release("keys", 0)
+    for i, j in parallel(128, 64):
+        weights[i, j] = float16(exp(scores[i, j]))
+    for k in range(1, steps):
+        receive("keys", k)
+        gemm(token="wgmma", a=q, b=keys[k % 2, :, :], c=scores, transpose_b=True, clear=True)
+        commit("wgmma")
+        receive("values", k - 1)
+        gemm(token="wgmma_1", a=weights, b=values[(k - 1) % 2, :, :], c=total)
+        commit("wgmma_1")
+        wait("wgmma", pending=0, others=1)
+        release("keys", k)
+        wait("wgmma_1", pending=0)
+        release("values", k - 1)
+        for i, j in parallel(128, 64):
+            weights[i, j] = float16(exp(scores[i, j]))
+    receive("values", steps - 1)
+    gemm(token="wgmma_1", a=weights, b=values[(steps - 1) % 2, :, :], c=total)
+    commit("wgmma_1")
+    wait("wgmma_1", pending=0)
+    release("values", steps - 1)
+copy(source=total, destination=O)
+"""
+
+PASSES = {"overlap_gemms": overlap_gemms, "delay_waits": delay_waits}
+
+
+def planned(head: str, body: str) -> tuple[Function, Context]:
+    """A program whose worker does what `body` says, its gemms with their plans."""
+    context = Context(arch({"arch": "sm_90a"}))
+    program = parse(head + textwrap.indent(body, " " * 16))
+    verify(program)
+    return select_instructions(program, context), context
+
+
+def after(name: str, head: str, body: str) -> str:
+    """What a pass makes of the worker's body."""
+    program, context = planned(head, body)
+    made = PASSES[name](program, context)
+    verify(made)
+    gemms = list(find(made.body, Product))
+    assert gemms and all(gemm.plan is not None and gemm.plan.instruction.asynchronous for gemm in gemms)
+    text = print_program(made)
+    return textwrap.dedent(text[text.index(" " * 16, text.index('role("worker"')) :]).strip() + "\n"
+
+
+@pytest.mark.parametrize(
+    "name, head, before, expected",
+    [
+        pytest.param("overlap_gemms", PRODUCT, SUM, SUM_IN_FLIGHT, id="overlap_gemms"),
+        pytest.param("overlap_gemms", ATTENTION, HEADS, HEADS_ROTATED, id="rotate_gemms"),
+        pytest.param("delay_waits", PRODUCT, SCALED, SCALED_BESIDE, id="delay_waits"),
+    ],
+)
+def test_before_and_after(name: str, head: str, before: str, expected: str) -> None:
+    assert after(name, head, before) == expected
+
+
+LATE = HEADS.replace('    release("keys", k)\n', "").replace(
+    '    release("values", k)\n', '    release("values", k)\n    release("keys", k)\n'
+)
+LOOKED_AT = SUM.replace("    release", "    for i in parallel(128):\n        total[i, 0] = float32(0.0)\n    release")
+
+
+def shallow(text: str, *rings: str) -> str:
+    """A program whose rings have one slot."""
+    for ring in rings:
+        text = re.sub(rf"\b({ring}\[)[^,]*,", r"\g<1>0,", text)
+        text = re.sub(rf"({ring} = shared\(float16\[)\d+", r"\g<1>1", text)
+        text = re.sub(rf"({ring}, stages=)\d+", r"\g<1>1", text)
+    return text
+
+
+REFUSED = {
+    "overlap: a slot that the next iteration needs": ("overlap_gemms", shallow(PRODUCT, "a_ring", "b_ring"), shallow(SUM, "a_ring", "b_ring")),
+    "overlap: the loop touches the sum": ("overlap_gemms", PRODUCT, LOOKED_AT),
+    "overlap: the release does not count the iterations": (
+        "overlap_gemms", PRODUCT, SUM.replace("range(steps)", "range(0, steps, 2)")),
+    "rotate: the slot is still held when the next iteration asks": (
+        "overlap_gemms", shallow(ATTENTION, "keys"), shallow(LATE, "keys")),
+    "rotate: both gemms add to one sum": (
+        "overlap_gemms", ATTENTION,
+        HEADS.replace("c=scores, transpose_b=True, clear=True", "c=total, transpose_b=True")),
+    "rotate: something follows the last gemm": (
+        "overlap_gemms", ATTENTION,
+        HEADS.replace('    release("values", k)\n', '    release("values", k)\n    fill(destination=scores, value=float32(0.0))\n')),
+    "rotate: the loop may end in its middle": (
+        "overlap_gemms", ATTENTION, HEADS.replace('    release("keys", k)\n', '    release("keys", k)\n    if k > 9:\n        break\n')),
+    "delay: what follows needs the product": ("delay_waits", PRODUCT, SCALED.replace("    scale: float32 = S[k]\n", "").replace("scale", "float32(2.0)")),
+    "delay: what follows meets others": ("delay_waits", PRODUCT, SCALED.replace("    scale:", "    sync_threads(dtype=bool)\n    scale:")),
+}  # fmt: skip
+
+
+def test_a_late_release_alone_refuses_nothing() -> None:
+    assert "wgmma_1" in after("overlap_gemms", ATTENTION, LATE)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case: str) -> None:
+    """The program stays as it was."""
+    name, head, body = REFUSED[case]
+    program, context = planned(head, body)
+    assert PASSES[name](program, context) is program
