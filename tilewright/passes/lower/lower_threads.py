@@ -80,8 +80,6 @@ def lower_threads(function: Function, context: Context) -> Function:
     ------
     NeedsWarps, DivergentBarrier
     """
-    if context.arch.has_threads:
-        return function
     return map_kernels(function, _lower_kernel)
 
 

@@ -74,8 +74,6 @@ MOST_REQUESTS = 8
 
 def fetch_ahead(function: Function, context: Context) -> Function:
     """Let blocks ask for the rows of the block behind them."""
-    if context.arch.has_threads:
-        return function
     body = _Ahead(function, context.arch)(function.body)
     return function if body is function.body else function.with_body(body)
 

@@ -31,8 +31,6 @@ from tilewright.passes.tile.processors.choose_products import tile_plan
 
 def begin_at_zero(function: Function, context: Context) -> Function:
     """Leave out what clears the sums of single gemms of the matrix unit."""
-    if context.arch.has_threads:
-        return function
     body = _Clears(context)(function.body)
     return function if body is function.body else function.with_body(body)
 

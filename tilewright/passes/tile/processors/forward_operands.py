@@ -60,8 +60,6 @@ FEW_ROWS = 32
 
 def forward_operands(function: Function, context: Context) -> Function:
     """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
-    if context.arch.has_threads:
-        return function
     return map_kernels(function, lambda kernel: _forward(kernel, function, context))
 
 

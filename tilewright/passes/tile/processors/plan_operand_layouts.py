@@ -90,8 +90,6 @@ def physical_operand(region: Region, context: Context) -> PhysicalOperand | None
 
 def plan_operand_layouts(function: Function, context: Context) -> Function:
     """Choose panel layouts of packed parameters and of the right operands of gemms."""
-    if context.arch.has_threads:
-        return function
     facts: dict[Buffer, PhysicalOperand] = context.facts.setdefault(FACT, {})
     gemms = list(find(function.body, Gemm))
     packed: list[tuple[str, PanelLayout]] = []

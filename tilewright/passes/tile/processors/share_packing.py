@@ -91,8 +91,6 @@ LINE = 64
 
 def share_packing(function: Function, context: Context) -> Function:
     """Copy operands of gemms once where several blocks read them."""
-    if context.arch.has_threads:
-        return function
     body = _Hosts(context)(function.body)
     return function if body is function.body else function.with_body(body)
 
