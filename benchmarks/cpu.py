@@ -1,6 +1,9 @@
-"""Every kernel of the library on this CPU beside its peers: NumPy, and torch and ONNX Runtime where installed.
+"""Every kernel of the library on this CPU beside its peers: NumPy, torch and ONNX Runtime where installed, llama.cpp where built.
 
-    python benchmarks/cpu.py [--threads 1,2] [--only quant] [--markdown] [--clock cpu]
+    python benchmarks/cpu.py [--threads 1,2,8,16] [--only quant] [--markdown] [--clock cpu] [--llama-cpp DIRECTORY]
+
+``--only layer`` are layers of random shapes through the public entry, in the caches and out, with a summary of means and worst cases
+(`cpu_layers.py`); `llama_cpp.py` builds what ``--llama-cpp`` asks for.
 
 A case is one line of `CASES`: a name and a function that makes the callables to compare.  Rivals are measured in
 bouts, in turn, so that all of them meet the same moods of a shared machine; times are medians.  Before a bout
@@ -24,8 +27,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import cpu_layers
 import numpy as np
 
 import tilewright
@@ -38,6 +43,8 @@ from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short
 from tilewright.kernels.rows import rows_at_once
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
 
+LLAMA_CPP: Path | None = None
+"""Where `llama_cpp.py` has built what it calls."""
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 HAS_ONNX = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
 
@@ -56,6 +63,7 @@ class Rivals:
     ours: Callable[[], Any]
     peers: dict[str, Callable[[], Any]] = field(default_factory=dict)
     bytes: float = 0.0
+    layer: cpu_layers.Layer | None = None
 
 
 Maker = Callable[[int], Rivals]
@@ -101,7 +109,14 @@ def stream_cases() -> Iterator[tuple[str, Maker]]:
         yield f"stream quantise int8 {m}x{n}", lambda t, m=m, n=n: token_quantisation(m, n, t)
 
 
-CASES: list[Callable[[], Iterator[tuple[str, Maker]]]] = [quant_cases, matmul_cases, attention_cases, stream_cases]
+def layer_cases() -> Iterator[tuple[str, Maker]]:
+    for layer in cpu_layers.layers():
+        yield layer.title, lambda t, one=layer: layer_of(one, t)
+
+
+CASES: list[Callable[[], Iterator[tuple[str, Maker]]]] = [
+    quant_cases, layer_cases, matmul_cases, attention_cases, stream_cases,
+]  # fmt: skip
 """Add a function here to add its cases."""
 
 
@@ -186,22 +201,32 @@ def quantised(m: int, n: int, k: int, bits: int, group: int, threads: int) -> Ri
     return Rivals(2.0 * m * n * k, lambda: kernel(a, packed, scales, c), peers)
 
 
+def layer_of(layer: cpu_layers.Layer, threads: int) -> Rivals:
+    """A layer of a random shape through the public entry."""
+    ours, peers = cpu_layers.rivals(layer, threads, _onnx_quantised if HAS_ONNX else None, LLAMA_CPP)
+    return Rivals(2.0 * layer.m * layer.n * layer.k * layer.count, ours, peers, layer=layer)
+
+
 def _onnx_quantised(
-    codes: np.ndarray, scales: np.ndarray, bits: int, group: int, a: np.ndarray, threads: int
+    codes: np.ndarray, scales: np.ndarray, bits: int, group: int, a: np.ndarray, threads: int, count: int = 1
 ) -> Callable[[], Any]:
+    """A run of a model of `count` products with weights of the same numbers."""
     import onnx
     import onnxruntime
     from onnx import helper, numpy_helper
 
     n, k = codes.shape
     weight = tilewright.pack(codes, tilewright.dtype(f"uint{bits}")).reshape(n, k // group, group * bits // 8)
-    initial = [numpy_helper.from_array(weight, "W"), numpy_helper.from_array(np.ascontiguousarray(scales.T), "S")]
-    node = helper.make_node("MatMulNBits", ["A", "W", "S"], ["Y"], domain="com.microsoft", K=k, N=n, bits=bits,
-                            block_size=group, accuracy_level=4)  # fmt: skip
+    initial, nodes, results = [], [], []
+    for one in range(count):
+        initial += [numpy_helper.from_array(weight, f"W{one}")]
+        initial += [numpy_helper.from_array(np.ascontiguousarray(scales.T), f"S{one}")]
+        nodes.append(helper.make_node("MatMulNBits", ["A", f"W{one}", f"S{one}"], [f"Y{one}"], domain="com.microsoft",
+                                      K=k, N=n, bits=bits, block_size=group, accuracy_level=4))  # fmt: skip
+        results.append(helper.make_tensor_value_info(f"Y{one}", onnx.TensorProto.FLOAT, ["M", n]))
     left = helper.make_tensor_value_info("A", onnx.TensorProto.FLOAT, ["M", k])
-    right = helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, ["M", n])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph([node], "matmul", [left], [right], initial), opset_imports=opsets)
+    model = helper.make_model(helper.make_graph(nodes, "matmul", [left], results, initial), opset_imports=opsets)
     model.ir_version = 9
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -357,11 +382,17 @@ def run(threads: int, only: str, seconds: float, markdown: bool, clock: str) -> 
         import torch
 
         torch.set_num_threads(threads)
+    measured: list[tuple[cpu_layers.Layer, dict[str, float]]] = []
     for cases in CASES:
         for name, make in cases():
             if only in name:
                 rivals = make(threads)
-                print(report(name, threads, rivals, measure(rivals, seconds, CLOCKS[clock]), markdown), flush=True)
+                times = measure(rivals, seconds, CLOCKS[clock])
+                print(report(name, threads, rivals, times, markdown), flush=True)
+                if rivals.layer is not None:
+                    measured.append((rivals.layer, times))
+    for line in cpu_layers.summary(measured, threads):
+        print(line, flush=True)
 
 
 def main() -> None:
@@ -371,9 +402,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="of measuring each rival of a case")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
+    parser.add_argument("--llama-cpp", type=Path, help="where benchmarks/llama_cpp.py has built it")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
+        global LLAMA_CPP
+        LLAMA_CPP = options.llama_cpp
         run(options.child, options.only, options.seconds, options.markdown, options.clock)
         return
     if options.markdown:
