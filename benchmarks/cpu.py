@@ -210,7 +210,7 @@ def layer_of(layer: cpu_layers.Layer, threads: int) -> Rivals:
 def _onnx_quantised(
     codes: np.ndarray, scales: np.ndarray, bits: int, group: int, a: np.ndarray, threads: int, count: int = 1
 ) -> Callable[[], Any]:
-    """A run of a model of `count` products with weights of the same numbers."""
+    """A run of a model of `count` products with weights of the same rows, each from another one on, so that no optimiser finds two alike."""
     import onnx
     import onnxruntime
     from onnx import helper, numpy_helper
@@ -219,8 +219,8 @@ def _onnx_quantised(
     weight = tilewright.pack(codes, tilewright.dtype(f"uint{bits}")).reshape(n, k // group, group * bits // 8)
     initial, nodes, results = [], [], []
     for one in range(count):
-        initial += [numpy_helper.from_array(weight, f"W{one}")]
-        initial += [numpy_helper.from_array(np.ascontiguousarray(scales.T), f"S{one}")]
+        initial += [numpy_helper.from_array(np.roll(weight, one, axis=0), f"W{one}")]
+        initial += [numpy_helper.from_array(np.roll(scales.T, one, axis=0).copy(), f"S{one}")]
         nodes.append(helper.make_node("MatMulNBits", ["A", f"W{one}", f"S{one}"], [f"Y{one}"], domain="com.microsoft",
                                       K=k, N=n, bits=bits, block_size=group, accuracy_level=4))  # fmt: skip
         results.append(helper.make_tensor_value_info(f"Y{one}", onnx.TensorProto.FLOAT, ["M", n]))
