@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.arith import common_knowledge
 from tilewright.ir.nodes import Function
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context, Diagnostic, Schedule
+from tilewright.passes.context import CHOICES, Context, Diagnostic, Schedule
 from tilewright.passes.manager import Trace, run_passes
 from tilewright.passes.pipeline import PIPELINE
 from tilewright.targets.base import Source, Target
@@ -51,7 +51,5 @@ def compile_function(function: Function, target: Target, arch: Arch, schedule: S
     with common_knowledge():
         final, traces = run_passes(function, PIPELINE, context)
         source = target.emit(final, arch)
-    return Program(
-        function, final, tuple(traces), source, target, arch, tuple(context.diagnostics),
-        tuple(context.facts.get("choices", ())),
-    )  # fmt: skip
+    choices = context.facts[CHOICES]
+    return Program(function, final, tuple(traces), source, target, arch, tuple(context.diagnostics), tuple(choices))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
@@ -13,6 +13,8 @@ from tilewright.machine.arch import Arch
 
 Override: TypeAlias = "Callable[[Any, Context], Statement | None]"
 """A target's way to lower one operator: a statement, or None to leave it to the generic lowering."""
+
+T = TypeVar("T")
 
 Pass: TypeAlias = "Callable[[Function, Context], Function]"
 
@@ -49,6 +51,39 @@ class Diagnostic:
         return f"{self.kind}: {self.message}{place}" + (f"\n  help: {self.hint}" if self.hint else "")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fact(Generic[T]):
+    """What passes leave for later ones: its name, and what makes it before anybody has left anything (None where nothing can).
+
+    >>> from tilewright.passes.context import CHOICES, Facts
+    >>> Facts()[CHOICES]
+    []
+    """
+
+    name: str
+    first: Callable[[], T] | None = None
+
+
+class Facts:
+    """Values by `Fact`, each of its fact's type."""
+
+    def __init__(self, held: Mapping[Fact[Any], Any] | None = None) -> None:
+        self._held = dict(held or {})
+
+    def __getitem__(self, fact: Fact[T]) -> T:
+        if fact not in self._held and fact.first is not None:
+            self._held[fact] = fact.first()
+        return cast("T", self._held[fact])
+
+    def having(self, fact: Fact[T], value: T) -> Facts:
+        """The same facts and one more."""
+        return Facts({**self._held, fact: value})
+
+
+CHOICES: Fact[list[str]] = Fact("choices", list)
+"""What ``explain()`` says of how operators are executed, in the order of the passes."""
+
+
 @dataclass(slots=True)
 class Context:
     """Shared by the passes of one compilation.
@@ -57,7 +92,7 @@ class Context:
     ----------
     overrides : the target's lowerings by operator class.
     diagnostics : collected for the author; the runtime shows them once.
-    facts : what passes leave for later ones and for ``explain()``, by name.
+    facts : what passes leave for later ones and for ``explain()``, by `Fact`.
     analyzer : what holds at the operator that is being lowered, for overrides; None elsewhere.
     """
 
@@ -65,7 +100,7 @@ class Context:
     schedule: Schedule = Schedule()
     overrides: Mapping[type[Statement], Override] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
     analyzer: Analyzer | None = None
 
     def warn(self, message: str, span: Span | None = None, hint: str | None = None) -> None:

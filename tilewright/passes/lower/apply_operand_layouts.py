@@ -56,7 +56,7 @@ def apply_packed_layouts(function: Function, context: Context) -> Function:
 
 
 def _operands(context: Context) -> dict[Buffer, PhysicalOperand]:
-    return context.facts.get(FACT, {})
+    return context.facts[FACT]
 
 
 class _Tiles(Rewriter):

@@ -410,7 +410,7 @@ class Assign(DecidingRewriter):
         """What the target makes of a statement that threads execute together."""
         override = self.context.overrides.get(type(statement))
         made = (
-            override(statement, replace(self.context, facts={**self.context.facts, BLOCK: BlockView(self)}))
+            override(statement, replace(self.context, facts=self.context.facts.having(BLOCK, BlockView(self))))
             if override
             else None
         )

@@ -23,12 +23,13 @@ from tilewright.ir.nodes import (
 )
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
+from tilewright.passes.context import Fact
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
 
-BLOCK = "block"
-"""Name in ``context.facts`` of the `BlockView` that overrides get."""
+BLOCK: Fact[BlockView] = Fact("block")
+"""The block in which an override's operator runs; nothing else has one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class _Expand(Rewriter):
         self.products: list[tuple[Product, GemmPlan]] = []
         self.asynchronous: set[Buffer] = set()
         self.threads = 1
-        self.exchanged: set[Buffer] = context.facts.setdefault(EXCHANGED, set())
+        self.exchanged = context.facts[EXCHANGED]
 
     def visit_Kernel(self, kernel: Kernel) -> Statement:
         self.threads = math.prod(kernel.threads)

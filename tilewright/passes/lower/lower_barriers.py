@@ -59,7 +59,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find, same, substitute
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.lower.lower_channels import FACT
+from tilewright.passes.lower.lower_channels import BARRIERS
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.copies.copy_ways import is_by_hand
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
@@ -86,7 +86,7 @@ def call(function: str, *arguments: Expr | Region) -> Evaluate:
 class _Lower(Rewriter):
     def __init__(self, kernel: Kernel, context: Context) -> None:
         self.kernel = kernel
-        self.signals: dict[Copy, Region] = context.facts.setdefault(FACT, {})
+        self.signals = context.facts[BARRIERS]
         self.thread_vars = kernel.thread_vars
         self.indices = _indices(kernel.thread_vars, kernel.threads)
         self.names: dict[Var, Expr] = {}

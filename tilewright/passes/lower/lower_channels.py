@@ -77,7 +77,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, holds, walk
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
+from tilewright.passes.context import Context, Fact
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, ring_of, ways_of
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import ENGINE
@@ -85,8 +85,8 @@ from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.layouts.plan_synchronization import barrier, proxy_fence
 
-FACT = "copy_barriers"
-"""Name in ``context.facts`` of the barrier that each copy of the copy engine signals, by operator."""
+BARRIERS: Fact[dict[Copy, Region]] = Fact("copy_barriers", dict)
+"""The barrier that each copy of the copy engine signals, by operator."""
 
 _LIGHT = (
     Seq, For, nodes.While, nodes.Break, nodes.Continue, nodes.Let, If, Acquire, Publish, Allocate, nodes.Assume
@@ -119,7 +119,7 @@ def call(function: str, *arguments: Expr | Region) -> Evaluate:
 class _Lower(Rewriter):
     def __init__(self, kernel: Kernel, rings: dict[str, Ring], context: Context) -> None:
         self.kernel, self.rings = kernel, rings
-        self.barriers: dict[Copy, Region] = context.facts.setdefault(FACT, {})
+        self.barriers = context.facts[BARRIERS]
         self.thread = kernel.thread_vars[0]
         self.role: Role | None = None
         self.alone = False

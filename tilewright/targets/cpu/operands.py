@@ -88,7 +88,7 @@ class Operands:
 
     def _source(self, region: Region) -> Region:
         """Where the elements of a staged operand came from, or the operand itself."""
-        staged: dict[Region, Region] = self.context.facts.get(SOURCES, {})
+        staged = self.context.facts[SOURCES]
         return staged.get(region, region)
 
     def named(self, name: str, value: Extent) -> Extent:

@@ -42,7 +42,7 @@ from tilewright.targets.cuda.policies import POLICIES
 
 def lower_copy(copy: Copy, context: Context) -> Statement | None:
     """The thread code of a copy that was chosen to be asynchronous."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     instruction = asynchronous_copy(context.arch)
     if copy.prefer != CP_ASYNC or instruction is None:
         return None

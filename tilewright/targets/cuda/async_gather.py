@@ -23,7 +23,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
-from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.passes.lower.block_view import BLOCK
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
 from tilewright.passes.tile.copies.select_async_copies import asynchronous_copy
 from tilewright.targets.cuda.async_copy import Pieces
@@ -31,7 +31,7 @@ from tilewright.targets.cuda.async_copy import Pieces
 
 def lower_gather(loop: Parallel, context: Context) -> Statement | None:
     """The thread code of a loop that was chosen to be asynchronous."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     instruction, gather = asynchronous_copy(context.arch), gather_of(loop)
     if instruction is None or gather is None:
         return None

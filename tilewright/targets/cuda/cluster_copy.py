@@ -13,7 +13,7 @@ from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.lower.lower_channels import FACT as BARRIERS
+from tilewright.passes.lower.lower_channels import BARRIERS
 from tilewright.passes.rows import runs_of
 
 WIDEST, NARROWEST = 16, 4
@@ -22,7 +22,7 @@ WIDEST, NARROWEST = 16, 4
 
 def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     """The thread code of a copy from a peer's shared tile into a fragment."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     tile, source = copy.destination.buffer, copy.source
     layout, registers = block.layout(tile), block.registers(tile)
     assert copy.rank is not None
@@ -57,7 +57,7 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
 
 def lower_cluster_send(copy: Copy, context: Context) -> Statement:
     """One thread's copy of the bytes of a shared tile to one of another block, which completes them on a barrier there."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     assert copy.rank is not None
     signalled: Region = context.facts[BARRIERS][copy]
     barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))

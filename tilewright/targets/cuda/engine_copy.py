@@ -30,7 +30,7 @@ from tilewright.layout.layout import Layout
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.lower.lower_channels import FACT as BARRIERS
+from tilewright.passes.lower.lower_channels import BARRIERS
 from tilewright.passes.tile.copies.copy_ways import BULK
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.policies import POLICIES
@@ -42,7 +42,7 @@ PATTERN_ROWS = 8
 
 def lower_engine_copy(copy: Copy, context: Context) -> Statement:
     """The loads of a copy into a channel's slot, or of one that the author gives to the engine."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     signalled: Region = context.facts[BARRIERS][copy]
     barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
     if copy.prefer == BULK:
@@ -52,7 +52,7 @@ def lower_engine_copy(copy: Copy, context: Context) -> Statement:
 
 def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
     """The stores of a shared tile that the author gives to the engine."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     if copy.prefer == BULK:
         place = block.piece(copy.source)
         starts = tuple(block.simplify(start) for start in block.visited(copy.destination.starts))

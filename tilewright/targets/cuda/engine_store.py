@@ -37,8 +37,7 @@ from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging, box_columns, box_shape
+from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging, box_columns, box_shape
 
 GROUP = 128
 COLUMNS = 16

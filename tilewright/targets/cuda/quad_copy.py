@@ -34,7 +34,7 @@ QUAD, UNIT, PAIR = 4, 8, 2
 
 def lower_quad_copy(copy: Copy, context: Context) -> Statement:
     """The thread code of a copy into the right operand of a matrix instruction."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     rows, columns = copy.destination.buffer.static_shape
     source = copy.source.buffer
     pairs = index_binary("floordiv", source.shape[-1], PAIR)

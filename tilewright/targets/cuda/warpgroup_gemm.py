@@ -66,20 +66,20 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
     made: list[Statement] = [Evaluate(Call(BOOL, "wgmma_wait", (const(wait.pending + wait.others),)), span=wait.span)]
     made += _held(gemms, context)
     if wait.pending == 0:
-        block: BlockView = context.facts[BLOCK]
+        block = context.facts[BLOCK]
         accumulators = dict.fromkeys(gemm.c.buffer for gemm in gemms)
         made += [_settled(block, buffer) for buffer in accumulators if block.lives(buffer)]
     return seq(*made)
 
 
 def _gemms(token: str, context: Context) -> list[Product]:
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     return [operator for operator in block.operators(token) if isinstance(operator, Product)]
 
 
 def _held(gemms: list[Product], context: Context) -> list[Statement]:
     """Uses of the registers with metadata, so that they are not given to others before the products have run."""
-    block: BlockView = context.facts[BLOCK]
+    block = context.facts[BLOCK]
     words = dict.fromkeys(gemm.plan.words for gemm in gemms if gemm.plan is not None)
     registers = [block.registers(buffer) for buffer in words if buffer is not None]
     return [hold(one) for one in registers]

@@ -39,7 +39,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.rows import conversion_misfit, is_plain_tensor, row_misfit, runs_of
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.gathers import gather_bytes, gather_of
@@ -191,7 +191,7 @@ class _Select(ScopedRewriter):
 
     @property
     def _choices(self) -> list[str]:
-        return self.context.facts.setdefault("choices", [])
+        return self.context.facts[CHOICES]
 
     def _size(self, copy: Copy) -> int | str:
         if self.instruction is None:

@@ -26,7 +26,7 @@ from tilewright.ir.visitor import find
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.copies.copy_misfits import (
@@ -103,7 +103,7 @@ class _Select(ScopedRewriter):
             return loop
         place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
         reason = gather_misfit(gather, self.kernel, self.context, self.analyzer)
-        choices = self.context.facts.setdefault("choices", [])
+        choices = self.context.facts[CHOICES]
         if reason is not None:
             choices.append(f"{place}loop: by threads into {gather.tile.name} (not cp_async: {reason})")
             return loop
@@ -172,7 +172,7 @@ class _Select(ScopedRewriter):
 
     def _say(self, copy: Copy, words: str) -> None:
         place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
-        self.context.facts.setdefault("choices", []).append(f"{place}copy: {words}")
+        self.context.facts[CHOICES].append(f"{place}copy: {words}")
 
     def _refused(self, copy: Copy, reason: str) -> None:
         if copy.prefer in ENGINE:

@@ -50,7 +50,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context, Fact
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.copy_misfits import ROW_BYTES
@@ -60,9 +60,6 @@ from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.pipelines.tiles_behind import behind_rings
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.words.widen_indices import is_long
-
-FACT = "staging"
-"""Name in ``context.facts`` of how each copy leaves, a `Staging`, by operator."""
 
 BOXES = 2
 """Boxes of a warpgroup at least; as many more as there is room for, so that it need not wait for the engine."""
@@ -99,6 +96,10 @@ class Staging:
     count: int
     plan: GemmPlan
     is_first: bool = False
+
+
+STAGING: Fact[dict[Leaving, Staging]] = Fact("staging", dict)
+"""How each copy leaves, by operator."""
 
 
 def stage_epilogue(function: Function, context: Context) -> Function:
@@ -141,7 +142,7 @@ class _Stage(ScopedRewriter):
     def __init__(self, function: Function, context: Context) -> None:
         super().__init__(function)
         self.context = context
-        self.staging: dict[Leaving, Staging] = context.facts.setdefault(FACT, {})
+        self.staging = context.facts[STAGING]
         self.made: list[Buffer] = []
         self.first_of_role = 0
         self.owned: set[Buffer] = set()
@@ -247,7 +248,7 @@ class _Stage(ScopedRewriter):
             return copy
         reason = self._misfit(copy, plan)
         place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
-        choices = self.context.facts.setdefault("choices", [])
+        choices = self.context.facts[CHOICES]
         if reason is not None:
             choices.append(f"{place}{copy.name}: stores by threads (not tma_store: {reason})")
             return copy

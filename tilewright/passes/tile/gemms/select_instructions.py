@@ -18,7 +18,7 @@ from tilewright.machine.arch import Arch
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product, SparseGemm
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.tile.copies.copy_misfits import lies_in_boxes
 from tilewright.passes.tile.copies.copy_ways import slot_buffers
 from tilewright.passes.tile.gemms.agree_layouts import agree
@@ -34,7 +34,7 @@ def select_instructions(function: Function, context: Context) -> Function:
     ------
     NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
     """
-    choices: list[str] = context.facts.setdefault("choices", [])
+    choices = context.facts[CHOICES]
     planned = _Planned()
     for kernel in kernels(function):
         threads = gemms_of(kernel)

@@ -58,7 +58,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import channel_copies
 from tilewright.passes.tile.gemms.gemm_ways import Way
@@ -123,7 +123,7 @@ class _Axis:
 
 def _form(kernel: Kernel, context: Context) -> Kernel:
     given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
-    choices = context.facts.setdefault("choices", [])
+    choices = context.facts[CHOICES]
     place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
     if not kernel.attribute(SPECIALIZED):
         if given not in (None, (1, 1, 1)) and not _speaks_of_clusters(kernel):

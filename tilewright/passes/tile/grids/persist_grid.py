@@ -78,7 +78,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import find, holds, variables, walk
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.copies.copy_ways import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
@@ -112,7 +112,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
             kernel, asked = both, asked or True
     if not kernel.attribute(SPECIALIZED) or asked is False:
         return kernel
-    choices = context.facts.setdefault("choices", [])
+    choices = context.facts[CHOICES]
     place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
     grid = _Grid(kernel, context.arch)
     if asked is None and not grid.pays:

@@ -41,11 +41,10 @@ from tilewright.machine.arch import Arch
 from tilewright.ops.fill import Fill
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.copy_ways import by_bytes, slot_buffers, tiles_by_hand
-from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging
+from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging
 from tilewright.passes.tile.gemms.select_instructions import demanded
 from tilewright.passes.tile.layouts.layout_flow import (
     Access,
@@ -72,9 +71,8 @@ def infer_layouts(function: Function, context: Context) -> Function:
     ------
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
-    exchanged = frozenset(context.facts.get(EXCHANGED, ()))
-    anchors = _Anchors(context.facts.get(STAGING, {}), exchanged)
-    notes: list[str] = context.facts.setdefault("choices", [])
+    exchanged, notes = context.facts[EXCHANGED], context.facts[CHOICES]
+    anchors = _Anchors(context.facts[STAGING], frozenset(exchanged))
     return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch, notes), stage="laid_out")
 
 

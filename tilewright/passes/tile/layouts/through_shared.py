@@ -23,9 +23,10 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.copy import Copy
+from tilewright.passes.context import Fact
 
-EXCHANGED = "exchanged"
-"""Name in ``context.facts`` of the fragments that pass through shared tiles before layouts are inferred."""
+EXCHANGED: Fact[set[Buffer]] = Fact("exchanged", set)
+"""The fragments that pass through shared tiles before layouts are inferred."""
 
 
 def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: Collection[Buffer]) -> Seq:

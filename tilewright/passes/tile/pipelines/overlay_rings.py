@@ -32,15 +32,14 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.copies.copy_ways import slot_buffers
-from tilewright.passes.tile.copies.stage_epilogue import FACT as STAGING
-from tilewright.passes.tile.copies.stage_epilogue import Leaving, Staging, shared_bytes, shared_room
+from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, shared_bytes, shared_room
 from tilewright.passes.tile.pipelines.tiles_behind import Uses, tiles_behind
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 
 
 def overlay_rings(function: Function, context: Context) -> Function:
     """Find the tiles that may take a ring's bytes, in kernels whose tiles are too many to lie beside one another."""
-    staging: dict[Leaving, Staging] = context.facts.get(STAGING, {})
+    staging = context.facts[STAGING]
 
     def boxes(statement: Statement) -> set[Buffer]:
         return {staging[node].boxes for node in find(statement, Leaving) if node in staging}

@@ -46,14 +46,14 @@ from tilewright.ir.visitor import Rewriter, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context
+from tilewright.passes.context import Context, Fact
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.beginnings import PipelinedFacts, unproven_beginning
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
 
-SOURCES = "staged_sources"
-"""Fact: for a region that a gemm reads, the global region that was copied into it, beyond whose end are zeros."""
+SOURCES: Fact[dict[Region, Region]] = Fact("staged_sources", dict)
+"""For a region that a gemm reads, the global region that was copied into it, beyond whose end are zeros."""
 FEW_ROWS = 32
 """Up to this many rows, unpacking codes in every micro-kernel costs less than storing them unpacked."""
 
@@ -79,7 +79,7 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
     readers = reader_counts(kernel)
     served: dict[Buffer, int] = {}
     safe = {buffer for buffer, _ in kernel.safe_values}
-    sources: dict[Region, Region] = context.facts.setdefault(SOURCES, {})
+    sources = context.facts[SOURCES]
     for gemm, visible in gemms_with_fillings(kernel.body, {}):
         for name in ("a", "b"):
             region: Region = getattr(gemm, name)

@@ -37,10 +37,12 @@ from tilewright.layout.panels import PanelLayout
 from tilewright.machine.arch import Arch
 from tilewright.machine.tile import has_tiles, tile_instructions
 from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context
+from tilewright.passes.context import Context, Fact
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan
 
-FACT = "operand_layouts"
+FACT: Fact[dict[Buffer, PhysicalOperand]] = Fact("operand_layouts", dict)
+"""What became of tiles and weights that lie in panels."""
+
 FEW_ROWS = 8
 """Up to this many rows, converting an operand in registers costs less than storing it converted."""
 LANE_BYTES = 4
@@ -80,7 +82,7 @@ class PhysicalOperand:
 
 def physical_operand(region: Region, context: Context) -> PhysicalOperand | None:
     """How `region`'s buffer is laid out, or None where its elements lie row by row."""
-    found: dict[Buffer, PhysicalOperand] = context.facts.get(FACT, {})
+    found = context.facts[FACT]
     operand = found.get(region.buffer)
     if operand is None or region.buffer.scope != "global":
         return operand
@@ -90,7 +92,7 @@ def physical_operand(region: Region, context: Context) -> PhysicalOperand | None
 
 def plan_operand_layouts(function: Function, context: Context) -> Function:
     """Choose panel layouts of packed parameters and of the right operands of gemms."""
-    facts: dict[Buffer, PhysicalOperand] = context.facts.setdefault(FACT, {})
+    facts = context.facts[FACT]
     gemms = list(find(function.body, Gemm))
     packed: list[tuple[str, PanelLayout]] = []
     for param in function.params:

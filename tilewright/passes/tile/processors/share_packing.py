@@ -135,7 +135,7 @@ class _Hosts(Rewriter):
         if not tiles:
             return [kernel]
         regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
-        sources: dict[Region, Region] = self.context.facts.setdefault(SOURCES, {})
+        sources = self.context.facts[SOURCES]
         for tile in tiles:
             if tells_ends(tile.copy, tile.copy.destination):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
@@ -162,7 +162,7 @@ class _Hosts(Rewriter):
         tiles = Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", strides, tile.memory)
         if tile.layout is not None:
             panels = Buffer(f"{name}_panels", tile.memory.shape, dtype, "local", source=tile.memory)
-            facts: dict[Buffer, PhysicalOperand] = self.context.facts.setdefault(FACT, {})
+            facts = self.context.facts[FACT]
             facts[tiles] = PhysicalOperand(panels, tile.layout, leading=leading)
         return Region(tiles, (*place, const(0), const(0)), (*(1 for _ in leading), *inner))
 

@@ -63,7 +63,7 @@ from tilewright.ir.nodes import (
     Wait,
 )
 from tilewright.ir.visitor import Rewriter, find, walk
-from tilewright.passes.context import Context
+from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import obstacle, plan_pipeline
@@ -114,7 +114,7 @@ class _Specialize(ScopedRewriter):
 
     @property
     def _choices(self) -> list[str]:
-        return self.context.facts.setdefault("choices", [])
+        return self.context.facts[CHOICES]
 
     def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | Refusal:
         """The kernel with two roles, or why there are none."""
