@@ -146,6 +146,29 @@ def test_what_does_not_saturate_is_what_numpy_gives(name: str) -> None:
     np.testing.assert_array_equal(bits(found[1]), bits(expected))
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3b11fnuz", "float6_e2m3fn", "float6_e3m2fn"])
+def test_types_that_torch_lacks_are_bytes_there(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    known = codes(name)
+    n = len(known)
+
+    @T.prim_func
+    def program(C: T.Tensor((n,), name), F: T.Tensor((n,), "float32"), D: T.Tensor((n,), name)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                F[i] = T.cast(C[i], "float32")
+                D[i] = C[i]
+
+    kernel = tilewright.compile(program, target="cpu")
+    given = torch.from_numpy(known.view(np.uint8).copy())
+    for way in (kernel, kernel.interpret):
+        floats, copied = torch.zeros(n), torch.zeros(n, dtype=torch.uint8)
+        way(given, floats, copied)
+        np.testing.assert_array_equal(floats.numpy(), known.astype(np.float32))
+        assert torch.equal(copied, given)
+    assert T.dtype(name).as_torch() is torch.uint8
+
+
 def table() -> str:
     """The page's table of small floats, out of their records and the interpreter's conversions."""
     lines = [

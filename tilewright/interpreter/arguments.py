@@ -11,6 +11,7 @@ from tilewright import errors
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Memory, row_major
 from tilewright.interpreter.poison import poisoned
+from tilewright.ir.dtypes import AS_BYTES
 from tilewright.ir.nodes import Buffer, Expr, Extent, Function, Var
 from tilewright.ir.signature import POINTERS, size_variables, written_parameters
 from tilewright.ir.sizes import solve, told_by
@@ -91,6 +92,8 @@ def _array(buffer: Buffer, value: Any) -> np.ndarray:
         value = value.view(np.uint8)
     if buffer.packed and value.ndim == 1 and value.dtype == np.uint8:
         return value
+    if value.dtype == np.uint8 and buffer.dtype.name in AS_BYTES:
+        value = value.view(expected)
     if value.dtype != expected:
         packed = " (packed bytes)" if buffer.dtype.is_packed else ""
         raise errors.WrongArgumentDType(

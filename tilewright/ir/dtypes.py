@@ -184,6 +184,9 @@ NAMES_ONLY: dict[str, DType] = {
 }
 """Types that other programs mention, and that nothing here computes with: the language has their names, `dtype` refuses them."""
 
+AS_BYTES = frozenset({"float8_e4m3b11fnuz", "float6_e2m3fn", "float6_e3m2fn"})
+"""Types that torch has no word for: its tensors hold their codes as uint8."""
+
 INT8, INT32, INT64 = ALL["int8"], ALL["int32"], ALL["int64"]
 UINT8, UINT32, UINT64 = ALL["uint8"], ALL["uint32"], ALL["uint64"]
 FLOAT16, BFLOAT16 = ALL["float16"], ALL["bfloat16"]

@@ -15,8 +15,11 @@ from tilewright.ir.dtypes import DType
 
 _MADE: dict[DType, NumberType] = {}
 
-_TORCH = {"tfloat32": "float32", "int4": "int8", "uint4": "uint8", "float4_e2m1fn": "float4_e2m1fn_x2"}
-"""What tensors of torch carry, where it has no type of the name: two elements a byte."""
+_TORCH = {
+    "tfloat32": "float32", "int4": "int8", "uint4": "uint8", "float4_e2m1fn": "float4_e2m1fn_x2",
+    **dict.fromkeys(dtypes.AS_BYTES, "uint8"),
+}  # fmt: skip
+"""What tensors of torch carry, where it has no type of the name: two elements a byte, or a code each."""
 
 
 class NoTorchType(TilewrightError, ValueError):

@@ -289,6 +289,7 @@ class Binder:
         expected = dtypes.UINT8 if param.dtype.is_packed or param in self.packed_bytes else param.dtype
         stored_bytes = expected.name == "uint8" and view.dtype.name in ("int8", "uint8")
         carried = param.dtype.name == "tfloat32" and view.dtype.name == "float32"
+        carried = carried or (param.dtype.name in dtypes.AS_BYTES and view.dtype.name == "uint8")
         carried = carried or (param.name in self.pointers and view.dtype.name == "int64")
         if view.dtype != expected and not (stored_bytes and expected is not param.dtype) and not carried:
             packed = f" holding packed {param.dtype}" if expected is not param.dtype else ""

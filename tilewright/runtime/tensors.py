@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.errors import WrongArgumentDevice, WrongArgumentDType
 from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
+from tilewright.ir.dtypes import AS_BYTES, DType
 from tilewright.runtime import dlpack
 from tilewright.runtime.dlpack import TensorView, UnreadableTensor
 
@@ -164,7 +164,7 @@ def _torch_allocator(device: Any) -> Allocator:
     torch = sys.modules["torch"]
 
     def allocate(shape: tuple[int, ...], dtype: DType) -> Any:
-        name = "uint8" if dtype.is_packed else dtype.carrier
+        name = "uint8" if dtype.is_packed or dtype.name in AS_BYTES else dtype.carrier
         return torch.empty(storage_shape(shape, dtype), dtype=getattr(torch, name), device=device)
 
     return allocate
