@@ -271,3 +271,28 @@ def test_a_fragment_of_the_block_in_one_roles_turn_of_a_loop_is_refused() -> Non
 
     with pytest.raises(MisplacedRole, match="the fragment f is held by all of the block"):
         compiled(program, "sm_80", np.zeros((2, 8), np.float32))
+
+
+def test_a_fragment_of_one_element_that_is_not_filled_first_begins_with_zero() -> None:
+    """The loop that clears it lost its dimension, since the fragment's one index is always 0 (fuzz seed 60242)."""
+
+    def program(X):
+        X: T.Tensor((64,), "uint32")
+        Y = T.empty((1,), "float32")
+        with T.Kernel(1, threads=128):
+            f, one, s = (
+                T.alloc_fragment((64,), "uint32"),
+                T.alloc_fragment((1,), "uint32"),
+                T.alloc_shared((1,), "float32"),
+            )
+            T.copy(X, f)
+            for k in T.serial(2):
+                if k > 0:
+                    for i in T.Parallel(1):
+                        s[i] = T.cast(f[i], "float32") - T.cast(f[i], "float32") - T.cast(one[i], "float32")
+                else:
+                    T.fill(one, 3)
+            T.copy(s, Y)
+        return Y
+
+    agree(program, "sm_80", np.arange(64, dtype=np.uint32))

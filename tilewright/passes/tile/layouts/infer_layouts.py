@@ -435,9 +435,10 @@ class _SetLayouts(Rewriter):
 
 
 def _of_loop(loop: Parallel, layout: Layout) -> Layout:
-    """The layout of a loop over a whole fragment, which has no dimension where the fragment has a single element."""
+    """The layout of a loop over a whole fragment; where either has a single element, its dimension may have no match in the other."""
     (access,) = accesses_of(loop)
     assert access.axes is not None
     for axis in reversed(range(layout.rank)):
         layout = without(layout, axis) if access.axes[axis] is None else layout
-    return layout
+    kept = [axis for axis in access.axes if axis is not None]
+    return permuted(layout, tuple(kept.index(axis) if axis in kept else None for axis in range(len(loop.vars))))
