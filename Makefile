@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILER := $(shell for c in $$TILEWRIGHT_CC cc gcc clang; do command -v $$c >/dev/null 2>&1 && echo found && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test proof format clean
+.PHONY: help demo test proof docs format clean
 
 help: ## list what make can do
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,11 +30,14 @@ test: $(VENV)/.test ## install, then run every check and test that needs no GPU
 proof: $(VENV)/.test ## install, then run the long proofs (SLICE=2/8: the second of eight parts)
 	@$(BIN)/python -m pytest -m "proof and not gpu" -n auto --dist worksteal --slice $(or $(SLICE),1/1)
 
+docs: $(VENV)/.docs ## install Sphinx, then build the documentation into docs/_build
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build && echo "see docs/_build/index.html"
+
 format: $(VENV)/.test ## lay the sources out
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -51,4 +54,9 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing tilewright and what its tests need$(if $(COMPILER),, and a C compiler)"
 	@$(PIP) -e '.[test$(if $(COMPILER),,$(comma)compiler)]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@echo "installing tilewright and what its documentation needs"
+	@$(PIP) -e '.[docs]'
 	@touch $@

@@ -146,7 +146,9 @@ def code(text: str) -> str:
 
 def section(name: str, value: Any, others: list[str]) -> str:
     """What a page says of a word."""
-    lines = [f"(T.{name})=", "", f"## T.{name}", "", "```text", signature(name, value), "```", ""]
+    # Sphinx tells no capitals apart: T.Cast is not T.cast.
+    anchor = f"T.{name}" if name.islower() or name.lower() not in dir(T) else f"T.{name}-capital"
+    lines = [f"({anchor})=", "", f"## T.{name}", "", "```text", signature(name, value), "```", ""]
     if others:
         lines += [f"Also written {', '.join(f'`T.{other}`' for other in others)}.", ""]
     lines.append(body(inspect.getdoc(value) or ""))
@@ -212,7 +214,8 @@ def index(by_page: dict[str, dict[str, tuple[Any, list[str]]]]) -> str:
             f"`{name}`" for name in sorted({name for own, (_, others) in found.items() for name in (own, *others)})
         )
         lines.append(f"| [{SUBJECTS[page][0]}]({page}.md) | {listed} |")
-    return "\n".join(lines) + "\n"
+    contents = "\n".join(["edges", *by_page])
+    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n\n{contents}\n```\n"
 
 
 def edges() -> list[tuple[str, str, str]]:

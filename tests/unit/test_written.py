@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "language").glob("*.md")])
 FENCE = re.compile(r"^(```.*?^```|    .*?$)", re.DOTALL | re.MULTILINE)
 
 
@@ -118,6 +118,20 @@ def test_files_that_are_named_are_there() -> None:
             if folder not in OTHERS and not any(f"/{one}/".endswith(f"/{folder}") for one in FOLDERS):
                 missing.append(f"{page.relative_to(ROOT)} names {folder}")
     assert not missing, "\n".join(sorted(missing))
+
+
+TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def test_every_page_stands_in_the_contents() -> None:
+    """Of the site, which `make docs` builds."""
+    listed = set()
+    for start in (ROOT / "docs" / "index.md", ROOT / "docs" / "language" / "index.md"):
+        listed.add(start)
+        for tree in TOCTREE.findall(start.read_text(encoding="utf-8")):
+            names = [line for line in tree.split("\n") if line.strip() and not line.startswith(":")]
+            listed |= {start.parent / f"{name}.md" for name in names}
+    assert listed == {page for page in PAGES if page.is_relative_to(ROOT / "docs")}
 
 
 DOTTED = re.compile(r"`{1,2}((?:tilewright\.)?[a-z_]+(?:\.\w+)+)(?:\([^`]*\))?`{1,2}")

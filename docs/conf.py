@@ -1,0 +1,36 @@
+"""How Sphinx builds the documentation: ``make docs`` (warnings are errors)."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+project = "tilewright"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "index"
+exclude_patterns = ["_build"]
+html_theme = "alabaster"
+html_theme_options = {"page_width": "1100px", "sidebar_width": "260px"}
+templates_path: list[str] = []
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+
+default_role = "code"
+autodoc_mock_imports = ["torch"]
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_param = False
+
+
+def name_files_outside(app: Any, name: str, text: list[str]) -> None:
+    """Links to files of the repository that are no pages: the site names them, since it does not have them."""
+    text[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", text[0])
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", name_files_outside)
