@@ -60,9 +60,13 @@ class BlockScaledLayout:
 def e8m0_to_float(code: Any) -> Scalar:
     """The float32 of a power of two in eight bits, uint8 or float8_e8m0fnu: byte 0 is 2**-127, byte 255 NaN.
 
+    Parameters
+    ----------
+    code : a scalar of one of the two types.
+
     Examples
     --------
-    >>> scale[i] = T.e8m0_to_float(codes[i])
+    >>> C[i, 0] = T.e8m0_to_float(T.cast(N[i], "uint8"))
     """
     operand = as_expr(code, what="what T.e8m0_to_float converts")
     if operand.dtype.name not in ("uint8", E8M0.name):
