@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -217,6 +218,15 @@ class Layout:
             parts.append(f"swizzle={(self.swizzle.bits, self.swizzle.base, self.swizzle.shift)}")
         return f"layout({', '.join(parts)})"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the text, and where the first 16 x 16 elements of the last two dimensions live."""
+        rows, columns = (1, 1, *self.shape)[-2:]
+        cells = ""
+        for row in range(min(rows, 16)):
+            places = [self.locate(*(*(0,) * self.rank, row, column)[-self.rank :]) for column in range(min(columns, 16))]  # fmt: skip
+            cells += "<tr>" + "".join(f"<td>{_place(place)}</td>" for place in places) + "</tr>"
+        return f"<code>{html.escape(str(self))}</code><table>{cells}</table>"
+
     @staticmethod
     def parse(text: str) -> Layout:
         """The layout that a text of `str` denotes.
@@ -256,6 +266,11 @@ class Layout:
 
 def _with_extent(dimension: Iterable[Digit]) -> tuple[Digit, ...]:
     return merged(digit(one.extent, one.place, one.stride) for one in dimension)
+
+
+def _place(location: Mapping[str, Any]) -> str:
+    """``t3 r1``, as digits print themselves."""
+    return html.escape(" ".join(f"{place}{number}" for place, number in location.items()))
 
 
 class _IntegerMath:

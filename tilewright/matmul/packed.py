@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -87,6 +88,17 @@ class PackedWeight:
 
     def __repr__(self) -> str:
         return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it holds, as a table."""
+        facts = {
+            "shape": f"{self.shape[0]} x {self.shape[1]}",
+            "format": self.format,
+            "layout": self.layout,
+            "device": self.device,
+        }
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(str(fact))}</td></tr>" for name, fact in facts.items())
+        return f"<table>{rows}</table>"
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:

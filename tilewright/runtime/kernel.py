@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import sys
 import threading
 import warnings
@@ -101,6 +102,15 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the name, and what opens: the program that was traced, and the text made of it."""
+        texts = {"program": self.show_program(), "source": self.get_kernel_source()}
+        folded = "".join(
+            f"<details><summary>{name}</summary><pre>{html.escape(text)}</pre></details>"
+            for name, text in texts.items()
+        )
+        return f"<b>{html.escape(repr(self)[1:-1])}</b>{folded}"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on tensors (NumPy, torch, DLPack) and scalars; returns the outputs, if there are any.
