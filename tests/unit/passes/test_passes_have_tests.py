@@ -1,0 +1,69 @@
+"""Every step of the pipeline is run by itself in a test of passes; those that are not yet are listed."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tilewright.passes.pipeline import PIPELINE
+
+TESTS = Path(__file__).resolve().parents[2]
+
+WITHOUT = frozenset(
+    [
+        "apply_packed_layouts",
+        "assign_threads",
+        "begin_at_zero",
+        "check_registers",
+        "check_tiles",
+        "check_words",
+        "drop_dependent_launch",
+        "drop_empty_grids",
+        "drop_idle_waits",
+        "form_clusters",
+        "infer_layouts",
+        "inject_pipeline",
+        "join_branches",
+        "join_vector_loops",
+        "launch_beside",
+        "lower_barriers",
+        "lower_channels",
+        "lower_prints",
+        "lower_votes",
+        "match_operands",
+        "meet_grid",
+        "promote_sums",
+        "rasterize_grid",
+        "recall_locals",
+        "select_async_copies",
+        "select_copies",
+        "separate_views",
+        "specialize_warps",
+        "stage_epilogue",
+        "unify_locals",
+    ]
+)
+"""Steps that no test calls by name: write one of the form of `test_take_turns`, before and after and every refusal, and take\nit out here."""
+
+
+def called() -> set[str]:
+    """Functions that tests import from modules of passes, names of steps that file tests run, and passes whose docstrings are executed."""
+    found: set[str] = set()
+    for path in (TESTS / "unit").rglob("test_*.py"):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "tilewright.passes." in text else ():
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright.passes."):
+                found |= {name.name for name in node.names}
+    for path in TESTS.rglob("*.tile"):
+        for line in path.read_text().splitlines():
+            if line.startswith("# pass "):
+                found |= set(line.split()[2:])
+    from test_pass_docstrings import documented
+
+    return found | {path.rpartition(".")[2] for path in documented()}
+
+
+def test_every_pass_is_called_by_a_test() -> None:
+    steps = {step.name for step in PIPELINE}
+    assert steps >= WITHOUT
+    assert steps - called() <= WITHOUT
