@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -12,7 +14,7 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.macro import Macro, SizeVariable
-from tilewright.language.math import FUNCTIONS
+from tilewright.language.math import FUNCTIONS, abs_, cast, if_then_else
 from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, describe
@@ -155,6 +157,65 @@ def ldg(value: Any) -> Any:
     return value
 
 
+def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..., Any]:
+    """A word made of others, of floats; integers are taken as float32."""
+
+    def call(*values: Any) -> Any:
+        return function(*(value if _is_float(value) else cast(value, "float32") for value in values))
+
+    takes = function.__code__.co_argcount
+
+    def word(x: Any) -> Any:
+        return call(x)
+
+    def word_of_two(x: Any, y: Any) -> Any:
+        return call(x, y)
+
+    made = word if takes == 1 else word_of_two
+    made.__name__ = made.__qualname__ = what
+    made.__doc__ = doc
+    return author_facing(made)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Scalar) and value.expr.dtype.is_float
+
+
+def _asinh(x: Any) -> Any:
+    size = F["abs"](x)
+    near = F["log1p"](size + size * size / (F["sqrt"](size * size + 1.0) + 1.0))
+    return _with_sign(if_then_else(size > 1e8, F["log"](size) + math.log(2), near), x)
+
+
+def _with_sign(size: Any, x: Any) -> Any:
+    """A number's size with the sign of another, which -0 has, too."""
+    size = F["abs"](size)
+    return if_then_else(x < 0, -size, if_then_else(x > 0, size, if_then_else(1.0 / x < 0, -size, size)))
+
+
+def _hypot(x: Any, y: Any) -> Any:
+    a, b = F["abs"](x), F["abs"](y)
+    large, small = if_then_else(a > b, a, b), if_then_else(a > b, b, a)
+    ratio = if_then_else(large > 0, small / large, large)
+    return large * F["sqrt"](1.0 + ratio * ratio)
+
+
+F: dict[str, Callable[..., Any]] = {**FUNCTIONS, "abs": abs_}
+
+MADE_OF_OTHERS = {
+    name: _of_floats(function, name, doc)
+    for name, function, doc in (
+        ("asin", lambda x: F["atan2"](x, F["sqrt"]((1.0 - x) * (1.0 + x))), "Inverse of the sine."),
+        ("acos", lambda x: F["atan2"](F["sqrt"]((1.0 - x) * (1.0 + x)), x), "Inverse of the cosine."),
+        ("asinh", _asinh, "Inverse of the hyperbolic sine."),
+        ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))), "Inverse of the hyperbolic cosine."),
+        ("atanh", lambda x: 0.5 * F["log1p"](2.0 * x / (1.0 - x)), "Inverse of the hyperbolic tangent."),
+        ("hypot", _hypot, "Length of a vector of two components."),
+        ("copysign", _with_sign, "The size of `x` with the sign of `y`."),
+    )
+}  # fmt: skip
+"""Functions of TVM's that are no machine's: of others that are."""
+
 FAST = {f"__{name}": FUNCTIONS[name] for name in ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan")}
 """Names of faster and less exact functions: here they are as exact as the others."""
 
@@ -166,6 +227,6 @@ TILE_ANNOTATIONS = {
 OLDER_WORDS: dict[str, Any] = {
     "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "fast_rcp": fast_rcp,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,
-    "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], **FAST, **TILE_ANNOTATIONS,
+    "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], "power": FUNCTIONS["pow"], **FAST, **MADE_OF_OTHERS, **TILE_ANNOTATIONS,
 }  # fmt: skip
 """Every word, under the names of the language."""

@@ -131,7 +131,12 @@ class Scope:
         if isinstance(value, (Scalar, TensorProxy)):
             raise SymbolicIteration(describe(value))
         if isinstance(value, (tuple, list)):
-            return [settle(item, names[i] if i < len(names) else "value") for i, item in enumerate(value)]
+            return [
+                item
+                if isinstance(item, Variable) and item.is_fresh
+                else settle(item, names[i] if i < len(names) else "value")
+                for i, item in enumerate(value)
+            ]
         return value
 
     def _store(self, variable: Variable, value: Any) -> None:

@@ -203,3 +203,47 @@ def test_codes_out_of_words(target):
             with T.Kernel(1, threads=32):
                 for i in T.Parallel(8):
                     B[i] = unsigned(4, S[i], 0, dtype="float16")
+
+
+@T.prim_func
+def doubled(A: T.Tensor((40,), "float32"), B: T.Tensor((40,), "float32")):
+    with T.Kernel(2, threads=32) as bx:
+        for i in T.Parallel(32):
+            B[bx * 32 + i] = A[bx * 32 + i] * 2
+
+
+def test_what_else_a_profiler_says():
+    profiler = tilelang.compile(doubled, out_idx=[1], target="c").get_profiler()
+    profiler.assert_consistent(repeat=3)
+    seen = []
+    profiler.manual_assert_close(
+        lambda a: a * 2, None, lambda found, wanted: seen.append((found[0] == wanted[0]).all())
+    )
+    assert seen == [True] and profiler.result_idx == [1] and len(profiler.params) == 2
+    with pytest.raises(InvalidUse, match="how to compare"):
+        profiler.manual_assert_close(lambda a: a)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_configurations_of_the_arguments(together):
+    seen = []
+
+    def by_arguments(n, threads=None):
+        seen.append(n)
+        return [{"threads": 32}]
+
+    def by_both(args, kwargs):
+        return by_arguments(*args, **kwargs)
+
+    @tilelang.autotune(configs=by_both if together else by_arguments, warmup=1, rep=1)
+    @tilelang.jit(out_idx=[1], target="c")
+    def factory(n, threads=64):
+        @T.prim_func
+        def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+            with T.Kernel(1, threads=threads):
+                T.copy(A, B)
+
+        return main
+
+    kernel = factory(40)
+    assert seen[0] == 40 and kernel.config == {"threads": 32}

@@ -208,3 +208,86 @@ def test_each_thread_of_a_block_adds(target):
         b = np.zeros(16, np.float32)
         run(np.arange(4, dtype=np.float32), b, 5)
         assert np.array_equal(b, wanted)
+
+
+def test_variables_are_declared_together():
+    @T.prim_func
+    def main(A: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=1):
+            one, other = T.alloc_var("int32", 1), T.alloc_var("int32", 2)
+            for i in T.serial(3):
+                one, other = other, one + i
+            A[0], A[1] = one, other
+
+    a = np.zeros(2, np.int32)
+    tilewright.compile(main, target="cpu")(a)
+    one, other = 1, 2
+    for i in range(3):
+        one, other = other, one + i
+    assert a.tolist() == [one, other]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("order", ["make_swizzled_layout", "make_linear_layout"])
+def test_operands_with_layouts_of_the_authors(target, order):
+    make = getattr(tilelang.layout, order)
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 64), "float16"), B: T.Tensor((64, 32), "float16"), C: T.Tensor((16, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            a, b = T.alloc_shared((16, 64), "float16"), T.alloc_shared((64, 32), "float16")
+            c = T.alloc_fragment((16, 32), "float32")
+            T.annotate_layout({a: make(a), b: make(b)})
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, clear_accum=True)
+            T.copy(c, C)
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((16, 64), (64, 32)))
+    c = np.zeros((16, 32), np.float32)
+    call(tilewright.compile(main, target=target), a, b, c)
+    assert np.array_equal(c, a.astype(float) @ b.astype(float))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_made_of_others(target, dtype):
+    names = ("asin", "acos", "asinh", "acosh", "atanh", "hypot", "copysign")
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 64), dtype), B: T.Tensor((7, 64), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                B[0, i] = T.asin(A[0, i])
+                B[1, i] = T.acos(A[0, i])
+                B[2, i] = T.asinh(A[1, i])
+                B[3, i] = T.acosh(A[2, i])
+                B[4, i] = T.atanh(A[0, i])
+                B[5, i] = T.hypot(A[0, i], A[1, i])
+                B[6, i] = T.copysign(A[2, i], A[1, i])
+
+    rng = np.random.default_rng(0)
+    unit, wide, above = (
+        rng.uniform(-1, 1, 64),
+        rng.standard_normal(64) * 10.0 ** rng.integers(-6, 6, 64),
+        1 + rng.exponential(1, 64),
+    )
+    unit[:5], wide[:6], above[0] = [0, -0.0, 1, -1, 1e-5], [0, -0.0, 1e30, -1e18, 1e-5, -1e-5], 1
+    a, b = np.stack([unit, wide, above]).astype(dtype), np.zeros((7, 64), dtype)
+    call(tilewright.compile(main, target=target), a, b)
+    x, y, z = a.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        wanted = [
+            np.arcsin(x),
+            np.arccos(x),
+            np.arcsinh(y),
+            np.arccosh(z),
+            np.arctanh(x),
+            np.hypot(x, y),
+            np.copysign(z, y),
+        ]
+    tolerance = 4e-6 if dtype == "float32" else 1e-14
+    for name, found, one in zip(names, b, wanted, strict=True):
+        np.testing.assert_allclose(found, one, rtol=tolerance, atol=tolerance / 10, err_msg=name)

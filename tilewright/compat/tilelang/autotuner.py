@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,7 +85,10 @@ class Measuring:
 
 
 def _listed(configs: Configs, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    given: Any = configs(*arguments, **named) if callable(configs) else configs
+    given: Any = configs
+    if callable(configs):
+        together = list(inspect.signature(configs).parameters) == ["args", "kwargs"]
+        given = configs(arguments, named) if together else configs(*arguments, **named)
     if isinstance(given, Mapping):
         return [dict(zip(given, values, strict=True)) for values in itertools.product(*given.values())]
     return list(given)
@@ -179,6 +183,21 @@ class AutotuneResult:
     latency: float
     config: Mapping[str, Any]
     kernel: JITKernel
+
+    @property
+    def ref_latency(self) -> float | None:
+        """Milliseconds of the reference, where it was timed."""
+        return self.kernel.ref_latency
+
+    @property
+    def libcode(self) -> str:
+        """The emitted text."""
+        return self.kernel.kernel_source
+
+    @property
+    def func(self) -> Any:
+        """The traced program."""
+        return self.kernel.prim_func
 
 
 class AutoTuner:

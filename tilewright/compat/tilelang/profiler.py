@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compat.tilelang.tensors import ResultsDiffer, TensorSupplyType, filled
+from tilewright.compat.tilelang.tensors import KernelParam, ResultsDiffer, TensorSupplyType, filled
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.ir.signature import size_variables
 from tilewright.ir.sizes import evaluate
@@ -104,6 +104,50 @@ class Profiler:
                 raise ResultsDiffer(
                     f"result {number}: {wrong.sum()} of {wrong.size} elements differ, at {place} {left[place]}, not {right[place]}"
                 )
+
+    def assert_consistent(self, repeat: int = 10) -> None:
+        """Compare several runs on the same arguments with the first.
+
+        Raises
+        ------
+        ResultsDiffer : any element of any result is another one.
+        """
+        given = self.arguments()
+        first, *others = (self.kernel(*given) for _ in range(repeat))
+        for other in others:
+            pairs = zip(*(one if isinstance(one, (list, tuple)) else [one] for one in (first, other)), strict=True)
+            for number, (a, b) in enumerate(pairs):
+                if not np.array_equal(_as_float(a), _as_float(b), equal_nan=True):
+                    raise ResultsDiffer(f"result {number} differs from one run to the next")
+
+    def manual_assert_close(
+        self, reference_program: Callable[..., Any], input_tensors: Sequence[Any] | None = None,
+        manual_check_prog: Callable[..., None] | None = None,
+    ) -> None:  # fmt: skip
+        """Let a function of two lists of results compare what the kernel returns with what a reference does."""
+        given = self.arguments() if input_tensors is None else list(input_tensors)
+        if manual_check_prog is None:
+            raise InvalidUse("nothing says how to compare", hint="pass manual_check_prog=, or call assert_allclose")
+        found, expected = (
+            list(one) if isinstance(one, (list, tuple)) else [one]
+            for one in (self.kernel(*given), reference_program(*given))
+        )
+        manual_check_prog(found, expected)
+
+    @property
+    def func(self) -> Kernel:
+        """The kernel."""
+        return self.kernel
+
+    @property
+    def params(self) -> list[KernelParam]:
+        """The parameters, in the author's order."""
+        return KernelParam.of(self.kernel.params)
+
+    @property
+    def result_idx(self) -> list[int]:
+        """Positions of the results among the parameters."""
+        return list(self.kernel.out_idx)
 
 
 def _as_float(value: Any) -> np.ndarray:

@@ -96,7 +96,8 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
-    return replace(kernel, body=_Apply(changes, dead)(kernel.body))
+    layouts = tuple(pair for pair in kernel.layouts if pair[0] not in dead)
+    return replace(kernel, body=_Apply(changes, dead)(kernel.body), layouts=layouts)
 
 
 def tells_ends(filling: Statement, tile: Region) -> bool:
