@@ -173,7 +173,10 @@ def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..
 
     made = word if takes == 1 else word_of_two
     made.__name__ = made.__qualname__ = what
-    made.__doc__ = doc
+    second = "\n    y : a number of the same type." if takes == 2 else ""
+    made.__doc__ = (
+        f"{doc}\n\n    Parameters\n    ----------\n    x : a float; integers are taken as float32.{second}\n    "
+    )
     return author_facing(made)
 
 
