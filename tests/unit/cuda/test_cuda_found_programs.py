@@ -296,3 +296,38 @@ def test_a_fragment_of_one_element_that_is_not_filled_first_begins_with_zero() -
         return Y
 
     agree(program, "sm_80", np.arange(64, dtype=np.uint32))
+
+
+@pytest.mark.parametrize("patch", ["a part", "the whole", "by threads", "a loop", "the other half"])
+def test_tiles_that_are_filled_twice_before_they_are_read(patch: str) -> None:
+    """The warps that load wrote again where their own copy was under way (fuzz seeds 20401, 20726, 60010).  Halves stay copies ahead."""
+
+    def program(X, Z):
+        X: T.Tensor((4, 64, 16), "float32")
+        Z: T.Tensor((4, 64, 16), "float32")
+        Y = T.empty((4, 64, 16), "float32")
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((64, 16), "float32")
+            for k in T.Pipelined(4, num_stages=2, specialize=True):
+                if patch == "the other half":
+                    T.copy(X[k, 0:32, 0:16], s[0:32, :])
+                    T.copy(Z[k, 32:64, 0:16], s[32:64, :])
+                else:
+                    T.copy(X[k, 0, 0], s)
+                if patch == "a part":
+                    T.copy(Z[k, 0:32, 0:16], s[16:48, :])
+                elif patch == "the whole":
+                    T.copy(Z[k, 0, 0], s)
+                elif patch == "by threads":
+                    T.copy(Z[k, 0:32, 0:16], s[16:48, :], disable_tma=True)
+                elif patch == "a loop":
+                    for i, j in T.Parallel(32, 16):
+                        s[i + 5, j] = Z[k, i, j] * 2
+                for i, j in T.Parallel(64, 16):
+                    Y[k, i, j] = s[i, 15 - j]
+        return Y
+
+    given = np.random.default_rng(0).random((2, 4, 64, 16)).astype(np.float32)
+    kernel = compiled(program, "sm_90a", *given)
+    np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
+    assert ("s_ring" in kernel.get_kernel_source()) == (patch == "the other half")

@@ -193,6 +193,9 @@ class _Planner:
             return found
         if not _covered(tile, [site for site in writers if site.steps[-1][0] is home]):
             return f"not all of {tile.name} is filled where it is read"
+        again = _filled_again(tile, writers, home)
+        if again is not None:
+            return f"{self._line(again.statement)} writes to {tile.name} where a copy into it may be under way"
         leaving = self._leaves(home, min(filled), max(read))
         if leaving is not None:
             return f"{self._line(leaving)} may leave before {tile.name} is read"
@@ -313,14 +316,38 @@ def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
 
 def _covered(tile: Buffer, writers: Iterable[Site]) -> bool:
     """Whether statements together write every bit of a tile, as itself or through its views, whatever happens."""
-    written: dict[Buffer, np.ndarray] = {}
+    return bool(_bits(tile, (part for site in writers for part in _written(site.statement, tile))).all())
+
+
+def _filled_again(tile: Buffer, writers: Iterable[Site], home: Seq) -> Site | None:
+    """A writer of bits that one before it writes, too: whoever fills tiles ahead does not wait between the two."""
+    filled = _bits(tile, ())
     for site in writers:
-        for buffer, indices in _written(site.statement, tile):
-            written.setdefault(buffer, np.zeros(buffer.static_shape, bool))[indices] = True
+        parts = list(_written(site.statement, tile))
+        known = site.steps[-1][0] is home and len(parts) == _writes(site.statement, tile)
+        mine = _bits(tile, parts) if known else ~_bits(tile, ())
+        if (filled & mine).any():
+            return site
+        filled |= mine
+    return None
+
+
+def _writes(leaf: Statement, tile: Buffer) -> int:
+    """How many places of a leaf write to a tile."""
+    if isinstance(leaf, TileOperator):
+        return sum(root(region.buffer) is tile for region in leaf.effects().writes)
+    return sum(root(store.buffer) is tile for store in find(leaf, Store))
+
+
+def _bits(tile: Buffer, parts: Iterable[tuple[Buffer, tuple[Any, ...]]]) -> np.ndarray:
+    """Which bits of a tile are meant by elements of it and of its views."""
+    written: dict[Buffer, np.ndarray] = {}
+    for buffer, indices in parts:
+        written.setdefault(buffer, np.zeros(buffer.static_shape, bool))[indices] = True
     bits = np.zeros(tile.size * tile.dtype.stored_bits, bool)
     for buffer, elements in written.items():
         bits |= np.repeat(elements.reshape(-1), buffer.dtype.stored_bits)
-    return bool(bits.all())
+    return bits
 
 
 def _written(leaf: Statement, tile: Buffer) -> Iterator[tuple[Buffer, tuple[Any, ...]]]:
