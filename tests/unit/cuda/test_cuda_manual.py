@@ -187,7 +187,7 @@ def test_machines_below(program, message):
 
 
 def test_a_cpu_has_no_barriers():
-    with pytest.raises(MissingCapability, match="has no named barriers"):
+    with pytest.raises(MissingCapability, match="has no warps that do different things at once"):
         tilewright.compile(named_barriers()[0], target="cpu")
 
 

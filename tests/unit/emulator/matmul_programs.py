@@ -16,6 +16,7 @@ from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
+from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.grouped_matmul import GroupTiles, grouped_matmul
@@ -203,6 +204,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 """Kernels for Hopper alone: the kernel, its arguments, and ``sizes`` and options of its factory."""
 
 KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "fp8_matmul": (fp8_matmul, (*E4M3[:1], powers(1), E4M3[1], powers(1, seed=1), rubbish(M, N)), {"sizes": (N, 256), "transpose_B": True}),
     "general_matmul": general(),
     "masked_matmul": masked("uint3", rows=2, each=2),
     "masked_matmul of small floats": masked("e2m1", rows=4, each=1),

@@ -53,7 +53,7 @@ UnknownName: tilewright.language has no name 'coppy'
   |
 8 |         T.coppy(A, tile)
   |         ^^^^^^^
-  help: did you mean 'copy' or 'tma_copy'?
+  help: did you mean 'copy' or 'tma_copy' or 'copysign'?
 """,
     ),
     "unknown_name_far": (

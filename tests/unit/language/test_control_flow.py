@@ -473,7 +473,7 @@ def test_function_runs_once_and_sees_later_globals() -> None:
 def test_the_condition_of_a_while_may_have_effects() -> None:
     @T.prim_func
     def kernel(flags: T.Tensor((4,), "int32")):
-        with T.Kernel(1):
+        with T.Kernel(1, threads=1):
             while T.atomic_load(flags[0], "acquire") < 5:
                 flags[1] += T.atomic_add(flags[0], 2, return_prev=True)
 

@@ -87,7 +87,7 @@ def _lower_kernel(kernel: Kernel) -> Kernel:
     if not any(
         node in kernel.thread_vars or _is_barrier(node) or _is_collective_call(node) for node in walk(kernel.body)
     ) and not ThreadDifferences.updates(kernel.body):
-        return kernel
+        return replace(kernel, threads=(1, 1, 1))
     return replace(kernel, body=_Threads(kernel).kernel(), threads=(1, 1, 1))
 
 
