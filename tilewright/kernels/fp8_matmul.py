@@ -22,7 +22,6 @@ def fp8_matmul(
     B_dtype: str | None = None,
     out: str = "float32",
     kinds: tuple[str, str] = ("tensor", "tensor"),
-    scale_types: tuple[str, str] = ("float32", "float32"),
     group: int = 0,
     each: int = 1,
     transpose_B: bool = False,
@@ -36,7 +35,6 @@ def fp8_matmul(
     A_dtype, B_dtype, out : of the operands and the result; B's is A's where not given.
     kinds : of A's scales and of B's: ``"tensor"``, one for all, ``"lines"``, one for each row of A or column of B, or ``"groups"``, one
         for each `group` columns of K of a row of A, and of a run of `each` columns of B.
-    scale_types : of both.
     transpose_B : whether B is ``[N, K]``.
     exact, fast : as for `T.fp8_scaled_matmul`.
 
@@ -69,8 +67,8 @@ def fp8_matmul(
 
     @T.prim_func
     def fp8_matmul(
-        A: T.Tensor((M, K), A_dtype), scales_A: T.Tensor(shapes[0], scale_types[0]),
-        B: T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype), scales_B: T.Tensor(shapes[1], scale_types[1]),
+        A: T.Tensor((M, K), A_dtype), scales_A: T.Tensor(shapes[0], "float32"),
+        B: T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype), scales_B: T.Tensor(shapes[1], "float32"),
         C: T.Tensor((M, N), out),
     ):  # fmt: skip
         with T.Kernel(T.ceildiv(N, columns), T.ceildiv(M, rows), threads=THREADS) as (bx, by):

@@ -172,9 +172,8 @@ def kind_of_scale(name: str, scale: Any, lines: int, K: int, block: int | None =
 
 
 def _scale(scale: Any, kind: Scale, lines: int) -> Any:
-    """Scales as kernels take them: float32, or e8m0 as it is."""
-    if element_type(scale).name != "float8_e8m0fnu":
-        scale = scale.astype(np.float32, copy=False) if isinstance(scale, np.ndarray) else scale.float()
+    """Scales as kernels take them: in float32, which holds every power of two of e8m0."""
+    scale = scale.astype(np.float32, copy=False) if isinstance(scale, np.ndarray) else scale.float()
     return contiguous(scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1))
 
 
@@ -207,7 +206,7 @@ def _kernel(call: Call, arch: Arch) -> tuple[Kernel, Any]:
             "scales of groups of several sizes, or of several rows of a", ("groups of one size, a line for each row",)
         )
     kernel = fp8_matmul.for_target(
-        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, kinds, ("float32", "float32"), next(iter(groups), 0), call.scale_b[2],
+        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, kinds, next(iter(groups), 0), call.scale_b[2],
         call.transpose_B, call.exact, call.fast,
     )  # fmt: skip
     return kernel, lambda a, b, of_a, of_b, out: (a, of_a, b, of_b, out)

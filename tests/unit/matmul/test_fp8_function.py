@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -101,6 +102,24 @@ def test_tensors_of_more_dimensions_and_the_place_where_people_look():
     )
     assert found.dtype == torch.float16 and found.shape == (3, 4, 40)
     assert np.abs(found.reshape(12, 40).double().numpy() - exact).max() <= 1e-3 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("torches", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_scales_that_are_powers_of_two(grouped, torches):
+    """e8m0 was said to be taken, and ended as a type that the kernel does not have."""
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((lines, 96)).astype(ml_dtypes.float8_e4m3fn) for lines in (3, 5))
+    shapes = ((3, 3), (5, 3)) if grouped else ((3, 1), (5, 1))
+    of_a, of_b = (np.exp2(random.integers(-3, 4, shape)).astype(ml_dtypes.float8_e8m0fnu) for shape in shapes)
+    each = 96 // shapes[0][1]
+    wide = [codes.astype(float) * np.repeat(scale.astype(float), each, 1) for codes, scale in ((a, of_a), (b, of_b))]
+    given = [a, of_a, b, of_b]
+    if torches:
+        kinds = (torch.float8_e4m3fn, torch.float8_e8m0fnu) * 2
+        given = [torch.from_numpy(one.view(np.uint8)).view(kind) for one, kind in zip(given, kinds)]
+    found = tilewright.fp8_scaled_matmul(*given, transpose_B=True, block_N=1 if grouped else None)
+    assert np.array_equal(np.asarray(found), wide[0] @ wide[1].T)
 
 
 @pytest.mark.parametrize("kinds, form", [("ll", {}), ("lt", {}), ("lg", {"group": 32, "each": 8})], ids=str)
