@@ -42,6 +42,33 @@ def of_group(tensor: Any, facts: Grouped, n: Any, g: Any, wide: str) -> Any:
     return T.cast(element, "float64" if facts.dtype == "float64" else wide)
 
 
+@T.macro
+def packed_zero(zeros: Any, r: Recipe, n: Any, g: Any) -> Any:
+    """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes do."""
+    bits = r.format.bits
+    point_bit = n * bits
+    point = T.cast(zeros[g, point_bit // 8], "int32") >> point_bit % 8
+    if 8 % bits:
+        beyond = T.min(point_bit // 8 + 1, -(-r.N * bits // 8) - 1)
+        point = point | T.cast(zeros[g, beyond], "int32") << 8 - point_bit % 8
+    return point & (1 << bits) - 1
+
+
+@T.macro
+def leave(value: Any, r: Recipe, row: Any, n: Any, factor: Any, bias: Any, residual: Any, C: Any, wide: str) -> None:
+    """A scaled sum into C: with the recipe's factor, bias, function and residual, computed in `wide`."""
+    if r.factor and r.zeros != "rescale":
+        value = T.cast(value, wide) * factor[0]
+    if r.bias or r.function or r.residual:
+        value = T.cast(value, wide)
+    if r.bias:
+        value = value + T.cast(bias[n], wide)
+    value = applied(value, r.function)
+    if r.residual:
+        value = value + T.cast(residual[row, n], wide)
+    C[row, n] = stored(value, r.out)
+
+
 @tilewright.jit
 def general_matmul(
     recipe: Recipe, block_M: int = 64, block_N: int = 64, threads: int = 128, num_stages: int = 3
@@ -61,7 +88,7 @@ def general_matmul(
     """
     r = recipe
     M = T.dynamic("M")
-    N, K, bits, groups = r.N, r.K, r.format.bits, r.groups
+    N, K, bits = r.N, r.K, r.format.bits
     period = r.period
     span = period or K
     sizes = (32, 16) if r.left == "float64" else (64, 32, 16)
@@ -136,12 +163,7 @@ def general_matmul(
             if r.zeros == "groups":
                 number = T.cast(number, wide) - of_group(zeros, r.zero_point, n, g, wide)
             if r.zeros == "packed":
-                point_bit = n * bits
-                point = T.cast(zeros[g, point_bit // 8], "int32") >> point_bit % 8
-                if 8 % bits:
-                    beyond = T.min(point_bit // 8 + 1, -(-N * bits // 8) - 1)
-                    point = point | T.cast(zeros[g, beyond], "int32") << 8 - point_bit % 8
-                number = number - (point & (1 << bits) - 1)
+                number = number - packed_zero(zeros, r, n, g)
             if r.multiplier:
                 number = T.cast(number, wide) * of_group(multipliers, r.multiplier, n, g, wide)
             if r.scaled == "weight":
@@ -213,21 +235,10 @@ def general_matmul(
                     if r.activation_scales in ("tensor", "token"):
                         token = row if r.activation_scales == "token" else 0
                         value = T.cast(value, wide) * T.cast(activation_scales[token, 0], wide)
-                    if r.factor and r.zeros != "rescale":
-                        value = T.cast(value, wide) * factor[0]
-                    if r.bias or r.function or r.residual:
-                        value = T.cast(value, wide)
-                    if r.bias:
-                        value = value + T.cast(bias[n], wide)
-                    value = applied(value, r.function)
-                    if r.residual:
-                        value = value + T.cast(residual[row, n], wide)
-                    C[row, n] = stored(value, r.out)
+                    leave(value, r, row, n, factor, bias, residual, C, wide)
 
     scale_rows = M if r.activation_scales in ("token", "group", "element") else 1
     scale_groups = -(-r.columns // r.activation_group) if r.activation_group else 1
-    packed_zeros = r.zeros == "packed"
-    zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
     multiplier = r.multiplier or Grouped("int8")
     weight = T.Tensor((N, K if as_stored else r.row_bytes), code_type)
     if tiled:
@@ -240,7 +251,7 @@ def general_matmul(
         W: weight,
         table: T.Tensor((1 << bits if bits <= 8 else 1,), wide),
         scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
-        zeros: T.Tensor(zero_shape, "uint8" if packed_zeros else r.zero_point.dtype),
+        zeros: T.Tensor(*r.zero_tensor),
         multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
         factor: T.Tensor((1,), wide),
         slots: T.Tensor((len(r.slots) or 1,), "int32"),

@@ -15,8 +15,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.formats import Format
-from tilewright.kernels.epilogue import applied, stored
-from tilewright.kernels.general_matmul import of_group
+from tilewright.kernels.general_matmul import leave, of_group, packed_zero
 from tilewright.kernels.recipe import Grouped, Recipe
 
 WARP = 32
@@ -90,7 +89,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
     """
     r = recipe
     M = T.dynamic("M")
-    N, K, bits, groups = r.N, r.K, r.format.bits, r.groups
+    N, K, bits = r.N, r.K, r.format.bits
     floats, run = r.format.name in FLOATS, run_of(r.format.bits)
     words, row_bytes = run * bits // WORD, -(-K * bits // 8)
     unit = rows_unit(r)
@@ -109,11 +108,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
         if r.zeros == "groups":
             found = of_group(zeros, r.zero_point, n, g, "float32")
         if r.zeros == "packed":
-            bit = n * bits
-            point = T.cast(zeros[g, bit // 8], "int32") >> bit % 8
-            if 8 % bits:
-                point = point | T.cast(zeros[g, T.min(bit // 8 + 1, -(-N * bits // 8) - 1)], "int32") << 8 - bit % 8
-            found = T.cast(point & (1 << bits) - 1, "float32")
+            found = T.cast(packed_zero(zeros, r, n, g), "float32")
         if not sign:
             return found
         return float(sign) if found is None else found + float(sign)
@@ -208,22 +203,6 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
             parts.append(factor[0])
         return math.prod(parts[1:], start=parts[0]) if parts else None
 
-    @T.macro
-    def finish(value: Any, row: Any, n: Any, scales: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
-        """What becomes of a sum."""
-        if r.scaled == "result":
-            value = value * of_group(scales, r.scale, n, 0, "float32")
-        if r.factor and r.zeros != "rescale":
-            value = value * factor[0]
-        if r.bias:
-            value = value + T.cast(bias[n], "float32")
-        value = applied(value, r.function)
-        if r.residual:
-            value = value + T.cast(residual[row, n], "float32")
-        C[row, n] = stored(value, r.out)
-
-    packed_zeros = r.zeros == "packed"
-    zero_shape = (groups, -(-N * bits // 8)) if packed_zeros else (r.zero_point.rows, r.zero_point.columns)
     multiplier = r.multiplier or Grouped("int8")
 
     @T.prim_func
@@ -233,7 +212,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
         W: T.Tensor((N, row_bytes // unit), f"uint{8 * unit}"),
         table: T.Tensor((1 << bits,), "float32"),
         scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
-        zeros: T.Tensor(zero_shape, "uint8" if packed_zeros else r.zero_point.dtype),
+        zeros: T.Tensor(*r.zero_tensor),
         multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
         factor: T.Tensor((1,), "float32"),
         slots: T.Tensor((1,), "int32"),
@@ -278,6 +257,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
                     total = T.warp_reduce_sum(sums[m, at])
                     row, n = bm * rows + m, first_n + at
                     if (lane == 0) & (row < M) & (n < N):
-                        finish(total, row, n, scales, factor, bias, residual, C)
+                        scaled = total * of_group(scales, r.scale, n, 0, "float32") if r.scaled == "result" else total
+                        leave(scaled, r, row, n, factor, bias, residual, C, "float32")
 
     return masked_matmul

@@ -137,6 +137,13 @@ class Recipe:
         return own is not None and own.bits >= 8 and own.name == self.right and plain
 
     @property
+    def zero_tensor(self) -> tuple[tuple[int, int], str]:
+        """Shape and type of the tensor of zeros."""
+        if self.zeros == "packed":
+            return (self.groups, -(-self.N * self.format.bits // 8)), "uint8"
+        return (self.zero_point.rows, self.zero_point.columns), self.zero_point.dtype
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row of packed codes."""
         bits = self.K * self.format.bits
