@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ def fp8_scaled_matmul(
     b : ``[K, N]``, or ``[N, K]`` with `transpose_B`; 8-bit floats of a's type or another one.
     a_scale : one number, one a row ``[..., 1]``, or one for each of G equal parts of a row ``[..., G]``.
     b_scale : one number, one for each column of b ``[N]``, or for each block ``[ceil(N / n), G]`` (of ``[K, N]`` too: a line for each
-        n columns), where n is `block_N`, else K / G.  Scales are floats of any type; of float8_e8m0fnu in groups.
+        n columns), where n is `block_N`, else K / G.  Scales are floats of any type.
     out_dtype : of the result; float32, float16 or bfloat16.
     exact, fast : as for `T.fp8_scaled_matmul`: sums beyond the matrix unit's, or the matrix unit's alone.
     target : compile for another machine and emulate it; by default that of `a`.
@@ -90,10 +91,9 @@ def fp8_scaled_matmul(
             hint=f"b is {'[N, K]' if transpose_B else '[K, N]; transpose_B=True takes [N, K]'}",
         )
     out = empty_like(flat, (flat.shape[0], int(b.shape[0 if transpose_B else 1])), dtype(out_dtype))
+    run = _runner(target)
     if a_scale is None:
-        flat, a_scale = _quantised(flat, of_b, arch, run := _runner(target))
-    else:
-        run = _runner(target)
+        flat, a_scale = _quantised(flat, of_b, arch, run)
     of_a = element_type(flat).name
     for name, given in (("a", of_a), ("b", of_b)):
         if given not in OPERANDS:
@@ -111,7 +111,7 @@ def fp8_scaled_matmul(
         exact, fast,
     )  # fmt: skip
     kernel, order = _kernel(call, arch)
-    scales = _scale(a_scale, call.scale_a, M), _scale(b_scale, call.scale_b, N)
+    scales = _scale(a_scale, call.scale_a), _scale(b_scale, call.scale_b)
     run(kernel, order(flat, contiguous(b), *scales, out))
     return out.reshape(*leading, N)
 
@@ -171,33 +171,33 @@ def kind_of_scale(name: str, scale: Any, lines: int, K: int, block: int | None =
     )
 
 
-def _scale(scale: Any, kind: Scale, lines: int) -> Any:
+def _scale(scale: Any, kind: Scale) -> Any:
     """Scales as kernels take them: in float32, which holds every power of two of e8m0."""
     scale = scale.astype(np.float32, copy=False) if isinstance(scale, np.ndarray) else scale.float()
     return contiguous(scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1))
 
 
+def _worth(M: int) -> int:
+    """The number of rows that tiles are chosen for."""
+    return next((rows for rows in WORTH_TILES if rows >= M), ROWS[-1])
+
+
+@functools.lru_cache(maxsize=256)
 def _kernel(call: Call, arch: Arch) -> tuple[Kernel, Any]:
     """The kernel for a call, and the order of its arguments."""
-    types = {call.A_dtype, call.B_dtype}
+    alike = call.A_dtype == call.B_dtype
     fed = arch.has_threads and any(
         one.asynchronous and one.a.name == call.A_dtype and one.b.name == call.B_dtype
         for one in arch.matrix_instructions
     )
     kinds = call.scale_a[0], call.scale_b[0]
     rows_whole = call.K % 16 == 0 and (call.transpose_B or call.N % 16 == 0)
-    if fed and not call.exact and rows_whole and "groups" not in kinds:
-        return _of_lines(call, arch, len(types) == 1)
+    by_descriptor = fed and rows_whole and not call.exact
+    if by_descriptor and "groups" not in kinds:
+        return _of_lines(call, arch, alike)
     blocks = ("groups", BLOCK, 1), ("groups", BLOCK, BLOCK)
-    if (
-        fed
-        and not call.exact
-        and rows_whole
-        and call.transpose_B
-        and len(types) == 1
-        and (call.scale_a, call.scale_b) == blocks
-    ):
-        tiles = block_tiles(next((rows for rows in WORTH_TILES if rows >= call.M), ROWS[-1]), call.N, arch.cores)
+    if by_descriptor and alike and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
+        tiles = block_tiles(_worth(call.M), call.N, arch.cores)
         kernel = block_scaled_matmul.for_target(arch, call.N, call.K, call.A_dtype, call.out, tiles=tiles)
         return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a.T), of_b, out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
@@ -222,7 +222,7 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
     turned = None if call.transpose_B else True
     parts: Parts | None
-    rows = next((rows for rows in WORTH_TILES if rows >= call.M), ROWS[-1])
+    rows = _worth(call.M)
     if not call.fast:
         parts = choose_promoted(rows, call.N, call.K, call.A_dtype, arch.cores, turned)
     else:
