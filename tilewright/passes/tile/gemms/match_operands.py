@@ -109,4 +109,4 @@ def _wide(region: Region, to: DType) -> Buffer | None:
 
 
 def _bytes(tile: Buffer) -> int:
-    return tile.dtype.nbytes(math.prod(tile.static_shape))
+    return tile.dtype.nbytes(tile.size)

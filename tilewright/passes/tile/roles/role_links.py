@@ -8,6 +8,7 @@ the same stretch share a channel; tiles that are released at different points do
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -191,9 +192,10 @@ class _Planner:
                     return inner
                 found += inner
             return found
-        if not _covered(tile, [site for site in writers if site.steps[-1][0] is home]):
+        certain = [list(_written(site.statement, tile)) if site.steps[-1][0] is home else [] for site in writers]
+        if not _bits(tile, itertools.chain(*certain)).all():
             return f"not all of {tile.name} is filled where it is read"
-        again = _filled_again(tile, writers, home)
+        again = _filled_again(tile, zip(writers, certain, strict=True))
         if again is not None:
             return f"{self._line(again.statement)} writes to {tile.name} where a copy into it may be under way"
         leaving = self._leaves(home, min(filled), max(read))
@@ -313,19 +315,18 @@ def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
 
 # What is covered ----------------------------------------------------------------------------------
 
-
-def _covered(tile: Buffer, writers: Iterable[Site]) -> bool:
-    """Whether statements together write every bit of a tile, as itself or through its views, whatever happens."""
-    return bool(_bits(tile, (part for site in writers for part in _written(site.statement, tile))).all())
+Part = tuple[Buffer, tuple[Any, ...]]
+"""Elements of a tile: the tile or a view of it, and indices of NumPy."""
 
 
-def _filled_again(tile: Buffer, writers: Iterable[Site], home: Seq) -> Site | None:
-    """A writer of bits that one before it writes, too: whoever fills tiles ahead does not wait between the two."""
+def _filled_again(tile: Buffer, writers: Iterable[tuple[Site, list[Part]]]) -> Site | None:
+    """A writer of bits that one before it writes, too: whoever fills tiles ahead does not wait between the two.
+
+    What a writer certainly writes is given with it; one that may write more may write everything.
+    """
     filled = _bits(tile, ())
-    for site in writers:
-        parts = list(_written(site.statement, tile))
-        known = site.steps[-1][0] is home and len(parts) == _writes(site.statement, tile)
-        mine = _bits(tile, parts) if known else ~_bits(tile, ())
+    for site, parts in writers:
+        mine = _bits(tile, parts) if len(parts) == _writes(site.statement, tile) else ~_bits(tile, ())
         if (filled & mine).any():
             return site
         filled |= mine
@@ -339,7 +340,7 @@ def _writes(leaf: Statement, tile: Buffer) -> int:
     return sum(root(store.buffer) is tile for store in find(leaf, Store))
 
 
-def _bits(tile: Buffer, parts: Iterable[tuple[Buffer, tuple[Any, ...]]]) -> np.ndarray:
+def _bits(tile: Buffer, parts: Iterable[Part]) -> np.ndarray:
     """Which bits of a tile are meant by elements of it and of its views."""
     written: dict[Buffer, np.ndarray] = {}
     for buffer, indices in parts:
@@ -350,8 +351,8 @@ def _bits(tile: Buffer, parts: Iterable[tuple[Buffer, tuple[Any, ...]]]) -> np.n
     return bits
 
 
-def _written(leaf: Statement, tile: Buffer) -> Iterator[tuple[Buffer, tuple[Any, ...]]]:
-    """The elements of a tile that a leaf certainly writes: the tile or a view of it, and indices of NumPy."""
+def _written(leaf: Statement, tile: Buffer) -> Iterator[Part]:
+    """The elements of a tile that a leaf certainly writes, whatever happens."""
     if isinstance(leaf, Parallel):
         values = _loop_values(leaf)
         for statement in leaf.body.statements if values else ():
