@@ -1,28 +1,15 @@
 """What the author's control flow becomes: the program's where values are symbolic, Python's where they are known."""
 
-import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from traced_text import expect
 
 import tilewright.language as T
 from tilewright.interpreter import interpret
-from tilewright.ir import nodes
-from tilewright.ir.visitor import walk
-from tilewright.language.mistakes import LoopOutsideKernel, SymbolicCondition
-
-
-def body(prim: T.PrimFunc) -> str:
-    """The printed statements of the (only) kernel."""
-    lines = str(prim).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("with kernel"))
-    return textwrap.dedent("\n".join(lines[start + 1 :])).strip()
-
-
-def expect(prim: T.PrimFunc, text: str) -> None:
-    assert body(prim) == textwrap.dedent(text).strip()
+from tilewright.language.mistakes import LoopOutsideKernel
 
 
 def test_if_on_symbols_is_recorded_and_on_constants_decided() -> None:
@@ -331,113 +318,6 @@ def test_print_of_known_values_is_pythons(capsys: pytest.CaptureFixture[str]) ->
     expect(kernel, "A[0] = 1.0")
 
 
-def test_macros_are_inlined_by_value_and_by_reference() -> None:
-    @T.macro
-    def larger(a, b):
-        best = T.alloc_var("float32", a)
-        if a < b:
-            best = b
-        return best
-
-    @T.macro
-    def add_to(place: T.Ref, amount):
-        place += amount
-        amount = amount * 2
-
-    @T.prim_func
-    def kernel(A: T.Tensor((64,), "float32")):
-        with T.Kernel(1):
-            total = T.alloc_var("float32", 0.0)
-            amount = larger(A[0], A[1])
-            add_to(total, amount)
-            add_to(A[3], amount)
-            A[2] = total
-
-    expect(
-        kernel,
-        """
-        total = scalar(float32[()], initial=0.0)
-        a: float32 = A[0]
-        b: float32 = A[1]
-        best = scalar(float32[()], initial=a)
-        if a < b:
-            best[()] = b
-        amount: float32 = best[()]
-        total[()] = total[()] + amount
-        amount_1: float32 = amount * 2.0
-        A[3] = A[3] + amount
-        amount_2: float32 = amount * 2.0
-        A[2] = total[()]
-        """,
-    )
-
-
-class Scheduler:
-    """A macro as a method."""
-
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    @T.macro
-    def apply(self, A, index):
-        if index > 0:
-            A[index] *= self.scale
-
-
-def test_macros_as_methods_and_in_closures() -> None:
-    scheduler = Scheduler(3.0)
-
-    @T.prim_func
-    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
-        with T.Kernel(1):
-
-            @T.macro
-            def clear_at(index):
-                if n > index:
-                    A[index] = 0.0
-
-            scheduler.apply(A, n)
-            clear_at(5)
-
-    expect(kernel, "if n > 0:\n    A[n] = A[n] * 3.0\nif n > 5:\n    A[5] = 0.0")
-
-
-def test_helpers_comprehensions_and_closures_are_python() -> None:
-    weights = [1.0, 2.0, 3.0]
-
-    def weighted(A, index):
-        return sum(weight * A[index + i] for i, weight in enumerate(weights))
-
-    @T.prim_func
-    def kernel(A: T.Tensor((64,), "float32")):
-        with T.Kernel(1) as block:
-            A[0] = weighted(A, block)
-            tiles = {name: T.alloc_shared((4,), "float32") for name in ("left", "right")}
-            T.copy(tiles["left"], tiles["right"])
-
-    expect(
-        kernel,
-        """
-        A[0] = 0.0 + 1.0 * A[block] + 2.0 * A[block + 1] + 3.0 * A[block + 2]
-        tiles = shared(float32[4])
-        tiles_1 = shared(float32[4])
-        copy(source=tiles, destination=tiles_1)
-        """,
-    )
-
-
-def test_undecorated_helpers_cannot_branch_on_symbols() -> None:
-    def sign(x):
-        return 1.0 if x > 0 else -1.0
-
-    with pytest.raises(SymbolicCondition):
-
-        @T.prim_func
-        def kernel(A: T.Tensor((64,), "float32")):
-            with T.Kernel(1):
-                A[0] = sign(A[1])
-
-
 @pytest.mark.parametrize("domain", [(5,), (5, 3), (9, 2, 3), (1, 7)])
 @pytest.mark.parametrize("wave_size", [1, 4, 100])
 def test_persistent_visits_every_tile_once(domain: tuple[int, ...], wave_size: int) -> None:
@@ -480,59 +360,6 @@ def test_the_condition_of_a_while_may_have_effects() -> None:
     flags = np.zeros(4, np.int32)
     interpret(kernel.function, [flags])
     assert flags.tolist() == [6, 0 + 2 + 4, 0, 0]
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="columns of instructions are recorded from 3.11 on")
-def test_statements_that_share_a_line_have_their_own_spans() -> None:
-    # fmt: off
-    @T.prim_func
-    def kernel(A: T.Tensor((8,), "float32")):
-        with T.Kernel(1):
-            a = T.alloc_fragment((8,), "float32"); b = T.alloc_fragment((8,), "float32")  # noqa: E702
-            for i in T.Parallel(8): a[i] = A[i]; b[i] = 1.0  # noqa: E701, E702
-    # fmt: on
-    found = {
-        (type(node).__name__, node.span.column, node.span.end_column)
-        for node in walk(kernel.function.body)
-        if isinstance(node, (nodes.Allocate, nodes.Parallel, nodes.Store)) and node.span is not None
-    }
-    assert found == {
-        ("Allocate", 12, 49), ("Allocate", 51, 88), ("Parallel", 12, 34), ("Store", 36, 47), ("Store", 49, 59),
-    }  # fmt: skip
-
-
-def test_spans_are_the_authors_statements() -> None:
-    @T.macro
-    def twice(tile):
-        T.clear(tile)
-        T.clear(
-            tile,
-        )
-
-    @T.prim_func
-    def kernel(A: T.Tensor((64,), "float32"), n: T.int32):
-        with T.Kernel(1):
-            twice(A)
-            for i in range(n):
-                A[i] = 0.0
-            if n > 3:
-                A[0] = 1.0
-
-    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    shown = []
-    for node in walk(kernel.function.body):
-        if isinstance(node, nodes.Statement) and not isinstance(node, nodes.Seq):
-            assert node.span is not None and node.span.file == __file__
-            shown.append((type(node).__name__, lines[node.span.line - 1][node.span.column : node.span.end_column]))
-    assert shown == [
-        ("Kernel", "with T.Kernel(1)"),
-        ("Fill", "T.clear(tile)"),
-        ("Fill", "T.clear("),
-        ("For", "for i in range(n)"),
-        ("Store", "A[i] = 0.0"),
-        ("If", "if n > 3"),
-        ("Store", "A[0] = 1.0"),
-    ]
 
 
 def test_bounds_are_read_once() -> None:
