@@ -124,7 +124,7 @@ def quantized(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Co
         progress.step(f"{format.label}: quantising")
         made = quantize(weight, format.codes, group=group, zeros=format.zeros)
         progress.step(f"{format.label}: compiling")
-        multiply = _product(PackedWeight.pack(made, "cpu"), format.activations)
+        multiply = _product(PackedWeight.pack(made), format.activations)
         megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
         yield Contestant(
             format.label, format.activations, made.dequantize(), megabytes, _prepared(multiply, len(weight))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -21,6 +23,29 @@ def test_the_table_has_every_contestant_and_small_errors(
         lines = [line for line in shown.splitlines() if re.match(rf"\s*\d+  {re.escape(label)}  ", line)]
         assert [int(line.split()[0]) for line in lines] == [1, 5]
         assert all(0 < float(re.findall(r"\d\.\de-\d+", line)[0]) < bound for line in lines)
+
+
+WITHOUT_TORCH = """
+import importlib.util, sys
+class Absent:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "torch" else found(name, *rest)
+sys.meta_path.insert(0, Absent())
+from tilewright.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""A program that runs a command as where torch is not installed."""
+
+
+def test_the_demo_needs_no_torch() -> None:
+    """``make demo`` installs none; the demo moved its weights to torch's CPU and ended in a traceback."""
+    words = ["--n", "48", "--k", "128", "--group", "32", "--rows", "2", "--milliseconds", "1", "--target", "cpu"]
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, "demo", *words], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert "int4" in ran.stdout and "torch" not in ran.stdout
 
 
 @pytest.mark.parametrize(("k", "group"), [(128, 100), (100, 128), (37, 5)])
