@@ -96,7 +96,7 @@ def test_a_layer_is_replayed_and_captured(case):
     x = torch.randn(2, 3, K, device="cuda", dtype=dtype)
     first = layer(x)
     assert all(torch.equal(layer(x), first) for _ in range(4))
-    assert layer._replays._known
+    assert layer._calls._known
     odd = torch.randn(6 * K + 1, device="cuda", dtype=dtype)[1:].view(2, 3, K)  # not at a multiple of 16 bytes
     assert torch.equal(layer(odd), layer(odd.clone()))
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()

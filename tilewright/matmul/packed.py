@@ -20,6 +20,7 @@ from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.handles import handle_of
+from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import is_torch
@@ -72,16 +73,19 @@ class PackedWeight:
         self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
+        self.calls = Calls()
+        """Calls of `quant_matmul` with it, by what their arguments are."""
         self.handle: Any = None
         """The name in graphs of torch, of the weight (`named`) or of the layer that owns it."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
         held = {name: plain_words(array) for name, array in self.held.items()}
-        return {**self.__dict__, "_derived": {}, "prepared": {}, "held": held, "handle": None}
+        return {**self.__dict__, "_derived": {}, "prepared": {}, "calls": None, "held": held, "handle": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.calls = Calls()
         if self.order is not None:
             self.held["codes"] = words_again(self.held["codes"])
         named(self)
@@ -250,6 +254,11 @@ class PackedWeight:
         except (LookupError, ValueError, TypeError, ArithmeticError, TilewrightError) as error:
             raise InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
         return named(made) if device is None else made.to(device)
+
+    def forget_kernels(self) -> None:
+        """Choose kernels again, for what has been measured of them since."""
+        self.prepared.clear()
+        self.calls.clear()
 
     def derived(self, key: Any, make: Callable[[], Made]) -> Made:
         """Another form of the weight, which some kernels read: made once for each key."""

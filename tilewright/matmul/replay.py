@@ -1,4 +1,4 @@
-"""A product run again: what is left to do of a call whose activations are as they were before.
+"""A product run again: what is left to do of a call whose tensors are as they were before (`known_calls`).
 
 The launches of a prepared product are written down without running them.  Each has a function that launches it again with other
 addresses (`runtime.plans`); so a later call allocates the result, and launches.  What kernels hand to one another lies in memory
@@ -7,17 +7,21 @@ that their stream has for that, as workspaces do.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import Unsupported
+import numpy as np
+
+from tilewright.matmul.results import Result
 from tilewright.matmul.tiers.base import Operands
-from tilewright.runtime.call_keys import made_function, tensor_guard
+from tilewright.runtime.arguments import byte_range
+from tilewright.runtime.call_keys import MISSED, Plan, kind_of, made_function
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import allocator_text
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.plans import address_text, allocator_text
+from tilewright.runtime.tensors import is_torch, tensor_view
 from tilewright.targets.cuda.workspaces import MEMORY
 
 Launch = tuple[Kernel, tuple[Any, ...]]
@@ -36,32 +40,55 @@ class _Recorder:
 def launches(prepared: Any, operands: Operands) -> list[Launch]:
     """What a prepared product launches for these operands; nothing runs."""
     log: list[Launch] = []
-
-    def recording(part: Any) -> Any:
-        changes: dict[str, Any] = {}
-        for field in dataclasses.fields(part):
-            value = getattr(part, field.name)
-            if isinstance(value, Kernel):
-                changes[field.name] = _Recorder(value, log)
-            elif dataclasses.is_dataclass(value) and hasattr(value, "kernels"):
-                changes[field.name] = recording(value)
-        return dataclasses.replace(part, **changes)
-
-    recording(prepared)(operands)
+    _recording(prepared, log)(operands)
     return log
 
 
-def replay(prepared: Any, operands: Operands, shape: Sequence[int]) -> Callable[[Any], Any] | None:
-    """A function of activations like those of a call that has run, which gives a new result of `shape`, or None where it cannot.
+def _recording(part: Any, log: list[Launch]) -> Any:
+    """A prepared product with recorders in the place of its kernels."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, Kernel):
+            changes[field.name] = _Recorder(value, log)
+        elif dataclasses.is_dataclass(value) and hasattr(value, "kernels"):
+            changes[field.name] = _recording(value, log)
+    return dataclasses.replace(part, **changes)
 
-    None instead of a function where the call's launches cannot be told from its operands alone, a conversion of the bias for example.
+
+def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, Any]) -> Plan | None:
+    """A function of tensors like those of a call that has run, which answers `MISSED` for others; None where there can be none.
+
+    None instead of a function where the call's launches cannot be told from its tensors alone: one that was converted or copied
+    for the call, for example.
+
+    Parameters
+    ----------
+    made : the result; the function makes a new one where none is passed.
+    passed : the call's tensors by their names in `quant_matmul`.
     """
+    read = {
+        "x": operands.activations,
+        "activation_scales": operands.activation_scales,
+        "bias": operands.bias,
+        "residual": operands.residual,
+    }
+    places = {name: _address(value) for name, value in passed.items()}
+    is_read = all(_address(read[name]) == place for name, place in places.items() if name != "out")
+    if (
+        made.copied or not is_read or len(set(places.values())) < len(places)
+    ):  # which of two at one place a kernel is given is not seen
+        return None
     first, second = launches(prepared, operands), launches(prepared, operands)
-    writer = _Writer(operands, shape)
+    writer = _Writer(operands, made, passed)
     for (kernel, arguments), (_, again) in zip(first, second, strict=True):
         if not writer.launch(kernel, arguments, again):
             return None
     return writer.function()
+
+
+def _address(tensor: Any) -> int:
+    return int(tensor.data_ptr() if is_torch(tensor) else tensor.ctypes.data)
 
 
 HANDED = -1
@@ -77,109 +104,123 @@ class _Writer:
     Its text, for a product behind the quantisation of its activations on one of several GPUs::
 
         def run(x):
-            if current() != index: return None
+            if current() != index: return MISSED
             px = x.data_ptr()
+            if not px: return MISSED
             p2 = given2.data_ptr()
             p3 = given3.data_ptr()
-            if (px | p2 | p3) & 15: return None
+            if (px | p2 | p3) & 15: return MISSED
             out = allocate(shape, strides, dtype)
-            po = out.data_ptr()
+            pout = out.data_ptr()
             handed = memory(HANDED, 4352, index, stream(index))
             launch0(px, handed, handed + 4096)
-            launch1(handed, p2, handed + 4096, p3, po)
+            launch1(handed, p2, handed + 4096, p3, pout)
             return out
     """
 
-    def __init__(self, operands: Operands, shape: Sequence[int]) -> None:
-        self.names: dict[str, Any] = {"HANDED": HANDED}
-        self.addresses = {operands.activations.data_ptr(): "px", operands.out.data_ptr(): "po"}
-        self.given = ["px = x.data_ptr()"]
+    def __init__(self, operands: Operands, made: Result, passed: Mapping[str, Any]) -> None:
+        self.names: dict[str, Any] = {"HANDED": HANDED, "MISSED": MISSED}
+        self.names |= {"empty": np.empty, "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer}
+        self.passed, self.is_new = passed, "out" not in passed
+        self.addresses = {_address(value): f"p{name}" for name, value in passed.items()} | {
+            _address(operands.out): "pout"
+        }
+        self.given = [f"p{name} = {address_text(value, name)}" for name, value in passed.items()]
         self.calls: list[str] = []
         self.tests: dict[str, tuple[int, int]] = {}
         """Addresses that come from outside: what they must leave modulo how much."""
         self.handed: list[tuple[str, Any, int]] = []
         """What kernels hand to one another: the text of an address, a tensor like it, and where it begins."""
-        self.device = operands.out.device
-        self.out = self._allocation("out", operands.out.new_empty(shape), "")
+        self.device = operands.out.device if is_torch(operands.out) else None
+        self.out = self._allocation("out", "pout", made.given, "") if self.is_new else []
 
-    def _allocation(self, name: str, like: Any, number: Any) -> str:
+    def _allocation(self, name: str, address: str, like: Any, number: Any) -> list[str]:
+        """Lines that make a tensor like another, and take its address."""
         own = f"shape{number}", f"strides{number}", f"dtype{number}"
-        self.names |= dict(zip(own, (tuple(like.shape), tuple(like.stride()), like.dtype), strict=True))
-        return f"{name} = {allocator_text(like, *own, self.names)}"
+        self.names |= {own[0]: tuple(like.shape), own[2]: like.dtype}
+        if self.device is None:
+            return [f"{name} = empty({own[0]}, {own[2]})", f"{address} = {address_text(like, name)}"]
+        self.names[own[1]] = tuple(like.stride())
+        return [f"{name} = {allocator_text(like, *own, self.names)}", f"{address} = {name}.data_ptr()"]
 
     def launch(self, kernel: Kernel, arguments: Sequence[Any], again: Sequence[Any]) -> bool:
-        """Whether a launch could be written: each argument is x, out, one that never changes, or what a launch has written."""
+        """Whether a launch could be written: each argument is passed, out, one that never changes, or what a launch has written."""
         found = kernel.plans.launch(*arguments)
         if found is None or kernel.function.outputs:
             return False
-        number, passed = len(self.calls), []
+        number, values = len(self.calls), []
         self.names[f"launch{number}"], residues = found[0], iter(found[1])
         for value, other, param in zip(arguments, again, kernel.function.inputs, strict=True):
-            if not is_torch(value):
+            if kind_of(value) not in ("numpy", "torch"):
                 name = f"given{len(self.names)}"
                 self.names[name] = value
-                passed.append(name)
+                values.append(name)
                 continue
             rest = next(residues)
-            text = self.addresses.get(value.data_ptr()) or self._address(value, other, param in kernel.plans.written)
+            text = self.addresses.get(_address(value)) or self._found(value, other, param in kernel.plans.written)
             if text is None or (rest and not text.startswith("p")):
                 return False
             if text.startswith("p"):
                 self.tests[text] = rest, kernel.plans.widest
-            passed.append(text)
-        self.calls.append(f"launch{number}({', '.join(passed)})")
+            values.append(text)
+        self.calls.append(f"launch{number}({', '.join(values)})")
         return True
 
-    def _address(self, value: Any, other: Any, written: bool) -> str | None:
+    def _found(self, value: Any, other: Any, written: bool) -> str | None:
         """The address of a tensor that was not met before: one of the weight's, or what a launch makes for the next."""
         if value is other:
             number = len(self.names)
             self.names[f"given{number}"] = value
-            self.given.append(f"p{number} = given{number}.data_ptr()")
-            text = f"p{number}"
+            if is_torch(value):
+                self.given.append(f"p{number} = given{number}.data_ptr()")
+                text = f"p{number}"
+            else:  # memory of NumPy's arrays stays where it is
+                text = str(_address(value))
         elif written:
             begins = sum(-(-like.nbytes // APART) * APART for _, like, _ in self.handed)
-            text = f"handed + {begins}" if self.device.type == "cuda" else f"handed{len(self.handed)}"
+            text = f"handed + {begins}" if self._on_gpu else f"at{len(self.handed)}"
             self.handed.append((text, value, begins))
         else:
             return None
-        self.addresses[value.data_ptr()] = text
+        self.addresses[_address(value)] = text
         return text
 
-    def function(self) -> Callable[[Any], Any]:
-        """The function written."""
-        lines = [
-            *self.given,
-            *self._checks(),
-            self.out,
-            "po = out.data_ptr()",
-            *self._memory(),
-            *self.calls,
-            "return out",
-        ]
-        torch = sys.modules["torch"]
-        if self.device.type == "cuda" and torch.cuda.device_count() > 1:
-            self.names["current"] = torch.cuda.current_device
-            lines.insert(0, "if current() != index: return None")
-        self.names["index"] = self.device.index
-        return made_function("run", ["x"], lines, self.names)
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device is not None and self.device.type == "cuda"
 
-    def _checks(self) -> list[str]:
-        """Whether addresses are of the classes that the kernels were compiled for; a result that is new is."""
-        own = {text: test for text, test in self.tests.items() if text != "po"}
-        lines = []
+    def function(self) -> Plan:
+        """The function written."""
+        lines = [*self.given, *self._checks(), *self.out, *self._memory(), *self.calls, "return out"]
+        if self._on_gpu and sys.modules["torch"].cuda.device_count() > 1:
+            self.names["current"] = sys.modules["torch"].cuda.current_device
+            lines.insert(0, "if current() != index: return MISSED")
+        self.names["index"] = self.device.index if self.device is not None else None
+        return made_function("run", list(self.passed), lines, self.names)
+
+    def _checks(self) -> Iterator[str]:
+        """Whether addresses are of the classes that the kernels were compiled for, and nothing read is written; a new result is fine."""
+        held = [f"p{name}" for name, value in self.passed.items() if is_torch(value)]
+        if held:  # freed tensors have none, and those on ``meta`` look like a CPU's
+            yield f"if not ({' and '.join(held)}): return MISSED"
+        own = {text: test for text, test in self.tests.items() if test[1] > 1 and not (text == "pout" and self.is_new)}
         for widest in {widest for _, widest in own.values()}:
             even = [text for text, test in own.items() if test == (0, widest)]
             if even:
-                lines.append(f"if ({' | '.join(even)}) & {widest - 1}: return None")
-        uneven = [(text, *test) for text, test in own.items() if test[0]]
-        return [*lines, *(f"if {text} % {widest} != {rest}: return None" for text, rest, widest in uneven)]
+                yield f"if ({' | '.join(even)}) & {widest - 1}: return MISSED"
+        yield from (f"if {text} % {widest} != {rest}: return MISSED" for text, (rest, widest) in own.items() if rest)
+        if not self.is_new:
+            low, high = _extent(self.passed["out"])
+            for name, value in self.passed.items():
+                if name != "out":
+                    own_low, own_high = _extent(value)
+                    yield f"if {own_low - high} < pout - p{name} < {own_high - low}: return MISSED"
 
     def _memory(self) -> list[str]:
         """Makes what kernels hand to one another."""
-        if self.device.type != "cuda":
-            made = [self._allocation(f"t{n}", like, n) for n, (_, like, _) in enumerate(self.handed)]
-            return [*made, *(f"{text} = t{n}.data_ptr()" for n, (text, _, _) in enumerate(self.handed))]
+        if not self._on_gpu:
+            made = [self._allocation(f"handed{n}", f"at{n}", like, n) for n, (_, like, _) in enumerate(self.handed)]
+            return [line for lines in made for line in lines]
         if not self.handed:
             return []
         self.names |= {"memory": MEMORY.address, "stream": sys.modules["torch"]._C._cuda_getCurrentRawStream}
@@ -187,79 +228,8 @@ class _Writer:
         return [f"handed = memory(HANDED, {begins + like.nbytes}, index, stream(index))"]
 
 
-class Replays:
-    """The replays of a layer, by what its activations are; that of the last call is found without a look-up."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all: something else than the activations has changed."""
-        self._known: dict[Any, Callable[[Any], Any]] = {}
-        self._met: set[Any] = set()
-        self._last: tuple[Callable[[Any], bool], Callable[[Any], Any]] = _never, _nothing
-
-    def __call__(self, x: Any) -> Any:
-        """The product of `x`; None where the call must be checked and prepared, or activations are cast or want a gradient."""
-        check, run = self._last  # of one call, whatever kind another thread calls meanwhile
-        return run(x) if check(x) else self._by_kind(x)
-
-    def _by_kind(self, x: Any) -> Any:
-        torch, run = sys.modules["torch"], self._known.get(_kind(x))
-        differs = (x.requires_grad and torch.is_grad_enabled()) or torch.is_autocast_enabled(x.device.type)
-        if run is None or differs or is_watched() or not x.is_contiguous() or x.is_neg() or x._is_zerotensor():
-            return None
-        # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody watches.
-        guard = None if x.requires_grad else tensor_guard([x])
-        if guard is not None:
-            self._last = guard.check, run
-        return run(x)
-
-    def met(self, x: Any, prepared: Any, operands: Operands, shape: Sequence[int]) -> None:
-        """Take notice of a call that has run: the second of its kind is written down."""
-        kind = _kind(x)
-        if len(self._met) >= MOST:
-            self.clear()
-        if kind not in self._met:
-            self._met.add(kind)
-        elif kind not in self._known and x.is_contiguous():
-            self._known[kind] = replay(prepared, operands, shape) or _nothing
-
-
-MOST = 256
-"""Kinds of activations that a layer remembers before it begins anew."""
-
-
-def is_watched() -> bool:
-    """Whether a tracer, a transform or a mode of torch follows what is computed, so that tensors may have no memory to be read."""
-    inner = sys.modules["torch"]._C
-    return (
-        inner._get_tracing_state() is not None
-        or inner._functorch.peek_interpreter_stack() is not None
-        or inner._len_torch_dispatch_stack() > 0
-    )
-
-
-def check_transforms(*tensors: Any, of: str) -> None:
-    """Raise Unsupported where torch takes gradients by transforms of functions, or forwards, which an operator would answer with 0."""
-    torch = sys.modules["torch"]
-    transform, kinds = torch._C._functorch.peek_interpreter_stack(), torch._C._functorch.TransformType
-    if transform is not None and transform.key() in (kinds.Grad, kinds.Jvp):
-        raise Unsupported(f"torch.func.grad, vjp and jvp of {of}", ("tensor.backward()", "torch.vmap"))
-    forward = torch.autograd.forward_ad
-    if forward._current_level >= 0 and any(
-        isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None for tensor in tensors
-    ):
-        raise Unsupported(f"forward-mode gradients of {of}", ("tensor.backward()", "torch.vmap"))
-
-
-def _kind(x: Any) -> Any:
-    return type(x), x.shape, x.dtype, x.device, x.layout
-
-
-def _never(x: Any) -> bool:
-    return False
-
-
-def _nothing(x: Any) -> None:
-    return None
+def _extent(tensor: Any) -> tuple[int, int]:
+    """The bytes of a tensor, relative to its address."""
+    view = tensor_view(tensor)
+    low, high = byte_range(view)
+    return low - view.pointer, high - view.pointer

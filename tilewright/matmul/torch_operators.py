@@ -11,10 +11,10 @@ from tilewright.errors import Unsupported
 from tilewright.matmul.dense_tensor import dense_tensor
 from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.handles import owner_of
+from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
-from tilewright.matmul.replay import is_watched
 
 if TYPE_CHECKING:
     import torch

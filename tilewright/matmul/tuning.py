@@ -67,7 +67,7 @@ def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True,
         topk=topk, parallel=parallel,
     )  # fmt: skip
     Database().put(tuning_key(weight, request, machine), found[0].options)
-    weight.prepared.clear()
+    weight.forget_kernels()
     return found
 
 

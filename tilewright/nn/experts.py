@@ -12,9 +12,9 @@ from tilewright.errors import MissingTensor, WrongArgumentShape
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.handles import handle_of
+from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
-from tilewright.matmul.replay import is_watched
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.nn.expert_form import CLAMPED, ExpertForm
 from tilewright.quant import QuantizedWeight

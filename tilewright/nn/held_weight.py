@@ -13,8 +13,8 @@ from tilewright.errors import WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.matmul.handles import handle_of, shared_with
+from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
-from tilewright.matmul.replay import Replays
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, read_metadata
 
@@ -92,7 +92,7 @@ class HeldWeight(torch.nn.Module):
     def _renew(self) -> None:
         """Forget what was made of the buffers: they are others, or somewhere else."""
         self._packed: PackedWeight | None = None
-        self._replays = Replays()
+        self._calls = Calls()
         self._seen: Seen | None = None
         # Those that are None come last: `torch.export` counts them among the others.
         self._buffers = dict(sorted(self._buffers.items(), key=lambda item: item[1] is None))
@@ -114,7 +114,7 @@ class HeldWeight(torch.nn.Module):
         packed = self._packed
         if self._seen is None or not self._seen.holds(self._buffers):  # somebody assigned a buffer, or wrote to one
             packed = None
-            self._replays.clear()
+            self._calls.clear()
             self._seen = Seen(self._buffers)
         if packed is None:
             arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
@@ -231,7 +231,7 @@ class HeldWeight(torch.nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         self._settle()
         buffers = {**self._buffers, "qweight": plain_words(self._buffers["qweight"])}
-        own = ("_packed", "_replays", "_seen", "handle")  # a copy is a layer of its own
+        own = ("_packed", "_calls", "_seen", "handle")  # a copy is a layer of its own
         return {**{name: value for name, value in self.__dict__.items() if name not in own}, "_buffers": buffers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
@@ -16,15 +15,16 @@ from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_numpy, check_strided
 from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
 from tilewright.matmul.facts import Request
+from tilewright.matmul.known_calls import check_transforms, is_watched
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product, apply_function, explain, result_type
-from tilewright.matmul.replay import check_transforms, is_watched
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_codes import codes_of
 from tilewright.nn.held_weight import HeldWeight
 from tilewright.quant import QuantizedWeight, quantize
+from tilewright.runtime.call_keys import MISSED
 
 register_operators()
 
@@ -215,8 +215,8 @@ class Linear(HeldWeight):
             return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
         # What was learnt from earlier calls holds for the buffers that they read.
         if output is None and self._seen is not None and type(x) in _PLAIN and self._seen.holds(self._buffers):
-            result = self._replays(x) if forward_ad._current_level < 0 and not _modes() else None
-            if result is not None:
+            result = self._calls(x)
+            if result is not MISSED:
                 return result
         return self._checked(x, output)
 
@@ -252,8 +252,10 @@ class Linear(HeldWeight):
         )  # fmt: skip
         result = product.run()
         self._settle()
-        if output is None and x is given and x.numel() and not self._parameters:  # whose gradients replays do not know
-            self._replays.met(x, product.prepared, product.operands, product.result.shape)
+        if (
+            output is None and x is given and x.numel() and not self._parameters
+        ):  # whose gradients known calls do not give
+            self._calls.met((x,), lambda: product.again({"x": x}))
         return result
 
     def tune(
@@ -267,7 +269,7 @@ class Linear(HeldWeight):
                 x, self.weight, topk=topk, bias=self.bias, quantize=self.quantize, function=self.function,
                 out_dtype=self.out_dtype,
             )  # fmt: skip
-        self._replays.clear()
+        self._calls.clear()
 
     def explain(self, rows: int = 1, dtype: Any = torch.float16, target: Any = None) -> str:
         """Which tier of kernels serves calls of so many rows of a type, and why not each of those before it.
@@ -302,8 +304,6 @@ class Linear(HeldWeight):
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_modes = torch._C._len_torch_dispatch_stack
-"""How many modes of torch follow what is computed: the guards of replays do not see them."""
 
 
 def _is_watched(x: Any) -> bool:

@@ -20,7 +20,7 @@ from tilewright.compiler import Program
 from tilewright.errors import CompilerNotFound, NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
-from tilewright.ir.nodes import GLOBAL_ALIGNMENT, WARP, Buffer, Function
+from tilewright.ir.nodes import WARP, Buffer, Function
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
@@ -94,11 +94,10 @@ class Kernel:
         places = zip(function.params, self.program.final.params, strict=True)
         sizes = {param: packed[made] for param, made in places if isinstance(param, Buffer) and made in packed}
         self._binder = Binder(function, device, sizes)
-        self.plans = Plans(
-            function,
-            self._binder.written - set(function.outputs),
-            arch.vector_bytes if arch.has_threads else GLOBAL_ALIGNMENT,
-        )
+        # Where kernels have no variants, addresses need be no more than multiples of an element.
+        elements = [param.dtype.nbytes(1) for param in function.params if isinstance(param, Buffer)]
+        widest = arch.vector_bytes if self._classes else max(elements, default=1)
+        self.plans = Plans(function, self._binder.written - set(function.outputs), widest)
 
     def __repr__(self) -> str:
         return f"<Kernel {self.function.name} for {self.target.name} {self.arch.name}>"

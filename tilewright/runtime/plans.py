@@ -134,7 +134,7 @@ _ADDRESS: dict[Any, Callable[[Any], int]] = {
 _ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()", "buffer": "addressof(first_byte({0}))"}
 
 
-def _address_text(value: Any, name: str) -> str | None:
+def address_text(value: Any, name: str) -> str | None:
     """Text of the address of a tensor like `value`; None for other arguments.
 
     NumPy makes an object with a Python constructor for ``ctypes.data``; the buffer protocol takes a quarter of the time,
@@ -234,7 +234,7 @@ class _Planner:
         self.names["otherwise"] = otherwise
         pointers = {}
         for position, value in enumerate(self.arguments):
-            text = _address_text(value, f"a{position}")
+            text = address_text(value, f"a{position}")
             if text is not None:
                 pointers[position] = f"p{position}"
                 self.line(f"p{position} = {text}")
@@ -254,7 +254,7 @@ class _Planner:
         self.names[f"shape{number}"], self.names[f"dtype{number}"] = tuple(output.shape), output.dtype
         if type(output) is np.ndarray:
             self.line(f"o{number} = empty(shape{number}, dtype{number})")
-            return str(_address_text(output, f"o{number}"))
+            return str(address_text(output, f"o{number}"))
         self.names[f"strides{number}"] = tuple(output.stride())
         place = f"shape{number}", f"strides{number}", f"dtype{number}"
         self.line(f"o{number} = {allocator_text(output, *place, self.names)}")

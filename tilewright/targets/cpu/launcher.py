@@ -70,9 +70,17 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             raise _failure(status, failures, function)
 
     def prepare(given: Sequence[Any], device: int | None = None) -> Callable[..., None]:
-        """A function of the buffers' addresses, in order, with the scalars and sizes of `given`."""
+        """A function of one value a parameter, addresses for buffers, with the sizes of `given`."""
         rest = given[len(function.params) :]
-        return lambda *pointers: call(*pointers, *rest)
+        if convert:
+            return lambda *values: call(*values, *rest)
+
+        def again(*values: Any) -> None:
+            status = entry(*values, *rest)
+            if status != 0:
+                raise _failure(status, failures, function)
+
+        return again
 
     call.prepare = prepare  # type: ignore[attr-defined]
     return call

@@ -1,0 +1,165 @@
+"""Calls that are known by what their arguments are: as a call that is checked in full, whatever the next one brings."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.matmul import PackedWeight, quant_matmul
+from tilewright.quant import quantize
+
+K = 224
+DRAW = np.random.default_rng(11)
+WEIGHT = quantize(DRAW.standard_normal((K, K)).astype(np.float32), "int4", group=32)
+"""Square, so that x, residual and result may be one array."""
+
+
+def random_array(shape: tuple[int, ...], draw: np.random.Generator) -> np.ndarray:
+    """Numbers in memory that is laid out in one of the ways that NumPy has."""
+    numbers = draw.standard_normal(shape).astype(np.float32)
+    way = draw.integers(6)
+    if way == 0:
+        wide = np.full((*shape[:-1], shape[-1] + 3), np.nan, np.float32)
+        wide[..., 1 : shape[-1] + 1] = numbers
+        return wide[..., 1 : shape[-1] + 1]
+    if way == 1:
+        return np.asfortranarray(numbers)
+    if way == 2:
+        bytes_ = np.zeros(numbers.nbytes + 1, np.uint8)
+        bytes_[1:] = numbers.reshape(-1).view(np.uint8)
+        return bytes_[1:].view(np.float32).reshape(shape)
+    if way == 3:
+        numbers.flags.writeable = False
+    return numbers
+
+
+def random_call(draw: np.random.Generator) -> dict[str, Any]:
+    """Arguments of a call: few kinds of each, so that kinds come again and few kernels are compiled."""
+    rows = ((1,), (3,), (2, 2), ())[draw.integers(4)]
+    call: dict[str, Any] = {"x": random_array((*rows, K), draw)}
+    kind = draw.integers(4)
+    if kind == 1:
+        call |= {"quantize": "int8", "bias": random_array((K,), draw)}
+    elif kind == 2:
+        call |= {"residual": call["x"] if draw.integers(2) else random_array((*rows, K), draw), "function": "silu"}
+    elif kind == 3:
+        call["activation_scales"] = draw.uniform(0.5, 2, (*rows, 1)).astype(np.float32)
+    way = draw.integers(4)
+    if way == 1:
+        out = random_array((*rows, K), draw)
+        call["out"] = out if out.flags.writeable else out.copy()
+    elif way == 2 and call["x"].flags.writeable:
+        call["out"] = call["x"]
+    return call
+
+
+def test_known_calls_are_what_checked_ones_are() -> None:
+    """Random calls one after another, each beside the same call of a weight that knows none; x, residual and out may be one array."""
+    packed, fresh = PackedWeight.pack(WEIGHT), PackedWeight.pack(WEIGHT)
+    draw = np.random.default_rng(5)
+    calls = [random_call(draw) for _ in range(60)]
+    for _ in range(8):
+        for index in draw.permutation(len(calls)):
+            call = calls[index]
+            out = call.get("out")
+            before = None if out is None else out.copy()
+            found = quant_matmul(weight=packed, **call)
+            assert out is None or found is out
+            found = found.copy()
+            if out is not None:
+                out[...] = before
+            fresh.calls.clear()
+            expected = quant_matmul(weight=fresh, **call)
+            assert found.dtype == expected.dtype and found.shape == expected.shape
+            np.testing.assert_array_equal(found, expected)
+            if out is not None:
+                out[...] = before
+    known = [plan for _, plan, _ in packed.calls._known.values()]
+    assert sum(plan.__name__ == "run" for plan in known) > 10
+
+
+def test_a_known_call_is_exact_enough() -> None:
+    """The numbers themselves, against float64: a known call reads the arrays of its own call, not those of an earlier one."""
+    packed = PackedWeight.pack(WEIGHT)
+    for _ in range(5):
+        x = DRAW.standard_normal((3, K)).astype(np.float32)
+        bias, out = DRAW.standard_normal(K).astype(np.float32), np.full((3, K), np.nan, np.float32)
+        assert quant_matmul(x, packed, bias=bias, out=out) is out
+        expected = x.astype(np.float64) @ WEIGHT.to_dense().T + bias
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+    assert packed.calls._known
+
+
+@pytest.mark.parametrize("torch_too", [False, True])
+def test_kernels_that_hand_something_on(torch_too: bool) -> None:
+    """Groups of 8 are padded, and activations with them: by a kernel of its own, into memory that each call has for itself."""
+    weight = quantize(DRAW.standard_normal((40, K)).astype(np.float32), "int4", group=8)
+    packed, calls = PackedWeight.pack(weight), 4
+    if torch_too:
+        torch = pytest.importorskip("torch")
+        packed = packed.to("cpu")
+    for _ in range(calls):
+        x = DRAW.standard_normal((3, K)).astype(np.float32)
+        found = quant_matmul(torch.from_numpy(x), packed).numpy() if torch_too else quant_matmul(x, packed)
+        np.testing.assert_allclose(found, x.astype(np.float64) @ weight.to_dense().T, rtol=1e-4, atol=1e-4)
+    assert [plan.__name__ for _, plan, _ in packed.calls._known.values()] == ["run"]
+
+
+def test_a_residual_elsewhere_than_x_after_calls_with_one_array_for_both() -> None:
+    packed = PackedWeight.pack(WEIGHT)
+    x = DRAW.standard_normal((2, K)).astype(np.float32)
+    for _ in range(4):
+        quant_matmul(x, packed, residual=x)
+    other = DRAW.standard_normal((2, K)).astype(np.float32)
+    np.testing.assert_array_equal(
+        quant_matmul(x, packed, residual=other), quant_matmul(x, PackedWeight.pack(WEIGHT), residual=other)
+    )
+
+
+def test_wrong_calls_are_refused_after_right_ones() -> None:
+    packed = PackedWeight.pack(WEIGHT)
+    x = np.zeros((1, K), np.float32)
+    for _ in range(4):
+        quant_matmul(x, packed)
+    for wrong in (x[:, :-1], x.astype(np.float64)[:, :5], "x", None):
+        with pytest.raises(Exception, match="activations"):
+            quant_matmul(wrong, packed)
+    read_only = np.empty((1, K), np.float32)
+    for _ in range(4):
+        quant_matmul(x, packed, out=read_only)
+    read_only.flags.writeable = False
+    with pytest.raises(Exception, match="read-only"):
+        quant_matmul(x, packed, out=read_only)
+
+
+def test_a_weight_is_gone_with_its_last_name() -> None:
+    """What is written for known calls mentions the weight's arrays; nothing of it holds itself, which only a search for cycles would free."""
+    packed = PackedWeight.pack(WEIGHT)
+    x = np.zeros((1, K), np.float32)
+    for _ in range(4):
+        quant_matmul(x, packed)
+    assert packed.calls._known
+    panels = weakref.ref(next(iter(packed._derived.values()))[0])
+    del packed
+    assert panels() is None
+
+
+def test_tensors_of_torch_whose_gradients_are_wanted_or_that_are_cast() -> None:
+    torch = pytest.importorskip("torch")
+    packed = PackedWeight.pack(WEIGHT)
+    x = torch.randn(2, K)
+    for _ in range(4):
+        expected = quant_matmul(x, packed)
+    assert packed.calls._known
+    wanted = x.clone().requires_grad_()
+    found = quant_matmul(wanted, packed)
+    assert found.requires_grad and torch.equal(found, expected)
+    with torch.no_grad():
+        assert not quant_matmul(wanted, packed).requires_grad
+    compiled = torch.compile(lambda x: quant_matmul(x, packed) * 2, backend="eager")
+    assert torch.equal(compiled(x), expected * 2)
+    conjugate = torch.complex(torch.zeros(2, K), x).conj().imag  # a view with the sign turned
+    assert conjugate.is_neg() and torch.equal(quant_matmul(conjugate, packed), quant_matmul(-x, packed))

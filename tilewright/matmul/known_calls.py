@@ -1,0 +1,120 @@
+"""Calls that have run, by what their arguments are: a later one of the same kind runs what is left of it (`replay`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.errors import Unsupported
+from tilewright.runtime.call_keys import MISSED, Plan, guarded, key_function, kind_of, missed
+
+
+class Calls:
+    """The calls of one weight or layer, by what their arguments are; one like the last is found without a look-up."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all: something else than the arguments has changed."""
+        self._last: Callable[..., Any] = missed
+        self._known: dict[Any, tuple[Callable[..., Any], Plan, list[int]]] = {}
+        self._keys: dict[tuple[str | None, ...], Callable[..., Any]] = {}
+        self._met: set[Any] = set()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The result; `MISSED` where the call must be checked and prepared, or torch follows it."""
+        found = self._last(*arguments)
+        return self._by_key(arguments) if found is MISSED else found
+
+    def _by_key(self, arguments: tuple[Any, ...]) -> Any:
+        known = self._known.get(self._key(arguments)) if self._known else None
+        if known is None or is_touched(*_tensors_of_torch(arguments)):
+            return MISSED
+        quick, plan, tensors = known
+        if quick is not missed:
+            self._last = quick
+        return plan(*[arguments[i] for i in tensors])
+
+    def _key(self, arguments: tuple[Any, ...]) -> Any:
+        kinds = tuple(map(kind_of, arguments))
+        key = self._keys.get(kinds)
+        if key is None:
+            if None in kinds:
+                return None
+            key = self._keys[kinds] = key_function(kinds)
+        return kinds, key(*arguments)
+
+    def met(self, arguments: tuple[Any, ...], write: Callable[[], Plan | None]) -> None:
+        """Take notice of a call that has run: the second of its kind is written down.
+
+        Parameters
+        ----------
+        write : gives a function of the tensors among the arguments, in order.
+        """
+        key = self._key(arguments)
+        if key is None or key in self._known:
+            return
+        if key not in self._met:
+            if len(self._met) >= MOST:
+                self.clear()
+            self._met.add(key)
+            return
+        tensors = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
+        plan = write() or missed
+        # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody watches.
+        also = "forward._current_level < 0 and not modes()" if _tensors_of_torch(arguments) else ""
+        quick = guarded(arguments, tensors, plan, (), missed, also, **_torch_states()) if plan is not missed else None
+        self._known[key] = quick or missed, plan, tensors
+        self._last = quick or self._last
+
+
+MOST = 256
+"""Kinds of calls that are remembered before all begins anew."""
+
+
+def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Any]:
+    return [argument for argument in arguments if kind_of(argument) == "torch"]
+
+
+def _torch_states() -> dict[str, Any]:
+    """What guards of torch's tensors do not see: forward gradients, and modes that follow what is computed."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    return {"forward": torch.autograd.forward_ad, "modes": torch._C._len_torch_dispatch_stack}
+
+
+def is_touched(*tensors: Any) -> bool:
+    """Whether more is to be done with tensors than to read their memory: gradients, casts, somebody who follows."""
+    if not tensors:
+        return False
+    torch = sys.modules["torch"]
+    graded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if graded or is_watched() or torch.autograd.forward_ad._current_level >= 0:
+        return True
+    return any(torch.is_autocast_enabled(t.device.type) or t.is_neg() or t._is_zerotensor() for t in tensors)
+
+
+def is_watched() -> bool:
+    """Whether a tracer, a transform or a mode of torch follows what is computed, so that tensors may have no memory to be read."""
+    inner = sys.modules["torch"]._C
+    return (
+        inner._get_tracing_state() is not None
+        or inner._functorch.peek_interpreter_stack() is not None
+        or inner._len_torch_dispatch_stack() > 0
+    )
+
+
+def check_transforms(*tensors: Any, of: str) -> None:
+    """Raise Unsupported where torch takes gradients by transforms of functions, or forwards, which an operator would answer with 0."""
+    torch = sys.modules["torch"]
+    transform, kinds = torch._C._functorch.peek_interpreter_stack(), torch._C._functorch.TransformType
+    if transform is not None and transform.key() in (kinds.Grad, kinds.Jvp):
+        raise Unsupported(f"torch.func.grad, vjp and jvp of {of}", ("tensor.backward()", "torch.vmap"))
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and any(
+        isinstance(tensor, torch.Tensor) and forward.unpack_dual(tensor).tangent is not None for tensor in tensors
+    ):
+        raise Unsupported(f"forward-mode gradients of {of}", ("tensor.backward()", "torch.vmap"))
