@@ -387,12 +387,10 @@ def transpose(src: Any, dst: Any) -> None:
     """
     builder = in_kernel("T.transpose")
     source, destination = region_of(src, "the source of T.transpose"), region_of(dst, "the destination of T.transpose")
-    if _is_batch(source) and _is_batch(destination):
-        shape = tuple(destination.extents)
-        if tuple(source.extents) != (*shape[:-2], shape[-1], shape[-2]):
-            raise NumberExpected(
-                "the destination of T.transpose", f"shape {(*source.extents[:-2], *source.extents[:-3:-1])}", str(shape)
-            )
+    shape, turned = tuple(destination.extents), (*source.extents[:-2], *source.extents[:-3:-1])
+    if _is_batch(source) and len(shape) == len(turned):
+        if shape != turned:
+            raise NumberExpected("the destination of T.transpose", f"shape {turned}", str(shape))
         builder.append(
             parallel(
                 shape,
@@ -407,7 +405,7 @@ def transpose(src: Any, dst: Any) -> None:
 
 def _is_batch(tile: Region) -> bool:
     """Whether there is more than one matrix in a tile."""
-    return len(tile.extents) > 2 and all(isinstance(one, int) and one > 1 for one in tile.extents)
+    return all(isinstance(one, int) for one in tile.extents) and any(one != 1 for one in tile.extents[:-2])
 
 
 @author_facing

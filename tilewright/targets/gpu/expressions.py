@@ -160,8 +160,11 @@ class GpuExpressions(CFamilyPrinter):
         arguments = [self._argument(part) for part in call.arguments]
         given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], Expr) else call.dtype
         if call.function == "abs" and given.is_integer:
-            # What is not signed is its own absolute value.
-            return arguments[0] if given.kind != "int" else self._in_range(self.call("tw::abs", *arguments), call.dtype)
+            if given.kind != "int":  # its own absolute value
+                return arguments[0]
+            # Where int64_t is a long, what is computed with a literal (a long long) is neither of the types of `abs`.
+            number = Text(f"(int64_t)({arguments[0]})", UNARY) if given.bits == 64 else arguments[0]
+            return self._in_range(self.call("tw::abs", number), call.dtype)
         if call.function == "popcount":
             # The sign of a narrow type is not one of its bits more than once.
             bits = self._convert(

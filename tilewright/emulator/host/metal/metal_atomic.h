@@ -43,4 +43,12 @@ inline bool atomic_compare_exchange_weak_explicit(atomic_uint* p, uint* expected
   return old == wanted;
 }
 
+// Of a byte some bits, whoever writes the others: the core knows which of them have been written.
+inline void tw_set_bits(uchar* byte, uint mask, uint bits, TW_SITE) {
+  const uchar others = uchar(~mask), code = uchar(bits);
+  ::tw_atomic(TW_ATOMIC_AND, TW_AT_U8, TW_RELAXED, byte, &others, nullptr, nullptr, 1, site);
+  ::tw_atomic(TW_ATOMIC_OR, TW_AT_U8, TW_RELAXED, byte, &code, nullptr, nullptr, 1, site);
+}
+#define TW_SET_BITS(SPACE, byte, mask, bits) ::metal::tw_set_bits(byte, mask, bits)
+
 }  // namespace metal

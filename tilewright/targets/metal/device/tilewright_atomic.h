@@ -85,14 +85,18 @@ TW_DEVICE float atomic_add(threadgroup float* p, float x) { return change_word<S
 #endif
 
 // One element of BITS < 8 bits, whoever writes the others of its byte at the same time: only its own bits of the word change.
+#ifndef TW_SET_BITS  // which the emulator has: it knows which bits of a byte have been written
+#define TW_SET_BITS(SPACE, byte, mask, bits)                                                                          \
+  const uint32_t within = uint32_t(reinterpret_cast<uint64_t>(byte) & 3u);                                            \
+  SPACE atomic_uint* word = word_at(byte - within);                                                                   \
+  atomic_fetch_and_explicit(word, ~((mask) << within * 8), memory_order_relaxed);                                     \
+  atomic_fetch_or_explicit(word, (bits) << within * 8, memory_order_relaxed)
+#endif
 #define TW_PACKED(SPACE)                                                                                              \
   template <int BITS, class T> TW_DEVICE void set_packed(SPACE uint8_t* p, int64_t index, T value) {                  \
     SPACE uint8_t* byte = p + index / (8 / BITS);                                                                     \
-    const uint32_t within = uint32_t(reinterpret_cast<uint64_t>(byte) & 3u);                                          \
-    SPACE atomic_uint* word = word_at(byte - within);                                                                 \
-    const uint32_t shift = within * 8 + uint32_t(index % (8 / BITS)) * BITS;                                          \
-    atomic_fetch_and_explicit(word, ~(((1u << BITS) - 1u) << shift), memory_order_relaxed);                           \
-    atomic_fetch_or_explicit(word, code_of<BITS>(value) << shift, memory_order_relaxed);                              \
+    const uint32_t shift = uint32_t(index % (8 / BITS)) * BITS;                                                       \
+    TW_SET_BITS(SPACE, byte, ((1u << BITS) - 1u) << shift, code_of<BITS>(value) << shift);                            \
   }
 TW_PACKED(device)
 #ifndef TW_ONE_MEMORY
