@@ -402,12 +402,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="of measuring each rival of a case")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
+    parser.add_argument(
+        "--shapes", type=int, default=cpu_layers.SHAPES, help="of layers, in the caches and as many outside"
+    )
+    parser.add_argument("--rows", default=",".join(map(str, cpu_layers.ROWS)), help="of the activations of layers")
     parser.add_argument("--llama-cpp", type=Path, help="where benchmarks/llama_cpp.py has built it")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         global LLAMA_CPP
         LLAMA_CPP = options.llama_cpp
+        cpu_layers.SHAPES, cpu_layers.ROWS = options.shapes, tuple(map(int, options.rows.split(",")))
         run(options.child, options.only, options.seconds, options.markdown, options.clock)
         return
     if options.markdown:

@@ -26,6 +26,7 @@ FORMATS = {"int4 g128": ("uint4", 128, None), "int4 g32": ("uint4", 32, "q4_0"),
            "int8 g32": ("uint8", 32, "q8_0")}  # fmt: skip
 """By name: the format and group of ours, and llama.cpp's type of as many bits."""
 SHAPES, ROWS, SEED = 4, (1, 4, 16), 19
+"""How many shapes, in the caches and as many outside, and of which numbers of rows; `cpu.py` has options for both."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,10 @@ def last_level_cache() -> int:
 
 def layers() -> Iterator[Layer]:
     """Shapes drawn between 512 and 8192, in multiples of 256 (which Q4_K asks for), small ones in the caches."""
-    draw = np.random.default_rng(SEED)
     for outside in (False, True):
-        most = 8192 if outside else 3072
-        shapes = [256 * draw.integers(2, most // 256 + 1, 2) for _ in range(SHAPES)]
-        for (n, k), name, m in itertools.product(shapes, FORMATS, ROWS):
+        draw, most = np.random.default_rng([SEED, outside]), 8192 if outside else 3072
+        drawn = [256 * draw.integers(2, most // 256 + 1, 2) for _ in range(SHAPES)]
+        for (n, k), name, m in itertools.product(drawn, FORMATS, ROWS):
             yield Layer(name, m, int(n), int(k), outside)
 
 
