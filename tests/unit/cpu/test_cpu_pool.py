@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from cpu_programs import compiled
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu import launcher
 
+DEVICE = Path(launcher.__file__).parent / "device"
 COUNT_BLOCKS = """
 def f(seen: int32[n], *, n: int32):
     with kernel(blocks={bx: n}, threads={tx: 1, ty: 1, tz: 1}):
@@ -81,6 +85,31 @@ def test_scratch_memory_belongs_to_one_thread() -> None:
     assert "scratch + 0" in kernel.get_kernel_source()
     for _ in range(5):
         np.testing.assert_array_equal(kernel(x), (x.min(axis=1) - x.max(axis=1)) ** 2)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program around the pool's text (`pool_stress.c`), whose every access is watched for order between threads."""
+    program = tmp_path_factory.mktemp("pool") / "stress"
+    command = [
+        "gcc",
+        "-O1",
+        "-g",
+        "-fsanitize=thread",
+        "-pthread",
+        f"-I{DEVICE}",
+        Path(__file__).with_name("pool_stress.c"),
+    ]
+    if shutil.which("gcc") is None or subprocess.run([*command, "-o", program], capture_output=True).returncode != 0:
+        pytest.skip("no gcc here that watches threads")
+    return program
+
+
+@pytest.mark.parametrize("threads", [2, 8, 16])
+def test_launches_inside_and_beside_one_another_under_a_watch_for_races(watched: Path, threads: int) -> None:
+    environment = {**os.environ, "TSAN_OPTIONS": "atexit_sleep_ms=0"}
+    found = subprocess.run([watched, str(threads)], capture_output=True, text=True, timeout=100, env=environment)
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -2,8 +2,12 @@
  *
  * A launch is a task: a number of blocks handed out in chunks, the smaller the fewer are left.  The calling thread works
  * on its own task, so nested launches and launches from several threads at once always make progress; idle workers join
- * whatever tasks have blocks left.  Workers wait a moment for the next task before they sleep, callers for their helpers'
- * last blocks.  After a fork the child starts with an empty pool and makes workers of its own. */
+ * whatever tasks have blocks left, without a lock, since a launch may be over in ten microseconds.  A worker without work
+ * watches for the next launch for a while before it sleeps: to be woken takes as long as a product of one row.  A caller wakes
+ * one sleeper, who wakes others.  After a fork the child starts with an empty pool and makes workers of its own. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -11,35 +15,48 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define MOST_WORKERS 1023
-#define SPINS 2000
+#define MOST_TASKS 64  /* at once; a launch beyond has no helpers */
+#define SPINS 8000     /* some 200 microseconds: as long as Python may take between two layers */
+#define UNTIL_LOOK 64  /* spins: whom one waits for may itself be waiting for this very core */
 #define SHARES 4  /* of what is left for each thread; one makes a chunk */
 #define WORKER_STACK_BYTES (8u << 20)
 #define OUT_OF_MEMORY (-1)
 
 typedef int32_t (*block_function)(const void *arguments, int64_t block, uint8_t *scratch);
 
-typedef struct task {
+/* A task lies in one of the pool's places, which stay where they are: a worker may look at one that is being taken or given
+ * back.  Only who has counted himself in `state` while it was open reads more than numbers, and no place is given back before
+ * all helpers have left. */
+#define LINE 64
+#define OPEN ((uint64_t)1 << 32)
+#define HELPERS (OPEN - 1)
+typedef struct {
+  _Alignas(LINE) _Atomic uint64_t state;  /* OPEN while helpers may join, and how many are inside */
+  _Atomic bool taken, waited_for;
+  _Alignas(LINE) _Atomic int64_t next;    /* first block that nobody has taken */
+  _Atomic int32_t status;                 /* first failure */
+  _Alignas(LINE) _Atomic int64_t blocks;
+  _Atomic uint64_t most_helpers;
+  int64_t parts, scratch_bytes;
   block_function function;
   const void *arguments;
-  int64_t blocks, parts, scratch_bytes;
-  _Atomic int64_t next;       /* first block that nobody has taken */
-  _Atomic int32_t status;     /* first failure */
-  _Atomic int helpers;        /* workers inside the task; changed under pool_mutex */
-  int most_helpers;
-  struct task *following;
 } task;
+
+static task tasks[MOST_TASKS];
+static _Atomic int places;         /* how many of them have ever been taken */
+static _Atomic uint64_t launches;  /* that asked for helpers */
+static _Atomic int thread_count = 1, workers, sleepers;
+static _Atomic int callers_core = -2;  /* of the last launch, where a core has a number */
 
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work_arrived = PTHREAD_COND_INITIALIZER;
-static pthread_cond_t helper_left = PTHREAD_COND_INITIALIZER;
-static task *tasks;
-static _Atomic int open_tasks;  /* length of the list, readable without the mutex */
-static int workers, sleepers;
-static _Atomic int thread_count = 1;
+static pthread_cond_t helpers_left = PTHREAD_COND_INITIALIZER;
+static int wanted;  /* sleepers that are still to be woken; read and written under pool_mutex */
 
 typedef struct {
   uint8_t *memory;
@@ -47,6 +64,14 @@ typedef struct {
   bool busy;
 } scratch_space;
 static __thread scratch_space own_scratch;
+
+static inline int this_core(void) {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -116,31 +141,61 @@ static void work_on(task *t) {
   if (t->scratch_bytes > 0) give_scratch_back(scratch, nested);
 }
 
-static bool has_work(task *t) {
-  return atomic_load_explicit(&t->helpers, memory_order_relaxed) < t->most_helpers &&
-         atomic_load_explicit(&t->next, memory_order_relaxed) < t->blocks;
+/* Count this worker among a task's helpers where it has blocks left and room for one more. */
+static bool join(task *t) {
+  uint64_t state = atomic_load_explicit(&t->state, memory_order_relaxed);
+  do {
+    if (!(state & OPEN) || (state & HELPERS) >= atomic_load_explicit(&t->most_helpers, memory_order_relaxed) ||
+        atomic_load_explicit(&t->next, memory_order_relaxed) >= atomic_load_explicit(&t->blocks, memory_order_relaxed))
+      return false;
+  } while (!atomic_compare_exchange_weak_explicit(&t->state, &state, state + 1, memory_order_acquire, memory_order_relaxed));
+  return true;
+}
+
+static void leave(task *t) {
+  if (atomic_fetch_sub(&t->state, 1) == 1 && atomic_load(&t->waited_for)) {  // closed, and this was the last helper
+    pthread_mutex_lock(&pool_mutex);
+    pthread_cond_broadcast(&helpers_left);
+    pthread_mutex_unlock(&pool_mutex);
+  }
+}
+
+/* Work on whatever has work; whether there was any. */
+static bool help(void) {
+  bool helped = false;
+  int met = atomic_load(&places);
+  for (task *t = tasks; t < tasks + met; t++) {
+    if (!join(t)) continue;
+    work_on(t);
+    leave(t);
+    helped = true;
+  }
+  return helped;
+}
+
+/* Until there is another launch than were seen; who is woken wakes two others, where as many are wanted. */
+static void sleep_until_launch(uint64_t seen) {
+  pthread_mutex_lock(&pool_mutex);
+  atomic_fetch_add(&sleepers, 1);
+  while (atomic_load(&launches) == seen) pthread_cond_wait(&work_arrived, &pool_mutex);
+  int others = atomic_fetch_sub(&sleepers, 1) - 1;
+  if (wanted > 0) wanted--;
+  others = others > wanted ? wanted : others;
+  pthread_mutex_unlock(&pool_mutex);
+  for (int i = 0; i < 2 && i < others; i++) pthread_cond_signal(&work_arrived);
 }
 
 static void *worker_main(void *unused) {
   (void)unused;
   for (;;) {
-    for (int spin = 0; spin < SPINS && atomic_load_explicit(&open_tasks, memory_order_relaxed) == 0; spin++) relax();
-    pthread_mutex_lock(&pool_mutex);
-    task *t = tasks;
-    while (t && !has_work(t)) t = t->following;
-    if (!t) {
-      sleepers++;
-      pthread_cond_wait(&work_arrived, &pool_mutex);
-      sleepers--;
-      pthread_mutex_unlock(&pool_mutex);
-      continue;
+    uint64_t seen = atomic_load(&launches);
+    if (help()) continue;
+    int spin = 0;
+    while (spin < SPINS && atomic_load_explicit(&launches, memory_order_relaxed) == seen) {
+      relax();
+      if (++spin % UNTIL_LOOK == 0 && this_core() == atomic_load_explicit(&callers_core, memory_order_relaxed)) sched_yield();
     }
-    atomic_fetch_add(&t->helpers, 1);
-    pthread_mutex_unlock(&pool_mutex);
-    work_on(t);
-    pthread_mutex_lock(&pool_mutex);
-    if (atomic_fetch_sub(&t->helpers, 1) == 1) pthread_cond_broadcast(&helper_left);  // the task may be gone from here on
-    pthread_mutex_unlock(&pool_mutex);
+    if (spin == SPINS) sleep_until_launch(seen);
   }
   return NULL;
 }
@@ -202,15 +257,17 @@ static void forget_workers_after_fork(void) {
   pthread_mutex_init(&kept_mutex, NULL);
   pthread_mutex_init(&pool_mutex, NULL);
   pthread_cond_init(&work_arrived, NULL);
-  pthread_cond_init(&helper_left, NULL);
-  tasks = NULL;
-  atomic_store(&open_tasks, 0);
-  workers = sleepers = 0;
+  pthread_cond_init(&helpers_left, NULL);
+  memset(tasks, 0, sizeof tasks);
+  atomic_store(&workers, 0);
+  atomic_store(&sleepers, 0);
+  wanted = 0;
 }
 
-/* More workers, up to `wanted`; with fewer than wanted the launch still runs. */
-static void start_workers(int wanted) {
+/* More workers, up to `count`; with fewer the launch still runs. */
+static void start_workers(int count) {
   static bool registered;
+  pthread_mutex_lock(&pool_mutex);
   if (!registered) {
     pthread_atfork(NULL, NULL, forget_workers_after_fork);
     registered = true;
@@ -222,13 +279,14 @@ static void start_workers(int wanted) {
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  while (workers < wanted) {
+  while (atomic_load(&workers) < count) {
     pthread_t thread;
     if (pthread_create(&thread, &attributes, worker_main, NULL) != 0) break;
-    workers++;
+    atomic_fetch_add(&workers, 1);
   }
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_mutex_unlock(&pool_mutex);
 }
 
 EXPORT void tilewright_set_threads(int count) {
@@ -237,36 +295,69 @@ EXPORT void tilewright_set_threads(int count) {
 
 EXPORT int tilewright_get_threads(void) { return atomic_load(&thread_count); }
 
+/* A place for a task that helpers may join; NULL where all are taken. */
+static task *take_place(void) {
+  for (int i = 0; i < MOST_TASKS; i++) {
+    bool free_place = false;
+    if (!atomic_load_explicit(&tasks[i].taken, memory_order_relaxed) &&
+        atomic_compare_exchange_strong(&tasks[i].taken, &free_place, true)) {
+      int met = atomic_load(&places);
+      while (met <= i && !atomic_compare_exchange_weak(&places, &met, i + 1)) {}
+      return &tasks[i];
+    }
+  }
+  return NULL;
+}
+
+/* Let helpers join a task, and wake one who sleeps. */
+static void call_helpers(task *t, int count) {
+  if (atomic_load_explicit(&workers, memory_order_relaxed) < count) start_workers(count);
+  int core = this_core();
+  if (core >= 0 && atomic_load_explicit(&callers_core, memory_order_relaxed) != core) atomic_store(&callers_core, core);
+  atomic_store(&t->state, OPEN);
+  atomic_fetch_add(&launches, 1);
+  if (atomic_load(&sleepers) == 0) return;
+  pthread_mutex_lock(&pool_mutex);
+  wanted = count;
+  pthread_mutex_unlock(&pool_mutex);
+  pthread_cond_signal(&work_arrived);
+}
+
+/* Let nobody join any more, and wait until all helpers have left. */
+static void wait_for_helpers(task *t) {
+  atomic_fetch_and(&t->state, HELPERS);
+  for (int spin = 0; spin < SPINS && atomic_load(&t->state) > 0; spin++) {
+    relax();
+    if (spin % (UNTIL_LOOK * 16) == UNTIL_LOOK * 16 - 1) sched_yield();
+  }
+  if (atomic_load(&t->state) == 0) return;
+  pthread_mutex_lock(&pool_mutex);
+  atomic_store(&t->waited_for, true);
+  while (atomic_load(&t->state) > 0) pthread_cond_wait(&helpers_left, &pool_mutex);
+  atomic_store(&t->waited_for, false);
+  pthread_mutex_unlock(&pool_mutex);
+}
+
 /* Run `function` for every block of 0 .. blocks - 1.  Returns 0 or the first failure's status. */
 EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, block_function function, const void *arguments) {
   if (blocks <= 0) return 0;
   int threads = atomic_load_explicit(&thread_count, memory_order_relaxed);
   if (threads > blocks) threads = (int)blocks;
-  task t = {.function = function, .arguments = arguments, .blocks = blocks, .parts = (int64_t)threads * SHARES,
-            .scratch_bytes = scratch_bytes, .most_helpers = threads - 1};
-  if (threads > 1) {
-    pthread_mutex_lock(&pool_mutex);
-    if (workers < threads - 1) start_workers(threads - 1);
-    t.following = tasks;
-    tasks = &t;
-    atomic_fetch_add(&open_tasks, 1);
-    if (sleepers > 0) pthread_cond_broadcast(&work_arrived);
-    pthread_mutex_unlock(&pool_mutex);
-  }
-  work_on(&t);
-  if (threads > 1) {
-    pthread_mutex_lock(&pool_mutex);
-    task **link = &tasks;
-    while (*link != &t) link = &(*link)->following;
-    *link = t.following;
-    atomic_fetch_sub(&open_tasks, 1);
-    pthread_mutex_unlock(&pool_mutex);
-    for (int spin = 0; spin < SPINS && atomic_load(&t.helpers) > 0; spin++) relax();
-    if (atomic_load(&t.helpers) > 0) {
-      pthread_mutex_lock(&pool_mutex);
-      while (atomic_load(&t.helpers) > 0) pthread_cond_wait(&helper_left, &pool_mutex);
-      pthread_mutex_unlock(&pool_mutex);
-    }
-  }
-  return atomic_load(&t.status);
+  task own, *t = threads > 1 ? take_place() : NULL;
+  bool alone = t == NULL;
+  if (alone) t = &own;
+  t->function = function;
+  t->arguments = arguments;
+  t->parts = (int64_t)threads * SHARES;
+  t->scratch_bytes = scratch_bytes;
+  atomic_store_explicit(&t->blocks, blocks, memory_order_relaxed);
+  atomic_store_explicit(&t->most_helpers, (uint64_t)threads - 1, memory_order_relaxed);
+  atomic_store_explicit(&t->status, 0, memory_order_relaxed);
+  atomic_store_explicit(&t->next, 0, memory_order_relaxed);
+  if (!alone) call_helpers(t, threads - 1);
+  work_on(t);
+  if (!alone) wait_for_helpers(t);
+  int32_t status = atomic_load(&t->status);
+  if (!alone) atomic_store(&t->taken, false);
+  return status;
 }
