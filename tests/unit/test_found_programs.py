@@ -107,3 +107,106 @@ def test_matrices_are_turned_one_by_one_whatever_stands_before_them(shape: tuple
     np.testing.assert_array_equal(
         tilewright.jit(target="cpu")(program).compile(given).interpret(given), np.swapaxes(given, -1, -2)
     )
+
+
+@pytest.mark.parametrize("target", [NVIDIA])
+def test_loops_that_loading_warps_have_no_part_in_are_not_theirs_to_leave(target: str) -> None:
+    """They ran such loops for their breaks, and asked conditions whose variables only the others set."""
+
+    def program(A, B):
+        A: T.Tensor((48, 32), "float16")
+        B: T.Tensor((4,), "int32")
+        O = T.empty((16, 32), "float16")
+        with T.Kernel(1, threads=128):
+            total = T.alloc_fragment((16, 32), "float16")
+            T.clear(total)
+            s = T.alloc_shared((16, 32), "float16")
+            for k in T.Pipelined(3, num_stages=2, specialize=True):
+                T.copy(A[k * 16, 0], s)
+                for i, j in T.Parallel(16, 32):
+                    total[i, j] += s[i, j]
+            for _ in T.serial(2):
+                count = T.alloc_var("int32")
+                count = B[3]
+                for q in T.serial(3):
+                    count = count + B[q]
+                    if count > 2:
+                        T.loop_break()
+                for i, j in T.Parallel(16, 32):
+                    total[i, j] += T.cast(count, "float16")
+            T.copy(total, O)
+        return O
+
+    agree(program, target, numbers(48, 32, dtype="float16"), np.array([1, 0, 1, 1], np.int32))
+
+
+@pytest.mark.parametrize("target", [AMPERE, AMD])
+@pytest.mark.parametrize("where", ["variable", "element"])
+def test_copies_from_where_a_variable_says_run_over_the_end(target: str, where: str) -> None:
+    """The guard of a whole vector was asked for again at its load, where a variable's value is no fact that the engine keeps."""
+
+    def program(A, B):
+        A: T.Tensor((24, 64), "float16")
+        B: T.Tensor((4,), "int32")
+        O = T.empty((16, 64), "float16")
+        with T.Kernel(1, threads=32) as bx:
+            at = T.alloc_var("int32", init=B[1])
+            tile = T.alloc_fragment((16, 64), "float16")
+            if where == "variable":
+                T.copy(A[0:16, at * 2 : at * 2 + 64], tile)
+            else:
+                T.copy(A[0:16, B[bx] * 2 : B[bx] * 2 + 64], tile)
+            T.copy(tile, O)
+        return O
+
+    agree(program, target, numbers(24, 64, dtype="float16"), np.array([3, -5, 1, 1], np.int32))
+
+
+@pytest.mark.parametrize("target", [AMPERE, NVIDIA, AMD])
+def test_tensors_by_pointer_that_each_turn_of_a_pipeline_finds(target: str) -> None:
+    """Their declaration left the loop, and the loop's variable did not."""
+
+    def program(P, M):
+        P: T.Tensor((3,), T.ptr)
+        M: T.Tensor((3,), "int32")
+        O = T.empty((4, 32), "int32")
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((4, 32), "int32")
+            total = T.alloc_fragment((4, 32), "int32")
+            T.clear(total)
+            for k in T.Pipelined(3, num_stages=2):
+                which = (k + 1) % 3
+                A = T.make_tensor(P[which], (M[k], 32), "int32")
+                T.copy(A[1, 0], s)
+                for i, j in T.Parallel(4, 32):
+                    total[i, j] += s[i, j]
+            T.copy(total, O)
+        return O
+
+    agree(program, target, [numbers(rows, 32, dtype="int32") for rows in (5, 3, 1)], np.array([3, 1, 5], np.int32))
+
+
+@pytest.mark.parametrize("target", [AMPERE, NVIDIA])
+def test_what_stays_before_roles_may_change_fragments_and_tiles_at_once(target: str) -> None:
+    """A loop that no role has a part in was refused, because what stands behind the roles reads a fragment that it changes."""
+
+    def program(A):
+        A: T.Tensor((32, 16), "int32")
+        O = T.empty((3, 32, 16), "int32")
+        with T.Kernel(1, threads=256):
+            f = T.alloc_fragment((32, 16), "int32")
+            s = T.alloc_shared((32, 16), "int32")
+            T.copy(A, f)
+            for k in T.serial(2):
+                T.copy(A[k, 0], s)
+                T.cummax(f, dim=1)
+            with T.ws(0):
+                own = T.alloc_fragment((32, 16), "int32")
+                T.copy(s, own)
+                T.copy(own, O[0, :, :])
+            with T.ws(1):
+                T.copy(s, O[1, :, :])
+            T.copy(f, O[2, :, :])
+        return O
+
+    agree(program, target, numbers(32, 16, dtype="int32"))

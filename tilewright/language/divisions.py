@@ -396,7 +396,7 @@ class _Sink:
         slices = [_slice(self.before, body, own) for body in bodies]
         moved = {one for needed in slices for one in needed}
         stays = [one for one in self.before if one not in moved]
-        kept = set(_slice(self.before, Seq((*stays, *after)), own))
+        kept = set(_slice([one for one in self.before if one in moved], Seq((*stays, *after)), own))
         before = [one for one in self.before if one not in moved or one in kept]
         made: list[Role] = []
         taken = bool(kept)

@@ -130,7 +130,7 @@ class ScopedRewriter(Rewriter):
         fact = substitute(branch.condition, self.uniform) if self.uniform else branch.condition
         with self.analyzer.scope():
             self.analyzer.assume(fact)
-            then = self(branch.then)
+            then = self.then_of(branch)
         otherwise = branch.otherwise
         if otherwise is not None:
             with self.analyzer.scope():
@@ -139,6 +139,10 @@ class ScopedRewriter(Rewriter):
         if condition is branch.condition and then is branch.then and otherwise is branch.otherwise:
             return branch
         return replace(branch, condition=condition, then=then, otherwise=otherwise)
+
+    def then_of(self, branch: nodes.If) -> Any:
+        """What becomes of the statements below a condition, where it is known to hold."""
+        return self(branch.then)
 
     def visit_Select(self, select: nodes.Select) -> Any:
         condition = self.visit(select.condition)

@@ -174,6 +174,14 @@ class _Guard(ScopedRewriter):
             made = self.generic(statement)
         return If(condition, seq(made), span=statement.span)
 
+    def then_of(self, branch: If) -> Any:
+        """Bounds of what was read, of which the engine keeps nothing, hold where a condition says so and nobody changes it."""
+        written = {node.buffer for node in find(branch.then, nodes.Store, nodes.Region)}
+        read = {bound: {load.buffer for load in find(bound.index, nodes.Load)} for bound in _said(branch.condition)}
+        said = [bound for bound, buffers in read.items() if buffers and not buffers & written]
+        with self._deciding(said, True):
+            return super().then_of(branch)
+
     # Loops
 
     def visit_For(self, loop: For) -> Any:
@@ -337,6 +345,19 @@ class _Decisions:
 def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
     index = substitute(bound.index, {old: new})
     return _Bound(index, bound.extent, (key(index), bound.name[1]))
+
+
+def _said(condition: Expr) -> Iterator[_Bound]:
+    """The bounds that a condition is made of."""
+    if not isinstance(condition, nodes.Binary):
+        return
+    if condition.op == "all":
+        yield from _said(condition.left)
+        yield from _said(condition.right)
+    elif condition.op == "lt":
+        yield _Bound(condition.left, condition.right, (key(condition.left), key(condition.right)))
+    elif condition.op == "ge" and isinstance(condition.right, nodes.Const) and condition.right.value == 0:
+        yield _Bound(condition.left, None, (key(condition.left), None))
 
 
 def zero(dtype: nodes.DType) -> Expr:

@@ -84,6 +84,7 @@ from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.pipelines.pipeline_plan import (
+    Name,
     Plan,
     conjunction,
     needed_names,
@@ -273,17 +274,17 @@ class Emission:
         last = [number for number, stage in enumerate(plan.stages) if stage == plan.depth]
         return [self._redirected(let, plan.loop.var) for let in self._outer_names(last)]
 
-    def _outer_names(self, numbers: Sequence[int]) -> list[nodes.Let]:
+    def _outer_names(self, numbers: Sequence[int]) -> list[Name]:
         """The names that statements, or conditions that they stand under, use; names below a condition are not meant elsewhere."""
         plan = self.plan
-        wanted: set[nodes.Let] = set()
+        wanted: set[Name] = set()
         for number in numbers:
             conditions = plan.conditions[number]
             users = [Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
             wanted.update(let for user in users for let in needed_names(user, plan.lets))
         return [let for let in plan.lets if let in wanted]
 
-    def _under_conditions(self, numbers: Sequence[int], outer: Collection[nodes.Let]) -> list[Statement]:
+    def _under_conditions(self, numbers: Sequence[int], outer: Collection[Name]) -> list[Statement]:
         """Statements under what they stand under, neighbours together; `outer` names stand before them."""
         made: list[Statement] = []
         for conditions, run in itertools.groupby(numbers, lambda number: self.plan.conditions[number]):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import TypeGuard, TypeVar
 
 from tilewright.errors import PipelinePlanError
 from tilewright.ir.intrinsics import INTRINSICS
@@ -51,6 +52,11 @@ from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
+
+Name = Let | Allocate
+"""What stands for a value: a name, or a tensor at an address that the kernel finds."""
+
+N = TypeVar("N", Let, Name)
 
 _MANUAL = (Acquire, Publish, Receive, Release, Channel, Commit, Wait, Roles)
 
@@ -113,7 +119,7 @@ class Plan:
 
     loop: Pipelined
     statements: tuple[Statement, ...]
-    lets: tuple[Let, ...]
+    lets: tuple[Name, ...]
     allocations: tuple[Allocate, ...]
     stages: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
@@ -157,8 +163,8 @@ def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Coll
     plan = Plan(
         loop,
         tuple(s for s, _ in body if not isinstance(s, (Let, Allocate))),
-        tuple(s for s, _ in body if isinstance(s, Let)),
-        tuple(s for s, _ in body if isinstance(s, Allocate)),
+        tuple(s for s, _ in body if _is_name(s)),
+        tuple(s for s, _ in body if isinstance(s, Allocate) and not s.buffer.placed),
     )
     plan.conditions = [conditions for s, conditions in body if not isinstance(s, (Let, Allocate))]
     plan.effects = [
@@ -203,7 +209,7 @@ def _in_inner_loop(loop: Pipelined, leaving: Statement) -> bool:
     )
 
 
-def _with_names(statement: Statement, lets: Sequence[Let]) -> Touched:
+def _with_names(statement: Statement, lets: Sequence[Name]) -> Touched:
     """What a statement touches, its names' values included."""
     found = touched(statement)
     reads = set(found.reads)
@@ -212,15 +218,23 @@ def _with_names(statement: Statement, lets: Sequence[Let]) -> Touched:
     return Touched(frozenset(reads), found.writes)
 
 
-def needed_names(statement: Statement, lets: Sequence[Let]) -> list[Let]:
+def _is_name(statement: Statement) -> TypeGuard[Name]:
+    return isinstance(statement, Let) or (isinstance(statement, Allocate) and statement.buffer.placed)
+
+
+def needed_names(statement: Statement, lets: Sequence[N]) -> list[N]:
     """The names that a statement uses, and those that these rest on, in order."""
-    wanted = set(find(statement, Var))
-    found: list[Let] = []
+    wanted = _mentioned(statement)
+    found: list[N] = []
     for let in reversed(lets):
-        if let.var in wanted:
+        if (let.var if isinstance(let, Let) else let.buffer) in wanted:
             found.append(let)
-            wanted |= set(find(let.value, Var))
+            wanted |= _mentioned(let)
     return found[::-1]
+
+
+def _mentioned(statement: Statement) -> set[Var | Buffer]:
+    return {root(node) if isinstance(node, Buffer) else node for node in find(statement, Var, Buffer)}
 
 
 # The compiler's plan ----------------------------------------------------------------------------
@@ -315,7 +329,7 @@ def _reason(plan: Plan, buffer: Buffer, unstageable: dict[Buffer, str]) -> str:
 def breaks(loop: Pipelined, unstageable: dict[Buffer, str]) -> tuple[Statement, Statement] | None:
     """Two statements that a loop's ``stage=`` and ``order=`` run in the wrong order, if any."""
     statements = tuple(s for s in loop.body.statements if not isinstance(s, (Let, Allocate)))
-    lets = tuple(s for s in loop.body.statements if isinstance(s, Let))
+    lets = tuple(s for s in loop.body.statements if _is_name(s))
     plan = Plan(loop, statements, lets, (), list(loop.stage or ()), list(loop.order or ()))
     plan.conditions = [() for _ in statements]
     plan.effects = [_with_names(statement, lets) for statement in statements]

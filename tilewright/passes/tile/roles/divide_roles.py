@@ -59,7 +59,7 @@ from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
 from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
 from tilewright.passes.tile.roles.divide_prelude import divide_prelude
 from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
-from tilewright.passes.tile.roles.role_links import Link, Plan
+from tilewright.passes.tile.roles.role_links import Link, Plan, leaving
 from tilewright.passes.tile.roles.role_survey import bodies
 
 MIN_BLOCKS = "min_blocks_per_sm"
@@ -332,12 +332,10 @@ class _Slice:
         return made
 
     def _works(self, statement: Statement) -> bool:
-        """Whether the producer has anything to do in a statement."""
+        """Whether the producer has anything to do in a statement; to leave a loop in which it has nothing to do is nothing."""
         plan = self.division.plan
-        return any(
-            node in plan.moved
-            or isinstance(node, (Break, Continue))
-            or (isinstance(node, Store) and node.buffer in plan.scalars)
+        return next(leaving(statement), None) is not None or any(
+            node in plan.moved or (isinstance(node, Store) and node.buffer in plan.scalars)
             for node in find(statement, Statement)
         )
 

@@ -45,6 +45,12 @@ _INDEX_ARITHMETIC: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+def leaving(statement: Statement) -> Iterator[Statement]:
+    """What in a statement leaves, or goes on with, a loop around it."""
+    inner = {id(node) for loop in find(statement, LOOPS) for node in walk(loop.body)}
+    return (node for node in find(statement, Break, Continue) if id(node) not in inner)
+
+
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """A stretch of a sequence over which tiles are handed over.
@@ -209,12 +215,7 @@ class _Planner:
 
     def _leaves(self, home: Seq, first: int, last: int) -> Statement | None:
         """A statement that leaves a sequence between two positions."""
-        for statement in home.statements[first : last + 1]:
-            inner = {id(node) for loop in find(statement, LOOPS) for node in walk(loop.body)}
-            for node in walk(statement):
-                if isinstance(node, (Break, Continue)) and id(node) not in inner:
-                    return node
-        return None
+        return next((node for statement in home.statements[first : last + 1] for node in leaving(statement)), None)
 
     # Values ---------------------------------------------------------------------------------------
 
