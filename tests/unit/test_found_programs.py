@@ -210,3 +210,51 @@ def test_what_stays_before_roles_may_change_fragments_and_tiles_at_once(target: 
         return O
 
     agree(program, target, numbers(32, 16, dtype="int32"))
+
+
+@pytest.mark.parametrize("target", [AMPERE, AMD])
+@pytest.mark.parametrize("columns", [2, 22])
+def test_bytes_of_rows_of_even_lengths_run_over_both_ends(target: str, columns: int) -> None:
+    """Of the 32 bounds of a vector in pairs the engine kept too few to know that its parts are inside."""
+
+    def program(A, n: T.int32):
+        m = T.dynamic("m")
+        A: T.Tensor((16, m), "int8")
+        O = T.empty((16, 64), "int8")
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((16, 64), "int8")
+            T.copy(A[0:16, n * 8 : n * 8 + 64], s)
+            T.copy(s, O)
+        return O
+
+    agree(program, target, numbers(16, columns, dtype="int8"), -1)
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_memory_that_tiles_pass_through_where_threads_are_spoken_of_elsewhere(target: str) -> None:
+    """No barrier stood between whole-tile statements on a workspace once the kernel used its thread's index anywhere."""
+
+    def program(A, B):
+        A: T.Tensor((32, 32), "int8")
+        B: T.Tensor((96,), "int32")
+        O = T.empty((2, 32, 32), "int8")
+        P = T.empty((96,), "int32")
+        with T.Kernel(2, threads=96) as bx:
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((32, 32), "int8")
+            T.copy(A, s)
+            work = T.alloc_global((2, 32, 32), "int8")
+            T.copy(s, work[bx, :, :])
+            for i, j in T.Parallel(32, 32):
+                O[bx, i, j] = work[bx, j, 31 - i]
+            own = T.alloc_local((1,), "int32")
+            own[0] = B[tx]
+            if own[0] > 0:
+                own[0] = -own[0]
+            P[tx] = own[0]
+        return O, P
+
+    given = numbers(32, 32, dtype="int8"), numbers(96, dtype="int32")
+    kernel = tilewright.jit(target=target)(program).compile(*given)
+    for found, expected in zip(kernel.emulate(*given), kernel.interpret(*given)):
+        np.testing.assert_array_equal(found, expected)

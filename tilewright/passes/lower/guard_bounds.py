@@ -175,10 +175,12 @@ class _Guard(ScopedRewriter):
         return If(condition, seq(made), span=statement.span)
 
     def then_of(self, branch: If) -> Any:
-        """Bounds of what was read, of which the engine keeps nothing, hold where a condition says so and nobody changes it."""
+        """Bounds that a condition says hold below it, as they stand there: of what was read too, of which the engine keeps nothing."""
         written = {node.buffer for node in find(branch.then, nodes.Store, nodes.Region)}
-        read = {bound: {load.buffer for load in find(bound.index, nodes.Load)} for bound in _said(branch.condition)}
-        said = [bound for bound, buffers in read.items() if buffers and not buffers & written]
+        said = [
+            bound for bound in _said(branch.condition)
+            if not any(load.buffer in written for load in find(bound.index, nodes.Load))
+        ]  # fmt: skip
         with self._deciding(said, True):
             return super().then_of(branch)
 

@@ -33,6 +33,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, key, substitute
+from tilewright.passes.tile.roles.role_survey import bodies, header
 
 Together = Callable[[Buffer, Buffer], bool]
 """Whether two buffers share memory."""
@@ -224,8 +225,6 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
     """
     read: set[Buffer] = set()
     written: list[Buffer] = []
-    if any(node in kernel.thread_vars for node in find(kernel.body, Var)):
-        return frozenset()
     for node in find(kernel.body, Load, Store, TileOperator):
         if isinstance(node, (Load, Store)):
             (read.add if isinstance(node, Load) else written.append)(root(node.buffer))
@@ -234,7 +233,31 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
             if not effects.atomic:
                 read.update(root(region.buffer) for region in effects.reads)
                 written.extend(root(region.buffer) for region in effects.writes)
-    return frozenset(b for b in written if b.scope == "global" and (b in read or written.count(b) > 1))
+    found = frozenset(b for b in written if b.scope == "global" and (b in read or written.count(b) > 1))
+    return found - _of_threads(kernel) if found else found
+
+
+def _of_threads(kernel: Kernel) -> set[Buffer]:
+    """Tensors that statements touch in which the author speaks of threads: of their index, or of what was made of it."""
+    told: set[Var | Buffer] = set(kernel.thread_vars)
+    tensors: set[Buffer] = set()
+
+    def visit(statement: Statement, below: bool) -> None:
+        parts = bodies(statement)
+        asked = header(statement) if parts else (statement,)
+        below = below or any(node in told for part in asked for node in find(part, Var, Buffer))
+        for one in (one for part in parts for one in part.statements):
+            visit(one, below)
+        if not parts and below:
+            told.update(let.var for let in find(statement, Let))
+            told.update(store.buffer for store in find(statement, Store) if store.buffer.scope in ("scalar", "local"))
+            tensors.update(root(node) for node in find(statement, Buffer) if root(node).scope == "global")
+
+    known = 0
+    while known < len(told):  # what a later turn of a loop makes is asked in an earlier statement
+        known = len(told)
+        visit(kernel.body, False)
+    return tensors
 
 
 def _slot_of(region: Region) -> Expr | None:
