@@ -61,6 +61,16 @@ def cached(key: str, build: Callable[[Path], None]) -> Path:
         return _entry(_of_this_process(), key, build)
 
 
+def kept(key: str) -> Path | None:
+    """The entry for `key` where it is there, as it was built; nothing is built."""
+    try:
+        root = cache_directory()
+    except CacheUnavailable:
+        root = _of_this_process()
+    entry = root / key[:2] / key
+    return entry if _is_sound(entry, key) else None
+
+
 def cache_directory() -> Path:
     """The directory for all that is kept by this version, made for the user alone; one of the process's own where caching is off.
 

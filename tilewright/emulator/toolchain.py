@@ -23,6 +23,7 @@ from tilewright.cache import cached, digest
 from tilewright.emulator.unset import follow_unset
 from tilewright.errors import CompilerNotFound, EmulationFailed, near
 from tilewright.options import options
+from tilewright.precompiled import precompiled
 from tilewright.targets.emulation import Vocabulary
 
 HOST = Path(__file__).parent / "host"
@@ -30,7 +31,7 @@ HOST = Path(__file__).parent / "host"
 
 CORE_FLAGS = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-fno-strict-aliasing", "-pthread", "-w")
 TEXT_FLAGS = (
-    "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fno-builtin-memcpy",
+    "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fno-var-tracking", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fno-builtin-memcpy",
     "-ffp-contract=off", "-fno-threadsafe-statics", "-fno-omit-frame-pointer", "-fsanitize-coverage=trace-pc", "-w",
 )  # fmt: skip
 CHECK_FLAGS = ("-fsanitize=thread", "-fsanitize=bounds,integer-divide-by-zero", "-DTW_CHECK=1")
@@ -267,6 +268,9 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     return text
 
 
+_FIRST = re.compile(r"(?:[ \t]*(?://.*|#line.*)?\n)*[ \t]*#[ \t]*include[ \t]*[\"<]([^\">]+)")
+"""A text's beginning with an #include: the header's name."""
+
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define(?:[^\n]*\\\n)*[^\n]*", re.M)
 
 
@@ -277,11 +281,14 @@ def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[st
         if vocabulary.generated and re.fullmatch(vocabulary.generated, header):
             (scratch / header).write_text("")
     source, compiled, linked = scratch / "kernel.cpp", str(scratch / "kernel.o"), str(scratch / "kernel.so")
-    command = [
-        *compiler.command,
-        *flags,
-        *(f"-I{path}" for path in (scratch, vocabulary.folder, HOST / "core", *vocabulary.shared)),
-    ]
+    folders = (vocabulary.folder, HOST / "core", *vocabulary.shared)
+    included, command = [f"-I{path}" for path in folders], [*compiler.command, *flags]
+    first = _FIRST.match(whole)
+    header = next((folder / first[1] for folder in folders if first and (folder / first[1]).is_file()), None)
+    if header is not None:
+        contents = repr([*map(_contents, folders)])
+        command += precompiled([*command, *included], compiler.version, header, "c++", contents)
+    command += [f"-I{scratch}", *included]
     source.write_text(whole)
     kernels = re.findall(vocabulary.kernels, whole)
     if any(re.search(vocabulary.kernels, macro) for macro in _MACRO.findall(whole)):  # look behind the preprocessor

@@ -19,14 +19,15 @@ from tilewright.cache import cached, digest
 from tilewright.errors import Span, TilewrightError
 from tilewright.machine.arch import Arch
 from tilewright.options import options
+from tilewright.precompiled import precompiled
 from tilewright.targets.base import Source
 from tilewright.targets.cpu.arch import compiler_flags, zig_flags
 
 DEVICE = Path(__file__).parent / "device"
-LIBRARY, POOL = "kernel.so", "pool.so"
+HEADER, LIBRARY, POOL = "tilewright_cpu.h", "kernel.so", "pool.so"
 
 FLAGS = (
-    "-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-Werror=implicit-function-declaration",
+    "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Werror=implicit-function-declaration",
     "-fwrapv",  # integers wrap
     "-fno-strict-aliasing",  # views read a buffer's bytes as another type
     "-fno-math-errno", "-fno-trapping-math",  # nobody looks at errno or at floating-point flags
@@ -133,7 +134,7 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
     """
     path = directory / f"kernel.{source.language}"
     path.write_text(source.text)
-    error = _run([path], directory / LIBRARY, machine_flags(arch))
+    error = _run(path, directory / LIBRARY, machine_flags(arch), DEVICE / HEADER)
     if error is not None:
         raise _explain(error, source.text)
 
@@ -144,23 +145,16 @@ def machine_flags(arch: Arch) -> tuple[str, ...]:
     return zig_flags(arch) if is_zig else compiler_flags(arch)
 
 
-def _run(sources: list[Path], library: Path, flags: tuple[str, ...]) -> str | None:
-    """Compile into `library`; the compiler's complaint, or None.  Interrupted, it leaves no library behind."""
+def _run(source: Path, library: Path, flags: tuple[str, ...], header: Path | None = None) -> str | None:
+    """Compile into `library` what begins with `header`; the compiler's complaint, or None.  Interrupted, it leaves no library behind."""
     compiler = find_compiler()
     partial = library.with_suffix(".partial")
-    command = [
-        *compiler.command,
-        *FLAGS,
-        *flags,
-        f"-I{DEVICE}",
-        *map(str, sources),
-        "-o",
-        str(partial),
-        "-lm",
-        "-lpthread",
-    ]
+    command = [*compiler.command, *FLAGS, *flags]
+    ending = [str(source), "-shared", "-o", str(partial), "-lm", "-lpthread"]
     try:
-        done = processes.run(command, {**os.environ, "LC_ALL": "C"})
+        if header is not None:
+            command += precompiled(command, compiler.version, header, "c", _headers_digest())
+        done = processes.run([*command, f"-I{DEVICE}", *ending], {**os.environ, "LC_ALL": "C"})
         if done.status == 0:
             partial.rename(library)
             return None
@@ -201,7 +195,7 @@ def pool_library() -> Path:
     compiler, source = find_compiler(), DEVICE / "tilewright_pool.c"
 
     def make(directory: Path) -> None:
-        error = _run([source], directory / POOL, ())
+        error = _run(source, directory / POOL, ())
         if error is not None:
             raise BrokenCompiler(compiler.command, _first_line(error))
 
