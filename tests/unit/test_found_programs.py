@@ -258,3 +258,55 @@ def test_memory_that_tiles_pass_through_where_threads_are_spoken_of_elsewhere(ta
     kernel = tilewright.jit(target=target)(program).compile(*given)
     for found, expected in zip(kernel.emulate(*given), kernel.interpret(*given)):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", [AMPERE, NVIDIA])
+def test_what_follows_roles_waits_for_what_they_read_before_barriers_of_their_own(target: str) -> None:
+    """A barrier among some warps counted as one of the block: others wrote the tile that these still read."""
+
+    def program(A, B):
+        A: T.Tensor((32, 32), "float32")
+        B: T.Tensor((32, 32), "float32")
+        O = T.empty((2, 32, 32), "float32")
+        with T.Kernel(1, threads=256):
+            s = T.alloc_shared((32, 32), "float32")
+            T.copy(A, s)
+            with T.ws(1):
+                t = T.alloc_shared((32, 32), "float32")
+                for i, j in T.Parallel(32, 32):
+                    t[i, j] = s[j, i]
+                for i, j in T.Parallel(32, 32):
+                    O[0, i, j] = t[j, i] + t[i, j]
+            T.copy(B, s)
+            T.copy(s, O[1, :, :])
+        return O
+
+    agree(program, target, numbers(32, 32), numbers(32, 32) + 1)
+
+
+def test_the_copy_engine_reads_nothing_of_a_tensor_without_elements() -> None:
+    """Its map said one element, at an address where there is none."""
+
+    def program(A, B):
+        m = T.dynamic("m")
+        A: T.Tensor((m, 64), "float16")
+        B: T.Tensor((64, 64), "float16")
+        C = T.empty((64, 64), "float32")
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            for k in T.Pipelined(2, num_stages=2, specialize=True):
+                T.copy(A[k * 64, 0], a)
+                T.copy(B, b)
+                T.gemm(a, b, total)
+            T.copy(total, C)
+        return C
+
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(
+        numbers(8, 64, dtype="float16"), numbers(64, 64, dtype="float16")
+    )
+    for rows in (0, 1, 100):
+        given = numbers(rows, 64, dtype="float16"), numbers(64, 64, dtype="float16")
+        np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
+    assert "tma_load" in kernel.get_kernel_source()

@@ -14,6 +14,7 @@ from tilewright.language.mistakes import (
     FloatIndex,
     IndexOutOfRange,
     NumberExpected,
+    PassesTheEnd,
     ScalarExpected,
     SliceStep,
     SymbolicIteration,
@@ -181,7 +182,9 @@ class BufferProxy(TensorProxy):
             return Vector(lanes, lambda lane: self[tuple(lane_of(part, lane) for part in parts)])
         if not any(isinstance(part, slice) for part in parts):
             indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
-            return Element(buffer, indices, _deepest(self.frame, parts))
+            known = (known_value(part) for part in parts)
+            from_end = tuple(max(0, -part) if isinstance(part, int) else 0 for part in known)
+            return Element(buffer, indices, _deepest(self.frame, parts), from_end)
         starts: list[Expr] = []
         extents: list[Extent] = []
         for dimension, part in enumerate(parts):
@@ -359,4 +362,7 @@ def borrow_extents(head: Element, other: Region) -> Region:
     extents = other.extents if len(other.extents) <= rank else other.tile_shape
     if len(extents) > rank:
         raise WrongRank(f"the tensor {head.buffer.name!r}", rank, len(extents))
+    for dimension, (left, extent) in enumerate(zip(head.from_end, (*[1] * (rank - len(extents)), *extents))):
+        if left and isinstance(extent, int) and extent > left:
+            raise PassesTheEnd(-left, extent, dimension, head.buffer.name)
     return Region(head.buffer, head.indices, (*[1] * (rank - len(extents)), *extents))

@@ -256,6 +256,16 @@ class IndexOutOfRange(AuthorError, IndexError):
         )
 
 
+class PassesTheEnd(AuthorError, IndexError):
+    """A region whose first index is counted from the end, and that is longer than what is left there."""
+
+    def __init__(self, index: int, extent: int, dimension: int, name: str) -> None:
+        super().__init__(
+            f"index {index} counts from the end, and {extent} elements from there pass the end of dimension {dimension} of {name!r}",
+            hint="end the region with the tensor; zeros are read before a tensor where the kernel computes the start, as in A[bx * 64 - 2]",
+        )
+
+
 class SliceStep(AuthorError):
     """A slice with a step."""
 

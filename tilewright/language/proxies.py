@@ -139,11 +139,15 @@ class Variable(Scalar):
 class Element(Scalar):
     """``A[i, j]``: its value in an expression, its address where a tile operator wants one."""
 
-    __slots__ = ("buffer", "indices")
+    __slots__ = ("buffer", "from_end", "indices")
 
-    def __init__(self, buffer: Buffer, indices: tuple[Expr, ...], frame: Frame | None) -> None:
+    def __init__(
+        self, buffer: Buffer, indices: tuple[Expr, ...], frame: Frame | None, from_end: tuple[int, ...] = ()
+    ) -> None:
         super().__init__(Load(buffer.dtype, buffer, indices), frame)
         self.buffer, self.indices = buffer, indices
+        self.from_end = from_end
+        """How far before the end of each dimension a negative Python number said it is; 0 where none did."""
 
 
 # From Python values to expressions ----------------------------------------------------------------

@@ -34,12 +34,14 @@ class _Tensor:
     place : among the entry arguments.
     rows : what fixed strides are multiples of.
     strides : those known only at launch, in elements.
+    extents : likewise; a tensor without elements is nowhere, so that the copy engine, whose smallest tensor has one, must not read it.
     """
 
     buffer: Buffer
     place: int
     rows: int
     strides: tuple[Expr, ...]
+    extents: tuple[Expr, ...]
 
 
 class FactClasses:
@@ -106,10 +108,13 @@ def _tensor(buffer: Buffer, place: int, widest: int) -> _Tensor:
     for stride in outer:
         if isinstance(stride, int):
             rows = _largest(rows, lambda size, stride=stride: stride % _unit(buffer, size) == 0)
-    return _Tensor(buffer, place, rows, tuple(stride for stride in outer if isinstance(stride, Expr)))
+    strides, extents = (tuple(one for one in given if isinstance(one, Expr)) for given in (outer, buffer.shape))
+    return _Tensor(buffer, place, rows, strides, () if buffer.packed else extents)
 
 
 def _class(tensor: _Tensor, address: int, sizes: Mapping[Var, int], widest: int) -> int:
+    if any(evaluate(extent, sizes) == 0 for extent in tensor.extents):
+        return tensor.buffer.dtype.nbytes(1)
     strides = [evaluate(stride, sizes) for stride in tensor.strides]
 
     def holds(size: int) -> bool:

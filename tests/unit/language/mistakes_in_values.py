@@ -322,6 +322,19 @@ IndexOutOfRange: index -65 is out of range in dimension 1 of the tile 'tile'
   help: the extent there is 64
 """,
     ),
+    "region_from_the_end_that_passes_it": (
+        """
+T.copy(A[-2, 0], tile)
+""",
+        """
+PassesTheEnd: index -2 counts from the end, and 64 elements from there pass the end of dimension 0 of 'A'
+  --> kernel.py:8:9
+  |
+8 |         T.copy(A[-2, 0], tile)
+  |         ^^^^^^^^^^^^^^^^^^^^^^
+  help: end the region with the tensor; zeros are read before a tensor where the kernel computes the start, as in A[bx * 64 - 2]
+""",
+    ),
     "slice_out_of_range": (
         """
 T.clear(tile[32:96, 0:64])

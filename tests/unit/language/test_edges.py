@@ -102,14 +102,23 @@ def test_edge_negative_starts() -> None:
 
 
 def test_edge_negative_constants() -> None:
-    """A negative index that is a Python number counts from the end, as in NumPy; one beyond the tensor is an error."""
+    """A negative index that is a known number counts from the end, as in NumPy; one beyond the tensor is an error, and so is
+    a region that begins there and passes the end: only a start that the kernel computes lies before the tensor."""
 
     @T.prim_func
-    def program(A: T.Tensor((5,), "float32"), C: T.Tensor((1,), "float32")):
+    def program(A: T.Tensor((5,), "float32"), C: T.Tensor((3,), "float32")):
         with T.Kernel(1):
             C[0] = A[-2]
+            T.copy(A[-2], C[1:3])
 
-    assert results(program, np.arange(1, 6, dtype="float32"), np.zeros(1, "float32"))[1] == [4]
+    assert list(results(program, np.arange(1, 6, dtype="float32"), np.zeros(3, "float32"))[1]) == [4, 4, 5]
+    with pytest.raises(tilewright.TilewrightError, match="pass the end of dimension 0 of 'A'"):
+
+        @T.prim_func
+        def passing(A: T.Tensor((5,), "float32"), C: T.Tensor((3,), "float32")):
+            with T.Kernel(1):
+                T.copy(A[-2], C)
+
     with pytest.raises(tilewright.TilewrightError, match="out of range"):
 
         @T.prim_func

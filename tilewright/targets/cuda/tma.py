@@ -196,7 +196,9 @@ def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides:
     dtype, shared = moved_as(node.tensor.dtype), node.tensor.dtype.per_byte
     if shared > 1:
         extents, strides = (*extents[:-1], extents[-1] // shared), tuple(stride // shared for stride in strides)
-    if 0 in extents:  # nothing of it is ever loaded, but its map is an argument all the same
+    if (
+        0 in extents
+    ):  # nothing of it is ever moved: calls whose tensors have no elements have kernels of their own (`runtime.facts`)
         extents, strides = (1,) * len(extents), (ROW_BYTES,) * len(strides)
     steps = tuple(stride * dtype.storage_bytes for stride in reversed(strides[:-1]))
     box = tuple(reversed(node.box))

@@ -220,7 +220,9 @@ class _Walk:
         for role in roles.roles:
             body, after = self.sequence(role.body, NOTHING)
             made.append(replace(role, body=body))
-            left = left.then(after)
+            left = left.then(after).then(
+                self.touches(role.body).landed().outside(role)
+            )  # a role's barriers tell no others
         return [*before, replace(roles, roles=tuple(made))], left
 
     def _branch(self, branch: If, pending: Pending) -> tuple[list[Statement], Pending]:

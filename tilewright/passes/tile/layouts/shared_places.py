@@ -126,6 +126,11 @@ class Pending:
             frozenset(one for one in self.flying_writes if one[0] != token),
         )  # fmt: skip
 
+    def landed(self) -> Pending:
+        """The same once all asynchronous operators are done."""
+        read = self.read | {place for _, place in self.flying_reads}
+        return Pending(read, self.written | {place for _, place in self.flying_writes})
+
     def without(self, buffers: frozenset[Buffer]) -> Pending:
         """The same but for some buffers."""
         return Pending(
