@@ -299,6 +299,8 @@ def quant_matmul(
         # Codes become floats in registers as fast as a tile of floats is read.
         if fractions and M > FEW_ROWS:
             multiply(operands, token_scales, sums, W, scales, zeros, added, C, 64)
+        elif operand == "int8" and M == 1:  # what tokens are made with: nothing is asked of rows that there are not
+            multiply(operands, token_scales, sums, W, scales, zeros, added, C, 1)
         elif operand == "float32" or _multiplies_codes_faster(T.machine(), weights):
             multiply(operands, token_scales, sums, W, scales, zeros, added, C, 16)
         elif tiles and M < LEAST_ROWS:

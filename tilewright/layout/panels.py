@@ -7,7 +7,11 @@ next step::
 
     position of (n, k) = [n / lanes][k / (run * share)][n % lanes][k % run][k / run % share]
 
-Columns and k are padded to whole loads, k to a multiple of some loads where matrix units take so many at once.
+Panels that are read at once may lie side by side, load by load, so that memory is read in one piece and not in as many as there are panels::
+
+    position of (n, k) = [n / (lanes * beside)][k / (run * share)][n / lanes % beside][n % lanes][k % run][k / run % share]
+
+Columns and k are padded to whole loads, columns to whole groups of panels, k to a multiple of some loads where matrix units take so many at once.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir.literals import register_record
-from tilewright.ir.nodes import Expr, index_binary
+from tilewright.ir.nodes import Expr, Extent, index_binary
 
 
 @register_record
@@ -33,6 +37,7 @@ class PanelLayout:
     run : consecutive elements of k that one lane holds in one step.
     share : steps whose elements share a load (codes in a byte), 1 for types of eight bits and more.
     together : loads of a panel are a multiple of this; what lies behind k holds zeros.
+    beside : panels side by side.
     """
 
     columns: int
@@ -42,9 +47,11 @@ class PanelLayout:
     run: int = 1
     share: int = 1
     together: int = 1
+    beside: int = 1
 
     def __str__(self) -> str:
         order, padded = "nk" if self.transposed else "kn", f", {self.together} together" if self.together > 1 else ""
+        padded += f", {self.beside} beside" if self.beside > 1 else ""
         sizes = f"{order} {self.columns}x{self.depth}"
         return f"panels1[{sizes}: {self.lanes} lanes, run {self.run}, share {self.share}{padded}]"
 
@@ -70,7 +77,7 @@ class PanelLayout:
     @property
     def size(self) -> int:
         """Elements in all, padding included."""
-        return self.panels * self.loads * self.load_size
+        return -(-self.panels // self.beside) * self.beside * self.loads * self.load_size
 
     def position(self, row: Expr, column: Expr) -> Expr:
         """Position of the element at (row, column) of the logical matrix, as an expression."""
@@ -81,8 +88,7 @@ class PanelLayout:
             return quotient if modulus is None else index_binary("floormod", quotient, modulus)
 
         digits = [
-            (part(n, self.lanes), self.loads * self.load_size),
-            (part(k, self.step), self.load_size),
+            (self.first(part(n, self.lanes), part(k, self.step)), self.load_size),
             (index_binary("floormod", n, self.lanes), self.step),
             (index_binary("floormod", k, self.run), self.share),
         ]
@@ -95,10 +101,19 @@ class PanelLayout:
         assert total is not None
         return total
 
+    def first(self, panel: Extent, load: Extent) -> Expr:
+        """How many loads lie before one of a panel."""
+        group, within = panel, None
+        if self.beside > 1:
+            group, within = index_binary("floordiv", panel, self.beside), index_binary("floormod", panel, self.beside)
+        found = index_binary("add", index_binary("mul", group, self.loads), load)
+        return found if within is None else index_binary("add", index_binary("mul", found, self.beside), within)
+
     def permutation(self) -> np.ndarray:
         """Position of every logical element, an int64 array of the logical matrix's shape."""
         n, k = np.arange(self.columns, dtype=np.int64)[:, None], np.arange(self.depth, dtype=np.int64)[None, :]
-        place = (n // self.lanes) * self.loads + k // self.step
+        panel = n // self.lanes
+        place = (panel // self.beside * self.loads + k // self.step) * self.beside + panel % self.beside
         place = (place * self.lanes + n % self.lanes) * self.run + k % self.run
         place = place * self.share + k // self.run % self.share
         return place if self.transposed else place.T

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ LAYOUTS = st.builds(
     lanes=st.sampled_from((4, 8, 16)),
     run=st.sampled_from((1, 2, 4)),
     share=st.sampled_from((1, 2, 4)),
+    beside=st.integers(1, 4),
 )
 
 
@@ -57,3 +60,6 @@ def test_sizes_are_padded_to_whole_loads() -> None:
     layout = PanelLayout(columns=17, depth=9, transposed=True, lanes=16, run=4, share=2)
     assert (layout.panels, layout.loads, layout.load_size, layout.size) == (2, 2, 128, 512)
     assert str(layout) == "panels1[nk 17x9: 16 lanes, run 4, share 2]"
+    beside = replace(layout, beside=3)
+    assert (beside.panels, beside.size) == (2, 768)
+    assert str(beside) == "panels1[nk 17x9: 16 lanes, run 4, share 2, 3 beside]"

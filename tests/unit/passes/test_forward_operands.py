@@ -107,4 +107,4 @@ def test_a_packed_weight_has_one_layout_whoever_reads_it() -> None:
         planned = plan_operand_layouts(function, context)
         layouts.add(dict(planned.attribute("packed_layouts"))["W"])
         assert len(context.facts[FACT]) == 1 + (rows > 32)
-    assert {str(layout) for layout in layouts} == {"panels1[nk 96x256: 16 lanes, run 4, share 2]"}
+    assert {str(layout) for layout in layouts} == {"panels1[nk 96x256: 16 lanes, run 4, share 2, 4 beside]"}

@@ -31,7 +31,7 @@ class Panels:
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
-    version = 3
+    version = 4
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

@@ -24,6 +24,7 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
+    expr,
     index_binary,
     seq,
 )
@@ -165,12 +166,23 @@ class VectorProduct(Operands):
             ]
 
         whole = self.named("whole", _last_start(0, columns, across))
-        statements = loop("vector", 0, whole, lambda vector: down(across, vector, self.lanes), step=across)
+        statements: list[Statement]
+        if isinstance(whole, Expr) and across == self.op.n // self.lanes:
+            # Once or not at all, at a place that is known.
+            statements = [If(binary("gt", whole, const(0)), seq(*down(across, const(0), self.lanes)))]
+        else:
+            statements = loop("vector", 0, whole, lambda vector: down(across, vector, self.lanes), step=across)
         if isinstance(columns, int) and isinstance(whole, int):
             if columns > whole:
                 statements += down(columns - whole, const(whole), self.lanes)
         elif across > 1:
-            statements += loop("vector", whole, columns, lambda vector: down(1, vector, self.lanes))
+            rest = self.left_over(across)
+            if rest is None:
+                statements += loop("vector", whole, columns, lambda vector: down(1, vector, self.lanes))
+            elif rest > 0:
+                statements.append(
+                    If(binary("gt", expr(columns), expr(whole)), seq(*down(rest, expr(whole), self.lanes)))
+                )
         if self.op.n % self.lanes:
             statements += down(1, const(self.op.n // self.lanes), self.op.n % self.lanes)
         return statements

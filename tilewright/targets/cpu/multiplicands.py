@@ -197,22 +197,28 @@ class PanelRight:
     def _memory_elements(self) -> int:
         return self.layout.load_size // self.element.per_byte
 
+    @property
+    def _soon(self) -> int:
+        """Elements from what is read to what a single row asks for: panels side by side are one stream, and asked for as one that is fast."""
+        assert self.requests is not None
+        return (self.layout.beside + 1) // 2 * self.requests.distance // self.memory.dtype.storage_bytes
+
     def shared_asking(self, loads: int, rows: Extent, passes: Extent) -> Passes | None:
         """How so many passes of rows over tiles of `loads` share the asking; None where a tile is soon read.
 
         They ask for the tile that is read next, but for a single row, which reads as fast as memory answers.
         """
-        size, whole = self._memory_elements, self.layout.loads
+        size, whole, beside = self._memory_elements, self.layout.loads, self.layout.beside
         bytes_ = loads * size * self.memory.dtype.storage_bytes
         if self.requests is None or bytes_ < 2 * self.requests.distance:
             return None
-        to_next_panel = mul(index_binary("sub", self.beyond * whole, self.first_load), size)
+        groups = -(-self.beyond // beside)
+        to_next_panel = mul(index_binary("sub", groups * whole, self.first_load), beside * size)
         distance: Extent = to_next_panel
         if loads < whole:
             is_last = binary("ge", add(self.first_load, loads), const(whole))
-            distance = Select(INT32, is_last, to_next_panel, const(loads * size))
-        soon = self.requests.distance // self.memory.dtype.storage_bytes
-        distance = Select(INT32, binary("gt", cast(expr(rows), INT32), const(1)), expr(distance), const(soon))
+            distance = Select(INT32, is_last, to_next_panel, const(loads * beside * size))
+        distance = Select(INT32, binary("gt", cast(expr(rows), INT32), const(1)), expr(distance), const(self._soon))
         share = index_binary("max", index_binary("floordiv", size, index_binary("max", passes, 1)), 1)
         return Passes(loads, distance, share)
 
@@ -226,17 +232,18 @@ class PanelRight:
 
     def place(self, vector: Expr, position: Expr) -> Expr:
         """Where a load begins in the memory."""
-        panel = add(self.first_panel, vector)
-        return mul(add(mul(panel, self.layout.loads), add(self.first_load, position)), self._memory_elements)
+        first = self.layout.first(add(self.first_panel, vector), add(self.first_load, position))
+        return mul(first, self._memory_elements)
 
     def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
         if self.requests is None:
             return []
         if self.passes is None or row is None:
-            place = add(self.place(vector, position), self.requests.distance // self.memory.dtype.storage_bytes)
+            place = add(self.place(vector, position), self._soon)
         else:
             step = add(mul(self.passes.turn(row), self.passes.loads), position)
-            place = add(add(self.place(vector, const(0)), self.passes.distance), mul(step, self.passes.share))
+            ahead = mul(mul(step, self.passes.share), self.layout.beside)
+            place = add(add(self.place(vector, const(0)), self.passes.distance), ahead)
         return [self.requests.line(self.memory, place)]
 
     def tile_ahead(self, loads: int, words: int, passes: int, turn: Expr) -> Callable[[Expr, Expr], list[Statement]]:

@@ -412,6 +412,15 @@ class Operands:
         whole = index_binary("floordiv", add(found, self.lanes - 1), self.lanes)
         return self.named("vectors", index_binary("min", whole, columns))
 
+    def left_over(self, across: int) -> int | None:
+        """Vectors of columns that tiles of `across` leave, wherever they leave any; None where that differs or nobody knows."""
+        region, axis = self._source(self.op.b), -2 if self.op.transpose_b else -1
+        extent, size = region.extents[axis], region.buffer.shape[axis]
+        if not (isinstance(size, int) and isinstance(extent, int) and is_multiple(region.starts[axis], extent)):
+            return None
+        rests = {-(-count // self.lanes) % across for count in (extent, size % extent)} - {0}
+        return None if len(rests) > 1 else max(rests, default=0)
+
 
 def inside(region: Region, axis: int) -> Extent:
     """Elements of a region along an axis of its matrix that lie inside its buffer."""
