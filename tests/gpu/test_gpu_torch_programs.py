@@ -219,3 +219,46 @@ def test_experts_in_autocast_and_captured():
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_scaled_products_of_8_bits_in_compiled_functions(backend):
+    e4m3, draw = torch.float8_e4m3fn, torch.Generator("cuda").manual_seed(0)
+    b = torch.randn(N, K, generator=draw, device="cuda").to(e4m3)
+    of_b = torch.rand(N, generator=draw, device="cuda") + 0.5
+
+    def function(x, b, of_b):
+        return tilewright.fp8_scaled_matmul(x, None, b, of_b, transpose_B=True, out_dtype=torch.bfloat16).relu()
+
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    x = torch.randn(7, K, generator=draw, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    found = []
+    for one in (compiled, function):
+        y = one(x, b, of_b)
+        y.float().sum().backward()
+        found.append((y.detach(), x.grad))
+        x.grad = None
+    assert torch.equal(found[0][0], found[1][0])
+    torch.testing.assert_close(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("kind", ["plain", "bias", "quantised"])
+@torch.no_grad()
+def test_known_calls_of_the_function(kind):
+    """Calls of `quant_matmul` that are known: other tensors at other places, results that are given, one of which lies on x."""
+    weight = quantize(dense()[0].weight.detach().float().cpu().numpy(), "int4", group=64)
+    packed, fresh = PackedWeight.pack(weight, "cuda"), PackedWeight.pack(weight, "cuda")
+    options = {
+        "plain": {},
+        "bias": {"bias": torch.randn(N, device="cuda", dtype=torch.float16)},
+        "quantised": {"quantize": "int8"},
+    }[kind]
+    for turn in range(6):
+        x = torch.randn(3, K, device="cuda", dtype=torch.float16)
+        out = torch.empty(3, N, device="cuda", dtype=torch.float16) if turn % 2 else None
+        found = quant_matmul(x, packed, out=out, **options)
+        fresh.calls.clear()
+        assert torch.equal(found, quant_matmul(x, fresh, **options)) and (out is None or found is out)
+    odd = torch.randn(3 * K + 1, device="cuda", dtype=torch.float16)[1:].view(3, K)  # not at a multiple of 16 bytes
+    assert torch.equal(quant_matmul(odd, packed, **options), quant_matmul(odd.clone(), packed, **options))
+    assert any(plan.__name__ == "run" for _, plan, _ in packed.calls._known.values())

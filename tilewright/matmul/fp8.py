@@ -21,7 +21,8 @@ from tilewright.kernels.tiles import FEW_ROWS, Parts
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like
-from tilewright.matmul.fp8_gradient import quantised_product
+from tilewright.matmul.fp8_operator import register_fp8
+from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
@@ -75,8 +76,24 @@ def fp8_scaled_matmul(
     >>> fp8_scaled_matmul(a, np.float32(0.5).reshape(1), b, np.ones(3, np.float32))[1]
     array([16., 16., 16.], dtype=float32)
     """
-    if a_scale is None and is_torch(a) and a.requires_grad and sys.modules["torch"].is_grad_enabled():
-        return quantised_product().apply(a, b, b_scale, transpose_B, block_N, out_dtype, exact, fast)
+    torch: Any = sys.modules.get("torch")
+    compiling = torch is not None and torch.compiler.is_compiling()
+    if compiling or is_torch(a):
+        if not compiling:
+            register_fp8(_multiply, _width)
+        if compiling or is_watched() or (a_scale is None and a.requires_grad and torch.is_grad_enabled()):
+            if target is not None:
+                raise Unsupported("target= in a call that torch follows", ("kernels for the device of a",))
+            of = out_dtype if isinstance(out_dtype, torch.dtype) else getattr(torch, dtype(out_dtype).name)
+            return torch.ops.tilewright.fp8_scaled_matmul(a, a_scale, b, b_scale, transpose_B, block_N, of, exact, fast)
+    return _multiply(a, a_scale, b, b_scale, transpose_B, block_N, out_dtype, exact, fast, target)
+
+
+def _multiply(
+    a: Any, a_scale: Any, b: Any, b_scale: Any, transpose_B: bool, block_N: int | None, out_dtype: Any, exact: bool,
+    fast: bool, target: Any = None,
+) -> Any:  # fmt: skip
+    """See `fp8_scaled_matmul`; nobody follows what is computed."""
     device = device_of(a, "a")
     for name, array in (("a_scale", a_scale), ("b", b), ("b_scale", b_scale)):
         if array is not None and device_of(array, name) != device:
@@ -85,12 +102,7 @@ def fp8_scaled_matmul(
     leading, K = tuple(a.shape[:-1]), int(a.shape[-1])
     flat = contiguous(a.reshape(int(np.prod(leading)), K))
     of_b = element_type(b).name
-    if b.ndim != 2 or b.shape[1 if transpose_B else 0] != K:
-        raise WrongArgumentShape(
-            f"b has shape {list(b.shape)}, but a has K = {K}",
-            hint=f"b is {'[N, K]' if transpose_B else '[K, N]; transpose_B=True takes [N, K]'}",
-        )
-    out = empty_like(flat, (flat.shape[0], int(b.shape[0 if transpose_B else 1])), dtype(out_dtype))
+    out = empty_like(flat, (flat.shape[0], _width(a, b, transpose_B)), dtype(out_dtype))
     run = _runner(target)
     if a_scale is None:
         flat, a_scale = _quantised(flat, of_b, arch, run)
@@ -114,6 +126,17 @@ def fp8_scaled_matmul(
     scales = _scale(a_scale, call.scale_a), _scale(b_scale, call.scale_b)
     run(kernel, order(flat, contiguous(b), *scales, out))
     return out.reshape(*leading, N)
+
+
+def _width(a: Any, b: Any, transpose_B: bool) -> int:
+    """Columns of the result.  Raises WrongArgumentShape."""
+    K = a.shape[-1]
+    if b.ndim != 2 or b.shape[1 if transpose_B else 0] != K:
+        raise WrongArgumentShape(
+            f"b has shape {list(b.shape)}, but a has K = {K}",
+            hint=f"b is {'[N, K]' if transpose_B else '[K, N]; transpose_B=True takes [N, K]'}",
+        )
+    return int(b.shape[0 if transpose_B else 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +262,7 @@ def _spread(scale: Any, lines: int) -> Any:
     if scale.shape[0] == lines:
         return scale
     return np.repeat(scale, lines) if isinstance(scale, np.ndarray) else scale.expand(lines).contiguous()
+
+
+if "torch" in sys.modules:
+    register_fp8(_multiply, _width)  # a compiled function may be the first that calls it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +15,8 @@ import tilewright
 from tilewright import fp8_scaled_matmul
 from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
 from tilewright.ir.dtypes import ALL
+from tilewright.nn import Linear
+from tilewright.quant import QuantizedWeight
 
 pytestmark = pytest.mark.sampled(12)
 
@@ -140,6 +144,59 @@ def test_activations_that_are_quantised_and_their_gradient(kinds, form, transpos
     y.backward(grad)
     exact = grad.double() @ weight
     assert x.grad.dtype == torch.bfloat16 and (x.grad - exact).abs().max() <= 2.0**-7 * exact.abs().max()
+
+
+@pytest.mark.parametrize("kinds, form", [("ll", {}), ("gg", {"group": 128, "each": 128})], ids=str)
+def test_compiled_by_torch(kinds, form):
+    """As one operator: the whole function in one graph, for any number of rows, with the gradient of what is quantised."""
+    (a, of_a, b, of_b), _ = operands(5, 130, 256, kinds, True, **form)
+    a, of_a, b, of_b = tensor(a), tensor(of_a), tensor(b), tensor(of_b)
+
+    def twice(a, of_a, b, of_b):
+        return tilewright.fp8_scaled_matmul(a, of_a, b, of_b, transpose_B=True, out_dtype="bfloat16") * 2
+
+    compiled = torch.compile(twice, backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows in (5, 2, 1):
+        given = a[:rows], of_a[:rows], b, of_b
+        assert torch.equal(compiled(*given), twice(*given))
+    x = torch.randn(2, 3, 256, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    found = []
+    for function in (compiled, twice):
+        y = function(x, None, b, of_b)
+        y.float().sum().backward()
+        found.append((y.detach(), x.grad))
+        x.grad = None
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    checks = "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"
+    arguments = x, None, b, of_b, True, None, torch.float32, False, False
+    torch.library.opcheck(torch.ops.tilewright.fp8_scaled_matmul, arguments, test_utils=checks)
+
+
+@pytest.mark.parametrize("block", [(1, 256), (128, 128)], ids=["channels", "blocks"])
+def test_a_layer_with_activations_of_8_bits_is_this_product(block):
+    """Rows are quantised alike, with a scale each, and sums are those of the same numbers: of checkpoints with 128 x 128 blocks too."""
+    draw = np.random.default_rng(3)
+    codes = draw.standard_normal((200, 256)).astype(ALL[E4M3].numpy)
+    scales = draw.uniform(0.5, 2, (-(-200 // block[0]), 256 // block[1])).astype(np.float32)
+    weight = QuantizedWeight(codes.view(np.uint8), "e4m3", scales=scales, block=block)
+    layer = Linear.from_quantized(weight, activations="e4m3")
+    x = torch.randn(5, 256, generator=torch.Generator().manual_seed(0))
+    of_b = tensor(scales) if block[0] > 1 else tensor(scales).reshape(-1)
+    expected = fp8_scaled_matmul(x, None, tensor(codes), of_b, transpose_B=True, exact=True)
+    found = layer(x)
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+@pytest.mark.proof
+def test_a_compiled_function_may_be_the_first_that_asks_for_the_product():
+    program = """
+import torch, tilewright
+e4m3 = torch.float8_e4m3fn
+f = torch.compile(lambda a, b, s: tilewright.fp8_scaled_matmul(a, s, b, s, transpose_B=True), backend="eager", fullgraph=True)
+print(f(torch.ones(2, 32).to(e4m3), torch.ones(3, 32).to(e4m3), torch.ones(1)).tolist())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert found.stdout.strip() == str([[32.0] * 3] * 2), found.stderr
 
 
 def test_mistakes_are_named():
