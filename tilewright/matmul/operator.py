@@ -32,6 +32,7 @@ from tilewright.matmul.tiers.general import General, general_call
 from tilewright.matmul.tiers.scaled import as_float32
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_forms import WeightForms
+from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
@@ -128,15 +129,31 @@ class Matmul(WeightForms):
         ------
         ArgumentError, MissingOperand : what does not fit, named.
         """
-        if is_torch(A) and is_followed(A, bias, residual):
-            torch = sys.modules["torch"]
-            if not torch.compiler.is_compiling() or wants_gradients(A, bias, residual):
-                # torch's compiler cannot look into what is known of a weight, and need not.
-                compute = torch.compiler.disable(self._followed)
-                return compute(A, W, scale, zeros, bias, output, a_scale, residual)
-        return self._product(A, W, scale, zeros, bias, output, a_scale, residual).run()
+        torch: Any = sys.modules.get("torch")
+        compiling = torch is not None and torch.compiler.is_compiling()
+        arguments: tuple[Any, ...] = ()
+        if type(W) is PackedWeight and not compiling:
+            arguments = (A, scale, zeros, bias, output, a_scale, residual, self._calls_name)
+            known = W.calls(*arguments)
+            if known is not MISSED:
+                return known
+        if is_torch(A) and is_followed(A, bias, residual) and (not compiling or wants_gradients(A, bias, residual)):
+            # torch's compiler cannot look into what is known of a weight, and need not.
+            compute = torch.compiler.disable(self._followed)
+            return compute(A, W, scale, zeros, bias, output, a_scale, residual)
+        product = self._product(A, W, scale, zeros, bias, output, a_scale, residual)
+        result = product.run()
+        if arguments and self._emulated(A) is None:
+            tensors = {"x": A, "bias": bias, "out": output, "activation_scales": a_scale, "residual": residual}
+            product.met(W.calls, arguments, tensors)
+        return result
 
     __call__ = forward
+
+    @functools.cached_property
+    def _calls_name(self) -> str:
+        """By which a weight's known calls are told apart from those of operators with other configs."""
+        return repr(self)
 
     def emulate(self, A: Any, W: Any, *rest: Any, **named: Any) -> Any:
         """`forward` under the emulator, for a target that is not here; arrays in host memory."""

@@ -28,7 +28,7 @@ from tilewright.matmul.arrays import (
 )
 from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.facts import Request, WeightFacts
-from tilewright.matmul.known_calls import check_transforms, is_watched
+from tilewright.matmul.known_calls import Calls, check_transforms, is_watched
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request
 from tilewright.matmul.replay import replay
@@ -36,7 +36,7 @@ from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
-from tilewright.runtime.call_keys import MISSED, Plan
+from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate
@@ -98,10 +98,9 @@ def quant_matmul(
         function=function, residual=residual, out_dtype=out_dtype, out=out,
     )  # fmt: skip
     result = product.run()
-    if is_known and product.operands.activations.shape[0]:
+    if is_known:
         tensors = {"x": x, "activation_scales": activation_scales, "bias": bias, "residual": residual, "out": out}
-        passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        weight.calls.met(arguments, lambda: product.again(passed))
+        product.met(weight.calls, arguments, tensors)
     return result
 
 
@@ -200,9 +199,17 @@ class Product:
             self.prepared(self.operands)
         return self._made.settle()
 
-    def again(self, passed: Mapping[str, Any]) -> Plan | None:
-        """What is left to do of a later call with tensors like these (`replay`)."""
-        return replay(self.prepared, self.operands, self._made, passed)
+    def met(self, calls: Calls, arguments: tuple[Any, ...], tensors: Mapping[str, Any]) -> None:
+        """Let known calls take notice of this one, which has run.
+
+        Parameters
+        ----------
+        arguments : of the call, by which it is known.
+        tensors : those among them in their order, by their names in `quant_matmul`; None for those that there are not.
+        """
+        if self.operands.activations.shape[0]:
+            passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+            calls.met(arguments, lambda: replay(self.prepared, self.operands, self._made, passed))
 
     def emulate(self, **options: Any) -> Any:
         """Run the device text under the emulator; returns the result."""

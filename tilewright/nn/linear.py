@@ -252,10 +252,8 @@ class Linear(HeldWeight):
         )  # fmt: skip
         result = product.run()
         self._settle()
-        if (
-            output is None and x is given and x.numel() and not self._parameters
-        ):  # whose gradients known calls do not give
-            self._calls.met((x,), lambda: product.again({"x": x}))
+        if output is None and x is given and not self._parameters:  # whose gradients known calls do not give
+            product.met(self._calls, (x,), {"x": x})
         return result
 
     def tune(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.matmul import PackedWeight, quant_matmul
+from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
 from tilewright.quant import quantize
 
 K = 224
@@ -106,6 +107,29 @@ def test_kernels_that_hand_something_on(torch_too: bool) -> None:
         found = quant_matmul(torch.from_numpy(x), packed).numpy() if torch_too else quant_matmul(x, packed)
         np.testing.assert_allclose(found, x.astype(np.float64) @ weight.to_dense().T, rtol=1e-4, atol=1e-4)
     assert [plan.__name__ for _, plan, _ in packed.calls._known.values()] == ["run"]
+
+
+def test_operators_of_other_configs_on_one_weight() -> None:
+    packed, fresh = PackedWeight.pack(WEIGHT), PackedWeight.pack(WEIGHT)
+    config = MatmulConfig(
+        N=K, K=K, A_dtype="float32", W_dtype="int4", with_scaling=True, group_size=32, out_dtype="float32"
+    )
+    operators = [
+        Matmul(config),
+        Matmul(dataclasses.replace(config, with_bias=True)),
+        Matmul(dataclasses.replace(config, out_dtype="float16")),
+    ]
+    bias = DRAW.standard_normal(K).astype(np.float16)
+    for _ in range(4):
+        x = DRAW.standard_normal((2, K)).astype(np.float32)
+        for operator in operators:
+            given = (x, None, None, bias) if operator.with_bias else (x,)
+            fresh.calls.clear()
+            found = operator(given[0], packed, *given[1:])
+            expected = operator(given[0], fresh, *given[1:])
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+    assert len(packed.calls._known) == 3
 
 
 def test_a_residual_elsewhere_than_x_after_calls_with_one_array_for_both() -> None:
