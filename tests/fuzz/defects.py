@@ -43,6 +43,13 @@ def copied(patch: Path | None, into: Path) -> Path:
 
 def apply(patch: str, tree: Path) -> None:
     """Put a patch into a tree, wherever its lines stand by now; no other tool need be there."""
+    for file, text in patched(patch, tree).items():
+        file.write_text(text)
+
+
+def patched(patch: str, tree: Path) -> dict[Path, str]:
+    """What a patch makes of the files of a tree."""
+    made = {}
     for part in patch.split("diff --git ")[1:]:
         file = tree / re.findall(r"^\+\+\+ b/(.*)$", part, re.MULTILINE)[0]
         text = file.read_text()
@@ -52,7 +59,8 @@ def apply(patch: str, tree: Path) -> None:
             if text.count(old) != 1:
                 raise ValueError(f"{file} has changed: these lines are there {text.count(old)} times\n{old}")
             text = text.replace(old, new)
-        file.write_text(text)
+        made[file] = text
+    return made
 
 
 def judged(tree: Path, first: int, last: int, log: Path, options: argparse.Namespace) -> dict[int, dict[str, str]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator
+from pathlib import Path
 
+import defects
 import numpy as np
 import pytest
 import tile_fuzz
 from judge import Verdict, judged, machines, targets_of
 from operator_writer import write_operator
 from shrink import shrunk
-from tile_fuzz import LOOPS, PIPELINES, ROWS
+from tile_fuzz import LOOPS, MIXED, PIPELINES, ROWS
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 
@@ -19,10 +21,16 @@ from tilewright.ir.nodes import TILE_OPERATORS, Effects, Region, Statement, Tile
 from tilewright.ops.base import element, elementwise, same_shape, store_element
 
 SAMPLE = (
-    *range(9000, 9032), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003)
+    *range(9000, 9032), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004)
 )  # fmt: skip
 PROOF, CHUNK = (
-    (*range(5000), *range(PIPELINES, PIPELINES + 500), *range(LOOPS, LOOPS + 2000), *range(ROWS, ROWS + 2000)),
+    (
+        *range(5000),
+        *range(PIPELINES, PIPELINES + 500),
+        *range(LOOPS, LOOPS + 2000),
+        *range(ROWS, ROWS + 2000),
+        *range(MIXED, MIXED + 2000),
+    ),
     50,
 )
 
@@ -64,6 +72,12 @@ def test_thousands_of_programs(first: int) -> None:
     kinds = collections.Counter(one.kind for _, one in found)
     assert [f"{seed}: {one}" for seed, one in found if one.kind not in ("agrees", "refused")] == []
     assert kinds["agrees"] >= 0.8 * CHUNK, tile_fuzz.summary(found)
+
+
+@pytest.mark.parametrize("patch", defects.patches([]), ids=lambda patch: patch.stem)
+def test_a_defect_that_comes_back_still_fits(patch: Path) -> None:
+    """A patch of a mended defect that no longer fits finds nothing."""
+    assert defects.patched(patch.read_text(), defects.ROOT)
 
 
 def test_every_operator_dimension_and_stage_is_generated() -> None:

@@ -26,6 +26,7 @@ from bold_writer import BoldWriter
 from fuzz_writer import Writer
 from gathering_writer import GatheringWriter
 from judge import Verdict
+from mixed_writer import MixedWriter
 from shrink import shrunk
 from tile_programs import TileProgram
 from tile_writer import TileWriter
@@ -40,14 +41,17 @@ REPEATED = 3
 """Runs of each program on a GPU."""
 
 
-PIPELINES, LOOPS, ROWS = 1_000_000, 1_100_000, 1_500_000
-"""Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one."""
+PIPELINES, LOOPS, ROWS, MIXED = 1_000_000, 1_100_000, 1_500_000, 2_000_000
+"""Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one; and
+programs in which any statement stands in any context."""
 
 
 def program_of(seed: int) -> TileProgram:
     """The program of a seed."""
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= MIXED:
+        return MixedWriter(seed - MIXED).write()
     writer = GatheringWriter if seed >= ROWS else BoldWriter if seed >= LOOPS else Writer
     return writer(seed - PIPELINES).write()
 

@@ -310,3 +310,80 @@ def test_the_copy_engine_reads_nothing_of_a_tensor_without_elements() -> None:
         given = numbers(rows, 64, dtype="float16"), numbers(64, 64, dtype="float16")
         np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
     assert "tma_load" in kernel.get_kernel_source()
+
+
+def test_loops_of_a_processor_that_write_one_element_further() -> None:
+    """A loop of 32 elements a step and one of 8 were joined, and the second's last element overwritten by the first's next step."""
+
+    def program(A, n: T.int32):
+        A: T.Tensor((100,), "float16")
+        O = T.empty((100,), "float16")
+        with T.Kernel(1, threads=128):
+            row = T.alloc_fragment((100,), "float16")
+            T.copy(A, row)
+            for i in T.Parallel(97):
+                row[i + 1] = T.cast(T.cast(n, "float64") + 1, "float16")
+            T.copy(row, O)
+        return O
+
+    given = numbers(100, dtype="float16"), 7
+    kernel = tilewright.jit(target="cpu")(program).compile(*given)
+    np.testing.assert_array_equal(kernel(*given), kernel.interpret(*given))
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize(
+    ("columns", "first", "way"), [(20, 0, ""), (40, 4, ""), (16, 0, "columns"), (16, 0, "longer"), (40, 8, "")]
+)
+def test_matrices_are_loaded_whole_where_their_rows_lie_so(columns: int, first: int, way: str, turned: bool) -> None:
+    """``ldmatrix`` read rows of 16 bytes of tiles in any layout, and from any column on: misaligned on the GPU, or other elements."""
+    shape = (64, columns) if turned else (32, columns)
+
+    def program(A, B):
+        A: T.Tensor(shape, "float16")
+        B: T.Tensor((16, 64) if turned else (16, 16), "float16")
+        C = T.empty((16, 16) if turned else (32, 16), "float32")
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared(shape, "float16")
+            if way == "columns":
+                T.annotate_layout({a: T.Layout(shape, lambda i, j: j * shape[0] + i)})
+            if way == "longer":
+                T.annotate_layout({a: T.Layout(shape, lambda i, j: i * (columns + 4) + j)})
+            T.copy(A, a)
+            b = T.alloc_shared((16, 64) if turned else (16, 16), "float16")
+            T.copy(B, b)
+            total = T.alloc_fragment((16, 16) if turned else (32, 16), "float32")
+            T.clear(total)
+            T.gemm(a[:, first : first + 16], b, total, transpose_A=turned, transpose_B=True)
+            T.copy(total, C)
+        return C
+
+    given = numbers(*shape, dtype="float16"), numbers(16, 64 if turned else 16, dtype="float16")
+    agree(program, AMPERE, *given)
+
+
+@pytest.mark.parametrize("target", [AMPERE, NVIDIA])
+def test_neighbouring_warps_that_hand_tiles_on_without_barriers_do_so_in_order(target: str) -> None:
+    """They ran at once: what the second read, the first was still writing."""
+
+    def program(A):
+        A: T.Tensor((32, 32), "float32")
+        O = T.empty((32, 32), "float32")
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((32, 32), "float32")
+            T.copy(A, s)
+            if tx // 32 == 0:
+                for i, j in T.Parallel(32, 31):
+                    s[i, j] = s[i, j] + 1
+            if tx // 32 == 6:
+                for i, j in T.Parallel(32, 32):
+                    s[i, j] = s[i, j] * 2
+            with T.ws(0):
+                for i, j in T.Parallel(32, 16):
+                    s[i, j] = s[i, j] + 3
+            with T.ws(1):
+                T.copy(s, O)
+        return O
+
+    agree(program, target, numbers(32, 32))

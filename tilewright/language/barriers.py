@@ -333,7 +333,8 @@ class WarpGroups(BlockContext):
 def ws(*warp_group_ids: Any) -> WarpGroups:
     """``with T.ws(0):`` holds what only these warpgroups (of 128 threads, from 0) do.
 
-    Neighbouring ``with T.ws`` run at once.  In one the block's threads are those of its warpgroups: tile operators act on
+    Neighbouring ``with T.ws`` run at once, but where one changes shared tiles that the next uses and neither speaks of
+    barriers: these run one after the other.  In one the block's threads are those of its warpgroups: tile operators act on
     them alone; fragments that it alone uses are its own, wherever they are allocated.
 
     Parameters

@@ -20,14 +20,15 @@ After::
             copy(A, a, barrier=full[0])
 
 Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide alike
-around work that threads do together.  Neighbouring conditions run at once where they divide the warps alike.  Fragments,
+around work that threads do together.  Neighbouring conditions run at once where they divide the warps alike, but where one changes
+shared tiles that the other uses and neither speaks of barriers: these run one after the other.  Fragments,
 arrays and scalars of a thread, and names that depend on its index, go to the roles that use them, with what
 initialises them.  In roles the thread's index stays that of the block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -253,7 +254,7 @@ class _Divide:
             bodies = {warps: [part] for warps, part in parts.items()}
             while waiting:
                 further = self._parts(waiting[0], names)
-                if further is None or not _agree(bodies, further):
+                if further is None or not _agree(bodies, further) or _in_order(bodies, further):
                     break
                 for warps, part in further.items():
                     bodies.setdefault(warps, []).append(part)
@@ -355,6 +356,32 @@ def _kept(statement: Any) -> int | None:
 def _agree(bodies: Iterable[frozenset[int]], further: Iterable[frozenset[int]]) -> bool:
     """Whether the warps of one division are those of another, or others."""
     return all(one == other or not one & other for one in further for other in bodies)
+
+
+def _in_order(bodies: Mapping[frozenset[int], Sequence[Seq]], further: Mapping[frozenset[int], Seq]) -> bool:
+    """Whether warps need what other warps have done to shared tiles, and nobody waits for anybody: then the block does, between them."""
+    parts = [part for some in bodies.values() for part in some]
+    if any(_waits(part) for part in (*parts, *further.values())):
+        return False
+    before = [part for warps, some in bodies.items() for part in some if warps not in further]
+    written, used = ({one for part in before for one in of(part)} for of in (_shared_written, _shared_used))
+    return any(written & _shared_used(part) or used & _shared_written(part) for part in further.values())
+
+
+def _waits(part: Seq) -> bool:
+    """Whether threads wait for others, or tell them something, by words of the author's."""
+    said = (node.function for node in find(part, Call))
+    return any(one in TOGETHER or "barrier" in one or one.startswith("atomic") for one in said) or any(
+        getattr(node, "barrier", None) is not None for node in find(part, TileOperator)
+    )
+
+
+def _shared_written(part: Seq) -> set[Buffer]:
+    return {root(buffer) for buffer in _all_written(part) if root(buffer).scope == "shared"}
+
+
+def _shared_used(part: Seq) -> set[Buffer]:
+    return {root(buffer) for buffer in find(part, Buffer) if root(buffer).scope == "shared"}
 
 
 def _flat(statements: Sequence[Statement]) -> Iterator[Statement]:

@@ -93,6 +93,18 @@ APART = {
         for i in range(0, 64, 16):
             C[i].x16 = row[i + 1].x16
     """,
+    "windows of narrower steps that overlap by one element": """
+        for i in range(0, 64, 16):
+            row[i].x16 = A[i].x16
+        for i in range(0, 64, 4):
+            row[i + 1].x4 = broadcast(1.0, 4)
+    """,
+    "windows of narrower steps that begin one element early": """
+        for i in range(0, 64, 4):
+            row[i + 1].x4 = broadcast(1.0, 4)
+        for i in range(0, 64, 16):
+            row[i].x16 = A[i].x16
+    """,
     "other ranges": """
         for i in range(0, 64, 16):
             row[i].x16 = A[i].x16

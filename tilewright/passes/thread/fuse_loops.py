@@ -241,7 +241,9 @@ class _Fuse(ScopedRewriter):
         least, most = self.analyzer.bounds(index_binary("sub", theirs.origin, ours.origin))
         if least is None or least != most:
             return False
-        low, high = min(ours.low, theirs.low + least), max(ours.high, theirs.high + least)
+        # One iteration of both stands for several of the loop of smaller steps.
+        ends = [one.high + one.stride * (step - _step(loop)) for loop, one in ((first, ours), (second, theirs))]
+        low, high = min(ours.low, theirs.low + least), max(ends[0], ends[1] + least)
         return high - low <= ours.stride * step
 
     def window(self, loop: For, buffer: Buffer) -> _Window | None:

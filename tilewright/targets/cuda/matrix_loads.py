@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import Call, Evaluate, Expr, For, Region, Statement, Var, const, index_binary, seq
+from tilewright.layout.access import vector_width
+from tilewright.layout.threads import shared_rows
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
+
+ROW = 16
+"""Bytes of a matrix's row."""
 
 
 def load_matrices(load: OperandLoad) -> list[Statement] | None:
     """Up to four matrices at once; None of bytes and words that lie across k, which the instruction cannot turn."""
     product, operand, part = load.product, load.operand, load.part
     if part.dtype.bits != 16 and (operand.transposed or part.dtype.bits >= 64):
+        return None
+    if not _lies_in_rows(load):
         return None
     words = operand.registers * part.dtype.bits // 32
     at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
@@ -23,6 +30,17 @@ def load_matrices(load: OperandLoad) -> list[Statement] | None:
     call = Call(BOOL, f"ldmatrix{'_trans' * operand.transposed}", (registers, address, const(words * at_once)))
     body = seq(Evaluate(call, span=product.gemm.span))
     return [For(tile, const(0), const(count), const(1), body, "unroll", span=product.gemm.span)]
+
+
+def _lies_in_rows(load: OperandLoad) -> bool:
+    """Whether the 16 bytes that a lane names lie side by side, and begin at a multiple of 16."""
+    region, block = load.operand.region, load.product.block
+    bits = region.buffer.dtype.stored_bits
+    layout, count = (
+        block.memory_layout(region.buffer) or shared_rows(region.buffer.static_shape, bits, None),
+        ROW * 8 // bits,
+    )
+    return vector_width(layout, bits, ROW) >= count and block.analyzer.divides(region.starts[-1], count)
 
 
 def _row_address(load: OperandLoad, tile: Var, at_once: int, words: int) -> Region:

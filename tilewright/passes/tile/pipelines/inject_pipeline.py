@@ -196,9 +196,8 @@ def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
         found: set[Buffer] = set()
         filled: set[Buffer] = set()
         for one in statement.statements:
-            if any(
-                node is loop for node in walk(one)
-            ):  # what it fills is read behind it, or in the next turn around it
+            if any(node is loop for node in walk(one)):
+                # What it fills is read behind it, or in the next turn around it.
                 found |= _exposed(one, loop)
                 filled -= touched(loop).writes
                 continue
