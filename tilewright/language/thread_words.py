@@ -40,8 +40,8 @@ from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_threa
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, describe, is_number, known_value
 from tilewright.language.source import statement_here
-from tilewright.language.transfers import CP_ASYNC
 from tilewright.language.warps import linear_thread
+from tilewright.ops.copy import BY_HAND
 
 AXES = {f"threadIdx.{axis}": dim for dim, axis in enumerate("xyz")}
 
@@ -174,7 +174,7 @@ class _Asynchronous(Rewriter):
     """Stores of a thread that copy from tensors to shared tiles become cp.async; of parallel loops the compiler sees to it."""
 
     def visit_Parallel(self, loop: Parallel) -> Parallel:
-        return replace(loop, token=CP_ASYNC)
+        return replace(loop, token=BY_HAND)
 
     def visit_For(self, loop: For) -> Any:
         if loop.kind != "vectorize" or not isinstance(loop.stop, Const):

@@ -26,10 +26,7 @@ from tilewright.language.proxies import (
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
 from tilewright.language.warps import linear_thread
-from tilewright.ops.copy import TMA_LOADS, TMA_STORES
-
-CP_ASYNC = "cp_async_by_hand"
-"""The token of `async_copy` and `ptx_cp_async`: one queue of groups a thread."""
+from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
 
 
 @author_facing
@@ -181,9 +178,9 @@ def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_poli
         raise NumberExpected("T.async_copy", "a copy from a tensor to a shared tile", found)
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.async_copy")
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.async_copy")
-    operator = ops.Copy(source, destination, width, "cp_async", eviction, token=CP_ASYNC, span=statement_here())
+    operator = ops.Copy(source, destination, width, CP_ASYNC, eviction, token=BY_HAND, span=statement_here())
     record_tiles(operator, "T.async_copy", source=source, destination=destination)
-    record(Commit(CP_ASYNC, span=statement_here()))
+    record(Commit(BY_HAND, span=statement_here()))
 
 
 @author_facing
@@ -243,7 +240,7 @@ def ptx_commit_group() -> None:
     >>> T.ptx_wait_group(0)
     """
     in_kernel("T.ptx_commit_group")
-    record(Commit(CP_ASYNC, span=statement_here()))
+    record(Commit(BY_HAND, span=statement_here()))
 
 
 @author_facing
@@ -260,7 +257,7 @@ def ptx_wait_group(num: Any = 0) -> None:
     >>> T.ptx_wait_group(0)
     """
     in_kernel("T.ptx_wait_group")
-    record(Wait(CP_ASYNC, _pending(num, "T.ptx_wait_group"), span=statement_here()))
+    record(Wait(BY_HAND, _pending(num, "T.ptx_wait_group"), span=statement_here()))
 
 
 def _pending(count: Any, what: str) -> int:

@@ -27,6 +27,24 @@ ENGINE_SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
 """What the copy engine adds."""
 
 
+TMA, BULK = "tma", "bulk"
+"""What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
+
+ENGINE = (TMA, BULK)
+
+CP_ASYNC, SYNC, THREADS = "cp_async", "sync", "threads"
+"""What it says of threads: they start pieces, they load and store, or whichever of both can be done."""
+
+QUADS = "quads"
+"""What it says of a copy from global memory into the right operand of a matrix instruction that moves 16 bytes at once: four
+lanes exchange words afterwards."""
+
+SLOTS = f"{CP_ASYNC}_slots"
+"""Token of copies whose arrivals a channel counts."""
+
+BY_HAND = f"{CP_ASYNC}_by_hand"
+"""The token of what authors start and wait for by themselves."""
+
 TMA_LOADS = "tma"
 """The token of loads by the engine that the author's barriers count."""
 

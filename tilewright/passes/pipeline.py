@@ -24,7 +24,6 @@ from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
-from tilewright.passes.tile.copies.select_async_copies import select_async_copies
 from tilewright.passes.tile.copies.select_copies import select_copies
 from tilewright.passes.tile.copies.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.gemms.delay_waits import delay_waits
@@ -117,8 +116,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(form_clusters, "roles are known: which loads neighbours share can be seen", _many_threads),
     Step(persist_grid, "clusters are known: they are what tiles are dealt to", _many_threads),
     Step(rasterize_grid, "what is not persistent is launched in this order", _many_threads),
-    Step(select_copies, "what the copy engine fills, matrix instructions may read by descriptor", _many_threads),
-    Step(select_async_copies, "before pipelines: they reason about what is asynchronous", _many_threads),
+    Step(select_copies, "before instructions and pipelines: they ask what the copy engine fills, and what is asynchronous", _many_threads),
     Step(inject_pipeline, "on whole operators; what follows sees plain loops, and tiles with their stages", _many_threads),
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),

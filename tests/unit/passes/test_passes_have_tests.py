@@ -35,8 +35,6 @@ WITHOUT = frozenset(
         "promote_sums",
         "rasterize_grid",
         "recall_locals",
-        "select_async_copies",
-        "select_copies",
         "separate_views",
         "specialize_warps",
         "stage_epilogue",

@@ -17,7 +17,7 @@ from tilewright.targets.cuda.arch import arch
 
 KERNEL = "    with kernel(blocks={m: 1}, threads={tx: THREADS, ty: 1, tz: 1}):\n"
 AROUND = {
-    "tile.copies.select_async_copies": (
+    "tile.copies.select_copies": (
         '@stage("traced")\ndef f(A: float16[M, 32], k: int32, *, M: int32):\n',
         ["tile = shared(float16[64, 32])"],
     ),

@@ -12,11 +12,9 @@ from tilewright.ir.dtypes import UINT64
 from tilewright.ir.nodes import WARP, WARPGROUP, Buffer, Channel, Kernel, Parallel, Receive, Role, Seq, Statement, Store
 from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.copy_ways import ENGINE
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"

@@ -34,7 +34,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.visitor import Rewriter, find
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import CP_ASYNC, ENGINE, QUADS, Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
@@ -44,8 +44,6 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.layouts.layout_flow import accesses_of
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_shared
 

@@ -61,7 +61,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_channels import BARRIERS
 from tilewright.passes.scoped import map_kernels, negated
-from tilewright.passes.tile.copies.copy_ways import is_by_hand
+from tilewright.passes.tile.copies.filled_tiles import is_by_hand
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
 
 

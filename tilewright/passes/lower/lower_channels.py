@@ -76,12 +76,10 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.visitor import Rewriter, find, holds, walk
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, ring_of, ways_of
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.copy_ways import ENGINE
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.layouts.plan_synchronization import barrier, proxy_fence
 

@@ -33,10 +33,10 @@ from tilewright.ir.nodes import (
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.threads import spread
 from tilewright.ops.base import kept_axes
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, asynchronous_copy, piece_bytes
+from tilewright.passes.tile.copies.pieces import asynchronous_copy, piece_bytes
 from tilewright.targets.cuda.policies import POLICIES
 
 

@@ -25,7 +25,7 @@ from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
-from tilewright.passes.tile.copies.select_async_copies import asynchronous_copy
+from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.targets.cuda.async_copy import Pieces
 
 

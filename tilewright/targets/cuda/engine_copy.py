@@ -27,11 +27,10 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.layout.layout import Layout
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import BULK, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.lower_channels import BARRIERS
-from tilewright.passes.tile.copies.copy_ways import BULK
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.policies import POLICIES
 from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.nodes import Commit, Parallel, Statement, Wait
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import ENGINE, QUADS, Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context, Override
-from tilewright.passes.tile.copies.copy_ways import ENGINE, QUADS, is_by_hand
+from tilewright.passes.tile.copies.filled_tiles import is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda import matrix_loads as _matrix_loads  # noqa: F401  registers a way to load operands
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait

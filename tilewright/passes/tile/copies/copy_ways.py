@@ -1,64 +1,98 @@
-"""Ways to make a copy, as `Copy.prefer` names them, and which tiles of a kernel are filled in which."""
+"""Ways to make a copy, best first, as `gemm_ways` has those of gemms: what `Copy.prefer` says of each, and why it may not fit."""
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Buffer, Channel, Kernel, Role
-from tilewright.ir.visitor import find
-from tilewright.ops.copy import Copy
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
+from collections.abc import Callable
+from dataclasses import dataclass
 
-TMA, BULK = "tma", "bulk"
-"""What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
-
-ENGINE = (TMA, BULK)
-
-QUADS = "quads"
-"""What it says of a copy from global memory into the right operand of a matrix instruction that moves 16 bytes at once: four
-lanes exchange words afterwards."""
+from tilewright.machine.instructions import GLOBAL, SHARED
+from tilewright.ops.copy import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
+from tilewright.passes.rows import row_misfit
+from tilewright.passes.tile.copies.engine_misfits import (
+    ROW_BYTES,
+    bulk_misfit,
+    load_misfit,
+    longer,
+    passing_misfit,
+    store_misfit,
+)
+from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
+from tilewright.passes.tile.copies.pieces import copied_piece
 
 QUAD_COLUMNS = 32
 """What the lanes of a quad read of a row at a time."""
 
-SLOTS = f"{CP_ASYNC}_slots"
-"""Token of copies whose arrivals a channel counts."""
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to make copies.
+
+    Attributes
+    ----------
+    prefer : what `Copy.prefer` says of copies that are made so.
+    name : the instruction, as ``explain()`` calls it; None for what the generic lowering does.
+    misfit : why a copy cannot be made so; None where it can.
+    """
+
+    prefer: str
+    name: str | None
+    misfit: Callable[[Copy, Site], str | None]
 
 
-def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
-    """The buffers of all channels of a kernel."""
-    return frozenset(buffer for node in find(kernel, Channel) for buffer in node.buffers)
+def ways_of(copy: Copy, site: Site) -> tuple[Way, ...]:
+    """The ways that come into question for a copy, best first; none where whatever lowers it takes it as it is."""
+    if is_by_hand(copy):
+        return _ways_by_hand(copy)
+    if copy.prefer in (None, QUADS) and copy.destination.buffer in site.transposed:
+        return (EXCHANGED,)
+    if copy in site.into_slots and copy.source.buffer.scope == GLOBAL:
+        engine = (LOADED,) if copy.prefer not in (None, BULK) else (BULK_LOADED, LOADED)
+        return (*engine, STARTED, BY_THREADS)
+    memories = (copy.source.buffer.scope, copy.destination.buffer.scope)
+    if memories != (GLOBAL, SHARED) or copy.prefer not in (None, THREADS, CP_ASYNC):
+        return ()
+    # Elsewhere the channel says how its slots are filled.
+    return () if copy.destination.buffer in site.slots else (STARTED, BY_THREADS)
 
 
-def private_channels(kernel: Kernel) -> list[Channel]:
-    """Channels whose slots are those of single warps."""
-    return [node for node in find(kernel, Channel) if node.is_private]
+def _ways_by_hand(copy: Copy) -> tuple[Way, ...]:
+    """Ways of the engine, for what authors give to it."""
+    if copy.rank is not None:
+        return (PASSED,)
+    if copy.source.buffer.scope == GLOBAL:
+        return (LOADED,) if copy.mask is not None else (BULK_LOADED, LOADED)
+    return (ADDED,) if copy.adds else (BULK_STORED, STORED)
 
 
-def is_by_hand(copy: Copy) -> bool:
-    """Whether the author gives a copy to the engine (`T.tma_copy`): a load with a barrier, or a store with a token."""
-    return copy.barrier is not None or (copy.prefer in ENGINE and copy.token is not None)
+def _quad_misfit(copy: Copy, site: Site) -> str | None:
+    """Why rows of a tensor cannot become columns of a right operand in registers, in whole units of 16 bytes."""
+    source, tile = copy.source, copy.destination
+    if not site.arch.has("quad_exchange"):
+        return f"lanes of {site.arch.name} exchange no words"
+    if source.buffer.scope != GLOBAL or source.dtype != tile.dtype or source.dtype.bits != 16:
+        return "it brings no 16-bit elements of a tensor as they are"
+    if not tile.is_whole or longer(source) != [tile.extents[0]]:
+        return "it does not fill the operand row by row"
+    rows, columns = tile.buffer.static_shape
+    if rows % 8 or columns % QUAD_COLUMNS or source.extents[-1] != columns:
+        return f"{rows} x {columns} are no whole quads"
+    unit = ROW_BYTES * 8 // source.dtype.stored_bits
+    if not all(site.analyzer.divides(one, unit) for one in (source.starts[-1], source.buffer.shape[-1])):
+        return f"rows do not start and end at multiples of {ROW_BYTES} bytes"
+    return row_misfit(source.buffer, ROW_BYTES, site.analyzer)
 
 
-def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
-    """Shared tiles that the author has the copy engine fill or empty."""
-    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
-    return frozenset(
-        region.buffer for copy in copies for region in (copy.source, copy.destination) if region.buffer.scope == "shared"
-    )  # fmt: skip
+def _piece_misfit(copy: Copy, site: Site) -> str | None:
+    found = copied_piece(copy, site)
+    return found if isinstance(found, str) else None
 
 
-def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
-    """Tiles that the copy engine fills or empties with bytes in one piece: they are row-major."""
-    copies = [
-        *channel_copies(kernel),
-        *(node for node in find(kernel.body, Copy) if is_by_hand(node)),
-    ]
-    found = {region.buffer for copy in copies if copy.prefer == BULK for region in (copy.source, copy.destination)}
-    return frozenset(buffer for buffer in found if buffer.scope == "shared")
-
-
-def channel_copies(kernel: Kernel) -> list[Copy]:
-    """Copies that a role makes into the buffers of a channel."""
-    slots = slot_buffers(kernel)
-    roles = list(find(kernel, Role)) if slots else []
-    copies = [node for role in roles for node in find(role, Copy)]
-    return [copy for copy in copies if copy.destination.buffer in slots]
+EXCHANGED = Way(QUADS, "quad_exchange", _quad_misfit)
+BULK_LOADED = Way(BULK, "bulk_load", bulk_misfit)
+LOADED = Way(TMA, "tma_load", load_misfit)
+BULK_STORED = Way(BULK, "bulk_store", bulk_misfit)
+STORED = Way(TMA, "tma_store", store_misfit)
+ADDED = Way(TMA, "tma_reduce_add", store_misfit)
+PASSED = Way(BULK, "bulk_copy_cluster", passing_misfit)
+STARTED = Way(CP_ASYNC, "cp_async", _piece_misfit)
+BY_THREADS = Way(SYNC, None, lambda copy, site: None)

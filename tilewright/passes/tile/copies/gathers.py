@@ -170,7 +170,7 @@ def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
 
 
 def is_gather(statement: Statement) -> bool:
-    """Whether a statement brings rows by cp.async (`select_async_copies` has decided so)."""
+    """Whether a statement brings rows by cp.async (`select_copies` has decided so)."""
     return isinstance(statement, Parallel) and statement.prefer is not None
 
 

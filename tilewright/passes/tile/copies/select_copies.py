@@ -1,16 +1,17 @@
-"""Chooses how copies into the slots of a channel are made: by the copy engine, by cp.async, or by loads and stores.
+"""Chooses how copies into shared memory are made: by the copy engine, by cp.async, or by loads and stores; and says why not better.
 
 Before::
 
-    copy(source=A[k * 64 : +64, 0 : +32], destination=tiles[k % 4, :, :])
+    copy(source=A[k * 64 : +64, :], destination=tile)
 
-After, where rows lie in one piece and the tensor's strides are multiples of 16 bytes::
+After, where rows of the tile consist of pieces that the machine moves by itself::
 
-    copy(source=A[k * 64 : +64, 0 : +32], destination=tiles[k % 4, :, :], prefer="tma")
+    copy(source=A[k * 64 : +64, :], destination=tile, prefer="cp_async")
 
-and where they are multiples of 4 bytes at least (the channel counts the copies' arrivals, so nothing waits for them)::
-
-    copy(token="cp_async_slots", source=..., destination=..., prefer="cp_async")
+The best of the ways that fit (`copy_ways.py`) stands in the operator (``prefer``), so that it survives every rewriting.  A role's copy into the
+slot of a channel is the engine's (``prefer="tma"``) where rows lie in one piece and the tensor's strides are multiples of 16 bytes; the channel
+counts the arrivals of one that threads start there (``token="cp_async_slots"``).  Parallel loops that only bring rows (`gathers.py`) are
+treated alike.  What the author prefers wins where it can be done, and a warning says so where it cannot.
 
 The choice is made before layouts are inferred: any row-major or swizzled tile will do as destination.
 """
@@ -21,43 +22,19 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Function, If, Kernel, Parallel
-from tilewright.ir.visitor import find
+from tilewright.ir.nodes import Function, If, Kernel, Parallel, Pipelined
 from tilewright.machine.instructions import GLOBAL
-from tilewright.ops.copy import Copy
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
 from tilewright.passes.context import CHOICES, Context
-from tilewright.passes.rows import row_misfit
 from tilewright.passes.scoped import ScopedRewriter, negated
-from tilewright.passes.tile.copies.copy_misfits import (
-    ROW_BYTES,
-    engine_misfit,
-    gather_misfit,
-    is_row_major,
-    is_run,
-    lies_in_one_piece,
-    longer,
-    stays_inside,
-    store_misfit,
-    thread_misfit,
-)
-from tilewright.passes.tile.copies.copy_ways import (
-    BULK,
-    ENGINE,
-    QUAD_COLUMNS,
-    QUADS,
-    SLOTS,
-    TMA,
-    channel_copies,
-    is_by_hand,
-    slot_buffers,
-)
+from tilewright.passes.tile.copies.copy_ways import Way, ways_of
+from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
 from tilewright.passes.tile.copies.gathers import gather_of
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, SYNC
+from tilewright.passes.tile.copies.pieces import copied_piece, gathered_piece
 
 
 def select_copies(function: Function, context: Context) -> Function:
-    """Write into every copy whether the copy engine makes it."""
+    """Write into every copy to or from shared memory by what it is made."""
     body = _Select(function, context)(function.body)
     return function if body is function.body else function.with_body(body)
 
@@ -66,16 +43,10 @@ class _Select(ScopedRewriter):
     def __init__(self, function: Function, context: Context) -> None:
         super().__init__(function)
         self.context = context
+        self.in_pipeline = False
 
     def visit_Kernel(self, kernel: Kernel) -> Any:
-        self.kernel, self.into_slots = kernel, set(channel_copies(kernel))
-        self.slots = slot_buffers(kernel)
-        gemms = list(find(kernel, Product))
-        self.operands = {region.buffer for gemm in gemms for region in (gemm.a, gemm.b)}
-        self.transposed = {
-            gemm.b.buffer for gemm in gemms
-            if gemm.transpose_b and gemm.b.buffer.scope == "fragment" and gemm.b.buffer.rank == 2
-        }  # fmt: skip
+        self.site = Site(kernel, self.context.arch, self.analyzer)
         return super().visit_Kernel(kernel)
 
     def visit_If(self, branch: If) -> Any:
@@ -84,137 +55,92 @@ class _Select(ScopedRewriter):
             return None if branch.otherwise is None else self(branch.otherwise)
         return super().visit_If(branch)
 
+    def visit_Pipelined(self, loop: Pipelined) -> Any:
+        before, self.in_pipeline = self.in_pipeline, True
+        made = super().generic(loop)
+        self.in_pipeline = before
+        return made
+
     def visit_Copy(self, copy: Copy) -> Copy:
+        ways = ways_of(copy, self.site)
+        if copy.prefer in ENGINE and not ways:
+            self._refused(copy, copy.prefer, "it fills no slot of a channel")
+            copy = replace(copy, prefer=None)
+            ways = ways_of(copy, self.site)
+        reasons: list[tuple[Way, str]] = []
+        for way in ways:
+            reason = way.misfit(copy, self.site)
+            if reason is None:
+                return self._made(copy, way, reasons)
+            self._refused(copy, way.prefer, reason)
+            reasons.append((way, reason))
         if is_by_hand(copy):
-            return self._by_hand(copy)
-        if copy.prefer in (None, QUADS) and self._is_by_quads(copy):
-            return replace(copy, prefer=QUADS)
-        if copy in self.into_slots and copy.source.buffer.scope == GLOBAL:
-            return self._into_slot(copy)
-        if copy.prefer in ENGINE:
-            self._refused(copy, "it fills no slot of a channel")
-            return replace(copy, prefer=None)
+            raise _not_by_engine(copy, reasons[-1][1])
         return copy
+
+    def _made(self, copy: Copy, way: Way, reasons: list[tuple[Way, str]]) -> Copy:
+        """A copy as the best way that fits makes it, with what ``explain()`` says."""
+        into_slot = copy in self.site.into_slots
+        # Boxes are as good as bytes in one piece: nobody asks why not the latter.
+        against = "; ".join(f"not {other.name}: {reason}" for other, reason in reasons if other.prefer != BULK)
+        tile = copy.source if copy.destination.buffer.scope == GLOBAL else copy.destination
+        if way.prefer == CP_ASYNC and not into_slot:
+            words = f"cp_async of {copied_piece(copy, self.site)} bytes"
+        elif way.name is None:
+            words = "by threads" if into_slot else "loads and stores"
+        else:
+            words = f"{way.name} {'into' if tile is copy.destination else 'from'} {tile.buffer.name}"
+        self._say(copy, "copy", words + (f" ({against})" if against else ""))
+        if way.prefer == CP_ASYNC and into_slot:
+            return replace(copy, prefer=CP_ASYNC, token=SLOTS)
+        return copy if copy.prefer == way.prefer else replace(copy, prefer=way.prefer)
+
+    def _refused(self, copy: Copy, way: str, reason: str) -> None:
+        """Tell the author who asked for a way that a copy cannot be made so."""
+        if is_by_hand(copy) or copy.prefer != way:
+            return
+        if way == CP_ASYNC and copy.token is not None:
+            raise NotAsynchronous(
+                f"this copy cannot be cp.async: {reason}", span=copy.span,
+                hint="write T.copy, which also takes instructions that are not asynchronous",
+            )  # fmt: skip
+        by = "made by the copy engine" if way in ENGINE else "cp_async"
+        self.context.warn(f"this copy cannot be {by}: {reason}", copy.span)
 
     def visit_Parallel(self, loop: Parallel) -> Any:
-        """A loop that brings rows into a slot: what no region says, threads move by cp.async."""
-        gather = gather_of(loop)
-        if gather is None or loop.token is not None or gather.tile not in self.slots:
+        """A loop that brings rows, where a channel, a pipeline or its author starts it ahead; elsewhere threads load and store."""
+        gather = gather_of(loop) if loop.prefer is None else None
+        into_slot = gather is not None and gather.tile in self.site.slots
+        by_author = loop.prefer is None and loop.token is not None
+        if not by_author and (gather is None or not (into_slot or self.in_pipeline)):
             return loop
-        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
-        reason = gather_misfit(gather, self.kernel, self.context, self.analyzer)
-        choices = self.context.facts[CHOICES]
-        if reason is not None:
-            choices.append(f"{place}loop: by threads into {gather.tile.name} (not cp_async: {reason})")
-            return loop
-        choices.append(f"{place}loop: cp_async into {gather.tile.name}")
-        return replace(loop, prefer=CP_ASYNC, token=SLOTS)
+        found: int | str = "it does more than copy rows to a shared tile"
+        if gather is not None:
+            found = gathered_piece(gather, self.site)
+        if by_author and into_slot:
+            found = "a channel counts what fills its slots"
+        into = f" into {gather.tile.name}" if gather is not None and into_slot else ""
+        if isinstance(found, int):
+            self._say(loop, "loop", "cp_async" + (into or f" of {found} bytes"))
+            return replace(loop, prefer=CP_ASYNC, token=SLOTS if into_slot else loop.token)
+        self._say(loop, "loop", f"{'by threads' if into else 'loads and stores'}{into} (not cp_async: {found})")
+        if by_author:
+            self.context.warn(f"this loop cannot be cp.async: {found}", loop.span)
+        return replace(loop, token=None) if by_author else loop
 
-    def _by_hand(self, copy: Copy) -> Copy:
-        """A copy that the author gives to the engine, by bytes or in boxes."""
-        if copy.rank is not None:
-            return self._between_blocks(copy)
+    def _say(self, node: Copy | Parallel, kind: str, words: str) -> None:
+        place = f"{node.span.file}:{node.span.line}: " if node.span else ""
+        self.context.facts[CHOICES].append(f"{place}{kind}: {words}")
+
+
+def _not_by_engine(copy: Copy, reason: str) -> NotAsynchronous:
+    """The author gives a copy to the engine that it cannot make."""
+    if copy.rank is not None:
+        where = "to another block"
+        hint = "let the other block read it: T.copy(tile, fragment, rank=...) between two T.cluster_sync()"
+    else:
         loads = copy.source.buffer.scope == GLOBAL
-        tile, other = (copy.destination, copy.source) if loads else (copy.source, copy.destination)
-        kind = "load" if loads else "store"
-        if copy.mask is None and self._is_bulk(replace(copy, prefer=None)):
-            self._say(copy, f"bulk_{kind} {'into' if loads else 'from'} {tile.buffer.name}")
-            return replace(copy, prefer=BULK)
-        misfit = engine_misfit if loads else store_misfit
-        reason = misfit(copy, self.kernel, self.context, self.analyzer)
-        if reason is not None:
-            raise NotAsynchronous(
-                f"the copy engine cannot move this tile {'from' if loads else 'to'} {other.buffer.name}: {reason}",
-                span=copy.span,
-                hint=f"write {'T.atomic_add without use_tma' if copy.adds else 'T.copy'}, which also takes instructions of threads",
-            )  # fmt: skip
-        kind = "reduce_add" if copy.adds else kind
-        self._say(copy, f"tma_{kind} {'into' if loads else 'from'} {tile.buffer.name}")
-        return copy
-
-    def _between_blocks(self, copy: Copy) -> Copy:
-        """A copy from a shared tile to one of another block of the cluster."""
-        tiles = copy.source, copy.destination
-        reason = None
-        if not self.context.arch.has("cluster"):
-            reason = f"{self.context.arch.name} has no clusters"
-        elif copy.source.dtype != copy.destination.dtype:
-            reason = f"it converts {copy.source.dtype} to {copy.destination.dtype}"
-        elif self.operands & {tile.buffer for tile in tiles}:
-            reason = "matrix instructions read one of the tiles, which is not row-major"
-        elif not self._is_row_major(copy):
-            reason = "the author's layout of one of the tiles is not row-major"
-        elif not lies_in_one_piece(copy, self.analyzer) and not all(is_run(tile, self.analyzer) for tile in tiles):
-            reason = "its rows do not lie in one piece of whole units of 16 bytes"
-        if reason is not None:
-            raise NotAsynchronous(
-                f"the copy engine cannot move this tile to another block: {reason}", span=copy.span,
-                hint="let the other block read it: T.copy(tile, fragment, rank=...) between two T.cluster_sync()",
-            )  # fmt: skip
-        self._say(copy, f"bulk_copy_cluster into {copy.destination.buffer.name}")
-        return replace(copy, prefer=BULK)
-
-    def _into_slot(self, copy: Copy) -> Copy:
-        name = copy.destination.buffer.name
-        if self._is_bulk(copy):
-            return copy if copy.prefer == BULK else replace(copy, prefer=BULK)
-        reason = engine_misfit(copy, self.kernel, self.context, self.analyzer)
-        if reason is None:
-            self._say(copy, f"tma_load into {name}")
-            return copy if copy.prefer == TMA else replace(copy, prefer=TMA)
-        self._refused(copy, reason)
-        threads = thread_misfit(copy, self.kernel, self.context, self.analyzer)
-        if threads is None:
-            self._say(copy, f"cp_async into {name} (not tma_load: {reason})")
-            return replace(copy, prefer=CP_ASYNC, token=SLOTS)
-        self._say(copy, f"by threads (not tma_load: {reason}; not cp_async: {threads})")
-        return replace(copy, prefer=SYNC)
-
-    def _say(self, copy: Copy, words: str) -> None:
-        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
-        self.context.facts[CHOICES].append(f"{place}copy: {words}")
-
-    def _refused(self, copy: Copy, reason: str) -> None:
-        if copy.prefer in ENGINE:
-            self.context.warn(f"this copy cannot be made by the copy engine: {reason}", copy.span)
-
-    def _is_by_quads(self, copy: Copy) -> bool:
-        """Whether rows of a tensor become columns of a right operand in registers, in whole units of 16 bytes."""
-        source, tile = copy.source, copy.destination
-        unit = ROW_BYTES * 8 // source.dtype.stored_bits
-        if not self.context.arch.has("quad_exchange") or source.buffer.scope != "global":
-            return False
-        if source.dtype != tile.dtype or source.dtype.bits != 16:
-            return False
-        if tile.buffer not in self.transposed or not tile.is_whole or longer(source) != [tile.extents[0]]:
-            return False
-        rows, columns = tile.buffer.static_shape
-        divides = (source.starts[-1], source.buffer.shape[-1])
-        return (
-            rows % 8 == 0
-            and columns % QUAD_COLUMNS == 0
-            and source.extents[-1] == columns
-            and row_misfit(source.buffer, ROW_BYTES, self.analyzer) is None
-            and all(self.analyzer.divides(one, unit) for one in divides)
-        )
-
-    def _is_row_major(self, copy: Copy) -> bool:
-        tiles = (one for one in (copy.source, copy.destination) if one.buffer.scope == "shared")
-        return all(is_row_major(one, self.kernel) for one in tiles)
-
-    def _is_bulk(self, copy: Copy) -> bool:
-        """Whether bytes in one piece are moved to a tile that no gemm reads, so that it may be row-major."""
-        if (
-            copy.prefer not in (None, BULK)
-            or not self.context.arch.has("tma")
-            or self.operands & {copy.destination.buffer, copy.source.buffer}
-        ):
-            return False
-        tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
-        if copy.source.dtype != copy.destination.dtype or tensor.buffer.scope != "global" or copy.multicast:
-            return False
-        if copy.adds or tensor.buffer.placed or not self._is_row_major(copy):
-            return False
-        aligned = row_misfit(tensor.buffer, ROW_BYTES, self.analyzer) is None
-        runs = aligned and all(is_run(one, self.analyzer) for one in (copy.source, copy.destination))
-        return (runs or lies_in_one_piece(copy, self.analyzer)) and stays_inside(tensor, self.analyzer)
+        where = f"from {copy.source.buffer.name}" if loads else f"to {copy.destination.buffer.name}"
+        own = "T.atomic_add without use_tma" if copy.adds else "T.copy"
+        hint = f"write {own}, which also takes instructions of threads"
+    return NotAsynchronous(f"the copy engine cannot move this tile {where}: {reason}", span=copy.span, hint=hint)

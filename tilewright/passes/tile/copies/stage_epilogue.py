@@ -46,15 +46,15 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import TMA, Copy
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import CHOICES, Context, Fact
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
-from tilewright.passes.tile.copies.copy_misfits import ROW_BYTES
-from tilewright.passes.tile.copies.copy_ways import TMA, slot_buffers
+from tilewright.passes.tile.copies.engine_misfits import ROW_BYTES
+from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.pipelines.tiles_behind import behind_rings

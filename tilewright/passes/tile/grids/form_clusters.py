@@ -60,7 +60,7 @@ from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.copy_ways import channel_copies
+from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.gemms.gemm_ways import Way
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
 from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT

@@ -80,7 +80,7 @@ from tilewright.ir.visitor import find, holds, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import fresh, map_kernels
-from tilewright.passes.tile.copies.copy_ways import channel_copies
+from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT, Claims
 from tilewright.passes.tile.grids.deal_tiles import ceildiv, dealt_loop

@@ -43,7 +43,7 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.copy_ways import by_bytes, slot_buffers, tiles_by_hand
+from tilewright.passes.tile.copies.filled_tiles import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging
 from tilewright.passes.tile.gemms.select_instructions import demanded
 from tilewright.passes.tile.layouts.layout_flow import (

@@ -47,7 +47,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.copy_ways import is_by_hand, slot_buffers
+from tilewright.passes.tile.copies.filled_tiles import is_by_hand, slot_buffers
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.layouts.shared_places import Pending, Place, Together, exchanged_tensors, touches
 

@@ -78,11 +78,10 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC
 from tilewright.passes.tile.pipelines.pipeline_plan import (
     Name,
     Plan,

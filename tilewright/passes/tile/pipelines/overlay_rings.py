@@ -31,7 +31,7 @@ from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
-from tilewright.passes.tile.copies.copy_ways import slot_buffers
+from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, shared_bytes, shared_room
 from tilewright.passes.tile.pipelines.tiles_behind import Uses, tiles_behind
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED

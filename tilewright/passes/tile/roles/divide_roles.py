@@ -51,7 +51,9 @@ from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, redirected
-from tilewright.passes.tile.copies.copy_misfits import engine_misfit, thread_misfit
+from tilewright.passes.tile.copies.engine_misfits import load_misfit
+from tilewright.passes.tile.copies.filled_tiles import Site
+from tilewright.passes.tile.copies.pieces import copied_piece
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
 from tilewright.passes.tile.pipelines.inject_pipeline import plain_loop, unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import plan_pipeline
@@ -222,10 +224,11 @@ class Division:
         if asked:
             return None
         producer = next(node for node in find(made, Role) if node.name == "producer")
+        site = Site(made, context.arch, analyzer)
         for copy in walk(producer):
             if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
-                reason = engine_misfit(copy, made, context, analyzer)
-                if reason is not None and thread_misfit(copy, made, context, analyzer) is not None:
+                reason = load_misfit(copy, site)
+                if reason is not None and isinstance(copied_piece(copy, site), str):
                     return Refusal(reason, copy)
         reasons = []
         for plan, refused in plan_gemms(made, context.arch).values():

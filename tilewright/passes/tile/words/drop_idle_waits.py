@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.nodes import Commit, Function, Kernel, Parallel, TileOperator, Wait
 from tilewright.ir.visitor import Rewriter, find
+from tilewright.ops.copy import BY_HAND
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.select_async_copies import BY_HAND
 from tilewright.passes.tile.gemms.overlap_gemms import WGMMA
 
 

@@ -1,4 +1,4 @@
-"""Why a copy cannot be made by the copy engine, by cp.async or by bulk copies: reasons in words, None where it can."""
+"""Why the copy engine cannot make a copy, in boxes of a tensor or in one piece: reasons in words, None where it can."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Region, const, index_binary
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
-from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
-from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
+from tilewright.ops.copy import TMA, Copy
 from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
-from tilewright.passes.tile.copies.copy_ways import ENGINE, TMA, private_channels
-from tilewright.passes.tile.copies.gathers import Gather, gather_bytes
-from tilewright.passes.tile.copies.select_async_copies import CP_ASYNC, THREADS, asynchronous_copy, is_zero, piece_bytes
+from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 from tilewright.passes.tile.words.widen_indices import is_long
@@ -29,49 +25,18 @@ MAXIMUM_RANK, MAXIMUM_ROW = 5, 256
 ROW_BYTES = 16
 """Strides, rows and addresses are multiples of this."""
 
+IN_PIECES = f"its rows do not lie in one piece of whole units of {ROW_BYTES} bytes"
+
 SLOT_BYTES = 128
 """Places in shared memory that the copy engine fills from a tensor's description are multiples of this."""
 
 
-def thread_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
-    """Why threads cannot make a copy into a slot by cp.async; None where they can."""
-    instruction = asynchronous_copy(context.arch)
-    if instruction is None:
-        return "the machine has none"
-    if copy.prefer not in (None, *ENGINE, CP_ASYNC, THREADS):
-        return f"the author asks for {copy.prefer}"
-    if any(copy.destination.buffer in channel.buffers for channel in private_channels(kernel)):
-        return "its slots are those of single warps"
-    value = dict(kernel.safe_values).get(copy.source.buffer)
-    if value is not None and not is_zero(value, copy.source.dtype):
-        return "what is out of bounds is not zero"
-    layout = dict(kernel.layouts).get(copy.destination.buffer)
-    found = piece_bytes(copy, instruction, analyzer, layout if isinstance(layout, Layout) else None)
-    return found if isinstance(found, str) else None
-
-
-def gather_misfit(gather: Gather, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
-    """Why threads cannot bring rows into a slot by cp.async; None where they can."""
-    instruction = asynchronous_copy(context.arch)
-    if instruction is None:
-        return "the machine has none"
-    if any(gather.tile in channel.buffers for channel in private_channels(kernel)):
-        return "its slots are those of single warps"
-    if any(node in kernel.thread_vars for node in walk(gather.loop)):
-        return "it depends on the thread"
-    value = dict(kernel.safe_values).get(root(gather.source.buffer))
-    if value is not None and not is_zero(value, gather.source.dtype):
-        return "what is out of bounds is not zero"
-    layout = dict(kernel.layouts).get(gather.tile)
-    found = gather_bytes(gather, instruction, analyzer, layout if isinstance(layout, Layout) else None)
-    return found if isinstance(found, str) else None
-
-
-def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
+def load_misfit(copy: Copy, site: Site) -> str | None:
     """Why the copy engine cannot make a copy from global to shared memory; None where it can."""
     source, destination = copy.source, copy.destination
-    if not context.arch.has("tma"):
-        return f"{context.arch.name} has no copy engine"
+    kernel, analyzer = site.kernel, site.analyzer
+    if not site.arch.has("tma"):
+        return f"{site.arch.name} has no copy engine"
     if copy.prefer not in (None, TMA):
         return f"the author asks for {copy.prefer}"
     if not is_plain_tensor(source.buffer):
@@ -100,12 +65,12 @@ def engine_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyz
     return reason
 
 
-def store_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyzer) -> str | None:
+def store_misfit(copy: Copy, site: Site) -> str | None:
     """Why the copy engine cannot make a copy from shared to global memory; None where it can."""
     source, destination = copy.source, copy.destination
-    tensor = destination.buffer
+    tensor, analyzer = destination.buffer, site.analyzer
     mirrored = replace(copy, source=destination, destination=source)
-    reason = engine_misfit(mirrored, replace(kernel, safe_values=()), context, analyzer)
+    reason = load_misfit(mirrored, replace(site, kernel=replace(site.kernel, safe_values=())))
     if reason is not None:
         return reason
     if not analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.stored_bits):
@@ -113,6 +78,55 @@ def store_misfit(copy: Copy, kernel: Kernel, context: Context, analyzer: Analyze
     if not all(analyzer.prove(index_binary("ge", start, 0)) for start in destination.starts):
         return "it may begin before the tensor does"
     return None
+
+
+def bulk_misfit(copy: Copy, site: Site) -> str | None:
+    """Why the engine cannot move bytes in one piece between a tensor and a tile that no gemm reads, so that it may be row-major."""
+    tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
+    if not site.arch.has("tma"):
+        return f"{site.arch.name} has no copy engine"
+    if tensor.buffer.scope != "global" or copy.multicast or copy.adds:
+        return "it is no plain copy between a tensor and a tile"
+    reason = placed_misfit(tensor.buffer) or _bytes_misfit(copy, site)
+    if reason is None and not _is_row(copy, tensor, site) and not lies_in_one_piece(copy, site.analyzer):
+        return IN_PIECES
+    return reason if reason or stays_inside(tensor, site.analyzer) else f"it may leave {tensor.buffer.name}"
+
+
+def passing_misfit(copy: Copy, site: Site) -> str | None:
+    """Why the engine cannot move a shared tile to one of another block of the cluster; None where it can."""
+    if not site.arch.has("cluster"):
+        return f"{site.arch.name} has no clusters"
+    reason = _bytes_misfit(copy, site)
+    if reason is None and not _is_row(copy, None, site) and not lies_in_one_piece(copy, site.analyzer):
+        return IN_PIECES
+    return reason
+
+
+def _bytes_misfit(copy: Copy, site: Site) -> str | None:
+    """Why a copy does not move bytes in the order of rows, on both sides."""
+    if copy.source.dtype != copy.destination.dtype:
+        return f"it converts {copy.source.dtype} to {copy.destination.dtype}"
+    if site.operands & {copy.source.buffer, copy.destination.buffer}:
+        return "matrix instructions read one of the tiles, which is not row-major"
+    if not _is_row_major(copy, site.kernel):
+        return "the author's layout of one of the tiles is not row-major"
+    return None
+
+
+def _is_row(copy: Copy, tensor: Region | None, site: Site) -> bool:
+    """Whether both sides are parts of one row; a tensor's rows must start at whole units too."""
+    aligned = tensor is None or row_misfit(tensor.buffer, ROW_BYTES, site.analyzer) is None
+    return aligned and all(is_run(region, site.analyzer) for region in (copy.source, copy.destination))
+
+
+def _is_row_major(copy: Copy, kernel: Kernel) -> bool:
+    """Whether the tiles of a copy lie row by row, as bytes are moved; an author's layout may say otherwise."""
+    layouts = dict(kernel.layouts)
+    tiles = (root(one.buffer) for one in (copy.source, copy.destination) if one.buffer.scope == "shared")
+    return all(
+        layouts.get(tile) in (None, shared_rows(tile.static_shape, tile.dtype.stored_bits, None)) for tile in tiles
+    )
 
 
 def _depends_on_place(view: Buffer, kernel: Kernel) -> bool:
@@ -137,13 +151,6 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     shape, bits = tile.static_shape, tile.dtype.stored_bits
     spans = [span for span in (128, 64, 32) if len(shape) > 1 and shape[-1] * bits // 8 % span == 0 and 128 % bits == 0]
     return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
-
-
-def is_row_major(region: Region, kernel: Kernel) -> bool:
-    """Whether the tile of a region lies row by row, as bytes are moved; an author's layout may say otherwise."""
-    tile = root(region.buffer)
-    layout = dict(kernel.layouts).get(tile)
-    return layout is None or layout == shared_rows(tile.static_shape, tile.dtype.stored_bits, None)
 
 
 def lies_in_one_piece(copy: Copy, analyzer: Analyzer) -> bool:

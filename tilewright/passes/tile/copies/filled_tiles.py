@@ -1,0 +1,89 @@
+"""Which tiles of a kernel channels, authors, the copy engine and gemms fill or read: what decides how a copy may be made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.arith import Analyzer
+from tilewright.ir.nodes import Buffer, Channel, Kernel, Role
+from tilewright.ir.visitor import find
+from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
+from tilewright.ops.copy import BULK, ENGINE, Copy
+from tilewright.ops.sparse_gemm import Product
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where copies stand: in a kernel, on a machine, with what the analyzer knows there."""
+
+    kernel: Kernel
+    arch: Arch
+    analyzer: Analyzer
+
+    @cached_property
+    def slots(self) -> frozenset[Buffer]:
+        """The buffers of all channels."""
+        return slot_buffers(self.kernel)
+
+    @cached_property
+    def private_slots(self) -> frozenset[Buffer]:
+        """Those that are single warps'."""
+        return frozenset(buffer for node in find(self.kernel, Channel) if node.is_private for buffer in node.buffers)
+
+    @cached_property
+    def into_slots(self) -> frozenset[Copy]:
+        return frozenset(channel_copies(self.kernel))
+
+    @cached_property
+    def operands(self) -> frozenset[Buffer]:
+        """Tiles that gemms multiply."""
+        return frozenset(region.buffer for gemm in find(self.kernel, Product) for region in (gemm.a, gemm.b))
+
+    @cached_property
+    def transposed(self) -> frozenset[Buffer]:
+        """Right operands in registers whose rows are columns of the product."""
+        tiles = (gemm.b.buffer for gemm in find(self.kernel, Product) if gemm.transpose_b)
+        return frozenset(tile for tile in tiles if tile.scope == "fragment" and tile.rank == 2)
+
+    def layout(self, tile: Buffer) -> Layout | None:
+        """What the author says of how a tile lies."""
+        found = dict(self.kernel.layouts).get(tile)
+        return found if isinstance(found, Layout) else None
+
+
+def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
+    """The buffers of all channels of a kernel."""
+    return frozenset(buffer for node in find(kernel, Channel) for buffer in node.buffers)
+
+
+def is_by_hand(copy: Copy) -> bool:
+    """Whether the author gives a copy to the engine (`T.tma_copy`): a load with a barrier, or a store with a token."""
+    return copy.barrier is not None or (copy.prefer in ENGINE and copy.token is not None)
+
+
+def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
+    """Shared tiles that the author has the copy engine fill or empty."""
+    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
+    return frozenset(
+        region.buffer for copy in copies for region in (copy.source, copy.destination) if region.buffer.scope == "shared"
+    )  # fmt: skip
+
+
+def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
+    """Tiles that the copy engine fills or empties with bytes in one piece: they are row-major."""
+    copies = [
+        *channel_copies(kernel),
+        *(node for node in find(kernel.body, Copy) if is_by_hand(node)),
+    ]
+    found = {region.buffer for copy in copies if copy.prefer == BULK for region in (copy.source, copy.destination)}
+    return frozenset(buffer for buffer in found if buffer.scope == "shared")
+
+
+def channel_copies(kernel: Kernel) -> list[Copy]:
+    """Copies that a role makes into the buffers of a channel."""
+    slots = slot_buffers(kernel)
+    roles = list(find(kernel, Role)) if slots else []
+    copies = [node for role in roles for node in find(role, Copy)]
+    return [copy for copy in copies if copy.destination.buffer in slots]

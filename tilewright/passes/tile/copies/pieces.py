@@ -1,0 +1,118 @@
+"""cp.async: how many bytes of a copy, or of a loop that brings rows, one instruction of a thread moves; or why none can, in words."""
+
+from __future__ import annotations
+
+from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer, Const, Expr, Load, Region
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import walk
+from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
+from tilewright.ops.base import kept_axes
+from tilewright.ops.copy import CP_ASYNC, ENGINE, THREADS, Copy
+from tilewright.passes.rows import conversion_misfit, is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.tile.copies.filled_tiles import Site
+from tilewright.passes.tile.copies.gathers import Gather, gather_bytes
+
+
+def copied_piece(copy: Copy, site: Site) -> int | str:
+    """How many bytes of a copy from global to shared memory a thread starts at once, or why it cannot."""
+    if copy.prefer not in (None, *ENGINE, CP_ASYNC, THREADS):
+        return f"the author asks for {copy.prefer}"
+    instruction = _instruction(copy.source.buffer, copy.destination.buffer, site)
+    if isinstance(instruction, str):
+        return instruction
+    return piece_bytes(copy, instruction, site.analyzer, site.layout(copy.destination.buffer))
+
+
+def gathered_piece(gather: Gather, site: Site) -> int | str:
+    """How many bytes of the rows that a loop brings a thread starts at once, or why it cannot."""
+    if any(node in site.kernel.thread_vars for node in walk(gather.loop)):
+        return "it depends on the thread"
+    instruction = _instruction(gather.source.buffer, gather.tile, site)
+    if isinstance(instruction, str):
+        return instruction
+    return gather_bytes(gather, instruction, site.analyzer, site.layout(gather.tile))
+
+
+def _instruction(tensor: Buffer, tile: Buffer, site: Site) -> CopyInstruction | str:
+    """The instruction by which threads bring parts of a tensor into a tile, or why they have none."""
+    instruction = asynchronous_copy(site.arch)
+    if instruction is None:
+        return "the machine has none"
+    if tile in site.private_slots:
+        return "its slots are those of single warps"
+    outside = dict(site.kernel.safe_values).get(root(tensor))
+    if outside is not None and not is_zero(outside, tensor.dtype):
+        return "what is out of bounds is not zero"
+    return instruction
+
+
+def asynchronous_copy(arch: Arch) -> CopyInstruction | None:
+    """The machine's instruction by which one thread starts a copy of a few bytes into shared memory."""
+    return next(
+        (one for one in arch.copy_instructions
+         if one.function == CP_ASYNC and (one.source, one.destination) == (GLOBAL, SHARED)), None)  # fmt: skip
+
+
+def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
+    """How many bytes one instruction moves of a copy from global to shared memory, or why none can.
+
+    Parameters
+    ----------
+    layout : of the shared tile, where it is known already.
+    """
+    source, destination = copy.source, copy.destination
+    converts = conversion_misfit(source.dtype, destination.dtype)
+    if converts is not None:
+        return converts
+    if not is_plain_tensor(source.buffer):
+        return "elements of the source are no whole bytes in their order"
+    if not analyzer.divides(source.buffer.shape[-1], source.dtype.per_byte):
+        return f"rows of {source.buffer.name} may end within a byte"
+    if destination.buffer.source is not None:
+        return "the destination is a view"
+    rank = len(copy.destination.tile_shape)
+    axes = kept_axes(source, rank), kept_axes(destination, rank)
+    for region, kept in zip((source, destination), axes, strict=True):
+        if kept is None or kept[-1] != len(region.extents) - 1:
+            return f"neighbours in the tile are no neighbours in {region.buffer.name}"
+    if any(
+        isinstance(node, Load) and node.buffer.scope in ("fragment", "local") for s in source.starts for node in walk(s)
+    ):
+        return "threads would have to agree on where it starts"  # fmt: skip
+    columns = destination.tile_shape[-1]
+    assert isinstance(columns, int)
+    for size in instruction.bytes:
+        width = size * 8 // source.dtype.stored_bits
+        if (
+            width
+            and columns % width == 0
+            and _rows_start_at(source, width, analyzer)
+            and _runs(destination, width, layout)
+        ):
+            return size  # fmt: skip
+    return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
+
+
+def _rows_start_at(region: Region, width: int, analyzer: Analyzer) -> bool:
+    """Whether each row of a global region starts at a multiple of `width` elements."""
+    size = width * region.dtype.stored_bits // 8
+    return analyzer.divides(region.starts[-1], width) and row_misfit(region.buffer, size, analyzer) is None
+
+
+def _runs(region: Region, width: int, layout: Layout | None) -> bool:
+    """Whether `width` neighbours of a shared region lie side by side, at a multiple of it."""
+    start = region.starts[-1]
+    if not isinstance(start, Const) or start.value % width:
+        return False
+    if layout is None:
+        return region.buffer.static_shape[-1] % width == 0
+    return runs_of(layout, width)
+
+
+def is_zero(value: Expr, dtype: DType) -> bool:
+    """Whether all bits of a literal are zero."""
+    return isinstance(value, Const) and value.value == 0 and not str(value.value).startswith("-")
