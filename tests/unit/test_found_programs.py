@@ -387,3 +387,32 @@ def test_neighbouring_warps_that_hand_tiles_on_without_barriers_do_so_in_order(t
         return O
 
     agree(program, target, numbers(32, 32))
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 4, 8), (2, 1, 1, 8), (1, 5, 1), (1, 1)])
+@pytest.mark.parametrize("kept", [True, False])
+def test_positions_in_tiles_with_extents_of_one(shape: tuple[int, ...], kept: bool) -> None:
+    """Dimensions of extent 1 were counted on one side only: results stood in other places, or nowhere."""
+    for dim in range(-len(shape), len(shape)):
+        left = list(shape)
+        left[dim] = 1
+        if not kept and len(shape) > 1:
+            del left[dim]
+
+        def program(A):
+            A: T.Tensor(shape, "float32")
+            O = T.empty(tuple(left), "int32")  # noqa: B023
+            with T.Kernel(1, threads=64):
+                tile = T.alloc_fragment(shape, "float32")
+                places = T.alloc_fragment(tuple(left), "int32")  # noqa: B023
+                T.copy(A, tile)
+                T.reduce_argmax(tile, places, dim=dim)  # noqa: B023
+                T.copy(places, O)
+            return O
+
+        given = numbers(*shape)
+        expected = np.argmax(given, axis=dim).reshape(left)
+        kernel = tilewright.jit(target="cpu")(program).compile(given)
+        np.testing.assert_array_equal(kernel.interpret(given), expected)
+        if dim == 0:
+            np.testing.assert_array_equal(kernel(given), expected)

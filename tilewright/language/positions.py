@@ -94,7 +94,7 @@ def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, 
 def _result(least: nodes.Buffer, destination: Region, count: int | nodes.Expr, at: tuple[Var, ...]) -> Store:
     number = Load(INT32, least, at)
     position = Select(INT32, binary("lt", number, const(0)), binary("add", number, nodes.expr(count)), number)
-    known = iter(at if len(at) > 1 or least.shape != (1,) else ())
+    known = (step for step, size in zip(at, least.shape, strict=True) if size != 1)
     steps = [const(0) if size == 1 else next(known) for size in destination.extents]
     indices = tuple(index_binary("add", begin, step) for begin, step in zip(destination.starts, steps, strict=True))
     return Store(destination.buffer, indices, nodes.cast(position, destination.dtype), span=statement_here())
