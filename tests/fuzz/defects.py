@@ -75,6 +75,7 @@ def judged(tree: Path, first: int, last: int, log: Path, options: argparse.Names
         str(log),
     ]
     command += ["--workers", str(options.workers), "--seconds", str(options.seconds)]
+    command += [word for target in options.target or () for word in ("--target", target)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
     return {record["seed"]: record for record in map(json.loads, log.read_text().splitlines())} if log.exists() else {}
@@ -109,6 +110,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="for each defect")
+    parser.add_argument("--target", action="append", help="instead of those that a seed draws")
     parser.add_argument("--log", type=Path, help="a line for each defect; those that it holds are left out")
     options = parser.parse_args()
     known = options.log.read_text() if options.log is not None and options.log.exists() else ""
