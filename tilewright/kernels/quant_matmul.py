@@ -11,7 +11,9 @@ A with ``zeros * scales``.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any
 
 import tilewright
@@ -265,15 +267,13 @@ def quant_matmul(
                 scale = scales[g : g + together, bn * block_N : bn * block_N + block_N]
                 shift = sums[g : g + together, bm * block_M : bm * block_M + block_M] if begins_shifted else None
                 T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, groups=together)
-            if has_zeros and not begins_shifted:
+                if has_zeros and not begins_shifted and block_M == 1:  # as the scales are read
+                    for n in T.Parallel(block_N):
+                        result[0, n] += of_zeros(sums, scales, zeros, bm, g, bn * block_N + n)
+            if has_zeros and not begins_shifted and block_M > 1:
                 shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):
-                    factor = scales[g, bn * block_N + n]
-                    if rescale:
-                        shift[g, n] = least * factor - zeros[g, bn * block_N + n]
-                    else:
-                        point = least - zeros[g, bn * block_N + n] if zero is None else 1.0
-                        shift[g, n] = point * factor
+                    shift[g, n] = taken_off(scales, zeros, g, bn * block_N + n)
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
             for m, n in T.Parallel(block_M, block_N):
                 row, column = bm * block_M + m, bn * block_N + n
@@ -283,6 +283,17 @@ def quant_matmul(
                 if epilogue.residual:
                     value = value + T.cast(residual[row, column], "float32")
                 C[row, column] = T.cast(value, out)
+
+    def taken_off(scales: Any, zeros: Any, g: Any, column: Any) -> Any:
+        """What the zero of one group adds to a column for each unit of the group's sum."""
+        if rescale:
+            return least * scales[g, column] - zeros[g, column] if least else -zeros[g, column]
+        return (least - zeros[g, column] if zero is None else 1.0) * scales[g, column]
+
+    def of_zeros(sums: Any, scales: Any, zeros: Any, row: Any, first: Any, column: Any) -> Any:
+        """What the zeros of the groups that are multiplied together add to an element of the result."""
+        parts = (sums[row, first + g] * taken_off(scales, zeros, first + g, column) for g in range(together))
+        return functools.reduce(operator.add, parts)
 
     @T.macro
     def both(A: Any, token_scales: Any, W: Any, scales: Any, zeros: Any, added: Any, C: Any) -> None:

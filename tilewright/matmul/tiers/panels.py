@@ -72,7 +72,7 @@ class Panels:
             mode = ""  # a number that products begin with, except beside a table of floats
         kernel = quant_matmul.for_target(
             machine.arch, facts.N, columns, weights=codes.dtype.name, codebook=codes.table, group=facts.group,
-            zero=None if mode else facts.zero * codes.factor, rescale=mode == "rescale", activations=request.activations,
+            zero=None if mode else facts.zero * codes.factor, rescale=bool(mode), activations=request.activations,
             scaled=scaled, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual), **options,
@@ -121,10 +121,10 @@ def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel)
     if source.multipliers is not None:
         scales = scales * source.by_group(source.multipliers)
     yield scales[:groups] / factor
-    if zeros:
+    if zeros:  # scaled once, not in every call
         assert source.zeros is not None
         points = source.by_group(source.zeros)[:groups]
-        yield points if zeros == "rescale" else points * factor
+        yield points if zeros == "rescale" else points * factor * (scales[:groups] / factor)
 
 
 def _arguments(
