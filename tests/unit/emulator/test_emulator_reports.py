@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -411,3 +412,23 @@ def test_reports_of_compiled_kernels_name_what_the_author_named(waits: bool, kin
         kernel.emulate(x, 2)
     said = next(report.message for report in caught.value.reports if report.kind == kind)
     assert re.match(message, said), said
+
+
+def test_a_terminal_sees_how_far_a_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes long shows the blocks that have ended, and leaves the line empty behind it."""
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("tilewright.emulator.watch.SILENT", 0.0)
+    text = (
+        HEAD
+        + "TW_KERNEL(32, 1) kernel(int* Y) { for (int i = 0; i < 60000; ++i) Y[blockIdx.x * 32 + threadIdx.x] = i; }"
+    )
+    emulate(text, "kernel", [np.zeros(128, np.int32)], grid=4, block=32)
+    assert (
+        "/4" in screen.getvalue() and "blocks emulated" in screen.getvalue() and screen.getvalue().endswith("\r\033[K")
+    )
