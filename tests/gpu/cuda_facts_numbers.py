@@ -134,8 +134,6 @@ def check_arithmetic(runner: Any, name: str) -> None:
         exact = np.stack([x + y, x - y, x * y, x / y], axis=1)
     # Quotients are the one operation whose float64 value is itself rounded: far more finely than any of these types.
     expected = rounded(exact, kind)
-    if not kind.infinities:
-        expected = np.where(np.isinf(exact), np.copysign(float(kind.maximum), exact), expected)
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
     assert same.all(), (a[~same.all(axis=1)][:3], b[~same.all(axis=1)][:3], got[~same.all(axis=1)][:3])
 
