@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 COMPILER := $(shell for c in $$TILEWRIGHT_CC cc gcc clang; do command -v $$c >/dev/null 2>&1 && echo found && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test proof docs format clean
+.PHONY: help demo test proof clients docs format clean
 
 help: ## list what make can do
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,6 +29,9 @@ test: $(VENV)/.test ## install, then run every check and test that needs no GPU
 
 proof: $(VENV)/.test ## install, then run the long proofs (SLICE=2/8: the second of eight parts)
 	@$(BIN)/python -m pytest -m "proof and not gpu" -n auto --dist worksteal --slice $(or $(SLICE),1/1)
+
+clients: $(VENV)/.clients ## install transformers, accelerate and PEFT, then run the tests with them
+	@$(BIN)/python -m pytest -m clients tests/clients
 
 docs: $(VENV)/.docs ## install Sphinx, then build the documentation into docs/_build
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build && echo "see docs/_build/index.html"
@@ -54,6 +57,11 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing tilewright and what its tests need$(if $(COMPILER),, and a C compiler)"
 	@$(PIP) -e '.[test$(if $(COMPILER),,$(comma)compiler)]'
+	@touch $@
+
+$(VENV)/.clients: pyproject.toml $(VENV)/.test
+	@echo "installing the libraries that people use models in"
+	@$(PIP) -e '.[test,clients]'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

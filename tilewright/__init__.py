@@ -35,6 +35,7 @@ _HOMES = {
     "MatmulConfig": "tilewright.matmul",
     "PackedExperts": "tilewright.matmul",
     "PackedWeight": "tilewright.matmul",
+    "QuantizationConfig": "tilewright.hf",
     "TilewrightError": "tilewright.errors",
     "compile": "tilewright.specialization",
     "convert_checkpoint": "tilewright.conversion",
@@ -56,7 +57,7 @@ _HOMES = {
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
 __all__ = [
-    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "TilewrightError", "__version__", "compile",
+    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "QuantizationConfig", "TilewrightError", "__version__", "compile",
     "convert_checkpoint", "do_bench", "dtype", "fp8_scaled_matmul", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
     "quantize", "tune", "tune_grouped", "unpack",
 ]  # fmt: skip
@@ -71,10 +72,10 @@ def __getattr__(name: str) -> Any:
         with no_collection():
             value = getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if error.name not in ("torch", "transformers"):
             raise
         raise ImportError(
-            f"tilewright.{name} serves torch, which is not installed: pip install 'tilewright[torch]'"
+            f"tilewright.{name} serves {error.name}, which is not installed: pip install 'tilewright[{error.name}]'"
         ) from None
     globals()[name] = value
     return value

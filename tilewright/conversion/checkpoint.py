@@ -27,6 +27,7 @@ from tilewright.conversion.layers import (
     declared_activations,
     dense_weights,
     extra_tensors,
+    lies_by_columns,
     read_layer,
     recognise,
 )
@@ -83,12 +84,14 @@ class _Plan:
 
     def converted(self, name: str) -> Iterator[tuple[str, QuantizedWeight]]:
         """The weights that a tensor holds the codes of, or that become of it."""
-        layer = self.layers.get(name)
-        if layer is not None:
-            yield from read_layer(self.source, layer, self.settings).items()
+        known = self.layers.get(name)
+        if known is not None:
+            yield from read_layer(self.source, known, self.settings).items()
         elif name.removesuffix(".weight") in self.dense and name.endswith(".weight"):
             assert self.scheme is not None
-            yield name.removesuffix(".weight"), self.scheme.quantize(finite_weight(name, self.source[name]))
+            layer, numbers = name.removesuffix(".weight"), finite_weight(name, self.source[name])
+            turned = lies_by_columns(self.source, layer, self.source.config)
+            yield layer, self.scheme.quantize(numbers.T if turned else numbers)
         elif name in self.stacks:
             assert self.scheme is not None
             yield from each_expert(self.source, name, self.stacks[name], self.scheme)

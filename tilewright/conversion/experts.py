@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -168,9 +169,13 @@ def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme,
 
 def replace_stack(
     model: Any, name: str, stack: Stack, weights: Mapping[str, Sequence[QuantizedWeight]], biases: Mapping[str, Any],
-    activations: str | None,
+    activations: str | None, device: Any = None,
 ) -> None:  # fmt: skip
     """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
+
+    Parameters
+    ----------
+    device : where they are to be; by default where the old ones are, or on the processor for those without memory.
 
     Raises
     ------
@@ -179,8 +184,8 @@ def replace_stack(
     from tilewright.nn import Experts, ExpertWeights
     from tilewright.nn.expert_form import act_of
 
-    device = getattr(stack.module, stack.names[0]).device
-    device = "cpu" if device.type == "meta" else device
+    held = getattr(stack.module, stack.names[0])
+    device = device or ("cpu" if held.is_meta else held.device)
     try:
         made = [
             ExpertWeights(_with_scales_of_one_type(weights[one]), biases.get(one), activations, device)
@@ -252,6 +257,14 @@ class GatheredExperts:
         self._biases: dict[str, dict[tuple[str, int], Any]] = {}
         self._activations: dict[str, str | None] = {}
 
+    def owner(self, name: str) -> str | None:
+        """The module of experts that a layer of a checkpoint belongs to: one expert's, or all in one (mxfp4)."""
+        full, _, last = name.rpartition(".")
+        if full in self.stacks and last in self.stacks[full].names:
+            return full
+        place = self._place(name)
+        return None if place is None else place[0]
+
     def take(self, name: str, weight: QuantizedWeight, activations: str | None) -> bool:
         """Keep a weight where it is an expert's; whether it is."""
         place = self._place(name)
@@ -262,12 +275,12 @@ class GatheredExperts:
         (self._found if whole else self._parts).setdefault(full, {})[what, number] = weight
         return True
 
-    def take_bias(self, name: str, tensors: Mapping[str, Any]) -> bool:
-        """Keep one of the tensors, ``experts.gate_up_proj.3.bias``, where it is an expert's bias; whether it is."""
+    def take_bias(self, name: str, values: Any) -> bool:
+        """Keep a tensor ``experts.gate_up_proj.3.bias`` where it is an expert's bias; whether it is."""
         place = self._place(name.removesuffix(".bias"))
         if place is None or not name.endswith(".bias"):
             return False
-        self._biases.setdefault(place[0], {})[place[1:3]] = tensors[name]
+        self._biases.setdefault(place[0], {})[place[1:3]] = values
         return True
 
     def _place(self, name: str) -> tuple[str, str, int, bool] | None:
@@ -281,8 +294,12 @@ class GatheredExperts:
             return full, last, int(middle), False
         return None
 
-    def put_in_place(self) -> set[str]:
+    def put_in_place(self, devices: Mapping[str, Any] = MappingProxyType({})) -> set[str]:
         """Replace the modules whose experts were read; their names.
+
+        Parameters
+        ----------
+        devices : where modules are to be, by name; others stay where they are.
 
         Raises
         ------
@@ -294,7 +311,7 @@ class GatheredExperts:
             found = self._found.get(full) or self._joined(full)
             weights = {one: self._weights(full, one, found) for one in stack.names}
             biases = {one: self._bias(full, one) for one in stack.names}
-            replace_stack(self.model, full, stack, weights, biases, self._activations[full])
+            replace_stack(self.model, full, stack, weights, biases, self._activations[full], devices.get(full))
         return {*self._found, *self._parts}
 
     def _weights(self, full: str, name: str, found: Mapping[tuple[str, int], QuantizedWeight]) -> list[QuantizedWeight]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
 
 __all__ = [
-    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "dense_weights", "extra_tensors",
+    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "dense_weights", "extra_tensors", "lies_by_columns",
     "read_layer", "recognise",
 ]  # fmt: skip
 
@@ -227,3 +228,20 @@ def dense_weights(tensors: Tensors, names: Iterable[str], skip: Callable[[str], 
         ):
             found.append(layer)
     return found
+
+
+_BY_COLUMNS = {
+    "gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp", "clvp_decoder", "gpt-sw3", "gpt2-double-heads",
+}  # fmt: skip
+"""Models of transformers whose layers are `Conv1D`: their weights lie ``[K, N]`` in files."""
+
+_CONV1D = ("c_attn", "c_proj", "c_fc", "q_attn")
+
+
+def lies_by_columns(tensors: Tensors, layer: str, config: Mapping[str, Any]) -> bool:
+    """Whether a dense weight is ``[K, N]``: its bias says so, or for square ones the model's type."""
+    rows, columns = tensors[f"{layer}.weight"].shape
+    bias = tensors.get(f"{layer}.bias")
+    if rows != columns and bias is not None and bias.shape in ((rows,), (columns,)):
+        return bool(bias.shape == (columns,))
+    return config.get("model_type") in _BY_COLUMNS and layer.rpartition(".")[2] in _CONV1D

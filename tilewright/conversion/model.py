@@ -5,17 +5,20 @@ torch and the layers that need it are imported when a model is given, not before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from tilewright.checkpoints import open_checkpoint
+from tilewright.checkpoints import Checkpoint, open_checkpoint
 from tilewright.conversion.calibration import Calibrated, blocks_of
 from tilewright.conversion.checkpoint import SKIPPED, skipping
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.layers import (
+    Layer,
     declared_activations,
     extra_tensors,
     read_layer,
@@ -24,17 +27,18 @@ from tilewright.conversion.layers import (
 from tilewright.conversion.modules import (
     check_place,
     give_memory,
-    is_embedding,
     is_linear,
     layers_to_quantize,
     made_layer,
     name_what_is_left,
+    needs_numbers,
     numbers_of,
     replace_layer,
     say_so,
 )
+from tilewright.conversion.names import Renaming, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
-from tilewright.conversion.settings import quantization_settings
+from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
 from tilewright.matmul.arrays import as_torch
@@ -151,52 +155,117 @@ def load_quantized(
     source = open_checkpoint(checkpoint)
     settings = quantization_settings(source.config, source.directory)
     found = recognise(source, settings)
-    known = dict(model.named_modules())
+    renamed = names_in(model)
     absorbed = {name for layer in found for name in layer.tensors}
-    quantised: dict[str, str | None] = {}
-    fresh, biases = set(), dict[str, Any]()
-    experts = GatheredExperts(model)
+    there = {renamed(name): name for name in source if name not in absorbed}
     with progress or Progress(len(found)) as bar:
-        for layer in found:
-            bar.step(layer.name)
-            own = layer.form == OURS and bool(settings.get("activations"))  # of a scheme: a part of the weight
-            declared = activations == "declared" or (own and activations is None)
-            asked = declared_activations(source, layer, settings) if declared else activations
-            quantised[layer.name] = asked
-            for name, weight in read_layer(source, layer, settings).items():
-                if experts.take(name, weight, asked):
-                    continue
-                if is_embedding(known.get(name), weight):  # which is looked up in, not multiplied by
-                    biases[f"{name}.weight"] = weight.to_dense().astype(np.float32)
-                    continue
-                check_place(name, known.get(name), weight)
-                replace_layer(model, name, known[name], weight, asked)
-                fresh.add(name)
-            biases |= extra_tensors(source, layer)
-    for name in (name for name in source if name.endswith(".bias")):
-        experts.take_bias(name, source)
-    biases = {name: values for name, values in biases.items() if not experts.take_bias(name, biases)}
-    inside = tuple(f"{name}." for name in experts.put_in_place())
+        placed = place_weights(model, source, found, settings, activations, bar, renamed)
     give_memory(model)
+    _fill(model, source, there, placed)
+    say_so(model, placed.said)
+    return model
+
+
+@dataclass
+class Placed:
+    """What a checkpoint's quantised weights have become in a model.
+
+    Attributes
+    ----------
+    activations : what those of each layer are quantised to.
+    layers : names of the layers that took the places of others.
+    tensors : others that became of the weights: biases of experts, numbers of weights that a model looks up in or computes with itself.
+    experts : names of the modules of experts that took the places of others.
+    """
+
+    activations: dict[str, str | None] = field(default_factory=dict)
+    layers: set[str] = field(default_factory=set)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    experts: set[str] = field(default_factory=set)
+
+    @property
+    def said(self) -> str | dict[str, str | None] | None:
+        """What a configuration says of the activations: one word where all layers have it."""
+        kinds = set(self.activations.values())
+        return self.activations if len(kinds) > 1 else next(iter(kinds), None)
+
+
+def place_weights(
+    model: Any,
+    source: Checkpoint,
+    found: Iterable[Layer],
+    settings: Settings,
+    activations: str | None,
+    bar: Progress,
+    renamed: Renaming,
+    devices: Mapping[str, Any] = MappingProxyType({}),
+) -> Placed:
+    """Put the quantised weights of a checkpoint in the places of a model's layers and experts.
+
+    Parameters
+    ----------
+    found : the weights, of `recognise`.
+    activations : as in `load_quantized`.
+    renamed : gives the model's names of layers.
+    devices : where layers are to be, by name; others stay where they are.
+
+    Raises
+    ------
+    MissingTensor, WrongArgumentShape : there is no such layer, or it is of another shape.
+    """
+    known = dict(model.named_modules())
+    placed, experts = Placed(), GatheredExperts(model)
+    for layer in found:
+        bar.step(layer.name)
+        own = layer.form == OURS and bool(settings.get("activations"))  # of a scheme: a part of the weight
+        declared = activations == "declared" or (own and activations is None)
+        asked = declared_activations(source, layer, settings) if declared else activations
+        placed.activations[layer.name] = asked
+        for one, weight in read_layer(source, layer, settings).items():
+            name = renamed(one)
+            if experts.take(name, weight, asked):
+                continue
+            if needs_numbers(known, name) and tuple(known[name].weight.shape) == weight.shape:
+                placed.tensors[f"{name}.weight"] = weight.to_dense().astype(np.float32)
+                continue
+            check_place(name, known.get(name), weight)
+            replace_layer(model, name, known[name], weight, asked, devices.get(name))
+            placed.layers.add(name)
+        placed.tensors |= {renamed(name): values for name, values in extra_tensors(source, layer).items()}
+    for name in (name for name in source if name.endswith(".bias")):
+        experts.take_bias(renamed(name.removesuffix(".bias")) + ".bias", source[name])
+    placed.tensors = {name: values for name, values in placed.tensors.items() if not experts.take_bias(name, values)}
+    placed.experts = experts.put_in_place(devices)
+    return placed
+
+
+def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Placed) -> None:
+    """Fill what is no quantised weight.
+
+    Parameters
+    ----------
+    there : the checkpoint's other tensors, its names by the model's.
+
+    Raises
+    ------
+    MissingTensor : a tensor of the model that the checkpoint lacks.
+    """
+    inside = tuple(f"{name}." for name in placed.experts)
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
-        if not name.startswith(inside) and (name.endswith(".bias") or name.rpartition(".")[0] not in fresh)
+        if not name.startswith(inside) and (name.endswith(".bias") or name.rpartition(".")[0] not in placed.layers)
     }
-    for name in biases.keys() & state.keys():
-        state[name].copy_(as_torch(biases[name], "cpu"))
-    read = {name for name in state if name in source and name not in absorbed}
-    filled = {
-        state[name].data_ptr() for name in read | (biases.keys() & state.keys())
-    }  # what is tied to one of them has its numbers
+    for name in placed.tensors.keys() & state.keys():
+        state[name].copy_(as_torch(placed.tensors[name], "cpu"))
+    read = {name for name in state if name in there}
+    # What is tied to one of them has its numbers.
+    filled = {state[name].data_ptr() for name in read | (placed.tensors.keys() & state.keys())}
     for name, tensor in state.items():
-        if name not in read and name not in biases and tensor.data_ptr() not in filled:
+        if name not in read and name not in placed.tensors and tensor.data_ptr() not in filled:
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
-        state[name].copy_(as_torch(source[name], "cpu").reshape(state[name].shape))
-    kinds = set(quantised.values())
-    say_so(model, quantised if len(kinds) > 1 else next(iter(kinds), None))
-    return model
+        state[name].copy_(as_torch(source[there[name]], "cpu").reshape(state[name].shape))
 
 
 def _is_module(candidate: Any) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
 import re
+import sys
+import textwrap
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from tilewright.conversion.names import keep_names
 from tilewright.conversion.schemes import finite_weight
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
@@ -22,17 +28,74 @@ _HOOKS = (
 
 
 def is_linear(module: Any) -> bool:
-    """Whether a module multiplies by a matrix and does nothing else: `torch.nn.Linear` itself, or the ``Conv1D`` of GPT-2."""
+    """Whether a module multiplies by a matrix and does nothing else.
+
+    That is `torch.nn.Linear` itself, the ``Conv1D`` of GPT-2, and a subclass of the first that computes the same: others have some
+    for the sake of rounding or of a name.
+    """
     import torch
 
-    return type(module) is torch.nn.Linear or _is_transposed(module)
+    if type(module) is torch.nn.Linear or _is_transposed(module):
+        return True
+    if isinstance(module, torch.nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return False  # torch's mark of a layer whose owner hands on its weight: attention's
+    kind: Any = type(module)
+    return isinstance(module, torch.nn.Linear) and _computes_alike(kind)
 
 
-def is_embedding(module: Any, weight: QuantizedWeight) -> bool:
-    """Whether a module looks up rows of a table of a weight's shape."""
+@functools.cache
+def _computes_alike(kind: Any) -> bool:
+    """Whether a subclass of `torch.nn.Linear` gives what that gives, for a small matrix in the place of its own."""
     import torch
 
-    return isinstance(module, torch.nn.Embedding) and tuple(module.weight.shape) == weight.shape
+    with torch.no_grad(), torch.device("cpu"):
+        numbers = torch.Generator().manual_seed(0)
+        weight, bias, x = (torch.randn(*shape, generator=numbers) for shape in ((4, 8), (4,), (3, 8)))
+        expected = torch.nn.functional.linear(x, weight, bias)
+        try:
+            probe = kind.__new__(kind)
+            torch.nn.Module.__init__(probe)
+            probe.in_features, probe.out_features = 8, 4
+            probe.weight, probe.bias = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
+            found = probe.eval().forward(x)
+            return found.shape == expected.shape and bool(torch.allclose(found, expected, atol=1e-5))
+        except (
+            Exception
+        ):  # what a stranger's forward needs and the probe lacks may raise anything: it is not alike then
+            return False
+
+
+def multiplies_by_itself(parent: Any, name: str) -> bool:
+    """Whether a module computes with the weight of a part of it, ``self.name.weight @ x``, and does not call the part.
+
+    Its forward is read for that: numbers would not tell, since models have several ways.
+    """
+    kind: Any = type(parent)
+    return name in _weights_in_products(kind)
+
+
+@functools.cache
+def _weights_in_products(kind: type) -> frozenset[str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    operands = [side for node in ast.walk(tree) if isinstance(node, ast.BinOp) for side in (node.left, node.right)]
+    return frozenset(
+        one.value.attr
+        for one in operands
+        if isinstance(one, ast.Attribute) and one.attr == "weight" and isinstance(one.value, ast.Attribute)
+    )
+
+
+def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
+    """Whether a module of a model cannot hold codes: it looks rows up, or its owner computes with its weight."""
+    import torch
+
+    if name not in modules:
+        return False
+    owner, _, last = name.rpartition(".")
+    return isinstance(modules[name], torch.nn.Embedding) or multiplies_by_itself(modules[owner], last)
 
 
 def _is_transposed(module: Any) -> bool:
@@ -80,7 +143,15 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
     embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     linear = {name: module for name, module in modules.items() if name and is_linear(module)}
     untied = {name: module for name, module in linear.items() if id(module.weight) not in embedded}
-    found = {name: module for name, module in untied.items() if not skip.search(name)}
+    whole = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # layers whose results are beyond half precision
+    found = {
+        name: module
+        for name, module in untied.items()
+        if not skip.search(name)
+        and not whole & set(name.split("."))
+        and not _is_of_an_adapter(name, modules)
+        and not multiplies_by_itself(modules[name.rpartition(".")[0]], name.rpartition(".")[2])
+    }
     if found or others:
         return found
     if any(isinstance(module, Linear) for module in modules.values()):
@@ -99,6 +170,15 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
     raise CannotQuantize("the model has no linear layer to quantise", hint=hint)
 
 
+def _is_of_an_adapter(name: str, modules: Mapping[str, Any]) -> bool:
+    """Whether a layer is what PEFT has put beside another: those are trained, and small."""
+    tuners = sys.modules.get("peft.tuners.tuners_utils")
+    parts = name.split(".")
+    owners = [".".join(parts[:end]) for end in range(1, len(parts))]
+    inner = [owner for owner in owners if tuners is not None and isinstance(modules[owner], tuners.BaseTunerLayer)]
+    return bool(inner) and parts[inner[-1].count(".") + 1] != "base_layer"
+
+
 def name_what_is_left(model: Any) -> None:
     """Warn where most of a model's numbers are in tensors of three dimensions."""
     stacked = {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.ndim == 3}
@@ -110,19 +190,22 @@ def name_what_is_left(model: Any) -> None:
         )
 
 
-def made_layer(old: Any, weight: QuantizedWeight, activations: str | None) -> Any:
-    """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks."""
+def made_layer(old: Any, weight: QuantizedWeight, activations: str | None, device: Any = None) -> Any:
+    """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks.
+
+    Parameters
+    ----------
+    device : where it is to be; by default where the old one is, or on the processor for one without memory.
+    """
     import torch
 
     from tilewright.nn import Linear
 
-    device = next((tensor.device for tensor in (*old.parameters(), *old.buffers())), None)
+    tensors = (*old.parameters(), *old.buffers())
+    device = device or next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
     bias = old.bias
-    if (
-        device is not None and device.type == "meta"
-    ):  # the weight is there, so the layer is: its bias is filled from the file
-        device = torch.device("cpu")
-        bias = None if bias is None else torch.empty_like(bias, device=device)
+    if bias is not None and bias.is_meta:  # it is filled from the file
+        bias = torch.empty_like(bias, device=device)
     made = Linear.from_quantized(weight, bias, activations=activations, device=device)
     take_hooks(old, made)
     return made
@@ -137,9 +220,11 @@ def take_hooks(old: Any, made: Any) -> None:
     made.train(old.training)
 
 
-def replace_layer(model: Any, name: str, old: Any, weight: QuantizedWeight, activations: str | None) -> None:
+def replace_layer(
+    model: Any, name: str, old: Any, weight: QuantizedWeight, activations: str | None, device: Any = None
+) -> None:
     """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
-    put_in_place(model, name, old, made_layer(old, weight, activations))
+    put_in_place(model, name, old, made_layer(old, weight, activations, device))
 
 
 def put_in_place(model: Any, name: str, old: Any, made: Any) -> None:
@@ -218,6 +303,14 @@ def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> No
     """
     if callable(getattr(getattr(model, "config", None), "to_dict", None)):
         model.config.quantization_config = our_settings(activations)
+        keep_names(model, quantised_modules(model))
+
+
+def quantised_modules(model: Any) -> list[str]:
+    """The names of a model's modules that hold codes."""
+    from tilewright.nn import Experts, ExpertWeights, Linear
+
+    return [name for name, module in model.named_modules() if isinstance(module, (Linear, Experts, ExpertWeights))]
 
 
 def our_settings(activations: str | Mapping[str, str | None] | None = None) -> dict[str, Any]:

@@ -1,0 +1,118 @@
+"""Checkpoints as other libraries write them, run by transformers on our kernels: logits beside those of the dequantised weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+from checkpoint_writers import Written, write_gptq
+from test_end_to_end import FORMS
+from tiny_models import WORDS, logits_of
+
+import tilewright
+from tilewright.checkpoints import save_safetensors
+
+SIZE = {
+    "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "vocab_size": WORDS, "max_position_embeddings": 64,
+}  # fmt: skip
+STORED = {form: what for form, what in FORMS.items() if form not in ("Q4_0", "Q8_0")}
+AS_STORED = tilewright.QuantizationConfig.as_stored
+
+
+def written(
+    directory: Path, model: Any, write: Callable[[], Written], said: dict[str, Any], dot: str, called: Callable[[str], str]
+) -> Any:  # fmt: skip
+    """A checkpoint of a model with every layer but the head quantised; the model with the numbers that codes stand for."""
+    tensors = {called(name): tensor.numpy() for name, tensor in model.state_dict().items()}
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name != "lm_head":
+            made = write()
+            layer.weight.data = torch.from_numpy(made.weight).float()
+            del tensors[called(f"{name}.weight")]
+            tensors |= {
+                called(f"{name}.weight").removesuffix(".weight") + dot + end: t for end, t in made.tensors.items()
+            }
+    model.config.save_pretrained(directory)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+    save_safetensors(directory / "model.safetensors", tensors, {"format": "pt"})
+    return model
+
+
+@pytest.mark.parametrize("form", STORED)
+def test_a_foreign_checkpoint_runs_as_its_weights_say(tmp_path: Path, form: str) -> None:
+    said, dot, write = STORED[form]
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    dense = tf.LlamaForCausalLM(tf.LlamaConfig(**SIZE)).eval()
+    exact = written(tmp_path, dense, lambda: write(rng), said, dot, str).double()
+    model = tf.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=AS_STORED())
+    assert sum(isinstance(module, tilewright.Linear) for module in model.modules()) == 14
+    found, expected = logits_of(model), logits_of(exact)
+    # Float32 throughout; large weights saturate the softmax, so errors grow with what they are errors of.
+    assert (found - expected).abs().max() <= 5e-4 * expected.abs().max()
+    model.save_pretrained(tmp_path / "ours")
+    again = tf.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert torch.equal(logits_of(again), found)
+
+
+def test_experts_apart_in_files_and_together_in_memory(tmp_path: Path) -> None:
+    """Mixtral of GPTQModel: ``block_sparse_moe.experts.3.w1`` in files, one tensor for all experts in transformers 5."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    model = tf.MixtralForCausalLM(tf.MixtralConfig(**SIZE, num_local_experts=4)).eval()
+    tensors: dict[str, np.ndarray] = {}
+    state = model.state_dict()
+
+    def put(name: str) -> torch.Tensor:
+        made = write_gptq(rng, 64, 64, 4, 32, 1, False)
+        tensors.update({f"{name}.{ending}": tensor for ending, tensor in made.tensors.items()})
+        return torch.from_numpy(made.weight).float()
+
+    for name, tensor in state.items():
+        if "_proj.weight" in name and "experts" not in name:
+            tensor.copy_(put(name.removesuffix(".weight")))
+        elif ".mlp.experts." not in name:
+            tensors[name.replace(".mlp.", ".block_sparse_moe.")] = tensor.numpy().copy()
+    for layer in range(2):
+        head, memory = f"model.layers.{layer}.block_sparse_moe.experts", f"model.layers.{layer}.mlp.experts"
+        for expert in range(4):
+            gate, down, up = (put(f"{head}.{expert}.{one}") for one in ("w1", "w2", "w3"))
+            state[f"{memory}.gate_up_proj"][expert].copy_(torch.cat([gate, up]))
+            state[f"{memory}.down_proj"][expert].copy_(down)
+    model.config.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    said = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+    save_safetensors(tmp_path / "model.safetensors", tensors, {"format": "pt"})
+    exact = logits_of(model)  # transformers' experts have no products of float64
+    for found in (
+        tf.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=AS_STORED()),
+        tilewright.load_quantized(
+            tf.MixtralForCausalLM(model.config.__class__(**SIZE, num_local_experts=4)).eval(), tmp_path
+        ),
+    ):
+        assert sum(type(module).__name__ == "Experts" for module in found.modules()) == 2
+        assert (logits_of(found) - exact).abs().max() <= 5e-4 * exact.abs().max()
+
+
+def test_the_page_on_transformers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    size = {**SIZE, "hidden_size": 128, "intermediate_size": 128}
+    tf.LlamaForCausalLM(tf.LlamaConfig(**size)).save_pretrained("Qwen3-8B")
+    said, dot, write = STORED["gptq act-order"]
+    rng = np.random.default_rng(0)
+    written(Path("Llama-3.1-8B-GPTQ"), tf.LlamaForCausalLM(tf.LlamaConfig(**SIZE)), lambda: write(rng), said, dot, str)
+    page = (Path(__file__).parents[2] / "docs" / "transformers.md").read_text()
+    names: dict[str, Any] = {}
+    for block in page.split("```python\n")[1:]:
+        exec(block.partition("```")[0], names)
+        assert sum(isinstance(module, tilewright.Linear) for module in names["model"].modules()) == 14

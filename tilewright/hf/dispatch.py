@@ -1,0 +1,67 @@
+"""How transformers comes to us: by its registry, and by a dispatcher that knows our files and checkpoints to be run as they are.
+
+transformers passes over a ``quant_method`` that it does not know, and gives a model of random weights; it refuses a configuration
+without.  So our files have none: who has not imported `tilewright.hf` gets an error and no random weights.  The dispatcher
+tells them by ``quantized_by``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers.quantizers import auto
+
+from tilewright.conversion.words import OURS
+from tilewright.errors import CannotQuantize
+
+
+def is_ours(config: Any) -> bool:
+    """Whether a checkpoint's configuration of quantisation is one that tilewright wrote."""
+    return isinstance(config, Mapping) and OURS in (config.get("quantized_by"), config.get("quant_method"))
+
+
+def register(config: type, quantizer: type) -> None:
+    """Teach transformers the configuration and the quantiser; once, however often the room is loaded."""
+
+    if OURS in auto.AUTO_QUANTIZER_MAPPING:
+        return
+    before = auto.AutoHfQuantizer
+
+    class Dispatcher(before):  # type: ignore[misc,valid-type]
+        """transformers' choice of a quantiser, before which ours is asked for."""
+
+        @staticmethod
+        def supports_quant_method(quantization_config_dict: Any) -> bool:
+            if is_ours(quantization_config_dict):
+                return True
+            return bool(before.supports_quant_method(quantization_config_dict))
+
+        @staticmethod
+        def merge_quantization_configs(quantization_config: Any, quantization_config_from_args: Any) -> Any:
+            stored, asked = quantization_config, quantization_config_from_args
+            if is_ours(stored) and (asked is None or isinstance(asked, config)):
+                check_asked(asked, "tilewright")
+                return asked or config.from_dict(stored)  # type: ignore[attr-defined]
+            if isinstance(asked, config):
+                check_asked(asked, stored.get("quant_method") if isinstance(stored, Mapping) else stored.quant_method)
+                return asked
+            return before.merge_quantization_configs(stored, asked)
+
+    auto.register_quantization_config(OURS)(config)
+    auto.register_quantizer(OURS)(quantizer)
+    auto.AutoHfQuantizer = Dispatcher
+
+
+def check_asked(asked: Any, method: Any) -> None:
+    """Whether a configuration can be used for weights that are quantised already.
+
+    Raises
+    ------
+    CannotQuantize : it asks for a scheme, which needs dense weights.
+    """
+    if asked is not None and asked.scheme is not None:
+        raise CannotQuantize(
+            f"the checkpoint is quantised already, by {getattr(method, 'value', method)}: {asked.scheme.name} needs dense weights",
+            hint="QuantizationConfig.as_stored() runs it as it is",
+        )

@@ -1,0 +1,268 @@
+"""The quantiser that transformers calls while it loads: dense weights are rounded as they come, stored ones are read by our readers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.core_model_loading import ConversionOps
+from transformers.quantizers.base import HfQuantizer
+
+from tilewright.checkpoints import open_checkpoint
+from tilewright.conversion.checkpoint import skipping
+from tilewright.conversion.experts import GatheredExperts, Stack, replace_stack, stacks_to_quantize
+from tilewright.conversion.layers import recognise
+from tilewright.conversion.model import place_weights
+from tilewright.conversion.modules import layers_to_quantize, needs_numbers, quantised_modules, replace_layer
+from tilewright.conversion.names import keep_names, names_in
+from tilewright.conversion.schemes import QuantizationScheme, finite_weight
+from tilewright.conversion.settings import quantization_settings
+from tilewright.errors import CannotQuantize, MissingTensor
+from tilewright.hf.config import QuantizationConfig
+from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.nn import Linear
+from tilewright.progress import Progress
+from tilewright.quant.weight import QuantizedWeight
+
+
+class TilewrightQuantizer(HfQuantizer):
+    """Loads transformers' models with `tilewright.Linear` in the places of linear layers.
+
+    transformers loads what is not quantised, in its way: names, types, devices, ties.  A dense weight that a scheme takes is rounded
+    when transformers has read it, so that at most one is in memory.  Quantised weights of a checkpoint are not loaded by transformers
+    at all: their layers stand aside (`_Aside`) until everything else is there, and our readers fill them then, one after the other.
+    """
+
+    quantization_config: QuantizationConfig
+
+    def __init__(self, quantization_config: QuantizationConfig, **kwargs: Any) -> None:
+        super().__init__(quantization_config, **kwargs)
+        self._dense: _Dense | None = None
+        self._stored: _Stored | None = None
+
+    def _process_model_before_weight_loading(
+        self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
+    ) -> None:
+        scheme = self.quantization_config.scheme
+        if scheme is not None:
+            self._dense = _Dense(model, scheme, self.quantization_config.skip)
+        else:
+            self._stored = _Stored(model, checkpoint_files or [], self.quantization_config.activations)
+
+    def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        if self._dense is not None:
+            self._dense.put_in_place()
+        if self._stored is not None:
+            self.quantization_config.activations = self._stored.put_in_place()
+        self._dense = self._stored = None
+        keep_names(model, quantised_modules(model))
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if tensor.is_meta and getattr(model.get_submodule(name.rpartition(".")[0]), "_hf_hook", None) is None:
+                raise MissingTensor(f"{name} is missing: the model has such a tensor, and no file gave it numbers")
+        return model
+
+    def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
+        return self._dense is not None and param_name in self._dense
+
+    def param_element_size(self, model: Any, param_name: str, param: torch.Tensor) -> float:
+        if self._dense is not None and param_name in self._dense:
+            return self._dense.bytes_each
+        return float(param.element_size())
+
+    def get_quantize_ops(self) -> ConversionOps:
+        assert self._dense is not None
+        return _Round(self._dense)
+
+    def _dequantize(self, model: Any, dtype: Any = None) -> Any:
+        for name, module in list(model.named_modules()):
+            if not isinstance(module, Linear):
+                continue
+            with torch.device("meta"):
+                dense = torch.nn.Linear(module.in_features, module.out_features, module.bias is not None)
+            dense.weight = torch.nn.Parameter(module.dequantize().to(dtype))
+            if module.bias is not None:
+                dense.bias = torch.nn.Parameter(module.bias.to(dtype))
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, dense)
+        return model
+
+    def is_serializable(self) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Adapters can be trained: there are gradients for activations."""
+        return True
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+
+class _Dense:
+    """Layers of a model whose dense weights a scheme takes, and what has become of those that were read."""
+
+    def __init__(self, model: Any, scheme: QuantizationScheme, skip: Any) -> None:
+        self.model, self.scheme = model, scheme
+        stays = skipping("skip", skip, (name for name, _ in model.named_modules() if name))
+        tied = {name.removesuffix(".weight") for name in getattr(model, "all_tied_weights_keys", {})}
+        self.stacks = stacks_to_quantize(model, stays)
+        self.layers = {
+            name: layer
+            for name, layer in layers_to_quantize(model, stays, bool(self.stacks)).items()
+            if name not in tied
+        }
+        self._made: dict[str, tuple[list[QuantizedWeight], torch.device]] = {}
+
+    @property
+    def bytes_each(self) -> float:
+        """Of a number, its part of the scales included."""
+        from tilewright.formats import number_format
+
+        try:
+            bits = number_format(self.scheme.format).bits
+        except ValueError:
+            bits = 8
+        return bits / 8 + 2 / (self.scheme.group or 4096)
+
+    def __contains__(self, name: str) -> bool:
+        owner, _, last = name.rpartition(".")
+        return (owner in self.layers and last == "weight") or (
+            owner in self.stacks and last in self.stacks[owner].names
+        )
+
+    def take(self, name: str, values: torch.Tensor) -> None:
+        """Round a weight that was read.  Raises CannotQuantize."""
+        owner = name.rpartition(".")[0]
+        if owner in self.layers:
+            rows = [values.T if _by_columns(self.layers[owner]) else values]
+        else:
+            rows = [one.T if self.stacks[owner].columns else one for one in values]
+        named = [name if len(rows) == 1 else f"{name}[{number}]" for number in range(len(rows))]
+        rounded = [self.scheme.quantize(finite_weight(one, as_numpy(row.float()))) for one, row in zip(named, rows)]
+        self._made[name] = rounded, values.device
+
+    def put_in_place(self) -> None:
+        """Replace the layers whose weights were read; those of others are transformers' own, which says so."""
+        for name, layer in self.layers.items():
+            if f"{name}.weight" in self._made:
+                (weight,), device = self._made.pop(f"{name}.weight")
+                replace_layer(self.model, name, layer, weight, self.scheme.activations, device)
+        for name, stack in self.stacks.items():
+            self._put_stack(name, stack)
+
+    def _put_stack(self, name: str, stack: Stack) -> None:
+        there = [f"{name}.{one}" in self._made for one in stack.names]
+        if not any(there):
+            return
+        if not all(there):
+            raise MissingTensor(f"{name} has one of {' and '.join(stack.names)} in the checkpoint: both are due")
+        made = {one: self._made.pop(f"{name}.{one}") for one in stack.names}
+        biases = {one: stack.bias(one) for one in stack.names}
+        device = next(iter(made.values()))[1]
+        weights = {one: weights for one, (weights, _) in made.items()}
+        replace_stack(self.model, name, stack, weights, biases, self.scheme.activations, device)
+
+
+def _by_columns(layer: Any) -> bool:
+    return type(layer).__name__ == "Conv1D"
+
+
+class _Round(ConversionOps):
+    """Rounds weights that transformers has read, in its list of operations."""
+
+    def __init__(self, dense: _Dense) -> None:
+        self._of = dense
+
+    def convert(
+        self, input_dict: Mapping[str, Any], *args: Any, missing_keys: set[str] | None = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        left = {}
+        for name, value in input_dict.items():
+            values = value[0] if isinstance(value, list) else value
+            if name not in self._of:
+                left[name] = value
+                continue
+            self._of.take(name, values)
+            if missing_keys is not None:
+                missing_keys.discard(name)
+        return left
+
+
+class _Aside(torch.nn.Module):
+    """In the place of a layer while transformers loads the others: as large, on the same device, with its bias if it has one."""
+
+    def __init__(self, layer: Any, size: int, with_bias: bool) -> None:
+        super().__init__()
+        self.register_buffer("room", torch.empty(size, dtype=torch.uint8, device="meta"), persistent=False)
+        self.bias = layer.bias if with_bias else None
+        for name in layer._parameters.keys() - {"bias"}:  # models initialise parts of their parts by name
+            self.__dict__[name] = torch.empty(0)
+            self.__dict__[name]._is_hf_initialized = True
+
+
+class _Stored:
+    """The quantised weights of a checkpoint, and the layers of a model that stand aside for them."""
+
+    def __init__(self, model: Any, files: list[str], activations: Any) -> None:
+        if not files:
+            raise CannotQuantize(
+                "there are no files to take quantised weights from", hint="from_pretrained takes a directory or a name"
+            )
+        self.model, self.activations = model, activations if isinstance(activations, str) else None
+        first = Path(files[0])
+        self.source = open_checkpoint(first.parent if first.suffix == ".safetensors" else first)
+        self.settings = quantization_settings(self.source.config, self.source.directory)
+        self.found = recognise(self.source, self.settings)
+        if not self.found:
+            raise CannotQuantize(
+                f"{first.parent} has no quantised weight", hint="QuantizationConfig(scheme) rounds dense ones"
+            )
+        self.renamed = names_in(model)
+        self.aside: dict[str, tuple[Any, _Aside]] = {}
+        experts, modules, filled = GatheredExperts(model), dict(model.named_modules()), set[str]()
+        for layer in self.found:
+            name = self.renamed(layer.name)
+            owner = experts.owner(name) or (name if name in modules else None)
+            if owner is None:
+                continue  # which place_weights has a word about
+            if needs_numbers(modules, owner):
+                filled.add(f"^{re.escape(owner)}\\.weight$")
+                continue
+            if owner not in self.aside:
+                size = sum(self.source[tensor].nbytes for tensor in layer.tensors)
+                self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
+                self._put(owner, self.aside[owner][1])
+        taken = {name for layer in self.found for name in layer.tensors}
+        # transformers would report them as tensors that nobody has asked for.
+        ignored = {f"^{re.escape(name)}$" for one in taken for name in (one, self._renamed_tensor(one))}
+        model._keys_to_ignore_on_load_missing = set(model._keys_to_ignore_on_load_missing or ()) | filled
+        model._keys_to_ignore_on_load_unexpected = set(model._keys_to_ignore_on_load_unexpected or ()) | ignored
+
+    def _renamed_tensor(self, name: str) -> str:
+        owner, _, last = name.rpartition(".")
+        return f"{self.renamed(owner)}.{last}"
+
+    def _put(self, name: str, module: Any) -> None:
+        parent, _, last = name.rpartition(".")
+        setattr(self.model.get_submodule(parent), last, module)
+
+    def put_in_place(self) -> Any:
+        """Fill the layers; what activations are quantised to."""
+        devices = {}
+        for name, (old, aside) in self.aside.items():
+            devices[name] = aside.room.device
+            if aside.bias is not None:
+                old.bias = aside.bias
+            self._put(name, old)
+        with Progress(len(self.found)) as bar:
+            placed = place_weights(
+                self.model, self.source, self.found, self.settings, self.activations, bar, self.renamed, devices
+            )
+        state = self.model.state_dict()
+        for name, values in placed.tensors.items():
+            state[name].copy_(as_torch(values, "cpu"))
+        return placed.said
