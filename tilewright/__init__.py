@@ -75,7 +75,8 @@ def __getattr__(name: str) -> Any:
         if error.name not in ("torch", "transformers"):
             raise
         raise ImportError(
-            f"tilewright.{name} serves {error.name}, which is not installed: pip install 'tilewright[{error.name}]'"
+            f"tilewright.{name} serves {error.name}, which is not installed: pip install 'tilewright[{error.name}]'",
+            name=error.name,
         ) from None
     globals()[name] = value
     return value

@@ -146,13 +146,15 @@ def resolves(name: str) -> bool:
     for count in range(len(parts), -1, -1):
         try:
             found: Any = importlib.import_module(".".join(["tilewright", *parts[:count]]))
-        except ImportError:
+            for part in parts[count:]:
+                fields = getattr(found, "__dataclass_fields__", {}) | getattr(found, "__annotations__", {})
+                if not hasattr(found, part) and part not in fields:
+                    return False
+                found = getattr(found, part, None)
+        except ImportError as error:
+            if error.name == "transformers":  # `make clients` has it, and looks
+                return True
             continue
-        for part in parts[count:]:
-            fields = getattr(found, "__dataclass_fields__", {}) | getattr(found, "__annotations__", {})
-            if not hasattr(found, part) and part not in fields:
-                return False
-            found = getattr(found, part, None)
         return True
     return False
 
