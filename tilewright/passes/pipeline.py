@@ -50,7 +50,6 @@ from tilewright.passes.tile.processors.forward_operands import forward_operands
 from tilewright.passes.tile.processors.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.processors.share_packing import share_packing
 from tilewright.passes.tile.roles.deal_work import deal_work
-from tilewright.passes.tile.roles.drop_turns import drop_turns
 from tilewright.passes.tile.roles.specialize_warps import specialize_warps
 from tilewright.passes.tile.roles.take_turns import take_turns
 from tilewright.passes.tile.words.check_words import check_words
@@ -121,13 +120,12 @@ PIPELINE: tuple[Step, ...] = (
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
     Step(delay_waits, "what is in flight over iterations is known: the others wait within theirs", _many_threads),
-    Step(take_turns, "groups of gemms and their waits are final", _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(overlay_rings, "all tiles are in sight, and where gemms are waited for", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),
-    Step(drop_turns, "meetings are known, and whoever waits for a turn comes to none", _many_threads),
+    Step(take_turns, "groups of gemms and their waits are final, and it is known where their warps meet", _many_threads),
     Step(lower_barriers, "as below, for barriers that the author counts", _many_threads),
     Step(lower_channels, "the executors of copies and gemms are known: they decide what is counted", _many_threads),
     Step(assign_threads, "layouts and barriers are known: what is left is the work of one thread", _many_threads),

@@ -8,6 +8,7 @@ from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context
+from tilewright.passes.tile.layouts.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.roles.take_turns import take_turns
 from tilewright.targets.cuda.arch import arch
 
@@ -72,6 +73,12 @@ REFUSED = {
     "too little is done with the products": BEFORE.replace(SUM, ""),
     "the author's roles are the author's to order": BEFORE.replace(", specialized=True", ""),
     "turns are counted by one": BEFORE.replace("range(steps):\n                    receive", "range(0, steps, 2):\n                    receive"),
+    "all meet before a product starts, so that products start together anyway": BEFORE.replace(
+        "                    gemm(", "                    sync_threads(dtype=bool)\n                    gemm("
+    ),
+    "all meet within a turn: the second waits for its turn, the first for the second": BEFORE.replace(
+        "                    commit(", "                    sync_threads(dtype=bool)\n                    commit("
+    ),
     "nobody waits for the products in their iteration": BEFORE.replace("pending=0", "pending=1"),
 }  # fmt: skip
 
@@ -80,3 +87,26 @@ REFUSED = {
 def test_refusals(case: str) -> None:
     assert REFUSED[case] != BEFORE
     assert made(REFUSED[case]) == REFUSED[case]
+
+
+def test_where_tiles_are_handed_over_between_products_there_are_no_turns() -> None:
+    """The weights that all warpgroups wrote are read by the next product: the barrier between is planned before turns are."""
+    handed = (
+        BEFORE.replace(
+            "                    wait(",
+            """\
+                    wait("wgmma", pending=0)
+                    copy(source=s, destination=weights)
+                    gemm(token="wgmma", a=weights, b=keys[k % 2, :, :], c=result)
+                    commit("wgmma")
+                    wait(""",
+        )
+        .replace("        q = shared", "        weights = shared(float16[128, 64])\n        q = shared")
+        .replace(
+            "                s = frag", "                result = fragment(float32[128, 64])\n                s = frag"
+        )
+    )
+    context = Context(arch({"arch": "sm_90a"}))
+    planned = plan_synchronization(parse(handed), context)
+    assert "sync_threads" in print_program(planned) and "take_turn" in print_program(take_turns(parse(handed), context))
+    assert take_turns(planned, context) is planned

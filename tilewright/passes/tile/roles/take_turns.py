@@ -27,7 +27,8 @@ has nothing to do.  It works on groups in the order in which they were started: 
 first one's without a gap, and the first one adds meanwhile.  The first warpgroup has the first turn, and behind the loop
 it takes what the last one passed, so that no turn is left over for the next loop.
 
-Where little is done with the products (sums that are promoted), warpgroups drift apart by themselves and meeting costs
+Who waits for a turn cannot come to a meeting: warpgroups that hand memory to one another between the products of an
+iteration take no turns, and start these together anyway.  Where little is done with the products (sums that are promoted), warpgroups drift apart by themselves and meeting costs
 more than it brings.  Source: the ping-pong of FlashAttention-3 (Shah et al., 2024), section 3.1.
 """
 
@@ -58,11 +59,14 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
-from tilewright.ir.visitor import Rewriter, holds
+from tilewright.ir.visitor import Rewriter, find, holds
 from tilewright.ops.gemm import Gemm
+from tilewright.ops.reduce import Reduce
+from tilewright.ops.scan import Scan
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.overlap_gemms import conditional
 from tilewright.passes.tile.grids.ping_pong import is_turn, narrowed
+from tilewright.passes.tile.layouts.plan_synchronization import MEETINGS
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 from tilewright.passes.tile.roles.role_survey import LOOPS
@@ -115,6 +119,8 @@ class _Turns(Rewriter):
         runs = _runs(statements)
         if not runs or not _works_between(statements) or any(_holds_gemm(one) for one in statements):
             return made
+        if any(_may_meet(one) for start, end in runs for one in statements[max(0, start - 1) : end + 1]):
+            return made
         changed = list(statements)
         for start, end in reversed(runs):
             opening = index_binary("eq", made.var, made.start) if start == runs[0][0] else const(False)
@@ -151,6 +157,11 @@ def _works_between(statements: Sequence[Statement]) -> bool:
     work = [one for one in statements if isinstance(one, (Parallel, TileOperator)) and not isinstance(one, Gemm)]
     passes = Counter(buffer for one in work for buffer in touched(one).all if buffer in made)
     return any(passes[buffer] >= WORK * products for buffer, products in made.items())
+
+
+def _may_meet(statement: Statement) -> bool:
+    """Whether all threads of the role may wait for one another in a statement: folds through shared memory are made later."""
+    return holds(statement, Reduce, Scan) or any(call.function in MEETINGS for call in find(statement, Call))
 
 
 def _holds_gemm(statement: Statement) -> bool:
