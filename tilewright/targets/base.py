@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.nodes import Function, Statement
@@ -68,6 +68,46 @@ class Target:
     binary: Callable[[Path], DeviceBinary] | None = None
     emulation: Vocabulary | None = None
     notes: Callable[[Path, Arch], list[str]] | None = None
+
+
+A = TypeVar("A", bound=Arch)
+
+
+def arch_of(
+    target: str, options: Mapping[str, str], named: Callable[[str], A], present: Callable[[], A | None], cores: str
+) -> A | None:
+    """The GPU that a target's options say: ``arch`` names it, else the one present; ``cores`` says how many it has.
+
+    Parameters
+    ----------
+    cores : what the maker calls them, in messages.
+    """
+    unknown = set(options) - {"arch", "cores"}
+    if unknown:
+        raise UnknownTarget(f"the {target} target has no option {sorted(unknown)[0]!r}", hint="known: arch, cores")
+    found = named(options["arch"]) if "arch" in options else present()
+    if found is None or "cores" not in options:
+        return found
+    if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
+        raise UnknownTarget(f"cores={options['cores']!r} is not a number of {cores}")
+    return replace(found, cores=int(options["cores"]))
+
+
+def known_name(target: str, name: str, known: Iterable[str], full: str | None = None) -> str:
+    """The name of an architecture as a table has it.  Raises UnknownTarget, which says what was meant.
+
+    Parameters
+    ----------
+    full : where the author may write a shorter one.
+    """
+    names, wanted = list(known), full or name
+    if wanted not in names:
+        close = near(wanted, names)
+        raise UnknownTarget(
+            f"the {target} target has no architecture {name!r}",
+            hint=f"{close + ' ' if close else ''}known: {', '.join(names)}",
+        )
+    return wanted
 
 
 TARGETS: dict[str, Target] = {}

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.errors import near
 from tilewright.machine.arch import Arch
-from tilewright.targets.base import UnknownTarget
+from tilewright.targets.base import UnknownTarget, arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
 from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions, sparse_instructions
 
@@ -160,32 +159,19 @@ def arch(options: Mapping[str, str]) -> CudaArch:
     ------
     UnknownTarget : no such architecture or option, or none named and no device here.
     """
-    unknown = set(options) - {"arch", "cores"}
-    if unknown:
-        raise UnknownTarget(f"the cuda target has no option {sorted(unknown)[0]!r}", hint="known: arch, cores")
-    found = named(options["arch"]) if "arch" in options else detect()
+    found = arch_of("cuda", options, named, detect, "multiprocessors")
     if found is None:
         raise UnknownTarget(
             "target 'cuda' names no architecture, and there is no NVIDIA GPU here to take it from",
             hint='write for example target="cuda -arch=sm_90a": only launching needs the GPU',
         )
-    if "cores" in options:
-        if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
-            raise UnknownTarget(f"cores={options['cores']!r} is not a number of multiprocessors")
-        found = replace(found, cores=int(options["cores"]))
     return found
 
 
 def named(name: str) -> CudaArch:
     """The architecture of this name, with or without ``sm_``.  Raises UnknownTarget."""
     full = name if name.startswith("sm_") else f"sm_{name}"
-    if full not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        close = near(full, list(ARCHITECTURES))
-        raise UnknownTarget(
-            f"the cuda target has no architecture {name!r}", hint=f"{close + ' ' if close else ''}known: {known}"
-        )
-    return with_instructions(ARCHITECTURES[full])
+    return with_instructions(ARCHITECTURES[known_name("cuda", name, ARCHITECTURES, full)])
 
 
 def with_instructions(found: CudaArch) -> CudaArch:

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.errors import near
 from tilewright.machine.amd import ARCHITECTURES, AmdArch
-from tilewright.targets.base import UnknownTarget
+from tilewright.targets.base import UnknownTarget, arch_of, known_name
 from tilewright.targets.hip.driver import Driver, find_driver
 
 
@@ -24,19 +23,12 @@ def arch(options: Mapping[str, str]) -> AmdArch:
     ------
     UnknownTarget : no such architecture or option, or none named and no device here.
     """
-    unknown = set(options) - {"arch", "cores"}
-    if unknown:
-        raise UnknownTarget(f"the hip target has no option {sorted(unknown)[0]!r}", hint="known: arch, cores")
-    found = named(options["arch"]) if "arch" in options else detect()
+    found = arch_of("hip", options, named, detect, "compute units")
     if found is None:
         raise UnknownTarget(
             "target 'hip' names no architecture, and there is no AMD GPU here to take it from",
             hint='write for example target="hip -arch=gfx942": only launching needs the GPU',
         )
-    if "cores" in options:
-        if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
-            raise UnknownTarget(f"cores={options['cores']!r} is not a number of compute units")
-        found = replace(found, cores=int(options["cores"]))
     return found
 
 
@@ -44,13 +36,7 @@ def named(name: str) -> AmdArch:
     """The architecture of this name, whatever features stand behind it.  Raises UnknownTarget."""
     plain = name.split(":")[0]
     full = plain if plain.startswith("gfx") else f"gfx{plain}"
-    if full not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        close = near(full, list(ARCHITECTURES))
-        raise UnknownTarget(
-            f"the hip target has no architecture {name!r}", hint=f"{close + ' ' if close else ''}known: {known}"
-        )
-    return ARCHITECTURES[full]
+    return ARCHITECTURES[known_name("hip", name, ARCHITECTURES, full)]
 
 
 def detect(device: int = 0) -> AmdArch | None:

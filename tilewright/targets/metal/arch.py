@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from tilewright.errors import near
 from tilewright.machine.apple import CHIPS, FAMILIES, AppleArch, of_chip
-from tilewright.targets.base import UnknownTarget
+from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.metal.runtime import present_chip
 
 
@@ -23,29 +21,15 @@ def arch(options: Mapping[str, str]) -> AppleArch:
     ------
     UnknownTarget : no such family, chip or option.
     """
-    unknown = set(options) - {"arch", "cores"}
-    if unknown:
-        raise UnknownTarget(f"the metal target has no option {sorted(unknown)[0]!r}", hint="known: arch, cores")
-    found = named(options["arch"]) if "arch" in options else detect() or FAMILIES["apple7"]
-    if "cores" in options:
-        if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
-            raise UnknownTarget(f"cores={options['cores']!r} is not a number of cores")
-        found = replace(found, cores=int(options["cores"]))
+    found = arch_of("metal", options, named, lambda: detect() or FAMILIES["apple7"], "cores")
+    assert found is not None
     return found
 
 
 def named(name: str) -> AppleArch:
     """The family or chip of this name.  Raises UnknownTarget."""
-    if name in FAMILIES:
-        return FAMILIES[name]
-    if name in CHIPS:
-        return of_chip(name)
-    known = [*FAMILIES, *CHIPS]
-    close = near(name, known)
-    raise UnknownTarget(
-        f"the metal target has no architecture {name!r}",
-        hint=f"{close + ' ' if close else ''}known: {', '.join(known)}",
-    )
+    found = known_name("metal", name, (*FAMILIES, *CHIPS))
+    return FAMILIES[found] if found in FAMILIES else of_chip(found)
 
 
 def detect() -> AppleArch | None:
