@@ -20,7 +20,6 @@ WITHOUT = frozenset(
         "drop_dependent_launch",
         "drop_empty_grids",
         "drop_idle_waits",
-        "form_clusters",
         "infer_layouts",
         "inject_pipeline",
         "join_branches",
@@ -36,8 +35,6 @@ WITHOUT = frozenset(
         "rasterize_grid",
         "recall_locals",
         "separate_views",
-        "specialize_warps",
-        "stage_epilogue",
         "unify_locals",
     ]
 )
