@@ -10,7 +10,8 @@ After::
 
     copy(source=A[:], destination=f)
     f_shared = shared(float32[64])
-    copy(source=f, destination=f_shared)
+    for i in parallel(64):
+        f_shared[i] = f[i]
     for i in range(64):
         total[0] = total[0] + f_shared[i]
 
