@@ -13,29 +13,14 @@ WITHOUT = frozenset(
     [
         "apply_packed_layouts",
         "assign_threads",
-        "begin_at_zero",
-        "check_registers",
         "check_tiles",
-        "check_words",
-        "drop_dependent_launch",
-        "drop_empty_grids",
-        "drop_idle_waits",
         "infer_layouts",
-        "inject_pipeline",
-        "join_branches",
-        "join_vector_loops",
-        "launch_beside",
         "lower_barriers",
         "lower_channels",
         "lower_prints",
-        "lower_votes",
         "match_operands",
-        "meet_grid",
-        "promote_sums",
         "rasterize_grid",
         "recall_locals",
-        "separate_views",
-        "unify_locals",
     ]
 )
 """Steps that no test calls by name: write one of the form of `test_take_turns`, before and after and every refusal, and take\nit out here."""
@@ -54,8 +39,9 @@ def called() -> set[str]:
             if line.startswith("# pass "):
                 found |= set(line.split()[2:])
     from test_pass_docstrings import documented
+    from test_thread_block_docstrings import AROUND
 
-    return found | {path.rpartition(".")[2] for path in documented()}
+    return found | {path.rpartition(".")[2] for path in (*documented(), *AROUND)}
 
 
 def test_every_pass_is_called_by_a_test() -> None:
