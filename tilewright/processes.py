@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -25,6 +27,14 @@ class Finished:
     status: int
     output: str
     complaint: str
+
+
+def zig() -> Path | None:
+    """The program of the package `ziglang`, which is a clang and its linker for many machines; None where it is not installed."""
+    package = importlib.util.find_spec("ziglang")
+    if package is None or not package.submodule_search_locations:
+        return None
+    return Path(next(iter(package.submodule_search_locations))) / ("zig.exe" if os.name == "nt" else "zig")
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Finished:

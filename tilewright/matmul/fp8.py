@@ -25,7 +25,7 @@ from tilewright.matmul.fp8_operator import register_fp8
 from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.targets.registry import resolve
 
 WORTH_TILES = ROWS[::4]
@@ -196,7 +196,7 @@ def kind_of_scale(name: str, scale: Any, lines: int, K: int, block: int | None =
 
 def _scale(scale: Any, kind: Scale) -> Any:
     """Scales as kernels take them: in float32, which holds every power of two of e8m0."""
-    scale = scale.astype(np.float32, copy=False) if isinstance(scale, np.ndarray) else scale.float()
+    scale = as_float32(scale)
     return contiguous(scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1))
 
 

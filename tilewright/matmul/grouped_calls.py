@@ -34,9 +34,9 @@ from tilewright.matmul.tiers.base import begun
 from tilewright.matmul.tiers.dispatch import after_quantisation, named, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
 from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
-from tilewright.matmul.tiers.scaled import Scaled, as_float32, is_scaled
+from tilewright.matmul.tiers.scaled import Scaled, is_scaled
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Database

@@ -29,12 +29,11 @@ from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
 from tilewright.matmul.tiers.general import General, general_call
-from tilewright.matmul.tiers.scaled import as_float32
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_forms import WeightForms
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Outcome, time_call
 

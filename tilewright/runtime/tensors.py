@@ -27,6 +27,11 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def as_float32(array: Any) -> Any:
+    """An array of NumPy or torch itself where it is of float32, else its numbers in that type."""
+    return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
+
+
 def tensor_view(value: Any) -> TensorView:
     """Address, shape, strides, dtype and device of a tensor.
 

@@ -33,6 +33,11 @@ class CompilerWarning:
     message: str
     spans: tuple[Span, ...] = ()
 
+    @staticmethod
+    def of_record(record: Mapping[str, Any]) -> CompilerWarning:
+        """One that was kept as JSON (`dataclasses.asdict`)."""
+        return CompilerWarning(**{**record, "spans": tuple(Span(**span) for span in record["spans"])})
+
     @property
     def hint(self) -> str | None:
         """What an author can do about it."""

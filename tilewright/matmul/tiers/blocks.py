@@ -15,6 +15,7 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
 from tilewright.matmul.tiers.scaled import as_options, tiles_of
+from tilewright.runtime.tensors import as_float32
 from tilewright.tuning import Candidate
 
 
@@ -68,8 +69,8 @@ class Blocks:
 
         def arguments(call: Operands, held: Any) -> Any:
             given = call.activation_scales
-            scales = one if given is None else _as_float32(given.T if kind == "group" else given.reshape(-1))
-            bias = () if call.bias is None else (_as_float32(call.bias),)
+            scales = one if given is None else contiguous(as_float32(given.T if kind == "group" else given.reshape(-1)))
+            bias = () if call.bias is None else (contiguous(as_float32(call.bias)),)
             return (call.activations, held[0], scales, held[1], *bias, call.out)
 
         return Prepared(self.name, begun(kernel, example), [codes, scales], arguments)
@@ -79,7 +80,3 @@ def _block_scales(weight: PackedWeight, example: Any) -> Any:
     """The weight's scales with its tensor scale in them."""
     scales = as_numpy(weight.held["scales"]).astype(np.float32) * np.float32(weight.tensor_scale)
     return placed_like(np.ascontiguousarray(scales), example)
-
-
-def _as_float32(array: Any) -> Any:
-    return contiguous(array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float())

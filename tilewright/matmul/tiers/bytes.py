@@ -26,7 +26,7 @@ from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared,
 from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.tuning import Candidate
 
 WHOLE = 16
@@ -194,7 +194,7 @@ class Bytes:
         def arguments(call: Operands, held: Any) -> Any:
             scales = call.activation_scales
             return (
-                held[0], call.activations, one if scales is None else _as_float32(scales.reshape(-1)), held[1],
+                held[0], call.activations, one if scales is None else as_float32(scales.reshape(-1)), held[1],
                 absent_bias if call.bias is None else call.bias,
                 absent_residual if call.residual is None else call.residual, call.out,
             )  # fmt: skip
@@ -298,7 +298,3 @@ def _narrowest(scales: Any) -> DType:
 def words(weight: PackedWeight, plan: Plan, coding: Coding, example: Any) -> Any:
     """A weight's records, packed where the weight is."""
     return words_of(weight, plan.form, coding.table(weight.format), plan.parts, example)
-
-
-def _as_float32(array: Any) -> Any:
-    return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()

@@ -21,6 +21,7 @@ from tilewright.matmul.arrays import device_of, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import as_float32
 from tilewright.tuning import Candidate, Database
 
 NAME, VERSION = "ladder", 1
@@ -110,7 +111,7 @@ class LadderCall:
     def _arguments(self, call: Operands, held: Any) -> Any:
         scales = call.activation_scales
         return (
-            held[0], call.activations, self._one if scales is None else _wide(scales.reshape(-1)), held[1],
+            held[0], call.activations, self._one if scales is None else as_float32(scales.reshape(-1)), held[1],
             self._bias if call.bias is None else call.bias,
             self._residual if call.residual is None else call.residual, call.out,
         )  # fmt: skip
@@ -146,7 +147,3 @@ def _words(codes: Any) -> Any:
     import torch
 
     return codes.reshape(-1).view(torch.uint32)
-
-
-def _wide(scales: Any) -> Any:
-    return scales.astype(np.float32, copy=False) if isinstance(scales, np.ndarray) else scales.float()

@@ -21,6 +21,7 @@ from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared,
 from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.quant import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import as_float32
 from tilewright.tuning import Candidate
 
 ACTIVATIONS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
@@ -272,7 +273,7 @@ def _token_scales(request: Request, example: Any) -> Callable[[Operands], Any]:
         scales = call.activation_scales.reshape(-1)
         if request.activation_scales == "token" and request.activation_scale_dtype == "float32":
             return scales
-        wide = scales.astype(np.float32) if isinstance(scales, np.ndarray) else scales.float()
+        wide = as_float32(scales)
         if len(wide) == rows:
             return wide
         return np.repeat(wide, rows) if isinstance(wide, np.ndarray) else wide.repeat(rows)

@@ -18,7 +18,7 @@ from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.tuning import Candidate
 
 
@@ -112,8 +112,3 @@ def channel_scales(weight: PackedWeight, example: Any) -> Any:
         down = (wide * weight.tensor_scale).float().expand(-(-N // rows), 1)
         return down.repeat_interleave(rows, 0)[:N].reshape(-1).contiguous()
     return placed_like(np.ascontiguousarray(weight.unpack().grouped_scales[0]), example)
-
-
-def as_float32(array: Any) -> Any:
-    """The array itself where it is of float32."""
-    return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()

@@ -83,12 +83,8 @@ class Binary:
             (directory / "kernel.cubin").read_bytes(),
             (directory / "kernel.ptx").read_text(),
             {name: Resources(**record) for name, record in facts["resources"].items()},
-            tuple(_warning(record) for record in facts["warnings"]),
+            tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
         )
-
-
-def _warning(record: dict) -> CompilerWarning:
-    return CompilerWarning(**{**record, "spans": tuple(Span(**span) for span in record["spans"])})
 
 
 @dataclass(frozen=True, slots=True)

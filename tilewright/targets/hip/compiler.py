@@ -7,7 +7,6 @@ linker of ROCm's.)
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -18,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
+from tilewright import processes
+from tilewright.errors import CompilerNotFound, DeviceCompilationFailed
 from tilewright.machine.arch import Arch
 from tilewright.targets.binary import CompilerWarning
 from tilewright.targets.hip.headers import FOLDERS, headers_hash
@@ -83,12 +83,8 @@ class Binary:
             (directory / "kernel.hsaco").read_bytes(),
             (directory / "kernel.s").read_text(),
             {name: Resources(**record) for name, record in facts["resources"].items()},
-            tuple(_warning(record) for record in facts["warnings"]),
+            tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
         )
-
-
-def _warning(record: dict) -> CompilerWarning:
-    return CompilerWarning(**{**record, "spans": tuple(Span(**span) for span in record["spans"])})
 
 
 @functools.cache
@@ -103,10 +99,9 @@ def find_clang() -> Clang:
     candidates: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     if (rocm / "clang").is_file() and (rocm / "ld.lld").is_file():
         candidates.append(((str(rocm / "clang"),), (str(rocm / "ld.lld"),)))
-    package = importlib.util.find_spec("ziglang")
-    if package is not None and package.submodule_search_locations:
-        zig = Path(next(iter(package.submodule_search_locations))) / ("zig.exe" if os.name == "nt" else "zig")
-        candidates.append(((str(zig), "clang"), (str(zig), "ld.lld")))
+    carried = processes.zig()
+    if carried is not None:
+        candidates.append(((str(carried), "clang"), (str(carried), "ld.lld")))
     if shutil.which("amdclang"):
         candidates.append((("amdclang",), ("ld.lld",)))
     for command, linker in candidates:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 import subprocess
 from pathlib import Path
 
+from tilewright import processes
 from tilewright.errors import CompilerNotFound
 
 STRICT = Path(__file__).parent / "strict"
@@ -23,10 +23,10 @@ FLAGS = (
 @functools.cache
 def clang() -> tuple[str, ...]:
     """The command of the clang that the package `ziglang` carries.  Raises CompilerNotFound."""
-    found = importlib.util.find_spec("ziglang")
-    if found is None or not found.submodule_search_locations:
+    found = processes.zig()
+    if found is None:
         raise CompilerNotFound("Metal texts are checked by clang", hint="pip install ziglang")
-    return (str(Path(found.submodule_search_locations[0]) / "zig"), "clang")
+    return (str(found), "clang")
 
 
 def complaints(text: str) -> list[str]:
