@@ -13,14 +13,10 @@ WITHOUT = frozenset(
     [
         "apply_packed_layouts",
         "assign_threads",
-        "check_tiles",
         "infer_layouts",
         "lower_barriers",
         "lower_channels",
         "lower_prints",
-        "match_operands",
-        "rasterize_grid",
-        "recall_locals",
     ]
 )
 """Steps that no test calls by name: write one of the form of `test_take_turns`, before and after and every refusal, and take\nit out here."""
