@@ -416,3 +416,24 @@ def test_positions_in_tiles_with_extents_of_one(shape: tuple[int, ...], kept: bo
         np.testing.assert_array_equal(kernel.interpret(given), expected)
         if dim == 0:
             np.testing.assert_array_equal(kernel(given), expected)
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_turns_that_write_across_what_the_turn_before_wrote(target: str) -> None:
+    """Different threads wrote the same places of a tensor in neighbouring turns, and no barrier said which came last."""
+
+    def program(A, B):
+        A: T.Tensor((64, 32), "int8")
+        B: T.Tensor((64, 37), "int8")
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_fragment((64, 32), "int8")
+            T.copy(A, tile)
+            for k in T.serial(3):
+                T.copy(tile, B[0, k])
+
+    given = numbers(64, 32, dtype="int8"), numbers(64, 37, dtype="int8")
+    kernel = tilewright.jit(target=target)(program).compile(*given)
+    found, expected = given[1].copy(), given[1].copy()
+    kernel.emulate(given[0], found)
+    kernel.interpret(given[0], expected)
+    np.testing.assert_array_equal(found, expected)

@@ -32,7 +32,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, key, substitute
+from tilewright.ir.visitor import children, find, holds, key, substitute
 from tilewright.passes.tile.roles.role_survey import bodies, header
 
 Together = Callable[[Buffer, Buffer], bool]
@@ -238,8 +238,46 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
             if not effects.atomic:
                 read.update(root(region.buffer) for region in effects.reads)
                 written.extend(root(region.buffer) for region in effects.writes)
-    found = frozenset(b for b in written if b.scope == "global" and (b in read or written.count(b) > 1))
+    again = _written_again(kernel.body, ())
+    found = frozenset(b for b in written if b.scope == "global" and (b in read or written.count(b) > 1 or b in again))
     return found - _of_threads(kernel) if found else found
+
+
+def _written_again(node: Statement, around: tuple[For, ...]) -> set[Buffer]:
+    """Tensors of which a turn of a loop writes, by other threads, what an earlier turn wrote: shifted by less than the whole."""
+    if isinstance(node, For):
+        around = (*around, node)
+    if isinstance(node, Parallel):
+        stores = [store for store in find(node, Store) if root(store.buffer).scope == "global"]
+        return {root(store.buffer) for store in stores if any(_shifts(store, node, loop) for loop in around)}
+    found: set[Buffer] = set()
+    for child in children(node):
+        if holds(child, Parallel):
+            found |= _written_again(child, around)
+    return found
+
+
+def _shifts(store: Store, work: Parallel, loop: For) -> bool:
+    """Whether the elements that a turn stores lie across those of the turn before; False where that is not known."""
+    if not isinstance(loop.step, Const):
+        return False
+    analyzer, shifted = Analyzer(), False
+    for var, extent in zip(work.vars, work.extents, strict=True):
+        analyzer.bind_extent(var, extent)
+    for index in store.indices:
+        moved = analyzer.stride(index, loop.var)
+        if not isinstance(moved, Const) or moved.value == 0:
+            continue
+        span = 1
+        for var, extent in zip(work.vars, work.extents, strict=True):
+            step = analyzer.stride(index, var)
+            if not isinstance(step, Const) or not isinstance(extent, int):
+                return False
+            span += abs(int(step.value)) * (extent - 1)
+        if abs(int(moved.value) * int(loop.step.value)) >= span:
+            return False  # turns lie apart
+        shifted = True
+    return shifted
 
 
 def _of_threads(kernel: Kernel) -> set[Buffer]:
