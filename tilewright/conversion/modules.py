@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
 import re
 import sys
-import textwrap
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from tilewright.conversion.alike import computes_alike, takes_the_weight
 from tilewright.conversion.names import keep_names
 from tilewright.conversion.schemes import finite_weight
 from tilewright.conversion.words import OURS
@@ -37,55 +34,7 @@ def is_linear(module: Any) -> bool:
 
     if type(module) is torch.nn.Linear or _is_transposed(module):
         return True
-    if isinstance(module, torch.nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return False  # torch's mark of a layer whose owner hands on its weight: attention's
-    kind: Any = type(module)
-    return isinstance(module, torch.nn.Linear) and _computes_alike(kind)
-
-
-@functools.cache
-def _computes_alike(kind: Any) -> bool:
-    """Whether a subclass of `torch.nn.Linear` gives what that gives, for a small matrix in the place of its own."""
-    import torch
-
-    with torch.no_grad(), torch.device("cpu"):
-        numbers = torch.Generator().manual_seed(0)
-        weight, bias, x = (torch.randn(*shape, generator=numbers) for shape in ((4, 8), (4,), (3, 8)))
-        expected = torch.nn.functional.linear(x, weight, bias)
-        try:
-            probe = kind.__new__(kind)
-            torch.nn.Module.__init__(probe)
-            probe.in_features, probe.out_features = 8, 4
-            probe.weight, probe.bias = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
-            found = probe.eval().forward(x)
-            return found.shape == expected.shape and bool(torch.allclose(found, expected, atol=1e-5))
-        except (
-            Exception
-        ):  # what a stranger's forward needs and the probe lacks may raise anything: it is not alike then
-            return False
-
-
-def multiplies_by_itself(parent: Any, name: str) -> bool:
-    """Whether a module computes with the weight of a part of it, ``self.name.weight @ x``, and does not call the part.
-
-    Its forward is read for that: numbers would not tell, since models have several ways.
-    """
-    kind: Any = type(parent)
-    return name in _weights_in_products(kind)
-
-
-@functools.cache
-def _weights_in_products(kind: type) -> frozenset[str]:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    except (OSError, TypeError, SyntaxError):
-        return frozenset()
-    operands = [side for node in ast.walk(tree) if isinstance(node, ast.BinOp) for side in (node.left, node.right)]
-    return frozenset(
-        one.value.attr
-        for one in operands
-        if isinstance(one, ast.Attribute) and one.attr == "weight" and isinstance(one.value, ast.Attribute)
-    )
+    return isinstance(module, torch.nn.Linear) and computes_alike(module)
 
 
 def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
@@ -95,7 +44,7 @@ def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
     if name not in modules:
         return False
     owner, _, last = name.rpartition(".")
-    return isinstance(modules[name], torch.nn.Embedding) or multiplies_by_itself(modules[owner], last)
+    return isinstance(modules[name], torch.nn.Embedding) or takes_the_weight(modules[owner], last)
 
 
 def _is_transposed(module: Any) -> bool:
@@ -150,7 +99,7 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
         if not skip.search(name)
         and not whole & set(name.split("."))
         and not _is_of_an_adapter(name, modules)
-        and not multiplies_by_itself(modules[name.rpartition(".")[0]], name.rpartition(".")[2])
+        and not takes_the_weight(modules[name.rpartition(".")[0]], name.rpartition(".")[2])
     }
     if found or others:
         return found

@@ -1,0 +1,145 @@
+"""Which layers may become codes: those that do what `torch.nn.Linear` does, and that their owner calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tilewright
+from tilewright.conversion.alike import computes_alike, takes_the_weight
+
+K, N = 32, 32
+
+
+class WithANameOfItsOwn(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x @ self.weight.T
+        return y if self.bias is None else y + self.bias
+
+
+class Scaled(torch.nn.Linear):
+    """As fp8 layers are: alike while the weight is a float, and not with what stands beside it."""
+
+    def __init__(self) -> None:
+        super().__init__(K, N)
+        self.register_buffer("scale", torch.tensor(3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight, self.bias) * getattr(self, "scale", 1.0)
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+class TwoResults(torch.nn.Linear):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x), x
+
+
+class Twice(torch.nn.Linear):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + super().forward(y)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_subclasses_that_compute_the_same(bias: bool) -> None:
+    model, x = torch.nn.Sequential(WithANameOfItsOwn(K, N, bias)), torch.randn(3, K)
+    expected = model(x)
+    assert isinstance(tilewright.quantize(model, "int8-g32")[0], tilewright.Linear)
+    assert 0 < (model(x) - expected).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("kind", [Scaled, lambda: Doubled(K, N), lambda: TwoResults(K, N), lambda: Twice(K, N)])
+def test_subclasses_that_compute_something_else_stay(kind: Any) -> None:
+    model = torch.nn.ModuleList([torch.nn.Linear(K, N), kind()])
+    tilewright.quantize(model, "int8-g32")
+    assert isinstance(model[0], tilewright.Linear) and not isinstance(model[1], tilewright.Linear)
+    assert not computes_alike(model[1])
+
+
+def test_weights_of_eight_bits_without_their_scales_are_no_numbers() -> None:
+    layer = WithANameOfItsOwn(K, N)
+    assert computes_alike(layer) and not computes_alike(layer.to(torch.float8_e4m3fn))
+
+
+@torch.no_grad()
+def test_the_attention_of_torch_keeps_its_weights() -> None:
+    """It never calls ``out_proj``, a subclass of `torch.nn.Linear`; the layers around it are called."""
+    torch.manual_seed(0)
+    model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 1).eval()
+    x = torch.randn(2, 5, 64)
+    expected = model(x)
+    tilewright.quantize(model, "int8-g32")
+    taken = {name for name, module in model.named_modules() if isinstance(module, tilewright.Linear)}
+    assert taken == {"layers.0.linear1", "layers.0.linear2"}
+    assert 0 < (model(x) - expected).abs().max() < 0.05
+
+
+class Owner(torch.nn.Module):
+    """Every way to use a part; those whose name begins with ``taken`` cannot be of codes."""
+
+    def __init__(self, slow: bool = False) -> None:
+        super().__init__()
+        self.slow, self.parts = slow, 1
+        names = (
+            "taken_at",
+            "taken_given",
+            "taken_turned",
+            "taken_kept",
+            "taken_further",
+            "exact",
+            "called",
+            "asked",
+            "trained",
+            "made",
+        )
+        for name in names:
+            setattr(self, name, torch.nn.Linear(K, N))
+        torch.nn.init.zeros_(self.made.weight)
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.zeros_(self.made.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.taken_at.weight @ x.mT
+        x = F.linear(x.mT, self.taken_given.weight)
+        x = x @ self.taken_turned.weight.t()
+        weight = self.taken_kept.weight
+        if self.parts > 1 and self.slow:
+            x = x @ self.exact.weight
+        elif not self.slow or x is None:
+            x = self.exact(x)
+        if isinstance(self.asked.weight, torch.Tensor) and x.dtype != self.asked.weight.dtype:
+            x = x.to(self.asked.weight.dtype)
+        if self.training and x is not None:
+            return x @ self.trained.weight
+        return self.trained(self._more(self.asked(self.called(self.made(x @ weight)))))
+
+    def _more(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.taken_further.weight
+
+
+class Heir(Owner):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Owner, Heir])
+def test_weights_that_their_owner_takes(kind: type[Owner]) -> None:
+    owner, x = kind().eval(), torch.randn(3, K)
+    for name in owner._modules:
+        assert takes_the_weight(owner, name) == name.startswith("taken"), name
+    expected = owner(x)
+    tilewright.quantize(owner, "int8-g32")
+    assert all(isinstance(part, tilewright.Linear) != name.startswith("taken") for name, part in owner._modules.items())
+    assert (owner(x) - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_a_way_that_a_module_is_set_to_is_read() -> None:
+    owner = Owner(slow=True)
+    owner.parts = 2
+    assert takes_the_weight(owner, "exact")

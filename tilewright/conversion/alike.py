@@ -1,0 +1,161 @@
+"""Whether a layer may become one of codes: it does what `torch.nn.Linear` does, and whoever owns it calls it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import operator
+import textwrap
+from typing import Any
+
+_SAID_OF_A_TENSOR = {
+    "device", "dim", "dtype", "element_size", "is_cuda", "is_meta", "itemsize", "layout", "ndim", "numel", "requires_grad", "shape", "size",
+}  # fmt: skip
+"""What may be asked of a weight without its numbers."""
+
+_QUESTIONS = {"getattr", "hasattr", "id", "isinstance"}
+
+
+def computes_alike(module: Any) -> bool:
+    """Whether a layer of a subclass of `torch.nn.Linear` computes what that does: some have one for the sake of rounding or of a name.
+
+    It holds a matrix of floats and at most a bias: what has scales or adapters beside it means other numbers than its weight's.
+    """
+    import torch
+
+    kind: Any = type(module)
+    if (
+        kind is torch.nn.modules.linear.NonDynamicallyQuantizableLinear
+    ):  # torch's attention takes its weight, never calls it
+        return False
+    held = {name for name, tensor in (*module._parameters.items(), *module._buffers.items()) if tensor is not None}
+    floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    if not {"weight"} <= held <= {"weight", "bias"} or module._modules or module.weight.dtype not in floats:
+        return False
+    return _multiplies(kind)
+
+
+@functools.cache
+def _multiplies(kind: Any) -> bool:
+    """Whether a class gives what `torch.nn.Linear` gives, for a small matrix in the place of its own."""
+    import torch
+
+    with torch.no_grad(), torch.device("cpu"):
+        numbers = torch.Generator().manual_seed(0)
+        weight, bias, x = (torch.randn(*shape, generator=numbers) for shape in ((4, 8), (4,), (3, 8)))
+        expected = torch.nn.functional.linear(x, weight, bias)
+        try:
+            probe = kind.__new__(kind)
+            torch.nn.Module.__init__(probe)
+            probe.in_features, probe.out_features = 8, 4
+            probe.weight, probe.bias = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
+            found = probe.eval().forward(x)
+            return found.shape == expected.shape and bool(torch.allclose(found, expected, atol=1e-5))
+        except (
+            Exception
+        ):  # what a stranger's forward needs and the probe lacks may raise anything: it is not alike then
+            return False
+
+
+def takes_the_weight(parent: Any, name: str) -> bool:
+    """Whether a module computes with the weight of a part of it, ``self.name.weight``, where it does not call the part.
+
+    Its forward is read for that, and the methods that it calls: numbers would not tell, since models have several ways.
+    """
+    if type(parent).__module__.startswith("torch.nn."):  # its fast ways ask first whether all are plain tensors
+        return False
+    kind: Any = type(parent)
+    reader, methods, seen = _Reader(parent), ["forward"], set[str]()
+    while methods:
+        method = methods.pop()
+        if method not in seen:
+            seen.add(method)
+            reader.visit(_source(kind, method))
+            methods += reader.mentioned
+    return name in reader.weights
+
+
+@functools.cache
+def _source(kind: type, method: str) -> ast.AST:
+    """What a class does in a method; nothing for what is none, or has no source."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(getattr(kind, method)))))
+    except (AttributeError, OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+class _Reader(ast.NodeVisitor):
+    """Which weights a module's methods compute with, and what else of the module they mention.
+
+    Attributes
+    ----------
+    facts : plain values that the module has: what they rule out is not read.  Training is: codes do not see it.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.weights, self.mentioned = set[str](), set[str]()
+        plain = {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str))}
+        self.facts: dict[str, Any] = {**plain, "training": False}
+
+    def visit_If(self, node: ast.If) -> None:
+        taken = self._outcome(node.test)
+        self.visit(node.test)
+        for outcome, statements in ((True, node.body), (False, node.orelse)):
+            for statement in statements if taken in (None, outcome) else ():
+                self.visit(statement)
+
+    def _outcome(self, test: ast.expr) -> bool | None:
+        """What a condition is; None where the module's plain values do not say."""
+        if isinstance(test, ast.BoolOp):
+            decisive = isinstance(test.op, ast.Or)
+            parts = [self._outcome(one) for one in test.values]
+            return decisive if decisive in parts else None if None in parts else not decisive
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self._outcome(test.operand)
+            return None if inner is None else not inner
+        try:
+            if isinstance(test, ast.Compare) and len(test.ops) == 1:
+                return bool(_COMPARISONS[type(test.ops[0])](self._value(test.left), self._value(test.comparators[0])))
+            return bool(self._value(test))
+        except (KeyError, TypeError):
+            return None
+
+    def _value(self, node: ast.expr) -> Any:
+        """A constant or a plain value of the module.  Raises KeyError."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        name = _own(node)
+        if name is None:
+            raise KeyError
+        return self.facts[name]
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if not (isinstance(node.func, ast.Name) and node.func.id in _QUESTIONS):
+            self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        if not all(isinstance(operator, (ast.Is, ast.IsNot)) for operator in node.ops):
+            self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        owner = node.value
+        if isinstance(owner, ast.Attribute) and owner.attr == "weight" and node.attr in _SAID_OF_A_TENSOR:
+            return
+        part = _own(owner) if node.attr == "weight" else None
+        if part is not None:
+            self.weights.add(part)
+        self.mentioned.update(one for one in (_own(node),) if one is not None)
+        self.generic_visit(node)
+
+
+_COMPARISONS: dict[type, Any] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+
+
+def _own(node: ast.expr) -> str | None:
+    """``name`` where a node is ``self.name``."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return None
