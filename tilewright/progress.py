@@ -29,6 +29,12 @@ class Progress:
         self.done = done
         self._show(label)
 
+    def tell(self, text: str) -> None:
+        """Leave lines on the terminal for good."""
+        if self.shown:
+            self.stream.write(f"\r\033[K{text}\n")
+            self.stream.flush()
+
     def _show(self, label: str) -> None:
         if self.shown:
             width = 24

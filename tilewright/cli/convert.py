@@ -26,6 +26,7 @@ def run_convert(given: argparse.Namespace, terminal: Terminal) -> int:
         )
     output = Path(given.output) if given.output else _beside(source)
     done = convert_checkpoint(source, output, given.scheme, skip=given.skip or SKIPPED, overwrite=given.overwrite)
+    terminal.write(str(done.choices))
     terminal.write(
         f"{terminal.paint(str(done.path), 'bold')}: {done.weights} weights, {done.kept} other tensors, "
         f"{_size(done.bytes_before)} became {_size(done.bytes_after)}"

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,16 @@ from tilewright.checkpoints import Checkpoint, open_checkpoint, save_safetensors
 from tilewright.checkpoints.bounds import is_file
 from tilewright.checkpoints.directory import INDEX, QUANTISERS_OWN
 from tilewright.checkpoints.whole import clear_leftovers, whole_directory
+from tilewright.conversion.choices import Choices
 from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
 from tilewright.conversion.layers import (
     Layer,
     declared_activations,
-    dense_weights,
     extra_tensors,
     lies_by_columns,
     read_layer,
     recognise,
+    why_dense_stay,
 )
 from tilewright.conversion.modules import our_settings
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
@@ -56,6 +57,7 @@ class Converted:
     weights : quantised weights in it.
     kept : tensors that stayed as they were.
     bytes_before, bytes_after : of all tensors.
+    choices : which layers are of codes in the result and which are not, and why; ``print`` shows it in lines.
     """
 
     path: Path
@@ -63,6 +65,7 @@ class Converted:
     kept: int
     bytes_before: int
     bytes_after: int
+    choices: Choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,17 @@ class _Plan:
     source: Checkpoint
     settings: Settings
     layers: dict[str, Layer]
-    dense: frozenset[str]
+    dense: Mapping[str, str | None]
     stacks: dict[str, bool]
     scheme: QuantizationScheme | None
+
+    @property
+    def choices(self) -> Choices:
+        """What is of codes in the result, and what is not."""
+        codes = {*(layer.name for layer in self.layers.values()), *self.stacks}
+        return Choices(
+            {**dict.fromkeys(sorted(codes)), **{one: why for one, why in self.dense.items() if one not in codes}}
+        )
 
     @property
     def absorbed(self) -> set[str]:
@@ -87,7 +98,7 @@ class _Plan:
         known = self.layers.get(name)
         if known is not None:
             yield from read_layer(self.source, known, self.settings).items()
-        elif name.removesuffix(".weight") in self.dense and name.endswith(".weight"):
+        elif name.endswith(".weight") and self.dense.get(name.removesuffix(".weight"), "no such layer") is None:
             assert self.scheme is not None
             layer, numbers = name.removesuffix(".weight"), finite_weight(name, self.source[name])
             turned = lies_by_columns(self.source, layer, self.source.config)
@@ -180,12 +191,14 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Itera
     def stays(name: str) -> bool:
         return bool(pattern.search(name))
 
-    dense = dense_weights(source, free, stays) if scheme else []
+    dense = why_dense_stay(source, free, stays, source.config)
     stacks = dense_stacks(source, free, stays) if scheme else {}
-    if not layers and not dense and not stacks:
+    if scheme is None:
+        dense = {name: reason or "no scheme was given" for name, reason in dense.items()}
+    if not layers and not stacks and None not in dense.values():
         hint = "its weights are dense: give a --scheme, w4a16 for example" if scheme is None else "see --skip"
         raise CannotQuantize(f"{path} has no weight to convert", hint=hint)
-    return _Plan(source, settings, layers, frozenset(dense), stacks, scheme)
+    return _Plan(source, settings, layers, dense, stacks, scheme)
 
 
 def skipping(what: str, skip: str | Iterable[str], layers: Iterable[str]) -> re.Pattern[str]:
@@ -278,9 +291,9 @@ def _settings(plan: _Plan) -> dict[str, Any]:
 
 
 def _result(path: Path, plan: _Plan, weights: list[int], total: int) -> Converted:
-    taken = {*plan.absorbed, *plan.stacks, *(f"{name}.weight" for name in plan.dense)}
+    taken = {*plan.absorbed, *plan.stacks, *(f"{name}.weight" for name, reason in plan.dense.items() if reason is None)}
     before = sum(plan.source[name].nbytes for name in plan.source)
-    return Converted(path, sum(weights), sum(name not in taken for name in plan.source), before, total)
+    return Converted(path, sum(weights), sum(name not in taken for name in plan.source), before, total, plan.choices)
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.conversion import readers
+from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.readers import Tensors
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.settings import declared_activations as settings_activations
@@ -20,8 +22,8 @@ from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
 
 __all__ = [
-    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "dense_weights", "extra_tensors", "lies_by_columns",
-    "read_layer", "recognise",
+    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "extra_tensors", "is_looked_up", "lies_by_columns",
+    "read_layer", "recognise", "why_dense_stay",
 ]  # fmt: skip
 
 
@@ -207,27 +209,55 @@ FORMS: dict[str, Form] = {
 """Forms in the order in which a tensor is tried against them."""
 
 
-def dense_weights(tensors: Tensors, names: Iterable[str], skip: Callable[[str], bool]) -> list[str]:
-    """Layers whose weight is a matrix of floats that a scheme may quantise, by name.
+def why_dense_stay(
+    tensors: Tensors, names: Iterable[str], skip: Callable[[str], bool], config: Mapping[str, Any]
+) -> dict[str, str | None]:
+    """Why each layer with a matrix of floats stays as it is, by name; None for those that a scheme may quantise.
 
     Parameters
     ----------
     names : of tensors to look at.
     skip : says of a layer's name that it stays as it is.
     """
-    found = []
+    reasons: dict[str, str | None] = {}
     for name in names:
-        layer = name.removesuffix(".weight")
-        if layer == name or skip(layer):
+        layer, tensor = name.removesuffix(".weight"), tensors[name]
+        if tensor.ndim < 2 or tensor.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
             continue
-        tensor = tensors[name]
-        if (
-            tensor.ndim == 2
-            and tensor.dtype.name in ("float16", "bfloat16", "float32", "float64")
-            and min(tensor.shape) > 1
-        ):
-            found.append(layer)
-    return found
+        if layer == name:
+            reasons[name] = "it is not called weight"
+        elif tensor.ndim > 2:
+            reasons[layer] = f"it has {tensor.ndim} dimensions"
+        elif f"{layer}.bias" not in tensors and is_looked_up(layer, tensor.shape, config):
+            reasons[layer] = LOOKED_UP
+        elif skip(layer):
+            reasons[layer] = SKIPPED_BY_NAME
+        else:
+            reasons[layer] = "it has one row or column" if min(tensor.shape) <= 1 else None
+    return reasons
+
+
+_TABLE = re.compile(
+    r"(?:^|_)(?:emb|embs|embed|embedding|embeddings|codebook)$|^embed_(?!out|proj)|[a-z]Embeddings?$|^relative_attention_bias$"
+    r"|^(?:wte|wpe|pos|tok|tokens?|positions?|vocab)$"
+)
+"""What tables are called whose rows a model looks up: the last part of the layer's name."""
+
+_HEAD = re.compile(r"head|out|proj|decoder|logit|score|classif|cls|linear|fc|generator|unembed|dense")
+"""What heads are called, which have as many rows as tables of words have."""
+
+
+def is_looked_up(layer: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> bool:
+    """Whether a matrix is a table whose rows a model looks up: by its name, or one row a word outside of the model's blocks.
+
+    Files say no more; in a model `torch.nn.Embedding` does.
+    """
+    last = layer.rpartition(".")[2]
+    if _TABLE.search(last) or layer in ("shared", "model.shared", "transformer.shared"):
+        return True
+    nested = (config, *(value for value in config.values() if isinstance(value, Mapping)))
+    words = {one.get("vocab_size") for one in nested}
+    return shape[0] in words and not re.search(r"(?<![^.])\d+(?![^.])", layer) and not _HEAD.search(last)
 
 
 _BY_COLUMNS = {

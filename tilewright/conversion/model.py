@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.checkpoints import Checkpoint, open_checkpoint
 from tilewright.conversion.calibration import Calibrated, blocks_of
 from tilewright.conversion.checkpoint import SKIPPED, skipping
+from tilewright.conversion.choices import Choices
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.layers import (
     Layer,
@@ -35,6 +36,7 @@ from tilewright.conversion.modules import (
     numbers_of,
     replace_layer,
     say_so,
+    why_layers_stay,
 )
 from tilewright.conversion.names import Renaming, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
@@ -58,6 +60,7 @@ def quantize(
     skip: str | Iterable[str] = SKIPPED,
     run: Callable[[Any, Any], Any] | None = None,
     progress: Progress | None = None,
+    report: Callable[[str], object] | None = None,
 ) -> Any:
     """Quantise a weight, or every linear layer of a torch model in place.
 
@@ -73,6 +76,8 @@ def quantize(
     run : how a batch is given to the model; by default ``model(**batch)`` for mappings, ``model(*batch)`` for tuples
         and lists, ``model(batch)`` else.
     progress : a bar to move on, one step a layer and an expert; by default one of its own.
+    report : is told which layers were taken and which were not, and why, a line for all that differ in numbers alone: ``print`` for
+        example.  By default standard error is where that is a terminal.
 
     Returns
     -------
@@ -112,6 +117,8 @@ def quantize(
     stays = skipping("skip", skip, (name for name, _ in model_or_weight.named_modules() if name))
     stacks = stacks_to_quantize(model_or_weight, stays)
     layers = layers_to_quantize(model_or_weight, stays, bool(stacks))
+    experts = {f"{name}.{one}": None for name, stack in stacks.items() for one in stack.names}
+    choices = Choices({**why_layers_stay(model_or_weight, stays), **experts})
     with progress or Progress(len(layers) + sum(stack.count for stack in stacks.values())) as bar:
         if calibration is None:
             for name, linear in layers.items():
@@ -123,6 +130,7 @@ def quantize(
             rounding = Calibrated(model_or_weight, how, list(calibration), run, act_order, damping, bar)
             for block in blocks_of(model_or_weight, {**layers, **stacks}):
                 rounding.quantise(block)
+    (report or bar.tell)(str(choices))
     name_what_is_left(model_or_weight)
     say_so(model_or_weight, how.activations)
     return model_or_weight

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.conversion.alike import computes_alike, takes_the_weight
+from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.names import keep_names
 from tilewright.conversion.schemes import finite_weight
 from tilewright.conversion.words import OURS
@@ -76,7 +77,7 @@ def numbers_of(name: str, module: Any) -> np.ndarray:
 
 
 def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:
-    """The linear layers of a model by name, without those that `skip` names and those whose weight is an embedding's.
+    """The linear layers of a model by name, without those that stay (`why_layers_stay`).
 
     `others` says that there are experts to quantise, so that a model without linear layers is none that has nothing.
 
@@ -84,31 +85,21 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
     ------
     CannotQuantize : there is none; says what there is instead.
     """
-    import torch
-
     from tilewright.nn import Linear
 
+    reasons = why_layers_stay(model, skip)
     modules = dict(model.named_modules())
-    embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
-    linear = {name: module for name, module in modules.items() if name and is_linear(module)}
-    untied = {name: module for name, module in linear.items() if id(module.weight) not in embedded}
-    whole = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # layers whose results are beyond half precision
-    found = {
-        name: module
-        for name, module in untied.items()
-        if not skip.search(name)
-        and not whole & set(name.split("."))
-        and not _is_of_an_adapter(name, modules)
-        and not takes_the_weight(modules[name.rpartition(".")[0]], name.rpartition(".")[2])
-    }
+    found = {name: modules[name] for name, reason in reasons.items() if reason is None}
     if found or others:
         return found
+    linear = {name: reason for name, reason in reasons.items() if name in modules and is_linear(modules[name])}
+    skipped = [name for name, reason in linear.items() if reason == SKIPPED_BY_NAME]
     if any(isinstance(module, Linear) for module in modules.values()):
         hint = "its layers are quantised already"
-    elif untied:
-        hint = f"skip= names all it has: {', '.join([*untied][:3])}"
+    elif skipped:
+        hint = f"skip= names all it has: {', '.join(skipped[:3])}"
     elif linear:
-        hint = f"the weight of {next(iter(linear))} is that of an embedding"
+        hint = ": ".join(map(str, next(iter(linear.items()))))
     else:
         kinds = {
             type(module).__name__ for module in modules.values() if next(module.parameters(False), None) is not None
@@ -117,6 +108,53 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
             f"torch.nn.Linear can be quantised; its parameters belong to {', '.join(sorted(kinds)[:5]) or 'no module'}"
         )
     raise CannotQuantize("the model has no linear layer to quantise", hint=hint)
+
+
+def why_layers_stay(model: Any, skip: re.Pattern[str]) -> dict[str, str | None]:
+    """Why each module with a matrix stays as it is, by its name; None for the linear layers that can be quantised.
+
+    A parameter that is not called ``weight`` has a line of its own: experts in three dimensions, tables that a model looks up itself.
+    """
+    import torch
+
+    modules = dict(model.named_modules())
+    embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
+    whole = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # layers whose results are beyond half precision
+    reasons: dict[str, str | None] = {}
+    for name, module in modules.items():
+        owner, _, last = name.rpartition(".")
+        if not name or not is_linear(module):
+            for key, tensor in module._parameters.items():
+                if tensor is not None and tensor.ndim > 1:
+                    full = name if name and key == "weight" else f"{name}.{key}".lstrip(".")
+                    reasons[full] = SKIPPED_BY_NAME if skip.search(full) else _why_not_linear(module, key)
+        elif id(module.weight) in embedded:
+            reasons[name] = "its weight is that of an embedding"
+        elif skip.search(name):
+            reasons[name] = SKIPPED_BY_NAME
+        elif whole & set(name.split(".")):
+            reasons[name] = "the model keeps it in float32"
+        elif _is_of_an_adapter(name, modules):
+            reasons[name] = "an adapter's"
+        elif takes_the_weight(modules[owner], last):
+            reasons[name] = f"{type(modules[owner]).__name__} computes with its weight, and does not call it"
+        else:
+            reasons[name] = None
+    return reasons
+
+
+def _why_not_linear(module: Any, parameter: str) -> str:
+    """Why a matrix of a module stays that is no linear layer."""
+    import torch
+
+    kind = type(module).__name__
+    if isinstance(module, torch.nn.Embedding):
+        return LOOKED_UP
+    if isinstance(module, torch.nn.Linear):
+        return f"{kind} computes something else than torch.nn.Linear"
+    if getattr(module, parameter).ndim == 3 and parameter != "weight":
+        return f"experts, if it is, that {kind} multiplies in no way that is known here"
+    return f"{kind} is no linear layer" if parameter == "weight" else f"a parameter of {kind}"
 
 
 def _is_of_an_adapter(name: str, modules: Mapping[str, Any]) -> bool:
