@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.conversion.alike import computes_alike, takes_the_weight
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
+from tilewright.conversion.counting import count_codes
 from tilewright.conversion.names import keep_names
 from tilewright.conversion.schemes import finite_weight
 from tilewright.conversion.words import OURS
@@ -291,6 +292,7 @@ def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> No
     if callable(getattr(getattr(model, "config", None), "to_dict", None)):
         model.config.quantization_config = our_settings(activations)
         keep_names(model, quantised_modules(model))
+        count_codes()
 
 
 def quantised_modules(model: Any) -> list[str]:

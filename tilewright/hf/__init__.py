@@ -10,10 +10,12 @@ Examples
     model = AutoModelForCausalLM.from_pretrained("ours")
 """
 
+from tilewright.conversion.counting import count_codes
 from tilewright.hf import dispatch
 from tilewright.hf.config import QuantizationConfig
 from tilewright.hf.quantizer import TilewrightQuantizer
 
 dispatch.register(QuantizationConfig, TilewrightQuantizer)
+count_codes()
 
 __all__ = ["QuantizationConfig", "TilewrightQuantizer"]
