@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import tilewright
+from tilewright.ir.dtypes import DType
 from tilewright.machine.arch import Arch
 
 FEW_QUERIES = 64
@@ -47,6 +48,16 @@ CONSUMING, PRODUCING = 216, 40
 
 CONSUMING_WELL = 180
 """What of them scores, weights, result and all else may take: with more, two blocks are slower than one (measured)."""
+
+WARP_TILES = (
+    (128, 64, 256), (64, 64, 128), (128, 32, 256), (64, 32, 128), (64, 16, 128), (32, 16, 256), (32, 16, 64), (16, 16, 128), (16, 16, 32),
+    (16, 8, 32),
+)  # fmt: skip
+"""Queries, keys of a step and threads where warps multiply by themselves: the first that a machine has room for."""
+
+SCORE, BESIDE_STAGED = 3, 32
+"""Registers of a thread for each of its scores (it, its exponent, the mask), and for all else, where the next tiles wait in registers:
+clang spills beyond, and not below (compiled for AMD's machines with heads of 64 to 256)."""
 
 TOGETHER = 8
 """Heads of which causal blocks take the tiles in turn (measured on an H200)."""
@@ -118,11 +129,14 @@ def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None
     if arch is not None and not arch.has_threads and queries is not None:
         # A core computes every row of a block, those behind the last query too.
         return AttentionTiles(block_M=min(FEW_QUERIES, 1 << max(0, queries - 1).bit_length()))
-    if arch is None or not arch.has_threads or tilewright.dtype(dtype).bits != 16:
+    if arch is None or not arch.has_threads:
         return AttentionTiles()
     few = queries is not None and queries <= FEW_QUERIES
-    if not arch.has("wgmma"):
-        return AttentionTiles(64, 64, 128) if few or dim > 128 else AttentionTiles(128, 64, 256)
+    if not arch.has("wgmma") or tilewright.dtype(dtype).bits != 16:
+        kind = tilewright.dtype(dtype)
+        candidates = [AttentionTiles(*one) for one in WARP_TILES[dim > 128 or kind.bits != 16 :]]
+        suited = [one for one in candidates if one.block_M <= FEW_QUERIES or not few]
+        return next((one for one in suited if _fits(arch, kind, dim, one)), candidates[-1])
     for groups, registers in WARPGROUPS:
         rows = 64 * groups
         held = min((registers - dim // 2) * 4 // 3, (SHARED_BYTES // (2 * dim) - rows) // 4)
@@ -130,6 +144,30 @@ def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None
             keys = min(held, MOST_KEYS)
             return AttentionTiles(rows, max(16, keys // 16 * 16), 128 * groups)
     return AttentionTiles()
+
+
+def _fits(arch: Arch, dtype: DType, dim: int, tiles: AttentionTiles) -> bool:
+    """Whether a block has shared memory for tiles, and a thread registers where those hold tiles on their way."""
+    rows, keys, threads = tiles.block_M, tiles.block_N, tiles.threads
+    product = next((one for one in arch.matrix_instructions if one.a == one.b == dtype and one.a_fragment), None)
+    slots = tiles.num_stages if any(one.asynchronous for one in arch.copy_instructions) else 1
+    # Lanes that hold copies of an operand, or floats, take no results as they lie: scores go through shared memory.
+    copies = 2 if product is not None and product.a_fragment is not None and product.a_fragment.replicas else 1
+    moved = copies > 1 or (product is not None and dtype.bits == 32)
+    shared = (rows + 2 * slots * keys) * dim * dtype.bits // 8 + (4 * rows * keys if moved else 0)
+    if threads // arch.warp_size > rows // 16:  # warps share rows: so do their scores, and the rows' maxima and sums
+        shared += 4 * rows * (2 * keys + 1)
+    if shared > arch.shared_bytes:
+        return False
+    if product is None:  # each thread has elements of its own, and reads what it multiplies
+        return threads == 2 * rows and rows <= 64
+    if not arch.has("register_staging"):
+        return True
+    own_rows = max(16, rows * arch.warp_size // threads)
+    operands = copies * own_rows * (dim + keys) * dtype.bits // 32 // arch.warp_size
+    on_their_way = 2 * keys * dim * dtype.bits // 32 // threads
+    held = rows * (dim + SCORE * keys) // threads + operands + on_their_way + BESIDE_STAGED
+    return held <= arch.launch_registers(threads)
 
 
 def heads_together(heads: int) -> int:
