@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.dtypes import DType
+from tilewright.machine.instructions import CopyEngine
 from tilewright.machine.rates import Rates
 
 
@@ -29,6 +30,7 @@ class Arch:
     cores : multiprocessors or processor cores.
     l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
     matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best first.
+    copy_engine : what moves boxes of tensors by itself; None where threads move everything.
     rates : what a core does in a cycle and memory in a second; None where nobody has said.
     """
 
@@ -47,6 +49,7 @@ class Arch:
     matrix_instructions: tuple[Any, ...] = ()
     sparse_instructions: tuple[Any, ...] = ()
     copy_instructions: tuple[Any, ...] = ()
+    copy_engine: CopyEngine | None = None
     rates: Rates | None = None
 
     def __hash__(self) -> int:

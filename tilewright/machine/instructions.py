@@ -136,6 +136,24 @@ def _widened(layout: Layout, n: int) -> Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyEngine:
+    """What moves boxes of tensors between global and shared memory by itself, once one thread has said which.
+
+    Attributes
+    ----------
+    rank : dimensions that a tensor may have.
+    box : elements of a box along each of them.
+    unit : bytes that tensors' addresses and strides, and rows of boxes, are multiples of.
+    place : bytes that boxes in shared memory begin at multiples of.
+    """
+
+    rank: int
+    box: int
+    unit: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyInstruction:
     """Elements moved between two memories.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from one_pass import machine, result_of
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Parallel
 from tilewright.ir.visitor import find
+from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import CHOICES
 from tilewright.passes.tile.copies.select_copies import select_copies
@@ -113,6 +116,24 @@ def chosen(text: str, arch: str = "sm_90a") -> tuple[Copy | Parallel, str, list[
     node = next(iter([*find(function, Copy), *find(function, Parallel)]))
     (said,) = context.facts[CHOICES] or [""]
     return node, said.partition(": ")[2], [one.message for one in context.diagnostics]
+
+
+OTHER_ENGINES = {
+    "K has 2 dimensions, and 1 are possible": CopyEngine(rank=1, box=256, unit=16, place=128),
+    "rows of 128 bytes are no multiple of 256": CopyEngine(rank=5, box=256, unit=256, place=128),
+    "tiles of 8192 bytes follow each other, and the copy engine begins at multiples of 16384": CopyEngine(
+        5, 256, 16, 16384
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", OTHER_ENGINES)
+def test_what_an_engine_moves_is_the_machines_to_say(reason: str) -> None:
+    context = machine()
+    context.arch = replace(context.arch, copy_engine=OTHER_ENGINES[reason])
+    result_of(select_copies, SLOTS, context)
+    (said,) = context.facts[CHOICES]
+    assert said == f"copy: cp_async into keys (not tma_load: {reason})"
 
 
 @pytest.mark.parametrize("case", SLOT_CASES)

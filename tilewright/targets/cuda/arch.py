@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget, arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
-from tilewright.targets.cuda.instructions import copy_instructions, matrix_instructions, sparse_instructions
+from tilewright.targets.cuda.instructions import ENGINE, copy_instructions, matrix_instructions, sparse_instructions
 
 RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
@@ -109,7 +109,7 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
     return CudaArch(
         "cuda", name, features, warp_size=32, vector_bytes=32 if "access_32_bytes" in features else 16,
         shared_bytes=shared - RESERVED_SHARED, max_threads=1024, registers=255, compute=compute,
-        shared_per_multiprocessor=shared, l1_bytes=facts.pop("l1_bytes", shared), **facts,
+        copy_engine=ENGINE if "tma" in features else None, shared_per_multiprocessor=shared, l1_bytes=facts.pop("l1_bytes", shared), **facts,
     )  # fmt: skip
 
 

@@ -14,13 +14,7 @@ from tilewright.layout.algebra import permuted
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import (
-    GLOBAL,
-    REGISTERS,
-    SHARED,
-    CopyInstruction,
-    MatrixInstruction,
-)
+from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyEngine, CopyInstruction, MatrixInstruction
 
 WARP, WARPGROUP = 32, 128
 
@@ -50,6 +44,9 @@ FP8_WGMMA_BITS = 14
 
 
 # Fragments ----------------------------------------------------------------------------------------
+
+ENGINE = CopyEngine(rank=5, box=256, unit=16, place=128)
+"""Of sm_90 and above."""
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from tilewright.errors import InvalidTensorMap
 from tilewright.ir.dtypes import UINT8, DType
 from tilewright.ir.nodes import TensorMap
 from tilewright.targets.cuda.driver import require_driver
+from tilewright.targets.cuda.instructions import ENGINE
 
 
 class Swizzle(enum.IntEnum):
@@ -67,10 +68,8 @@ _TYPES = {
 }  # fmt: skip
 """CUtensorMapDataType by dtype; 8-bit floats travel as bytes."""
 
-ROW_BYTES = 16
-"""Addresses and strides are multiples of this."""
-
-MAX_RANK, MAX_BOX, MAX_EXTENT, MAX_STRIDE = 5, 256, 1 << 32, 1 << 40
+ROW_BYTES, MAX_RANK, MAX_BOX = ENGINE.unit, ENGINE.rank, ENGINE.box
+MAX_EXTENT, MAX_STRIDE = 1 << 32, 1 << 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from tilewright.machine.instructions import GLOBAL, SHARED
 from tilewright.ops.copy import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
 from tilewright.passes.rows import row_misfit
 from tilewright.passes.tile.copies.engine_misfits import (
-    ROW_BYTES,
     bulk_misfit,
     load_misfit,
     longer,
@@ -18,6 +17,9 @@ from tilewright.passes.tile.copies.engine_misfits import (
 )
 from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
 from tilewright.passes.tile.copies.pieces import copied_piece
+
+QUAD_BYTES = 16
+"""What a lane of a quad reads at once."""
 
 QUAD_COLUMNS = 32
 """What the lanes of a quad read of a row at a time."""
@@ -76,10 +78,10 @@ def _quad_misfit(copy: Copy, site: Site) -> str | None:
     rows, columns = tile.buffer.static_shape
     if rows % 8 or columns % QUAD_COLUMNS or source.extents[-1] != columns:
         return f"{rows} x {columns} are no whole quads"
-    unit = ROW_BYTES * 8 // source.dtype.stored_bits
+    unit = QUAD_BYTES * 8 // source.dtype.stored_bits
     if not all(site.analyzer.divides(one, unit) for one in (source.starts[-1], source.buffer.shape[-1])):
-        return f"rows do not start and end at multiples of {ROW_BYTES} bytes"
-    return row_misfit(source.buffer, ROW_BYTES, site.analyzer)
+        return f"rows do not start and end at multiples of {QUAD_BYTES} bytes"
+    return row_misfit(source.buffer, QUAD_BYTES, site.analyzer)
 
 
 def _piece_misfit(copy: Copy, site: Site) -> str | None:

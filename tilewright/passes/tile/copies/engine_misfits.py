@@ -11,6 +11,7 @@ from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Region, const, index
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.threads import shared_rows
+from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy
 from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
@@ -19,23 +20,12 @@ from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 from tilewright.passes.tile.words.widen_indices import is_long
 
-MAXIMUM_RANK, MAXIMUM_ROW = 5, 256
-"""Dimensions of a tensor that the copy engine reads, and elements of a box along each."""
-
-ROW_BYTES = 16
-"""Strides, rows and addresses are multiples of this."""
-
-IN_PIECES = f"its rows do not lie in one piece of whole units of {ROW_BYTES} bytes"
-
-SLOT_BYTES = 128
-"""Places in shared memory that the copy engine fills from a tensor's description are multiples of this."""
-
 
 def load_misfit(copy: Copy, site: Site) -> str | None:
     """Why the copy engine cannot make a copy from global to shared memory; None where it can."""
     source, destination = copy.source, copy.destination
-    kernel, analyzer = site.kernel, site.analyzer
-    if not site.arch.has("tma"):
+    kernel, analyzer, engine = site.kernel, site.analyzer, site.arch.copy_engine
+    if engine is None:
         return f"{site.arch.name} has no copy engine"
     if copy.prefer not in (None, TMA):
         return f"the author asks for {copy.prefer}"
@@ -57,9 +47,9 @@ def load_misfit(copy: Copy, site: Site) -> str | None:
         return f"{source.buffer.name} is empty"
     if any(map(is_long, source.buffer.shape)):
         return f"coordinates of 32 bits do not reach all of {source.buffer.name}"
-    if source.buffer.rank > MAXIMUM_RANK:
-        return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {MAXIMUM_RANK} are possible"
-    reason = _shape_misfit(source, destination, kernel) or row_misfit(source.buffer, ROW_BYTES, analyzer)
+    if source.buffer.rank > engine.rank:
+        return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {engine.rank} are possible"
+    reason = _shape_misfit(source, destination, kernel, engine) or row_misfit(source.buffer, engine.unit, analyzer)
     if reason is None and not lies_in_boxes(destination.buffer, kernel):
         reason = f"the author's layout of {destination.buffer.name} is none of its own"
     return reason
@@ -71,10 +61,11 @@ def store_misfit(copy: Copy, site: Site) -> str | None:
     tensor, analyzer = destination.buffer, site.analyzer
     mirrored = replace(copy, source=destination, destination=source)
     reason = load_misfit(mirrored, replace(site, kernel=replace(site.kernel, safe_values=())))
-    if reason is not None:
+    engine = site.arch.copy_engine
+    if reason is not None or engine is None:
         return reason
-    if not analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.stored_bits):
-        return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
+    if not analyzer.divides(tensor.shape[-1], engine.unit * 8 // tensor.dtype.stored_bits):
+        return f"rows of {tensor.name} do not end at a multiple of {engine.unit} bytes"
     if not all(analyzer.prove(index_binary("ge", start, 0)) for start in destination.starts):
         return "it may begin before the tensor does"
     return None
@@ -83,41 +74,40 @@ def store_misfit(copy: Copy, site: Site) -> str | None:
 def bulk_misfit(copy: Copy, site: Site) -> str | None:
     """Why the engine cannot move bytes in one piece between a tensor and a tile that no gemm reads, so that it may be row-major."""
     tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
-    if not site.arch.has("tma"):
+    engine = site.arch.copy_engine
+    if engine is None:
         return f"{site.arch.name} has no copy engine"
     if tensor.buffer.scope != "global" or copy.multicast or copy.adds:
         return "it is no plain copy between a tensor and a tile"
-    reason = placed_misfit(tensor.buffer) or _bytes_misfit(copy, site)
-    if reason is None and not _is_row(copy, tensor, site) and not lies_in_one_piece(copy, site.analyzer):
-        return IN_PIECES
+    reason = placed_misfit(tensor.buffer) or _bytes_misfit(copy, tensor, site, engine.unit)
     return reason if reason or stays_inside(tensor, site.analyzer) else f"it may leave {tensor.buffer.name}"
 
 
 def passing_misfit(copy: Copy, site: Site) -> str | None:
     """Why the engine cannot move a shared tile to one of another block of the cluster; None where it can."""
-    if not site.arch.has("cluster"):
+    engine = site.arch.copy_engine
+    if engine is None or not site.arch.has("cluster"):
         return f"{site.arch.name} has no clusters"
-    reason = _bytes_misfit(copy, site)
-    if reason is None and not _is_row(copy, None, site) and not lies_in_one_piece(copy, site.analyzer):
-        return IN_PIECES
-    return reason
+    return _bytes_misfit(copy, None, site, engine.unit)
 
 
-def _bytes_misfit(copy: Copy, site: Site) -> str | None:
-    """Why a copy does not move bytes in the order of rows, on both sides."""
+def _bytes_misfit(copy: Copy, tensor: Region | None, site: Site, unit: int) -> str | None:
+    """Why a copy does not move whole units of bytes in the order of rows, on both sides."""
     if copy.source.dtype != copy.destination.dtype:
         return f"it converts {copy.source.dtype} to {copy.destination.dtype}"
     if site.operands & {copy.source.buffer, copy.destination.buffer}:
         return "matrix instructions read one of the tiles, which is not row-major"
     if not _is_row_major(copy, site.kernel):
         return "the author's layout of one of the tiles is not row-major"
-    return None
+    if _is_row(copy, tensor, site, unit) or _lies_in_one_piece(copy, site.analyzer, unit):
+        return None
+    return f"its rows do not lie in one piece of whole units of {unit} bytes"
 
 
-def _is_row(copy: Copy, tensor: Region | None, site: Site) -> bool:
+def _is_row(copy: Copy, tensor: Region | None, site: Site, unit: int) -> bool:
     """Whether both sides are parts of one row; a tensor's rows must start at whole units too."""
-    aligned = tensor is None or row_misfit(tensor.buffer, ROW_BYTES, site.analyzer) is None
-    return aligned and all(is_run(region, site.analyzer) for region in (copy.source, copy.destination))
+    aligned = tensor is None or row_misfit(tensor.buffer, unit, site.analyzer) is None
+    return aligned and all(_is_run(region, site.analyzer, unit) for region in (copy.source, copy.destination))
 
 
 def _is_row_major(copy: Copy, kernel: Kernel) -> bool:
@@ -153,11 +143,11 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
 
 
-def lies_in_one_piece(copy: Copy, analyzer: Analyzer) -> bool:
-    """Whether a copy moves consecutive bytes between a tensor and a row-major tile, 16 at a time."""
+def _lies_in_one_piece(copy: Copy, analyzer: Analyzer, unit: int) -> bool:
+    """Whether a copy moves consecutive bytes between a tensor and a row-major tile, whole units of them."""
     regions = (copy.source, copy.destination)
     pieces = [_piece(region) for region in regions]
-    return pieces[0] is not None and pieces[0] == pieces[1] and all(_is_even(one, analyzer) for one in regions)
+    return pieces[0] is not None and pieces[0] == pieces[1] and all(_is_even(one, analyzer, unit) for one in regions)
 
 
 def _piece(region: Region) -> int | None:
@@ -168,25 +158,25 @@ def _piece(region: Region) -> int | None:
     return math.prod(extents) if whole and len(extents) == region.buffer.rank - outer else None
 
 
-def _is_even(region: Region, analyzer: Analyzer) -> bool:
-    """Whether a region in one piece begins and ends at multiples of 16 bytes."""
+def _is_even(region: Region, analyzer: Analyzer, bytes_: int) -> bool:
+    """Whether a region in one piece begins and ends at multiples of so many bytes."""
     buffer, piece = region.buffer, _piece(region)
-    if buffer.strides is not None or buffer.packed or ROW_BYTES * 8 % buffer.dtype.stored_bits:
+    if buffer.strides is not None or buffer.packed or bytes_ * 8 % buffer.dtype.stored_bits:
         return False
     if buffer.source is not None and not is_plain_tensor(buffer):
         return False
-    if buffer.scope == "global" and max(root(buffer).alignment, root(buffer).dtype.nbytes(1)) % ROW_BYTES:
+    if buffer.scope == "global" and max(root(buffer).alignment, root(buffer).dtype.nbytes(1)) % bytes_:
         return False
-    unit = ROW_BYTES * 8 // buffer.dtype.stored_bits
+    unit = bytes_ * 8 // buffer.dtype.stored_bits
     offset: Expr = const(0)
     for start, stride in zip(region.starts, strides_of(buffer), strict=True):
         offset = index_binary("add", offset, index_binary("mul", start, stride))
     return piece is not None and piece % unit == 0 and analyzer.divides(offset, unit)
 
 
-def is_run(region: Region, analyzer: Analyzer) -> bool:
-    """Whether a region is a part of one row, which starts and ends at multiples of 16 bytes of it."""
-    unit = ROW_BYTES * 8 // region.dtype.stored_bits if ROW_BYTES * 8 % region.dtype.stored_bits == 0 else 0
+def _is_run(region: Region, analyzer: Analyzer, bytes_: int) -> bool:
+    """Whether a region is a part of one row, which starts and ends at multiples of so many bytes of it."""
+    unit = bytes_ * 8 // region.dtype.stored_bits if bytes_ * 8 % region.dtype.stored_bits == 0 else 0
     whole = region.buffer.source is None or is_plain_tensor(region.buffer)
     alone = whole and all(extent == 1 for extent in region.extents[:-1])
     row = region.buffer.shape[-1]
@@ -208,7 +198,7 @@ def stays_inside(region: Region, analyzer: Analyzer) -> bool:
     )
 
 
-def _shape_misfit(source: Region, destination: Region, kernel: Kernel) -> str | None:
+def _shape_misfit(source: Region, destination: Region, kernel: Kernel, engine: CopyEngine) -> str | None:
     tile = destination.buffer
     inner = destination.extents[-2:]
     if tile.rank < 2 or any(have != want for have, want in zip(inner, tile.shape[-2:], strict=True)):
@@ -219,12 +209,14 @@ def _shape_misfit(source: Region, destination: Region, kernel: Kernel) -> str | 
         return f"rows of the tile are no rows of {source.buffer.name}"
     columns = tile.static_shape[-1]
     row_bytes = tile.dtype.nbytes(columns)
-    if row_bytes % ROW_BYTES:
-        return f"rows of {row_bytes} bytes are no multiple of {ROW_BYTES}"
+    if row_bytes % engine.unit:
+        return f"rows of {row_bytes} bytes are no multiple of {engine.unit}"
     slot_bytes = row_bytes * tile.static_shape[-2]
-    if math.prod(tile.static_shape[:-2]) > 1 and slot_bytes % SLOT_BYTES:
-        return f"tiles of {slot_bytes} bytes follow each other, and the copy engine begins at multiples of {SLOT_BYTES}"
-    if columns // tile.dtype.per_byte > MAXIMUM_ROW and tile_span(tile, kernel) is None:
+    if math.prod(tile.static_shape[:-2]) > 1 and slot_bytes % engine.place:
+        return (
+            f"tiles of {slot_bytes} bytes follow each other, and the copy engine begins at multiples of {engine.place}"
+        )
+    if columns // tile.dtype.per_byte > engine.box and tile_span(tile, kernel) is None:
         return f"rows of {columns} elements do not divide into boxes"
     return None
 

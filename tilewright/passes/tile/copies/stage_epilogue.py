@@ -46,6 +46,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
@@ -53,7 +54,6 @@ from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import CHOICES, Context, Fact
 from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.scoped import ScopedRewriter
-from tilewright.passes.tile.copies.engine_misfits import ROW_BYTES
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
@@ -104,9 +104,10 @@ STAGING: Fact[dict[Leaving, Staging]] = Fact("staging", dict)
 
 def stage_epilogue(function: Function, context: Context) -> Function:
     """Choose the copies of accumulators that the copy engine stores, and give them boxes."""
-    if not (context.arch.has("stmatrix") and context.arch.has("tma")):
+    engine = context.arch.copy_engine
+    if engine is None or not context.arch.has("stmatrix"):
         return function
-    body = _Stage(function, context)(function.body)
+    body = _Stage(function, context, engine)(function.body)
     return function if body is function.body else function.with_body(body)
 
 
@@ -139,9 +140,9 @@ def box_shape(plan: GemmPlan, width: int, turned: bool) -> tuple[int, int]:
 
 
 class _Stage(ScopedRewriter):
-    def __init__(self, function: Function, context: Context) -> None:
+    def __init__(self, function: Function, context: Context, engine: CopyEngine) -> None:
         super().__init__(function)
-        self.context = context
+        self.context, self.engine = context, engine
         self.staging = context.facts[STAGING]
         self.made: list[Buffer] = []
         self.first_of_role = 0
@@ -327,11 +328,11 @@ class _Stage(ScopedRewriter):
         where = {one for start in target.starts for one in variables(start)}
         if not all(where & depending(self.kernel, var) for var in self.loops):
             return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
-        reason = row_misfit(tensor, ROW_BYTES, self.analyzer)
+        reason = row_misfit(tensor, self.engine.unit, self.analyzer)
         if reason is not None:
             return reason
-        if not self.analyzer.divides(tensor.shape[-1], ROW_BYTES * 8 // tensor.dtype.stored_bits):
-            return f"rows of {tensor.name} do not end at a multiple of {ROW_BYTES} bytes"
+        if not self.analyzer.divides(tensor.shape[-1], self.engine.unit * 8 // tensor.dtype.stored_bits):
+            return f"rows of {tensor.name} do not end at a multiple of {self.engine.unit} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
         widths = box_widths(plan, tensor.dtype, turned)

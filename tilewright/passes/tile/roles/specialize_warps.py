@@ -153,7 +153,7 @@ class _Specialize(ScopedRewriter):
 def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> Refusal | None:
     """Why a kernel has no roles whatever its loops do."""
     threads = kernel.num_threads
-    if not context.arch.has("tma") or not context.arch.has("wgmma"):
+    if context.arch.copy_engine is None or not context.arch.has("wgmma"):
         return Refusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
     for node in walk(kernel.body):
         if isinstance(node, _MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
