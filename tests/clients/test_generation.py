@@ -16,7 +16,7 @@ from tilewright.conversion.checkpoint import SKIPPED, skipping
 from tilewright.conversion.experts import stacks_to_quantize
 from tilewright.conversion.modules import why_layers_stay
 
-WRITERS = [kind for kind in MODELS if kind not in ("bert", "llava", "qwen2-vl")]
+WRITERS = [kind for kind in MODELS if kind not in ("bert", "mobilebert", "deberta", "llava", "qwen2-vl")]
 
 
 def dense_twin(kind: str, scheme: str) -> Any:

@@ -37,6 +37,12 @@ MODELS: dict[str, Callable[[], Any]] = {
         tf.MambaConfig(hidden_size=64, num_hidden_layers=2, vocab_size=WORDS, state_size=8)
     ),
     "bert": lambda: tf.BertForMaskedLM(tf.BertConfig(**_BASE)),
+    "mobilebert": lambda: tf.MobileBertForMaskedLM(
+        tf.MobileBertConfig(**_BASE, embedding_size=32, intra_bottleneck_size=32)
+    ),
+    "deberta": lambda: tf.DebertaForMaskedLM(
+        tf.DebertaConfig(**_BASE, relative_attention=True, pos_att_type=["c2p", "p2c"])
+    ),
     "t5": lambda: tf.T5ForConditionalGeneration(tf.T5Config(**_T5)),
     "t5, gated": lambda: tf.T5ForConditionalGeneration(tf.T5Config(**_T5, feed_forward_proj="gated-gelu")),
     "mixtral": lambda: tf.MixtralForCausalLM(tf.MixtralConfig(**_GROUPED, num_local_experts=4)),
