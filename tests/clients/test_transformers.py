@@ -130,3 +130,12 @@ def test_layers_that_stay(tmp_path: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(path, quantization_config=asked)
     taken = {name for name, module in model.named_modules() if isinstance(module, tilewright.Linear)}
     assert len(taken) == 6 and all(name.startswith("model.layers.1.") and "o_proj" not in name for name in taken)
+
+
+def test_a_model_that_transformers_quantised_is_not_rounded_again() -> None:
+    """Its fp8 layers say that they are linear, and multiply as dense ones do where their weight is: their codes were taken for numbers."""
+    from transformers.integrations.finegrained_fp8 import FP8Linear
+
+    model, said = torch.nn.ModuleList([torch.nn.Linear(128, 128), FP8Linear(128, 128, (64, 64))]), list[str]()
+    tilewright.quantize(model, "int8-g32", report=said.append)
+    assert type(model[1]) is FP8Linear and "*: FP8Linear has weight_scale_inv beside its weight" in said[0]

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import operator
+import re
 import textwrap
 from typing import Any
 
@@ -17,10 +18,25 @@ _SAID_OF_A_TENSOR = {
 _QUESTIONS = {"getattr", "hasattr", "id", "isinstance"}
 
 
+def means_more(module: Any) -> str | None:
+    """What says that a layer's weight is no matrix of numbers: another library has quantised it; None where it is one.
+
+    A tensor of a class that another library made, scales or packed codes beside it (compressed-tensors, transformers' fp8), or no weight.
+    """
+    import torch
+
+    held = {name for name, tensor in (*module._parameters.items(), *module._buffers.items()) if tensor is not None}
+    weight = getattr(module, "weight", None)
+    if type(weight) not in (torch.Tensor, torch.nn.Parameter):
+        return "no weight" if weight is None else f"a weight of type {type(weight).__name__}"
+    beside = sorted(name for name in held if re.search(r"scale|zero_point|packed|absmax|codebook", name))
+    return f"{beside[0]} beside its weight" if beside else None
+
+
 def computes_alike(module: Any) -> bool:
     """Whether a layer of a subclass of `torch.nn.Linear` computes what that does: some have one for the sake of rounding or of a name.
 
-    It holds a matrix of floats and at most a bias: what has scales or adapters beside it means other numbers than its weight's.
+    It holds a matrix of floats and at most a bias: what has factors or adapters beside it means other numbers than its weight's.
     """
     import torch
 

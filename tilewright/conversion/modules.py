@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.conversion.alike import computes_alike, takes_the_weight
+from tilewright.conversion.alike import computes_alike, means_more, takes_the_weight
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.counting import count_codes
 from tilewright.conversion.names import keep_names
@@ -34,9 +34,11 @@ def is_linear(module: Any) -> bool:
     """
     import torch
 
-    if type(module) is torch.nn.Linear or _is_transposed(module):
+    if _is_transposed(module):
         return True
-    return isinstance(module, torch.nn.Linear) and computes_alike(module)
+    if not isinstance(module, torch.nn.Linear) or means_more(module) is not None:
+        return False
+    return type(module) is torch.nn.Linear or computes_alike(module)
 
 
 def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
@@ -86,6 +88,8 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
     ------
     CannotQuantize : there is none; says what there is instead.
     """
+    import torch
+
     from tilewright.nn import Linear
 
     reasons = why_layers_stay(model, skip)
@@ -93,7 +97,8 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
     found = {name: modules[name] for name, reason in reasons.items() if reason is None}
     if found or others:
         return found
-    linear = {name: reason for name, reason in reasons.items() if name in modules and is_linear(modules[name])}
+    of_linear = {name for name, module in modules.items() if isinstance(module, torch.nn.Linear) or is_linear(module)}
+    linear = {name: reason for name, reason in reasons.items() if {name, name.rpartition(".")[0]} & of_linear}
     skipped = [name for name, reason in linear.items() if reason == SKIPPED_BY_NAME]
     if any(isinstance(module, Linear) for module in modules.values()):
         hint = "its layers are quantised already"
@@ -152,6 +157,9 @@ def _why_not_linear(module: Any, parameter: str) -> str:
     if isinstance(module, torch.nn.Embedding):
         return LOOKED_UP
     if isinstance(module, torch.nn.Linear):
+        more = means_more(module)
+        if more is not None:
+            return f"{kind} has {more}: another library's, quantised already"
         return f"{kind} computes something else than torch.nn.Linear"
     if getattr(module, parameter).ndim == 3 and parameter != "weight":
         return f"experts, if it is, that {kind} multiplies in no way that is known here"

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import tilewright
 from tilewright.conversion.alike import computes_alike, takes_the_weight
+from tilewright.errors import CannotQuantize
 
 K, N = 32, 32
 
@@ -65,6 +66,58 @@ def test_subclasses_that_compute_something_else_stay(kind: Any) -> None:
 def test_weights_of_eight_bits_without_their_scales_are_no_numbers() -> None:
     layer = WithANameOfItsOwn(K, N)
     assert computes_alike(layer) and not computes_alike(layer.to(torch.float8_e4m3fn))
+
+
+class OfBytes(torch.Tensor):
+    """As torchao's: a tensor that says float32 and holds something else."""
+
+
+def scaled_codes() -> torch.nn.Linear:
+    layer = torch.nn.Linear(K, N)
+    layer.weight = torch.nn.Parameter(torch.ones(N, K, dtype=torch.int8), requires_grad=False)
+    layer.register_buffer("weight_scale", torch.ones(N, 1))
+    return layer
+
+
+def packed_codes() -> torch.nn.Linear:
+    layer = torch.nn.Linear(K, N)
+    del layer._parameters["weight"]
+    layer.weight_packed = torch.nn.Parameter(torch.ones(N, K // 8, dtype=torch.int32), requires_grad=False)
+    return layer
+
+
+def of_another_class() -> torch.nn.Linear:
+    layer = torch.nn.Linear(K, N)
+    layer.weight = torch.nn.Parameter(torch.randn(N, K).as_subclass(OfBytes))
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("made", "more"),
+    [
+        (scaled_codes, "weight_scale beside its weight"),
+        (packed_codes, "no weight"),
+        (of_another_class, "a weight of type OfBytes"),
+    ],
+)
+def test_layers_that_another_library_quantised_stay(made: Any, more: str) -> None:
+    """Their codes were rounded as if they were numbers, or ended in a traceback."""
+    model, said = torch.nn.ModuleList([torch.nn.Linear(K, N), made()]), list[str]()
+    tilewright.quantize(model, "int8-g32", report=said.append)
+    assert isinstance(model[0], tilewright.Linear) and type(model[1]) is torch.nn.Linear
+    assert f"Linear has {more}: another library's, quantised already" in said[0]
+    with pytest.raises(CannotQuantize, match="another library's, quantised already"):
+        tilewright.quantize(torch.nn.ModuleList([made()]), "int8-g32")
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("norm", [torch.nn.utils.weight_norm, torch.nn.utils.spectral_norm])
+def test_weights_that_torch_normalises_are_numbers(norm: Any) -> None:
+    model, x = torch.nn.Sequential(norm(torch.nn.Linear(K, N))).eval(), torch.randn(3, K)
+    expected = model(x)
+    assert isinstance(tilewright.quantize(model, "int8-g32")[0], tilewright.Linear)
+    assert 0 < (model(x) - expected).abs().max() < 0.02 * expected.abs().max()
 
 
 @torch.no_grad()
