@@ -6,6 +6,7 @@ import functools
 import html
 import json
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +15,14 @@ import numpy as np
 
 from tilewright.checkpoints.bounds import LARGEST_SIZE, json_value
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
-from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightError, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import (
+    CannotQuantize,
+    InvalidCheckpoint,
+    TilewrightError,
+    TilewrightWarning,
+    WrongArgumentKind,
+    WrongArgumentShape,
+)
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
 from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
@@ -22,6 +30,7 @@ from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder
+from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import is_torch
 
@@ -77,11 +86,21 @@ class PackedWeight:
         """Calls of `quant_matmul` with it, by what their arguments are."""
         self.handle: Any = None
         """The name in graphs of torch, of the weight (`named`) or of the layer that owns it."""
+        self.owner: Any = None
+        """A weak reference to what gives the owning layer another weight, for those who assign to `data`."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
         held = {name: plain_words(array) for name, array in self.held.items()}
-        return {**self.__dict__, "_derived": {}, "prepared": {}, "calls": None, "held": held, "handle": None}
+        return {
+            **self.__dict__,
+            "_derived": {},
+            "prepared": {},
+            "calls": None,
+            "held": held,
+            "handle": None,
+            "owner": None,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -124,6 +143,51 @@ class PackedWeight:
             f"a packed weight was given to {getattr(function, '__name__', function)}, which takes tensors of numbers",
             hint="call the layer or quant_matmul; layer.dequantize() gives the numbers",
         )
+
+    @property
+    def dtype(self) -> Any:
+        """The type of what is held, an integer type of torch or NumPy: that numbers have none is how others tell codes."""
+        return self.held["codes"].dtype
+
+    @property
+    def data(self) -> Any:
+        """The numbers that codes stand for, a float32 tensor of torch ``[N, K]`` of its own.
+
+        Assigning to it rounds the new numbers to codes of the same format and groups: that is what merging an adapter does.
+
+        Raises
+        ------
+        CannotQuantize : assigning to a weight that no layer holds, or whose codes have an order or factors of their own.
+        """
+        import torch
+
+        return torch.from_numpy(self.to_dense().astype(np.float32)).to(self.device)
+
+    @data.setter
+    def data(self, numbers: Any) -> None:
+        give = None if self.owner is None else self.owner()
+        if give is None:
+            raise CannotQuantize("a packed weight is not written to", hint="tilewright.quantize makes one of numbers")
+        own = [name for name in ("g_idx", "multipliers", "divisors") if self.held.get(name) is not None]
+        if own or self.tensor_scale != 1.0 or self.zeros_mode != "original":
+            raise CannotQuantize(
+                f"numbers cannot be rounded to the codes of {self!r} again: it has {', '.join(own) or 'a zeros mode or scale'} of its own",
+                hint="dequantize the model, merge, and quantize it again",
+            )
+        zeros = self.held.get("zeros")
+        spread = zeros is not None and bool((as_numpy(zeros) != as_numpy(zeros).flat[0]).any())
+        scales = self.held.get("scales")
+        rounded = quantize(
+            as_numpy(numbers.detach().float()), self.format.name, block=self.block, zeros="group" if spread else None,
+            scale_dtype=None if scales is None else element_type(scales),
+        )  # fmt: skip
+        warnings.warn(
+            f"numbers were written to a weight of {self.format} codes, by an adapter that is merged for example: they are rounded "
+            "again, and taking the adapter off does not bring back the codes that were there",
+            TilewrightWarning,
+            stacklevel=2,
+        )
+        give(rounded)
 
     @property
     def layout(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from operator import attrgetter, is_
 from typing import Any
@@ -69,6 +70,9 @@ class HeldWeight(torch.nn.Module):
     zeros_mode: str
     tensor_scale: float
 
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)  # `Linear` is a torch.nn.Linear too, whose own would make a matrix
+
     def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
         return QuantizedWeight(
             codes,
@@ -124,7 +128,21 @@ class HeldWeight(torch.nn.Module):
                 order=self._order if self._is_in_order() else None,
             )  # fmt: skip
             packed.handle = shared_with(packed, self.handle)
+            packed.owner = weakref.WeakMethod(self.load_quantized)
         return packed
+
+    def load_quantized(self, weight: QuantizedWeight) -> None:
+        """Replace the weight.
+
+        Raises
+        ------
+        WrongArgumentShape : it is of another shape than the layer.
+        """
+        if weight.shape != (self.out_features, self.in_features):
+            raise WrongArgumentShape(
+                f"the weight has shape {list(weight.shape)}, the layer {[self.out_features, self.in_features]}"
+            )
+        self._hold(PackedWeight.pack(weight), self.qweight.device)
 
     def _settle(self) -> None:
         """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held once."""

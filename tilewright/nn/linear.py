@@ -29,8 +29,10 @@ from tilewright.runtime.call_keys import MISSED
 register_operators()
 
 
-class Linear(HeldWeight):
+class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight is a Parameter
     """``y = function(x W^T + bias)`` with a quantised ``W``, in the place of `torch.nn.Linear`.
+
+    It is a `torch.nn.Linear` to those who ask, so that libraries of adapters put theirs beside it; its `weight` is a `PackedWeight`.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ class Linear(HeldWeight):
         to, group, options : as in `tilewright.quant.quantize`; scales are held in the layer's type where that has 16 bits.
         activations : type that activations are quantised to, None for as they come.
         """
-        if not isinstance(linear, torch.nn.Linear):
+        if not isinstance(linear, torch.nn.Linear) or isinstance(linear, HeldWeight):
             raise WrongArgumentKind(
                 f"a {type(linear).__name__} was given for a torch.nn.Linear",
                 hint="tilewright.quantize(array, scheme) takes a matrix",
@@ -162,19 +164,6 @@ class Linear(HeldWeight):
         if bias is not None:
             made.bias = bias.detach().clone()
         return made if device is None else made.to(device)
-
-    def load_quantized(self, weight: QuantizedWeight) -> None:
-        """Replace the weight.
-
-        Raises
-        ------
-        WrongArgumentShape : it is of another shape than the layer.
-        """
-        if weight.shape != (self.out_features, self.in_features):
-            raise WrongArgumentShape(
-                f"the weight has shape {list(weight.shape)}, the layer {[self.out_features, self.in_features]}"
-            )
-        self._hold(PackedWeight.pack(weight), self.qweight.device)
 
     def load_and_transform_weight(
         self, weight: Any, scales: Any = None, zeros: Any = None, bias: Any = None
@@ -291,6 +280,14 @@ class Linear(HeldWeight):
         )  # fmt: skip
         check_request(request)
         return explain(facts, request, self.qweight.device.type if target is None else target)
+
+    @property
+    def W_q(self) -> torch.Tensor:
+        """The codes, under HQQ's name: PEFT asks a layer that has it for `dequantize()`."""
+        return self.qweight
+
+    def reset_parameters(self) -> None:
+        """Nothing: what torch would set to random numbers are codes."""
 
     def extra_repr(self) -> str:
         """For ``print(model)``."""

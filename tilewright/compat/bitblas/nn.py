@@ -136,7 +136,7 @@ class Linear(nn.Linear):
         return super().forward(x, output)
 
     @property
-    def weight(self) -> PackedWeight:
+    def weight(self) -> PackedWeight:  # type: ignore[override]  # torch has a Parameter
         """See `tilewright.Linear`."""
         self._take_assigned()
         return super().weight
