@@ -1,5 +1,6 @@
 """What `import tilewright` costs: it loads no torch and none of the compiler."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -24,4 +25,7 @@ def test_every_public_name_exists():
     import tilewright
 
     for name in tilewright.__all__:
-        assert getattr(tilewright, name) is not None
+        try:
+            assert getattr(tilewright, name) is not None
+        except ImportError as error:  # of a library that only `make clients` has
+            assert error.name == "transformers" and importlib.util.find_spec(tilewright._HOMES[name]) is not None
