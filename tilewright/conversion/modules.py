@@ -34,7 +34,7 @@ def is_linear(module: Any) -> bool:
     """
     import torch
 
-    if _is_transposed(module):
+    if is_transposed(module):
         return True
     if not isinstance(module, torch.nn.Linear) or means_more(module) is not None:
         return False
@@ -51,14 +51,14 @@ def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
     return isinstance(modules[name], torch.nn.Embedding) or takes_the_weight(modules[owner], last)
 
 
-def _is_transposed(module: Any) -> bool:
+def is_transposed(module: Any) -> bool:
     """The ``Conv1D`` of GPT-2, whose weight is ``[K, N]``."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
 
 def layer_shape(module: Any) -> tuple[int, int]:
     """N and K of a linear layer of any kind."""
-    if _is_transposed(module):
+    if is_transposed(module):
         return int(module.weight.shape[1]), int(module.weight.shape[0])
     return int(module.out_features), int(module.in_features)
 
@@ -76,7 +76,7 @@ def numbers_of(name: str, module: Any) -> np.ndarray:
             f"{name}.weight is on the meta device: it has no numbers", hint="load the model's weights first"
         )
     wide = as_numpy(weight.float())
-    return finite_weight(f"{name}.weight", wide.T if _is_transposed(module) else wide)
+    return finite_weight(f"{name}.weight", wide.T if is_transposed(module) else wide)
 
 
 def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:

@@ -16,11 +16,19 @@ from tilewright.conversion.checkpoint import skipping
 from tilewright.conversion.experts import GatheredExperts, Stack, replace_stack, stacks_to_quantize
 from tilewright.conversion.layers import recognise
 from tilewright.conversion.model import place_weights
-from tilewright.conversion.modules import layers_to_quantize, needs_numbers, quantised_modules, replace_layer
+from tilewright.conversion.modules import (
+    is_transposed,
+    layers_to_quantize,
+    needs_numbers,
+    put_in_place,
+    quantised_modules,
+    replace_layer,
+)
 from tilewright.conversion.names import keep_names, names_in
 from tilewright.conversion.schemes import QuantizationScheme, finite_weight
 from tilewright.conversion.settings import quantization_settings
 from tilewright.errors import CannotQuantize, MissingTensor
+from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.nn import Linear
@@ -85,8 +93,7 @@ class TilewrightQuantizer(HfQuantizer):
             dense.weight = torch.nn.Parameter(module.dequantize().to(dtype))
             if module.bias is not None:
                 dense.bias = torch.nn.Parameter(module.bias.to(dtype))
-            parent, _, last = name.rpartition(".")
-            setattr(model.get_submodule(parent), last, dense)
+            put_in_place(model, name, module, dense)
         return model
 
     def is_serializable(self) -> bool:
@@ -120,13 +127,9 @@ class _Dense:
     @property
     def bytes_each(self) -> float:
         """Of a number, its part of the scales included."""
-        from tilewright.formats import number_format
-
-        try:
-            bits = number_format(self.scheme.format).bits
-        except ValueError:
-            bits = 8
-        return bits / 8 + 2 / (self.scheme.group or 4096)
+        known = SCHEMES.get(self.scheme.format)
+        of = number_format(self.scheme.format) if known is None else known.format
+        return of.bits / 8 + 2 / (self.scheme.group or 4096)
 
     def __contains__(self, name: str) -> bool:
         owner, _, last = name.rpartition(".")
@@ -138,7 +141,7 @@ class _Dense:
         """Round a weight that was read.  Raises CannotQuantize."""
         owner = name.rpartition(".")[0]
         if owner in self.layers:
-            rows = [values.T if _by_columns(self.layers[owner]) else values]
+            rows = [values.T if is_transposed(self.layers[owner]) else values]
         else:
             rows = [one.T if self.stacks[owner].columns else one for one in values]
         named = [name if len(rows) == 1 else f"{name}[{number}]" for number in range(len(rows))]
@@ -165,10 +168,6 @@ class _Dense:
         device = next(iter(made.values()))[1]
         weights = {one: weights for one, (weights, _) in made.items()}
         replace_stack(self.model, name, stack, weights, biases, self.scheme.activations, device)
-
-
-def _by_columns(layer: Any) -> bool:
-    return type(layer).__name__ == "Conv1D"
 
 
 class _Round(ConversionOps):

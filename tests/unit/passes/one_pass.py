@@ -28,3 +28,11 @@ def made(run: Pass, text: str, context: Context | None = None) -> str:
     """The same, printed; the text must be as it is printed, so that what comes out can be compared with it."""
     assert print_program(parse(text)) == text
     return print_program(result_of(run, text, context))
+
+
+def changed_text(text: str, *changes: tuple[str, str]) -> str:
+    """A program with some of its text replaced, which must be there."""
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text

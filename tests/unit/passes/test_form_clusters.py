@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from one_pass import machine, made
+from one_pass import changed_text, machine, made
 from test_specialize_warps import AFTER as DIVIDED
 
 from tilewright.passes.context import CHOICES, Schedule
@@ -16,12 +18,7 @@ AFTER = (
 )
 
 
-def changed(*changes: tuple[str, str]) -> str:
-    text = DIVIDED
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
+changed = partial(changed_text, DIVIDED)
 
 
 def test_before_and_after() -> None:

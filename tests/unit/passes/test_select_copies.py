@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from one_pass import machine, result_of
+from one_pass import changed_text, machine, result_of
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Parallel
@@ -71,20 +71,13 @@ def operand(W: float16[128, 64], C: float32[64, 64]):
 """
 
 
-def changed(text: str, *changes: tuple[str, str]) -> str:
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
-
-
 def safe(text: str) -> str:
     """A program in which K is not zero beyond its bounds."""
-    return changed(text, ("tz: 1}):", "tz: 1}, safe_values={K: float16(1.0)}):"))
+    return changed_text(text, ("tz: 1}):", "tz: 1}, safe_values={K: float16(1.0)}):"))
 
 
 def preferring(word: str, text: str = SLOTS) -> str:
-    return changed(text, (COPY, f'{COPY[:-1]}, prefer="{word}")'))
+    return changed_text(text, (COPY, f'{COPY[:-1]}, prefer="{word}")'))
 
 
 WIDE_STEP = "the stride of dimension 0 of K is not known to be a multiple of 16 bytes"
@@ -92,13 +85,13 @@ BYTES_2 = "rows do not consist of pieces of 4 bytes"
 SLOT_CASES = {
     "boxes": (SLOTS, "tma", "tma_load into keys"),
     "one piece that no gemm reads": (
-        changed(SLOTS, (GEMM, ""), ("range(steps):\n                    acquire", "range(100):\n                    acquire")),
+        changed_text(SLOTS, (GEMM, ""), ("range(steps):\n                    acquire", "range(100):\n                    acquire")),
         "bulk", "bulk_load into keys"),
     "strides that are no units of 16 bytes": (
-        changed(SLOTS, ("6400, 64]", "6400, 66]"), ("+64, :], dest", "+64, 0 : +64], dest")), "cp_async",
+        changed_text(SLOTS, ("6400, 64]", "6400, 66]"), ("+64, :], dest", "+64, 0 : +64], dest")), "cp_async",
         f"cp_async into keys (not tma_load: {WIDE_STEP})"),
     "rows at no even bytes": (
-        changed(SLOTS, ("6400, 64]", "6400, 65]"), ("+64, :], dest", "+64, 0 : +64], dest")), "sync",
+        changed_text(SLOTS, ("6400, 64]", "6400, 65]"), ("+64, :], dest", "+64, 0 : +64], dest")), "sync",
         f"by threads (not tma_load: {WIDE_STEP}; not cp_async: {BYTES_2})"),
     "threads": (preferring("threads"), "cp_async", "cp_async into keys (not tma_load: the author asks for threads)"),
     "loads": (
@@ -149,13 +142,13 @@ def test_machines_without_an_engine_start_pieces() -> None:
 
 
 def test_what_the_author_prefers_and_cannot_have_is_warned_about() -> None:
-    text = changed(preferring("tma"), ("6400, 64]", "6400, 66]"), ("+64, :], dest", "+64, 0 : +64], dest"))
+    text = changed_text(preferring("tma"), ("6400, 64]", "6400, 66]"), ("+64, :], dest", "+64, 0 : +64], dest"))
     assert chosen(text)[2] == [f"this copy cannot be made by the copy engine: {WIDE_STEP}"]
-    plain = changed(PLAIN, ("=tile)", '=tile, prefer="tma")'))
+    plain = changed_text(PLAIN, ("=tile)", '=tile, prefer="tma")'))
     copy, said, warned = chosen(plain)
     assert (copy.prefer, said) == ("cp_async", "cp_async of 16 bytes")
     assert warned == ["this copy cannot be made by the copy engine: it fills no slot of a channel"]
-    odd = changed(PLAIN, ("=tile)", '=tile, prefer="cp_async")'), ("float16[32, 64]", "float32[32, 64]"))
+    odd = changed_text(PLAIN, ("=tile)", '=tile, prefer="cp_async")'), ("float16[32, 64]", "float32[32, 64]"))
     copy, said, warned = chosen(odd)
     assert (copy.prefer, said) == ("sync", "loads and stores (not cp_async: it converts float16 to float32)")
     assert warned == ["this copy cannot be cp_async: it converts float16 to float32"]
@@ -163,7 +156,7 @@ def test_what_the_author_prefers_and_cannot_have_is_warned_about() -> None:
 
 def test_a_view_has_the_value_beyond_its_tensor() -> None:
     """Zeros would stand in the slot where the author wants ones: asked of the view, nobody had named one."""
-    view = changed(
+    view = changed_text(
         safe(SLOTS),
         ("        keys = shared", "        rows = view(K, float16[6400, 64])\n        keys = shared"),
         ("source=K[", "source=rows["),
@@ -176,7 +169,7 @@ def test_loops_that_bring_rows() -> None:
     loop, said, _ = chosen(GATHERED)
     assert (loop.prefer, loop.token, said) == ("cp_async", "cp_async_slots", "cp_async into keys")
     assert chosen(safe(GATHERED))[1] == "by threads into keys (not cp_async: what is out of bounds is not zero)"
-    by_thread = changed(GATHERED, ("i < steps", "i < tx"))
+    by_thread = changed_text(GATHERED, ("i < steps", "i < tx"))
     assert chosen(by_thread)[1] == "by threads into keys (not cp_async: it depends on the thread)"
 
 
@@ -184,9 +177,9 @@ def test_the_authors_own_copies() -> None:
     assert chosen(ENGINE_STORE)[:2][0].prefer == "bulk"
     assert chosen(BY_HAND)[0].token == "cp_async_by_hand"
     with pytest.raises(NotAsynchronous, match=r"cannot be cp\.async: it converts float16 to float32"):
-        chosen(changed(BY_HAND, ("float16[32, 64]", "float32[32, 64]")))
+        chosen(changed_text(BY_HAND, ("float16[32, 64]", "float32[32, 64]")))
     with pytest.raises(NotAsynchronous, match="the copy engine cannot move this tile to X: it converts"):
-        chosen(changed(ENGINE_STORE, ("float16[32, 64]", "float32[32, 64]")))
+        chosen(changed_text(ENGINE_STORE, ("float16[32, 64]", "float32[32, 64]")))
 
 
 def test_lanes_exchange_words_of_a_right_operand() -> None:

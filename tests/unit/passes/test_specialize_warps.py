@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from one_pass import machine, made, result_of
+from one_pass import changed_text, machine, made, result_of
 
 from tilewright.passes.context import CHOICES, Schedule
 from tilewright.passes.tile.roles.specialize_warps import specialize_warps
@@ -56,12 +58,7 @@ def product(A: float16[4096, 256], B: float16[256, 128], C: float16[4096, 128]):
 """
 
 
-def changed(*changes: tuple[str, str]) -> str:
-    text = BEFORE
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
+changed = partial(changed_text, BEFORE)
 
 
 def test_before_and_after() -> None:

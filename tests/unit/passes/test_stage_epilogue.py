@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
-from one_pass import machine, result_of
+from one_pass import changed_text, machine, result_of
 from test_specialize_warps import AFTER as BEFORE
 
 from tilewright.ir.printer import print_program
@@ -19,12 +21,7 @@ BOXES = (
 )
 
 
-def changed(*changes: tuple[str, str]) -> str:
-    text = BEFORE
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    return text
+changed = partial(changed_text, BEFORE)
 
 
 def staged(before: str, arch: str = "sm_90a") -> tuple[str, str, list[str]]:
