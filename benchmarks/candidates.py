@@ -1,0 +1,396 @@
+"""Every kernel that the library could take for random products, timed: the log that models of speed are judged by.
+
+    PYTHONPATH=.:benchmarks python benchmarks/candidates.py --log candidates.jsonl [--seed 3] [--shapes 3] [--seconds 220]
+
+A *round* is one shape of each kind with some numbers of rows.  Its kernels are compiled first, by as many processes as there are
+cores, then timed alone on the device: paced medians, the L2 cache flushed before each launch.  Each problem appends lines of JSON, one a
+candidate, with the options that `Product.of` takes; ``choice`` marks what the library takes by itself.  A later call goes on behind the
+last whole problem.  Results are compared with those of the library's choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+KINDS = ("bfloat16", "int4 by float16", "int4 by int8", "int4 by e4m3", "int2 by int8", "e4m3 by e4m3")
+RANGES = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 8192))
+SMALL = (2112, 4608, 6144)
+"""Rows of weights that too few tiles cover."""
+SPIN_CYCLES, PAUSE, ROUNDS = 500_000, 0.002, 5
+PER_PROBLEM = 20
+
+Problem = tuple[str, int, int, int]
+
+
+def shapes(seed: int, count: int) -> Iterator[list[tuple[str, tuple[int, int], list[int]]]]:
+    """Rounds: a shape of each kind and its numbers of rows, in three or six of the ranges."""
+    from gemm_shapes import WEIGHTS
+
+    chance = random.Random(seed)
+    for number in range(count):
+        found = []
+        for place, kind in enumerate(KINDS):
+            weights = [one for one in WEIGHTS if one[0] * one[1] <= 2e8 and one[1] >= 1024]
+            if (number + place) % 3 == 0:
+                weights = [(N, K) for N, K in weights if N in SMALL]
+            shape = chance.choice(weights)
+            spans = RANGES if number == 0 else RANGES[(number + place) % 2 :: 2]
+            rows = [round(math.exp(chance.uniform(math.log(low), math.log(high)))) for low, high in spans]
+            found.append((kind, shape, rows))
+        yield found
+
+
+def operands(kind: str, M: int, N: int, K: int) -> tuple[Any, Any, dict[str, Any], Callable[[], Any]]:
+    """Activations, weight, further arguments and a peer's product."""
+    import torch
+
+    from tilewright.matmul import PackedWeight
+
+    torch.manual_seed(N + K)
+    a = torch.randn(M, K, device="cuda")
+    if kind == "bfloat16":
+        x, w = a.bfloat16(), torch.randn(N, K, device="cuda", dtype=torch.bfloat16)
+        return x, PackedWeight("bfloat16", (N, K), {"codes": w}), {}, lambda: torch.mm(x, w.T)
+    if kind == "e4m3 by e4m3":
+        e4m3, of_rows = torch.float8_e4m3fn, a.abs().amax(1, keepdim=True) / 448
+        w = torch.randn(N, K, device="cuda")
+        of_columns = w.abs().amax(1, keepdim=True) / 448
+        x, codes = (a / of_rows).to(e4m3), (w / of_columns).to(e4m3)
+        packed = PackedWeight("float8_e4m3fn", (N, K), {"codes": codes.view(torch.uint8), "scales": of_columns})
+
+        def scaled() -> Any:
+            return torch._scaled_mm(
+                x, codes.T, scale_a=of_rows, scale_b=of_columns.T, out_dtype=torch.bfloat16, use_fast_accum=True
+            )
+
+        return x, packed, {"activation_scales": of_rows, "out_dtype": torch.bfloat16}, scaled
+    bits, activations = int(kind[3]), kind.partition(" by ")[2]
+    codes = torch.randint(0, 256, (N, K * bits // 8), device="cuda", dtype=torch.uint8)
+    scales = (torch.rand(N, K // 128, device="cuda") * 0.01 + 0.01).half()
+    packed = PackedWeight(f"int{bits}", (N, K), {"codes": codes, "scales": scales}, block=(1, 128))
+    dense, half = torch.randn(N, K, device="cuda", dtype=torch.float16), a.half()
+    if activations == "float16":
+        return half, packed, {}, lambda: torch.mm(half, dense.T)
+    limit = 127.0 if activations == "int8" else 448.0
+    of_rows = a.abs().amax(1, keepdim=True) / limit
+    x = (a / of_rows).round().to(torch.int8) if activations == "int8" else (a / of_rows).to(torch.float8_e4m3fn)
+    return x, packed, {"activation_scales": of_rows, "out_dtype": torch.float16}, lambda: torch.mm(half, dense.T)
+
+
+TYPES = {"bfloat16": ("bfloat16", "bfloat16"), "e4m3": ("float8_e4m3fn", "bfloat16"), "int8": ("int8", "float16")}
+"""Activations and results."""
+
+
+def request(kind: str, M: int) -> Any:
+    """What a problem asks of the library."""
+    from tilewright.matmul.facts import Request
+
+    activations = kind.rpartition(" by ")[2]
+    a, out = TYPES.get(activations, ("float16", "float16"))
+    out = "float16" if kind.startswith("int") else out
+    return Request(a, out, "token" if activations in ("int8", "e4m3") else "none", rows=M)
+
+
+def tried(kind: str, M: int, N: int, K: int, weight: Any, machine: Any) -> list[dict[str, Any]]:
+    """Options of a problem's kernels: the library's choice, the next by its model, and others of every kind."""
+    from tilewright.matmul.tiers.dispatch import candidates, named
+
+    known = request(kind, M)
+    listed = candidates(weight, known, machine)
+    others = listed[1:]
+    if "parts" in listed[0]:
+        first, others = others[:6], [one for one in others[6:260] if len(one["parts"]) == 1]
+    else:
+        first, others = others[:4], others[4:] + list(grid(M, N, K, weight, known, machine))
+    # The same draw for all rows of a shape, so that kernels serve several of them.
+    order = sorted(others, key=lambda one: random.Random(named(one)).random())
+    found = {named(one): one for one in [listed[0], *first, *order]}
+    return list(found.values())[:PER_PROBLEM]
+
+
+def grid(M: int, N: int, K: int, weight: Any, known: Any, machine: Any) -> Iterator[dict[str, Any]]:
+    """Divisions of low-bit products in a grid, whatever today's choosers say of them."""
+    from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
+    from tilewright.kernels.hopper_quant_medium_choice import CYCLES
+    from tilewright.kernels.hopper_quant_medium_choice import fitted as fitted_medium
+    from tilewright.kernels.tiles import resident_blocks
+    from tilewright.matmul.tiers.dispatch import choose
+    from tilewright.matmul.tiers.records import form_of
+
+    cores, facts = machine.arch.cores, weight.facts
+    tier, asked, _ = choose(facts, known, machine.arch)
+    heights = [n for n in (8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256) if n < 2 * max(M, 8)]
+    heights = [n for n in heights if -(-M // n) <= 6 or n >= 128]
+    if tier.name == "fragments":
+        if M <= 16:
+            return
+        form = form_of(facts, asked.activations)
+        for tokens in heights:
+            for tiles in (1, 2):
+                if (tokens, tiles) in CYCLES:
+                    count = -(-N // (128 * tiles)) * -(-M // tokens)
+                    each = cores // count * count
+                    for blocks in dict.fromkeys((cores, each or cores)):
+                        sizes = fitted_medium(form, tokens, tiles)
+                        yield {"kernel": "medium", **sizes, "blocks": blocks}
+        return
+    plan, _ = tier._plan(weight, asked)
+    base = byte_quant_choice(N, K, 64, plan.form, plan.is_promoted, False, cores)
+    across = plan.form.shape(N, K)[1]
+    for tokens in heights:
+        for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)) if tokens <= 128 else ((2, 1),):
+            for cluster in (1, 2, 4) if tokens <= 128 else (1,):
+                count = -(-N // (64 * warpgroups * tiles)) * -(-M // tokens)
+                if cluster > 1 and count * cluster > resident_blocks(cluster, cores):
+                    continue
+                part = tokens if tokens <= 128 or not plan.is_promoted else tokens // 2
+                turns = plan.is_promoted and plan.form.operand.is_integer and warpgroups == 2
+                sizes = {**base, "tokens": tokens, "part": part, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster,
+                         "sharing": 1 if tokens <= 128 else 2, "records": 4 if tokens < 80 else 2, "turns": turns,
+                         "blocks": 0, "running": False}  # fmt: skip
+                yield fitted(plan.form, sizes, across)
+    if plan.is_promoted and across % 2 == 0 and M > 64:
+        for tokens in (n for n in heights if n >= 128):
+            part = tokens if tokens == 128 else (128 if plan.form.zero is None else 64) * tokens // 256
+            stay = {**base, "warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": cores, "tokens": tokens,
+                    "part": part, "sharing": 2 if tokens > 128 else 1, "turns": True, "running": False, "band": min(4, -(-M // tokens))}  # fmt: skip
+            yield fitted(plan.form, stay, across)
+
+
+ATTENTION = ((4, 28, 4, 128, (300, 777, 2100, 6000)), (1, 32, 8, 128, (500, 4000)))
+
+
+def attention_kernel(tensors: tuple[Any, Any, Any], tiles: dict[str, Any]) -> Any:
+    from tilewright.kernels.attention import flash_attention
+    from tilewright.kernels.attention_tiles import AttentionTiles
+
+    return flash_attention.compile(*tensors, causal=False, dtype="float16", tiles=AttentionTiles(**tiles))
+
+
+def attention_tried(heads: tuple[int, int, int], dim: int, keys: int) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    from tilewright.kernels.attention_tiles import _Work, tiles_for
+    from tilewright.targets.cuda.arch import detect
+
+    arch = detect()
+    work = _Work(*heads, 1, keys, dim, False, arch.cores)
+    found = sorted(work.candidates(), key=work.cycles)
+    chosen = tiles_for(arch, "float16", heads, (1, keys), dim, False)
+    order = [chosen, *found[:6], *sorted(found[6:40], key=lambda one: random.Random(repr(one)).random())]
+    return [asdict(one) for one in dict.fromkeys(order)][:16]
+
+
+def build(task: tuple[Any, ...]) -> str | None:
+    """In a process of its own: one kernel, compiled by a call of it; what failed."""
+    import torch
+
+    what, key, options, M = task
+    try:
+        if what == "attention":
+            heads, dim = key
+            q = torch.randn(heads[0], heads[1], 1, dim, device="cuda").half()
+            k, v = (torch.randn(heads[0], heads[2], M, dim, device="cuda").half() for _ in range(2))
+            attention_kernel((q, k, v), options)(q, k, v)
+        else:
+            x, weight, more = _held(what, M, *key)
+            from tilewright.matmul.product import Product
+
+            Product.of(x, weight, chosen=options, **more).run()
+        torch.cuda.synchronize()
+    except Exception as error:  # what cannot be built is said beside the times
+        return f"{type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}"
+    return None
+
+
+_LAST: dict[Any, Any] = {}
+
+
+def _held(kind: str, M: int, N: int, K: int) -> Any:
+    if (kind, M, N, K) not in _LAST:
+        _LAST.clear()
+        _LAST[kind, M, N, K] = operands(kind, M, N, K)[:3]
+    return _LAST[kind, M, N, K]
+
+
+def timed(runs: list[Callable[[], Any]], flush: Any) -> list[float]:
+    """Medians in microseconds, in turn."""
+    import torch
+
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(ROUNDS):
+        for found, run in zip(times, runs):
+            flush.zero_()
+            torch.cuda.synchronize()
+            time.sleep(PAUSE)
+            torch.cuda._sleep(SPIN_CYCLES)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            end.synchronize()
+            found.append(begin.elapsed_time(end) * 1e3)
+    return [round(statistics.median(one), 2) for one in times]
+
+
+def measured(problem: Problem, options: list[dict[str, Any]], failed: dict[str, str], flush: Any) -> Iterator[dict]:
+    """A line for each candidate, and one for the peer."""
+    import torch
+
+    from tilewright.matmul.product import Product
+    from tilewright.matmul.tiers.dispatch import named
+
+    kind, M, N, K = problem
+    line = {"kind": kind, "M": M, "N": N, "K": K}
+    x, weight, more, peer = operands(*problem)
+    names, runs, expected = ["peer"], [peer], None
+    for place, one in enumerate(options):
+        if named(one) in failed:
+            yield {**line, "options": one, "choice": place == 0, "failed": failed[named(one)]}
+            continue
+        try:
+            made = Product.of(x, weight, chosen=one, **more)
+            found = made.run().float()
+            torch.cuda.synchronize()
+        except Exception as error:
+            yield {**line, "options": one, "choice": place == 0, "failed": repr(error)[:200]}
+            continue
+        expected = found if expected is None else expected
+        error = ((found - expected).abs().max() / expected.abs().max()).item()
+        if not error < 0.02:
+            yield {**line, "options": one, "choice": place == 0, "failed": f"differs by {error:.3g}"}
+            continue
+        names.append(place)
+        runs.append(made.run)
+    for place, us in zip(names, timed(runs, flush)):
+        if place == "peer":
+            yield {**line, "peer": us}
+        else:
+            yield {**line, "options": options[place], "choice": place == 0, "us": us}
+
+
+def attention_measured(key: Any, keys: int, options: list[dict], failed: dict[str, str], flush: Any) -> Iterator[dict]:
+    import torch
+
+    heads, dim = key
+    line = {"kind": "attention", "heads": heads, "dim": dim, "keys": keys}
+    q = torch.randn(heads[0], heads[1], 1, dim, device="cuda").half()
+    k, v = (torch.randn(heads[0], heads[2], keys, dim, device="cuda").half() for _ in range(2))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    names, runs = ["peer"], [lambda: attend(q, k, v, enable_gqa=True)]
+    expected = runs[0]().float()
+    for place, one in enumerate(options):
+        if repr(one) in failed:
+            yield {**line, "options": one, "choice": place == 0, "failed": failed[repr(one)]}
+            continue
+        kernel = attention_kernel((q, k, v), one)
+        error = (kernel(q, k, v).float() - expected).abs().max().item()
+        if not error < 0.02:
+            yield {**line, "options": one, "choice": place == 0, "failed": f"differs by {error:.3g}"}
+            continue
+        names.append(place)
+        runs.append(lambda kernel=kernel: kernel(q, k, v))
+    for place, us in zip(names, timed(runs, flush)):
+        if place == "peer":
+            yield {**line, "peer": us}
+        else:
+            yield {**line, "options": options[place], "choice": place == 0, "us": us}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--shapes", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=220)
+    parser.add_argument("--attention", action="store_true")
+    parser.add_argument("--kinds", default="")
+    options = parser.parse_args()
+    begin = time.time()
+    done = [json.loads(one) for one in options.log.read_text().splitlines()] if options.log.exists() else []
+    names = ("K", "M", "N", "heads", "keys", "kind")
+    seen = {json.dumps([one[name] for name in names if name in one]) for one in done}
+    pool = multiprocessing.get_context("spawn").Pool(os.cpu_count() or 1)
+
+    import torch
+
+    from tilewright.matmul.tiers.base import Machine
+    from tilewright.matmul.tiers.dispatch import named
+    from tilewright.targets.registry import resolve
+
+    machine = Machine(*resolve("cuda"))
+    device = torch.cuda.get_device_name()
+    print(device, "multiprocessors", torch.cuda.get_device_properties(0).multi_processor_count, flush=True)
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    log = options.log.open("a")
+
+    def write(lines: Iterator[dict]) -> None:
+        log.writelines(json.dumps({**one, "device": device}) + "\n" for one in list(lines))
+        log.flush()
+
+    def known(**line: Any) -> bool:
+        return json.dumps([line[name] for name in names if name in line]) in seen
+
+    def spent() -> float:
+        return time.time() - begin
+
+    # Attention comes behind the first round, so that a short run has some of everything.
+    rounds: list[Any] = [
+        [one for one in found if options.kinds in one[0]] for found in shapes(options.seed, options.shapes)
+    ]
+    if options.attention:
+        rounds.insert(1, "attention")
+    for found in rounds:
+        if spent() > 0.6 * options.seconds:
+            break
+        problems: list[tuple[Any, list[dict]]] = []
+        tasks: dict[Any, tuple[Any, ...]] = {}
+        if found == "attention":
+            for batch, heads, kv, dim, lengths in ATTENTION:
+                key = (batch, heads, kv), dim
+                for keys in lengths:
+                    if not known(kind="attention", heads=key[0], keys=keys):
+                        tries = attention_tried(*key, keys)
+                        problems.append(((key, keys), tries))
+                        tasks |= {(key, repr(one)): ("attention", key, one, keys) for one in tries}
+        else:
+            for kind, shape, rows in found:
+                for M in rows:
+                    if not known(kind=kind, M=M, N=shape[0], K=shape[1]):
+                        _, weight, *_ = operands(kind, 1, *shape)
+                        tries = tried(kind, M, *shape, weight, machine)
+                        problems.append(((kind, M, *shape), tries))
+                        for one in tries:
+                            tasks.setdefault((kind, shape, named(one)), (kind, shape, one, M))
+        print(f"{spent():.0f} s: {len(problems)} problems, {len(tasks)} kernels", flush=True)
+        answers = dict(zip(tasks, pool.map(build, tasks.values(), chunksize=2)))
+        failed = {key: why for key, why in answers.items() if why}
+        print(f"{spent():.0f} s: compiled, {len(failed)} failed: {list(failed.values())[:3]}", flush=True)
+        for problem, tries in problems:
+            if spent() > options.seconds:
+                break
+            if found == "attention":
+                key, keys = problem
+                of = {name: why for (which, name), why in failed.items() if which == key}
+                write(attention_measured(key, keys, tries, of, flush))
+            else:
+                kind, _, *shape = problem
+                of = {name: why for (which, at, name), why in failed.items() if (which, at) == (kind, tuple(shape))}
+                write(measured(problem, tries, of, flush))
+            torch.cuda.empty_cache()
+        print(f"{spent():.0f} s: measured", flush=True)
+    pool.terminate()
+
+
+if __name__ == "__main__":
+    main()
