@@ -155,10 +155,9 @@ def few_rows_matmul(
     steps = -(-K // (block_K * parts))
     M = T.dynamic("M")
 
-    @T.macro
-    def leave(value: Any, scales_A: Any, scales_B: Any, C: Any, m: Any, n: Any) -> None:
-        """A sum with its factors, into C."""
-        C[m, n] = T.cast(value * scales_A[m] * scales_B[n] if scaled else value, result)
+    def finished(value: Any, factors: Any, m: Any, n: Any) -> Any:
+        """An element of C: the sum of a tile's row n and a row m of A, with the factors of both."""
+        return T.cast(value * factors[0][m] * factors[1][n] if scaled else value, result)
 
     @T.macro
     def product(A: Any, scales_A: Any, B: Any, scales_B: Any, C: Any) -> None:
@@ -167,6 +166,14 @@ def few_rows_matmul(
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)
             total = T.alloc_fragment((block_N, room), sums)
             row = bn * block_N
+            T.pdl_sync()
+            T.pdl_trigger()
+            share = room // parts
+            factors = None
+            if scaled:  # they are read before the loop, which hides how long that takes
+                factors = T.alloc_fragment((share,), "float32"), T.alloc_fragment((block_N,), "float32")
+                T.copy(scales_A[part * share], factors[0])
+                T.copy(scales_B[row], factors[1])
             T.clear(total)
             for k in T.Pipelined(steps, num_stages=slots):
                 column = (part * steps + k) * block_K
@@ -179,17 +186,16 @@ def few_rows_matmul(
                 T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=True, promote_every=every)
             if parts == 1:
                 for n, m in T.Parallel(block_N, room):
-                    leave(total[n, m], scales_A, scales_B, C, m, row + n)
+                    C[m, row + n] = finished(total[n, m], factors, m, n)
             else:
                 found = T.alloc_shared((room, block_N + PADDING), sums)
                 for n, m in T.Parallel(block_N, room):
                     found[m, n] = total[n, m]
-                share = room // parts
                 mine = T.alloc_fragment((share, block_N), sums)
                 add_shares(found, mine, part, parts)
                 T.cluster_arrive()
                 for m, n in T.Parallel(share, block_N):
-                    leave(mine[m, n], scales_A, scales_B, C, part * share + m, row + n)
+                    C[part * share + m, row + n] = finished(mine[m, n], factors, m, n)
                 T.cluster_wait()
 
     Weight = T.Tensor((N, K) if transpose_B else (K, N), dtype)

@@ -122,9 +122,9 @@ def _multiply(
         M, N, K, of_a, of_b, dtype(out_dtype).name, kind_of_scale("a_scale", a_scale, M, K), kind_of_scale("b_scale", b_scale, N, K, block_N), transpose_B,
         exact, fast,
     )  # fmt: skip
-    kernel, order = _kernel(call, arch)
+    kernel, order = kernel_for(call, arch)
     scales = _scale(a_scale, call.scale_a), _scale(b_scale, call.scale_b)
-    run(kernel, order(flat, contiguous(b), *scales, out))
+    run(kernel, tuple(map(contiguous, order(flat, b, *scales, out))))
     return out.reshape(*leading, N)
 
 
@@ -197,7 +197,7 @@ def kind_of_scale(name: str, scale: Any, lines: int, K: int, block: int | None =
 def _scale(scale: Any, kind: Scale) -> Any:
     """Scales as kernels take them: in float32, which holds every power of two of e8m0."""
     scale = as_float32(scale)
-    return contiguous(scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1))
+    return scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1)
 
 
 def _worth(M: int) -> int:
@@ -206,8 +206,8 @@ def _worth(M: int) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(call: Call, arch: Arch) -> tuple[Kernel, Any]:
-    """The kernel for a call, and the order of its arguments."""
+def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
+    """The kernel for a call, and the order of its arguments, which are then made contiguous."""
     alike = call.A_dtype == call.B_dtype
     fed = arch.has_threads and any(
         one.asynchronous and one.a.name == call.A_dtype and one.b.name == call.B_dtype
@@ -222,7 +222,7 @@ def _kernel(call: Call, arch: Arch) -> tuple[Kernel, Any]:
     if by_descriptor and alike and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
         tiles = block_tiles(_worth(call.M), call.N, arch.cores)
         kernel = block_scaled_matmul.for_target(arch, call.N, call.K, call.A_dtype, call.out, tiles=tiles)
-        return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a.T), of_b, out)
+        return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a.T, of_b, out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
     if len(groups) > 1 or (call.scale_a[0] == "groups" and call.scale_a[2] > 1):
         raise Unsupported(
