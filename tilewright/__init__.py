@@ -57,8 +57,10 @@ _HOMES = {
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 
 __all__ = [
-    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "QuantizationConfig", "TilewrightError", "__version__", "compile",
-    "convert_checkpoint", "do_bench", "dtype", "fp8_scaled_matmul", "grouped_matmul", "jit", "load_quantized", "pack", "quant_bmm", "quant_matmul",
+    "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "QuantizationConfig",
+    "TilewrightError", "__version__", "compile",
+    "convert_checkpoint", "do_bench", "dtype", "fp8_scaled_matmul", "grouped_matmul", "jit", "load_quantized", "pack",
+    "quant_bmm", "quant_matmul",
     "quantize", "tune", "tune_grouped", "unpack",
 ]  # fmt: skip
 

@@ -1,13 +1,15 @@
 """The disk cache: one directory an entry, renamed into place, and nothing in it that is not what was put there.
 
-An entry's key is everything that can change its files: emitted text, flags, compiler, machine.  Entries are built in a private
-directory and renamed, so that many processes may build the same entry at the same time and none ever sees half of one.  The
-manifest of an entry names its key and the digest of each of its files; whoever asks for an entry gets files that are as their
-manifest says, for that key.  What is cut, altered, exchanged with another entry or merely unreadable is put aside and built again.
+An entry's key is everything that can change its files: emitted text, flags, compiler, machine. Entries are built in a
+private directory and renamed, so that many processes may build the same entry at the same time and none ever sees half
+of one. The manifest of an entry names its key and the digest of each of its files; whoever asks for an entry gets files
+that are as their manifest says, for that key. What is cut, altered, exchanged with another entry or merely unreadable
+is put aside and built again.
 
-Files of the cache are loaded into the process, so only the user may write there: directories are made for the user alone, and one
-that belongs to somebody else, or that others may write to, is not used.  Where there is no place on disk, the user is told once and
-entries last as long as the process, as with ``TILEWRIGHT_CACHE=0``.  All rooms that keep files keep them here.
+Files of the cache are loaded into the process, so only the user may write there: directories are made for the user
+alone, and one that belongs to somebody else, or that others may write to, is not used. Where there is no place on disk,
+the user is told once and entries last as long as the process, as with ``TILEWRIGHT_CACHE=0``. All rooms that keep files
+keep them here.
 """
 
 from __future__ import annotations
@@ -72,7 +74,8 @@ def kept(key: str) -> Path | None:
 
 
 def cache_directory() -> Path:
-    """The directory for all that is kept by this version, made for the user alone; one of the process's own where caching is off.
+    """The directory for all that is kept by this version, made for the user alone; one of the process's own where
+    caching is off.
 
     Raises
     ------
@@ -108,14 +111,17 @@ def _check_private(directory: Path, found: os.stat_result) -> None:
     if found.st_uid != os.geteuid():
         raise CacheUnavailable(
             directory,
-            f"it belongs to another user (number {found.st_uid}; you are {os.geteuid()}), who could put code there that you would run",
+            f"it belongs to another user (number {found.st_uid}; you are {os.geteuid()}), who could put code "
+            "there that you would run",
             "set TILEWRIGHT_CACHE_DIR to a directory of your own",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CacheUnavailable(
             directory,
-            f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):04o}), and could put code there that you would run",
-            f"delete what you do not trust in it and `chmod 700 {directory}`, or set TILEWRIGHT_CACHE_DIR to a directory of your own",
+            f"others may write to it (its mode is {stat.S_IMODE(found.st_mode):04o}), and could put code there "
+            "that you would run",
+            f"delete what you do not trust in it and `chmod 700 {directory}`, or set TILEWRIGHT_CACHE_DIR to a "
+            "directory of your own",
         )
 
 
@@ -183,7 +189,8 @@ def _built(directory: Path, build: Callable[[Path], None]) -> None:
 
 @contextlib.contextmanager
 def _workspace(root: Path) -> Iterator[Path]:
-    """A new directory that nobody else has, and that is gone at the end; what killed processes left beside it goes too."""
+    """A new directory that nobody else has, and that is gone at the end; what killed processes left beside it goes
+    too."""
     place = root / "building"
     place.mkdir(exist_ok=True)
     for left in place.glob(f"*.{ENDING}"):

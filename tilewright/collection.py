@@ -12,7 +12,8 @@ def no_collection() -> Iterator[None]:
     """Python looks for no cycles meanwhile.
 
     Programs and modules are many small objects that stay: looking for cycles among them costs a third of the time of
-    lowering, and a quarter of that of an import, because everything that other libraries made is looked through as well.
+    lowering, and a quarter of that of an import, because everything that other libraries made is looked through as
+    well.
     """
     enabled = gc.isenabled()
     gc.disable()

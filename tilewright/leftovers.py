@@ -1,7 +1,8 @@
-"""Unfinished files and directories under a lock of the operating system, by which what killed processes leave is told and removed.
+"""Unfinished files and directories under a lock of the operating system, by which what killed processes leave is told
+and removed.
 
-A process that is killed cannot clean up behind itself, but its locks go with it: whoever comes next removes what nobody holds.
-Process numbers would not do, where several machines or containers share a disk.
+A process that is killed cannot clean up behind itself, but its locks go with it: whoever comes next removes what nobody
+holds. Process numbers would not do, where several machines or containers share a disk.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ def target_option() -> str:
 def target_marker() -> Any:
     """Something that differs where `target_option` does, for the path of every call.
 
-    Reading ``os.environ`` decodes what it finds, which takes longer than the rest of that path; the table behind it does not.
+    Reading ``os.environ`` decodes what it finds, which takes longer than the rest of that path; the table behind it
+    does not.
     """
     return _ENVIRONMENT.get(_TARGET_KEY) if not _overrides.get() else target_option()
 
@@ -116,7 +117,8 @@ _ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]
 
 @contextlib.contextmanager
 def override(**changes: Any) -> Iterator[Options]:
-    """Options changed inside a ``with`` block, for the thread (or the task) that runs it; stronger than the environment."""
+    """Options changed inside a ``with`` block, for the thread (or the task) that runs it; stronger than the
+    environment."""
     unknown = set(changes) - set(VARIABLES)
     if unknown:
         raise InvalidOption(f"unknown option {sorted(unknown)[0]!r}", hint="known: " + ", ".join(VARIABLES))

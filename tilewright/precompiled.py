@@ -1,8 +1,10 @@
-"""Headers that GNU's compiler has read once: most of a small kernel's compilation is the header that all texts begin with.
+"""Headers that GNU's compiler has read once: most of a small kernel's compilation is the header that all texts begin
+with.
 
-The compiler takes ``NAME.gch`` for ``NAME`` where it was made with the same flags, and makes the same object of it; other
-compilers do not look for such files.  One is made with the second text of a process, as most processes that compile two will
-compile more, and is kept in the cache: whoever compiles a single kernel on a new machine does not wait for it.
+The compiler takes ``NAME.gch`` for ``NAME`` where it was made with the same flags, and makes the same object of it;
+other compilers do not look for such files. One is made with the second text of a process, as most processes that
+compile two will compile more, and is kept in the cache: whoever compiles a single kernel on a new machine does not wait
+for it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ _found: dict[str, Path] = {}
 
 
 def precompiled(command: Sequence[str], version: str, header: Path, language: str, state: str) -> list[str]:
-    """Flags by which a compiler finds a header precompiled, where that is worth it; they go before all other folders of headers.
+    """Flags by which a compiler finds a header precompiled, where that is worth it; they go before all other folders of
+    headers.
 
     Parameters
     ----------

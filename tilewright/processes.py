@@ -30,7 +30,8 @@ class Finished:
 
 
 def zig() -> Path | None:
-    """The program of the package `ziglang`, which is a clang and its linker for many machines; None where it is not installed."""
+    """The program of the package `ziglang`, which is a clang and its linker for many machines; None where it is not
+    installed."""
     package = importlib.util.find_spec("ziglang")
     if package is None or not package.submodule_search_locations:
         return None
@@ -43,7 +44,8 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
 
 
 def run_together(commands: Sequence[Sequence[str]], environment: Mapping[str, str] | None = None) -> list[Finished]:
-    """Run programs side by side, one a processor; KeyboardInterrupt (or any other exception) ends them all, with their children.
+    """Run programs side by side, one a processor; KeyboardInterrupt (or any other exception) ends them all, with their
+    children.
 
     No threads: an interruption reaches the main thread alone, which must not wait for others.
 
@@ -95,7 +97,8 @@ class _Running:
         self.complaint: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.complaint, env=environment, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.complaint, env=environment,
+                start_new_session=True
             )  # fmt: skip
         except BaseException:
             self._close()

@@ -58,8 +58,8 @@ class Analyzer:
     `constant_buffers`.
 
     Facts are learnt when a question is asked that they may bear on, which is told by the variables they have in common,
-    one fact leading to the next.  So a place where nobody asks costs nothing, and passes that come to the same place with
-    the same question find what the first one concluded.
+    one fact leading to the next. So a place where nobody asks costs nothing, and passes that come to the same place
+    with the same question find what the first one concluded.
 
     Parameters
     ----------

@@ -234,7 +234,8 @@ def _divide_by_form(x: Linear, divisor: Linear) -> tuple[Linear, Linear]:
 
 
 def recombine(state: State, x: Linear, dtype: DType) -> Linear:
-    """`x` with digits put together again: ``(y // c) * c + y % c == y`` and ``(y // c % d) * c + y % c == y % (c*d)``."""
+    """`x` with digits put together again: ``(y // c) * c + y % c == y`` and
+    ``(y // c % d) * c + y % c == y % (c*d)``."""
     operands = state.interner.operands
     if len(x.terms) + (x.constant != 0) < 2 and not any(c != 1 and c != -1 for c in x.terms.values()):
         return x

@@ -28,7 +28,8 @@ def wrapped(value: int, dtype: DType) -> int:
 
 
 class Knowledge:
-    """What analyzers may have in common: unique expressions, and what is known where nothing is given, with what follows."""
+    """What analyzers may have in common: unique expressions, and what is known where nothing is given, with what
+    follows."""
 
     def __init__(self) -> None:
         self.interner = Interner()

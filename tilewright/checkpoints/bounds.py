@@ -1,7 +1,7 @@
 """What a file may claim of itself: sizes that are looked at before anything is computed, allocated or parsed.
 
-A file of weights comes from somebody else.  Whatever its bytes are, opening it takes time and memory in proportion to the file, and what
-does not fit is `InvalidCheckpoint` with the file's name.
+A file of weights comes from somebody else. Whatever its bytes are, opening it takes time and memory in proportion to
+the file, and what does not fit is `InvalidCheckpoint` with the file's name.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class MappedFile:
     def window(self, begin: int, count: int) -> np.ndarray:
         """Read-only bytes of the file, as long as it is as long as it was.
 
-        A mapped file that somebody cuts has no bytes behind its end, and a process that looks at them is killed; so its length
-        is asked for whenever bytes are handed out.
+        A mapped file that somebody cuts has no bytes behind its end, and a process that looks at them is killed; so its
+        length is asked for whenever bytes are handed out.
 
         Raises
         ------
@@ -99,7 +99,8 @@ def is_file(path: Path) -> bool:
 
 
 def is_named(path: Path) -> bool:
-    """Whether a directory has something of a name, be it a link to nothing or a pipe: what is there is read, or refused."""
+    """Whether a directory has something of a name, be it a link to nothing or a pipe: what is there is read, or
+    refused."""
     return os.path.lexists(path)
 
 
@@ -161,7 +162,8 @@ def _constant(name: str) -> NoReturn:
 
 
 def _checked_text(text: bytes) -> int:
-    """Refuse numbers, nesting and lists that would take long to make, after a few passes over the bytes; how many names the text has."""
+    """Refuse numbers, nesting and lists that would take long to make, after a few passes over the bytes; how many names
+    the text has."""
     outside = _outside_strings(text)
     if b"0" * (LONGEST_NUMBER + 1) in _KIND[outside].tobytes():
         raise ValueError(f"has a number of more than {LONGEST_NUMBER} digits")
@@ -208,7 +210,8 @@ def is_sizes(value: Any) -> TypeGuard[list[int]]:
 
 
 def check_apart(path: Path, places: Iterable[tuple[int, int, str]]) -> None:
-    """Refuse tensors, given as first byte, byte behind the last and name, that share bytes.  Raises InvalidCheckpoint."""
+    """Refuse tensors, given as first byte, byte behind the last and name, that share bytes. Raises
+    InvalidCheckpoint."""
     last, owner = 0, ""
     for begin, end, name in sorted(places):
         if begin < last and end > begin:

@@ -141,7 +141,8 @@ def _what_else(path: Path) -> str:
 
 
 def _config(directory: Path) -> dict[str, Any]:
-    """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's ``quant_config.json``, modelopt ``hf_quant_config.json``."""
+    """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's
+    ``quant_config.json``, modelopt ``hf_quant_config.json``."""
     config = read_json(directory / "config.json") if is_named(directory / "config.json") else {}
     beside = directory / "quantize_config.json"
     if "quantization_config" not in config and is_named(beside):

@@ -20,7 +20,8 @@ from tilewright.errors import InvalidCheckpoint
 
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
-    12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
+    12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+    20: "IQ4_NL",
     21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M",
     30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
 }  # fmt: skip
@@ -47,7 +48,8 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _COUNT = struct.Struct("<Q")
 
-# A vocabulary has some 300,000 words, as many scores and kinds and twice as many merges; the largest models some 100,000 tensors.
+# A vocabulary has some 300,000 words, as many scores and kinds and twice as many merges; the largest models some
+# 100,000 tensors.
 _MOST_ELEMENTS, _ELEMENTS_PER_ARRAY, _DEEPEST_ARRAY = 1 << 22, 64, 8
 _MOST_TENSORS, _MOST_KEYS = 1 << 17, 1 << 16
 
@@ -82,8 +84,8 @@ class GGUFFile(Mapping[str, GGUFTensor]):
 
     Raises
     ------
-    InvalidCheckpoint : the file is cut off, no GGUF file, or of a version other than 2 and 3; it claims more than `bounds` allow; tensors
-        share bytes or a name.
+    InvalidCheckpoint : the file is cut off, no GGUF file, or of a version other than 2 and 3; it claims more than
+        `bounds` allow; tensors share bytes or a name.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -110,7 +112,8 @@ class GGUFFile(Mapping[str, GGUFTensor]):
             )
         if type in BLOCKS and (not shape or shape[-1] % BLOCKS[type][0] != 0):
             raise InvalidCheckpoint(
-                f"{self.path}: {name} has the shape {list(shape)}, whose rows blocks of {BLOCKS[type][0]} elements ({type}) do not divide"
+                f"{self.path}: {name} has the shape {list(shape)}, whose rows blocks of {BLOCKS[type][0]} "
+                f"elements ({type}) do not divide"
             )
         size = self._size(name)
         if begin + size > self._file.size:
@@ -151,7 +154,8 @@ class _Head:
             raise InvalidCheckpoint(f"{path} is of GGUF version {version}", hint="versions 2 and 3 can be read")
         if count > _MOST_TENSORS or keys > _MOST_KEYS:
             raise InvalidCheckpoint(
-                f"{path} says that it has {count} tensors and {keys} keys; {_MOST_TENSORS} and {_MOST_KEYS} are read at most"
+                f"{path} says that it has {count} tensors and {keys} keys; {_MOST_TENSORS} and {_MOST_KEYS} are "
+                "read at most"
             )
         self.metadata: dict[str, Any] = {}
         for _ in range(keys):

@@ -56,8 +56,8 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
 
     Raises
     ------
-    InvalidCheckpoint : the file is cut off or no safetensors file; its header does not fit its bytes, or claims more than `bounds` allow;
-        tensors share bytes or a name.
+    InvalidCheckpoint : the file is cut off or no safetensors file; its header does not fit its bytes, or claims more
+        than `bounds` allow; tensors share bytes or a name.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -85,7 +85,8 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         kind, shape, place = said.get("dtype"), said.get("shape"), said.get("data_offsets")
         if not isinstance(kind, str) or not is_sizes(shape) or not is_sizes(place) or len(place) != 2:
             raise InvalidCheckpoint(
-                f"{self.path}: the header's entry of {name} lacks a type, shape (of at most {MOST_DIMENSIONS} dimensions) or place"
+                f"{self.path}: the header's entry of {name} lacks a type, shape (of at most {MOST_DIMENSIONS} "
+                "dimensions) or place"
             )
         begin, end = place
         if kind not in DTYPES:

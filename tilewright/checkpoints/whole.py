@@ -1,7 +1,7 @@
 """Files and directories that take their name when they are whole: an interruption or a full disk leaves nothing there.
 
-They are written beside that name, as ``.NAME.PID-NUMBER.unfinished``, under a lock (`leftovers`); whoever writes to the name next removes
-what nobody holds (`clear_leftovers`).
+They are written beside that name, as ``.NAME.PID-NUMBER.unfinished``, under a lock (`leftovers`); whoever writes to the
+name next removes what nobody holds (`clear_leftovers`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def whole_file(path: str | Path) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
-    """A directory to fill, that takes its name (what had it before goes) when the block ends well, and is gone when it does not.
+    """A directory to fill, that takes its name (what had it before goes) when the block ends well, and is gone when it
+    does not.
 
     Raises
     ------
@@ -65,7 +66,8 @@ def whole_directory(path: Path) -> Iterator[Path]:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Remove what processes that were killed have left of a name; what they had moved aside to replace it gets it back."""
+    """Remove what processes that were killed have left of a name; what they had moved aside to replace it gets it
+    back."""
     for found in _beside(path, "unfinished"):
         unless_held(found, remove)
     for found in _beside(path, "replaced"):

@@ -55,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
     convert = commands.add_parser(
-        "convert", help="a checkpoint of another library, or a dense one by a scheme, as ours", epilog=_CONVERT_EXAMPLES,
+        "convert", help="a checkpoint of another library, or a dense one by a scheme, as ours",
+        epilog=_CONVERT_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     convert.add_argument(

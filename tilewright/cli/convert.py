@@ -21,7 +21,8 @@ def run_convert(given: argparse.Namespace, terminal: Terminal) -> int:
     if not given.output and source.name in ("", ".."):
         beside = f"../{_beside(source).name}" if source.name == "" else str(_beside(source))
         raise InvalidCheckpoint(
-            f"{given.checkpoint!r} says where the checkpoint is and not what it is called: its result would be outside of this folder",
+            f"{given.checkpoint!r} says where the checkpoint is and not what it is called: its result would be "
+            "outside of this folder",
             hint=f"-o PATH says where, {beside} for example",
         )
     output = Path(given.output) if given.output else _beside(source)

@@ -108,7 +108,8 @@ def _processor() -> Finding:
     arch = host()
     caches = f"L1 {_size(arch.l1_bytes)}, L2 {_size(arch.l2_bytes)}, L3 {_size(arch.l3_bytes)}"
     threads = options().num_threads or arch.cores
-    return Finding("CPU", "ok", f"{arch.name}, {arch.cores} cores ({threads} used), {8 * arch.vector_bytes}-bit vectors, {caches}")  # fmt: skip
+    return Finding("CPU", "ok", f"{arch.name}, {arch.cores} cores ({threads} used), {8 * arch.vector_bytes}-bit "
+                                f"vectors, {caches}")  # fmt: skip
 
 
 def _size(count: int) -> str:
@@ -155,7 +156,8 @@ def _cache() -> Finding:
         return Finding("cache", "missing", error.message, error.hint or "")
     except OSError as error:
         return Finding("cache", "missing", f"{folder}: {error.strerror or error}",
-                       "set TILEWRIGHT_CACHE_DIR to a folder that can be written, or TILEWRIGHT_CACHE=0 to keep nothing")  # fmt: skip
+                       "set TILEWRIGHT_CACHE_DIR to a folder that can be written, or TILEWRIGHT_CACHE=0 to keep "
+                       "nothing")  # fmt: skip
     sizes = list(_sizes_below(folder))
     return Finding("cache", "ok", f"{folder}, {len(sizes)} files, {sum(sizes) / (1 << 20):.1f} MiB")
 

@@ -11,7 +11,8 @@ import textwrap
 from typing import Any
 
 _SAID_OF_A_TENSOR = {
-    "device", "dim", "dtype", "element_size", "is_cuda", "is_meta", "itemsize", "layout", "ndim", "numel", "requires_grad", "shape", "size",
+    "device", "dim", "dtype", "element_size", "is_cuda", "is_meta", "itemsize", "layout", "ndim", "numel",
+    "requires_grad", "shape", "size",
 }  # fmt: skip
 """What may be asked of a weight without its numbers."""
 
@@ -21,7 +22,8 @@ _QUESTIONS = {"getattr", "hasattr", "id", "isinstance"}
 def means_more(module: Any) -> str | None:
     """What says that a layer's weight is no matrix of numbers: another library has quantised it; None where it is one.
 
-    A tensor of a class that another library made, scales or packed codes beside it (compressed-tensors, transformers' fp8), or no weight.
+    A tensor of a class that another library made, scales or packed codes beside it (compressed-tensors, transformers'
+    fp8), or no weight.
     """
     import torch
 
@@ -34,9 +36,11 @@ def means_more(module: Any) -> str | None:
 
 
 def computes_alike(module: Any) -> bool:
-    """Whether a layer of a subclass of `torch.nn.Linear` computes what that does: some have one for the sake of rounding or of a name.
+    """Whether a layer of a subclass of `torch.nn.Linear` computes what that does: some have one for the sake of
+    rounding or of a name.
 
-    It holds a matrix of floats and at most a bias: what has factors or adapters beside it means other numbers than its weight's.
+    It holds a matrix of floats and at most a bias: what has factors or adapters beside it means other numbers than its
+    weight's.
     """
     import torch
 
@@ -166,7 +170,8 @@ class _Reader(ast.NodeVisitor):
 
 
 _COMPARISONS: dict[type, Any] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }  # fmt: skip
 
 

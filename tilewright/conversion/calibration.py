@@ -19,11 +19,13 @@ from tilewright.quant.gptq import Hessian, gptq_quantize
 from tilewright.quant.weight import QuantizedWeight
 
 OTHERS = 0.1
-"""How much a row of another expert counts beside an expert's own, where an expert has fewer rows than its weights have columns."""
+"""How much a row of another expert counts beside an expert's own, where an expert has fewer rows than its weights have
+columns."""
 
 
 def blocks_of(model: Any, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Layers and experts by the child of the model's longest list of modules that they are in, in their order; those outside last."""
+    """Layers and experts by the child of the model's longest list of modules that they are in, in their order; those
+    outside last."""
     import torch
 
     lists = [
@@ -112,7 +114,8 @@ class Calibrated:
                 hook.remove()
 
     def _quantise_experts(self, name: str, stack: Stack, inputs: ExpertInputs) -> None:
-        """Round the experts of a module one by one, each with its own inputs: its second weight with what its rounded first one gives."""
+        """Round the experts of a module one by one, each with its own inputs: its second weight with what its rounded
+        first one gives."""
         made: dict[str, list[QuantizedWeight]] = {one: [] for one in stack.names}
         weights = zip(*(stack.numbers(name, one) for one in stack.names))
         widest = max(stack.shape(one)[2] for one in stack.names)
@@ -150,7 +153,8 @@ class ExpertInputs:
         self.count += len(rows)
 
     def of(self, expert: int, least: int) -> tuple[np.ndarray, np.ndarray]:
-        """The rows of an expert, and where they are fewer than `least`, as many more of the others': float32 ``[rows, K]``."""
+        """The rows of an expert, and where they are fewer than `least`, as many more of the others': float32
+        ``[rows, K]``."""
         own = np.concatenate([self._float(rows[of[expert]]) for rows, of in zip(self._rows, self._of)])
         missing = min(max(least - len(own), 0), self.count)
         if not missing:

@@ -1,7 +1,7 @@
 """Converting a checkpoint, shard by shard: quantised weights of any form, or dense ones by a scheme, become ours.
 
-The result takes its name when it is whole (`checkpoints.whole`): an interruption or a full disk leaves nothing there, and what was
-there before stays.
+The result takes its name when it is whole (`checkpoints.whole`): an interruption or a full disk leaves nothing there,
+and what was there before stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from tilewright.quant.files import weight_tensors
 from tilewright.quant.weight import QuantizedWeight
 
 SKIPPED = r"^(model\.|transformer\.)?output$|(^|[._])(embed|wte|wpe|lm_head|norm|router|gate$|score|classifier)"
-"""Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms, routers of experts."""
+"""Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms, routers of
+experts."""
 
 _BIGGEST_COPY = 64 << 20
 _NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".ot", ".onnx", ".unfinished")
@@ -119,16 +120,16 @@ def convert_checkpoint(
 ) -> Converted:
     """Convert a checkpoint to ours.
 
-    Quantised weights (GPTQ, AWQ, bitsandbytes, compressed-tensors, fp8, BitNet, mxfp4, HQQ, torchao, GGUF) are taken over code by code;
-    dense ones become codes where `scheme` says so; all other tensors are copied.
+    Quantised weights (GPTQ, AWQ, bitsandbytes, compressed-tensors, fp8, BitNet, mxfp4, HQQ, torchao, GGUF) are taken
+    over code by code; dense ones become codes where `scheme` says so; all other tensors are copied.
 
     Parameters
     ----------
     source : a safetensors or GGUF file, or a directory of safetensors shards.
     destination : the directory to make; a file name that ends in ``.safetensors`` for a single file.
     scheme : for dense weights, as in `quantization_scheme`; None leaves them as they are.
-    skip : a regular expression; dense layers with a match in their name are left as they are.  Or a list of names: those of
-        layers, or of what layers are in.
+    skip : a regular expression; dense layers with a match in their name are left as they are. Or a list of names: those
+        of layers, or of what layers are in.
     overwrite : whether a checkpoint of that name may be replaced.
     progress : a bar to move on, one step a tensor; by default one of its own.
 
@@ -306,7 +307,8 @@ def _write_json(path: Path, value: Any) -> None:
 def _copy_companions(source: Path, room: Path) -> None:
     """Tokenizers, templates and licences: every small file that holds no weights and is not written anew.
 
-    A link that leads out of the checkpoint is not followed: the result may be given to others, and must not hold files of this machine.
+    A link that leads out of the checkpoint is not followed: the result may be given to others, and must not hold files
+    of this machine.
     """
     for file in sorted(source.iterdir()) if source.is_dir() else []:
         written = (room / file.name).exists() or file.name in (INDEX, *QUANTISERS_OWN)
@@ -326,7 +328,8 @@ def _copy_companions(source: Path, room: Path) -> None:
 
 
 def _home(source: Path) -> Path:
-    """The directory whose files are a checkpoint's: its own, or in the hub's cache, where snapshots are links, that of the model."""
+    """The directory whose files are a checkpoint's: its own, or in the hub's cache, where snapshots are links, that of
+    the model."""
     place = source.resolve()
     return (
         place.parent.parent if place.parent.name == "snapshots" and (place.parent.parent / "blobs").is_dir() else place

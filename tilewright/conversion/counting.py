@@ -1,4 +1,5 @@
-"""How many parameters transformers says that a model has: a layer of codes counts as the one in whose place it stands."""
+"""How many parameters transformers says that a model has: a layer of codes counts as the one in whose place it
+stands."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def numbers_of_codes(model: Any) -> int:
 def count_codes() -> None:
     """Let `num_parameters` of transformers' models count what is held in codes, as it does for bitsandbytes' layers.
 
-    Codes are buffers, which it passes over: nothing is trained in them, and parameters of bytes would stand in optimisers' lists.
+    Codes are buffers, which it passes over: nothing is trained in them, and parameters of bytes would stand in
+    optimisers' lists.
     """
     transformers = sys.modules.get("transformers")
     if transformers is None or hasattr(transformers.PreTrainedModel.num_parameters, "counts_codes"):

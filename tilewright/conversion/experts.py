@@ -54,7 +54,8 @@ class Stack:
         return int(getattr(self.module, self.names[0]).shape[0])
 
     def dealt(self, hidden: Any, routing: tuple[Any, ...]) -> tuple[Any, Any]:
-        """Numbers of the rows of `hidden` in the order of experts, and how many each expert has, for a call of the module."""
+        """Numbers of the rows of `hidden` in the order of experts, and how many each expert has, for a call of the
+        module."""
         if self.form is None:
             return range(len(hidden)), routing[0]
         return self.form.dealt(hidden, routing, self.count)
@@ -99,7 +100,8 @@ def lying_by_columns(first: tuple[int, ...], second: tuple[int, ...]) -> bool | 
 
 
 def stacks_of(model: Any) -> dict[str, Stack]:
-    """The modules of a model with experts in tensors of three dimensions that compute in a way that is known, by name."""
+    """The modules of a model with experts in tensors of three dimensions that compute in a way that is known, by
+    name."""
     found, known = {}, dict[Any, Any]()
     for name, module in model.named_modules():
         three = tuple(key for key, tensor in module._parameters.items() if tensor is not None and tensor.ndim == 3)
@@ -127,7 +129,8 @@ def _stack(module: Any, three: tuple[str, ...]) -> Stack | None:
 
 
 def _multiplies_runs(module: Any) -> bool:
-    """Whether a module with a tensor ``[experts, N, K]`` multiplies rows in runs, one expert's after the other, given their sizes."""
+    """Whether a module with a tensor ``[experts, N, K]`` multiplies rows in runs, one expert's after the other, given
+    their sizes."""
     import torch
 
     from tilewright.nn.expert_form import probe_of
@@ -230,7 +233,8 @@ def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callabl
 def each_expert(
     tensors: Mapping[str, Any], name: str, columns: bool, how: QuantizationScheme
 ) -> Iterator[tuple[str, QuantizedWeight]]:
-    """The weights that become of a tensor with the experts of a layer, ``name.0``, ``name.1``, ...  Raises CannotQuantize."""
+    """The weights that become of a tensor with the experts of a layer, ``name.0``, ``name.1``, ... Raises
+    CannotQuantize."""
     stacked = tensors[name]
     for number in range(len(stacked)):
         numbers = finite_weight(f"{name}[{number}]", stacked[number])
@@ -246,8 +250,8 @@ def each_bias(tensors: Mapping[str, Any], name: str) -> dict[str, np.ndarray]:
 class GatheredExperts:
     """Weights of a checkpoint that belong to experts of a model, one after the other as they are read.
 
-    A weight ``experts.gate_up_proj.3`` is one of a tensor; ``experts.3.w1``, ``w3`` and ``w2`` (or ``gate_proj``, ``up_proj``
-    and ``down_proj``) are parts of two.
+    A weight ``experts.gate_up_proj.3`` is one of a tensor; ``experts.3.w1``, ``w3`` and ``w2`` (or ``gate_proj``,
+    ``up_proj`` and ``down_proj``) are parts of two.
     """
 
     def __init__(self, model: Any) -> None:
@@ -304,7 +308,8 @@ class GatheredExperts:
         Raises
         ------
         MissingTensor : an expert that the checkpoint lacks.
-        WrongArgumentShape : experts of another shape than the model's, or a gate and what passes it that are of two forms.
+        WrongArgumentShape : experts of another shape than the model's, or a gate and what passes it that are of two
+            forms.
         """
         for full in (*self._found, *(full for full in self._parts if full not in self._found)):
             stack = self.stacks[full]

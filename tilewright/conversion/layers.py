@@ -1,4 +1,5 @@
-"""Which tensors of a checkpoint are one weight, and in whose form: a table of forms, each told by the ending of a name."""
+"""Which tensors of a checkpoint are one weight, and in whose form: a table of forms, each told by the ending of a
+name."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
 
 __all__ = [
-    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "extra_tensors", "is_looked_up", "lies_by_columns",
+    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "extra_tensors", "is_looked_up",
+    "lies_by_columns",
     "read_layer", "recognise", "why_dense_stay",
 ]  # fmt: skip
 
@@ -58,7 +60,8 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
     MissingTensor : scales or zero points belong to no codes.
     """
     method = settings.get("quant_method")
-    # A form that some way of quantising has is none of another's: the same types of tensors may mean other numbers there.
+    # A form that some way of quantising has is none of another's: the same types of tensors may mean other numbers
+    # there.
     tried = [(one, form) for one, form in FORMS.items() if not (method and form.methods and method not in form.methods)]
     found = []
     for name in tensors:
@@ -120,15 +123,19 @@ def _of_type(ending: str, *types: str) -> Callable[[Tensors, str, Settings], boo
 _PACKED = ("compressed-tensors",)
 _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
 _STATIC = (
-    ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale", ".output_zero_point", ".q_scale",
+    ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",
+    ".output_zero_point", ".q_scale",
     ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point", ".k_bias", ".v_bias",
 )  # fmt: skip
-"""Scales of activations, keys and values that were measured beforehand: these are quantised as they come, or kept, so the scales go."""
+"""Scales of activations, keys and values that were measured beforehand: these are quantised as they come, or kept, so
+the scales go."""
 _SMOOTHED = (".pre_quant_scale", *_STATIC)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _HQQ = (
-    "scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float", "quant_scale",
-    "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config", "channel_wise", "optimize",
+    "scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float",
+    "quant_scale",
+    "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config", "channel_wise",
+    "optimize",
     "round_zero",
 )  # fmt: skip
 _BNB = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", *STATES.values())
@@ -143,16 +150,19 @@ def _is_modelopt_int4(tensors: Tensors, layer: str, settings: Settings) -> bool:
 
 
 FORMS: dict[str, Form] = {
-    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), readers.own, ("tilewright",)),
+    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), readers.own,
+        ("tilewright",)),
     "awq": Form(".qweight", (".qzeros", ".scaled_zeros", ".scales"), _is_awq, readers.awq, ("awq",)),
     "bitblas": Form(
-        ".qweight", (".scales", ".zeros", ".qzeros"), lambda t, n, s: "bitblas" in (s.get("checkpoint_format"), s.get("quant_method")),
+        ".qweight", (".scales", ".zeros", ".qzeros"), lambda t, n,
+        s: "bitblas" in (s.get("checkpoint_format"), s.get("quant_method")),
         readers.bitblas, ("bitblas", "gptq", "awq"),
     ),
     "gptq-marlin": Form(".B", (".s",), _has(".s"), readers.gptq_marlin, ("gptq", "marlin")),
     "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), lambda t, n, s: bool(s), readers.gptq, ("gptq",)),
     "bitsandbytes": Form(
-        ".weight", tuple(".weight" + ending for ending in _BNB), _has_any(*(".weight" + state for state in STATES.values())),
+        ".weight", tuple(".weight" + ending for ending in _BNB),
+        _has_any(*(".weight" + state for state in STATES.values())),
         readers.bitsandbytes, ("bitsandbytes",),
     ),
     "bitsandbytes-int8": Form(
@@ -160,10 +170,12 @@ FORMS: dict[str, Form] = {
     ),
     "hqq": Form(".W_q", tuple("." + name for name in _HQQ), _has(".scale", ".zero"), readers.hqq, ("hqq",)),
     "torchao": Form(
-        "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"), readers.torchao, ("torchao",)
+        "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"), readers.torchao,
+        ("torchao",)
     ),
     "nvfp4-pack-quantized": Form(
-        ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC), _has(".weight_scale", ".weight_global_scale"),
+        ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC),
+        _has(".weight_scale", ".weight_global_scale"),
         readers.packed_nvfp4, _PACKED,
     ),
     "mx-pack-quantized": Form(
@@ -175,12 +187,15 @@ FORMS: dict[str, Form] = {
         ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), readers.pack_quantized, _PACKED
     ),
     "nvfp4": Form(
-        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _has(".weight_scale", ".weight_scale_2"), readers.nvfp4,
+        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _has(".weight_scale", ".weight_scale_2"),
+        readers.nvfp4,
         ("modelopt",),
     ),
-    "modelopt-4-bits": Form(".weight", (".weight_scale", *_SMOOTHED), _is_modelopt_int4, readers.modelopt, ("modelopt",)),
+    "modelopt-4-bits": Form(".weight", (".weight_scale", *_SMOOTHED), _is_modelopt_int4, readers.modelopt,
+        ("modelopt",)),
     "int8": Form(
-        ".weight", (".weight_scale", ".weight_zero_point", ".weight_g_idx", *_SMOOTHED), _of_type(".weight_scale", "int8"), readers.int8,
+        ".weight", (".weight_scale", ".weight_zero_point", ".weight_g_idx", *_SMOOTHED),
+        _of_type(".weight_scale", "int8"), readers.int8,
         (*_PACKED, "modelopt"),
     ),
     "fp8": Form(
@@ -188,20 +203,23 @@ FORMS: dict[str, Form] = {
         (*_PACKED, "fp8", "fbgemm_fp8", "modelopt"),
     ),
     "fp8-block": Form(
-        ".weight", (".weight_scale_inv", ".activation_scale", *_STATIC), _of_type(".weight_scale_inv", *_FLOAT8), readers.float8, ("fp8",)
+        ".weight", (".weight_scale_inv", ".activation_scale", *_STATIC), _of_type(".weight_scale_inv", *_FLOAT8),
+        readers.float8, ("fp8",)
     ),
     "fp8-plain": Form(
         ".weight", (".scale_weight", ".scale_input"),
         lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, readers.float8,
     ),
     "bitnet": Form(
-        ".weight", (".weight_scale",), lambda t, n, s: bool(s) and _of_type(".weight_scale", "uint8")(t, n, s), readers.bitnet, ("bitnet",)
+        ".weight", (".weight_scale",), lambda t, n, s: bool(s) and _of_type(".weight_scale", "uint8")(t, n, s),
+        readers.bitnet, ("bitnet",)
     ),
     "mxfp4": Form(
         "_blocks", ("_scales", "_bias"), _has("_scales"), readers.mxfp4, ("mxfp4",), extra=readers.mxfp4_biases
     ),
     "mlx": Form(
-        ".weight", (".scales", ".biases"), lambda t, n, s: s.get("quant_method") == "mlx" and t[n + ".weight"].dtype.name == "uint32", readers.mlx,
+        ".weight", (".scales", ".biases"), lambda t, n,
+        s: s.get("quant_method") == "mlx" and t[n + ".weight"].dtype.name == "uint32", readers.mlx,
         ("mlx",),
     ),
     "gguf": Form("", (), lambda tensors, name, settings: name in readers.blocks_of(tensors), readers.gguf),
@@ -248,7 +266,8 @@ _HEAD = re.compile(r"head|out|proj|decoder|logit|score|classif|cls|linear|fc|gen
 
 
 def is_looked_up(layer: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> bool:
-    """Whether a matrix is a table whose rows a model looks up: by its name, or one row a word outside of the model's blocks.
+    """Whether a matrix is a table whose rows a model looks up: by its name, or one row a word outside of the model's
+    blocks.
 
     Files say no more; in a model `torch.nn.Embedding` does.
     """

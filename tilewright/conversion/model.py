@@ -71,18 +71,19 @@ def quantize(
     calibration : inputs of the model, one batch at a time; with them weights are rounded by GPTQ.
     method : ``"nearest"`` or ``"gptq"``; by default GPTQ with calibration, to nearest without.
     act_order, damping : of GPTQ, see `quant.gptq.gptq_quantize`.
-    skip : a regular expression; layers with a match in their name stay as they are.  Or a list of names: those of layers, or of
-        what layers are in.
+    skip : a regular expression; layers with a match in their name stay as they are. Or a list of names: those of
+        layers, or of what layers are in.
     run : how a batch is given to the model; by default ``model(**batch)`` for mappings, ``model(*batch)`` for tuples
         and lists, ``model(batch)`` else.
     progress : a bar to move on, one step a layer and an expert; by default one of its own.
-    report : is told which layers were taken and which were not, and why, a line for all that differ in numbers alone: ``print`` for
-        example.  By default standard error is where that is a terminal.
+    report : is told which layers were taken and which were not, and why, a line for all that differ in numbers alone:
+        ``print`` for example. By default standard error is where that is a terminal.
 
     Returns
     -------
-    a `QuantizedWeight` for a weight; the model itself, whose `torch.nn.Linear` layers (and GPT-2's ``Conv1D``) have become
-    `tilewright.Linear`, its experts in tensors of three dimensions `tilewright.nn.Experts`; a new layer where the model is nothing but one.
+    a `QuantizedWeight` for a weight; the model itself, whose `torch.nn.Linear` layers (and GPT-2's ``Conv1D``) have
+    become `tilewright.Linear`, its experts in tensors of three dimensions `tilewright.nn.Experts`; a new layer where
+    the model is nothing but one.
 
     Raises
     ------
@@ -90,12 +91,14 @@ def quantize(
 
     Notes
     -----
-    A head whose weight is that of an embedding stays.  Layers that a model calls by several names stay one.  Experts that a model keeps in
-    tensors of three dimensions are rounded where their module computes as `nn.expert_form` knows it; a warning names others.
+    A head whose weight is that of an embedding stays. Layers that a model calls by several names stay one. Experts that
+    a model keeps in tensors of three dimensions are rounded where their module computes as `nn.expert_form` knows it; a
+    warning names others.
 
-    Calibrated layers are rounded block after block (the children of the model's longest list of modules), each with inputs from
-    the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration.  An expert is
-    rounded with the tokens that are sent to it; one that gets fewer than its weights have columns learns from others' as well.
+    Calibrated layers are rounded block after block (the children of the model's longest list of modules), each with
+    inputs from the model as quantised so far, as Frantar et al. do; every block costs one run over the calibration. An
+    expert is rounded with the tokens that are sent to it; one that gets fewer than its weights have columns learns from
+    others' as well.
     """
     how = quantization_scheme(scheme)
     if model_or_weight is None or isinstance(model_or_weight, (str, Path)):
@@ -141,14 +144,16 @@ def load_quantized(
 ) -> Any:
     """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
 
-    The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they are.  A model
-    on the meta device gets its tensors on the processor; its dense weights are never there.  Embeddings get the numbers of codes.
+    The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they
+    are. A model on the meta device gets its tensors on the processor; its dense weights are never there. Embeddings get
+    the numbers of codes.
 
     Parameters
     ----------
-    activations : what activations are quantised to: ``"int8"``, ``"float8_e4m3fn"``, or ``"declared"`` for what the checkpoint's
-        configuration says of each layer (W8A8 and fp8 checkpoints, BitNet).  By default floats are multiplied as they come, but
-        for checkpoints that `convert_checkpoint` made by a scheme with quantised activations.
+    activations : what activations are quantised to: ``"int8"``, ``"float8_e4m3fn"``, or ``"declared"`` for what the
+        checkpoint's configuration says of each layer (W8A8 and fp8 checkpoints, BitNet). By default floats are
+        multiplied as they come, but for checkpoints that `convert_checkpoint` made by a scheme with quantised
+        activations.
     progress : a bar to move on, one step a layer; by default one of its own.
 
     Raises
@@ -182,7 +187,8 @@ class Placed:
     ----------
     activations : what those of each layer are quantised to.
     layers : names of the layers that took the places of others.
-    tensors : others that became of the weights: biases of experts, numbers of weights that a model looks up in or computes with itself.
+    tensors : others that became of the weights: biases of experts, numbers of weights that a model looks up in or
+        computes with itself.
     experts : names of the modules of experts that took the places of others.
     """
 

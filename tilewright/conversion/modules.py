@@ -29,8 +29,8 @@ _HOOKS = (
 def is_linear(module: Any) -> bool:
     """Whether a module multiplies by a matrix and does nothing else.
 
-    That is `torch.nn.Linear` itself, the ``Conv1D`` of GPT-2, and a subclass of the first that computes the same: others have some
-    for the sake of rounding or of a name.
+    That is `torch.nn.Linear` itself, the ``Conv1D`` of GPT-2, and a subclass of the first that computes the same:
+    others have some for the sake of rounding or of a name.
     """
     import torch
 
@@ -119,7 +119,8 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
 def why_layers_stay(model: Any, skip: re.Pattern[str]) -> dict[str, str | None]:
     """Why each module with a matrix stays as it is, by its name; None for the linear layers that can be quantised.
 
-    A parameter that is not called ``weight`` has a line of its own: experts in three dimensions, tables that a model looks up itself.
+    A parameter that is not called ``weight`` has a line of its own: experts in three dimensions, tables that a model
+    looks up itself.
     """
     import torch
 
@@ -180,7 +181,8 @@ def name_what_is_left(model: Any) -> None:
     stacked = {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.ndim == 3}
     if 2 * sum(stacked.values()) > sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())):
         warnings.warn(
-            f"{len(stacked)} tensors of experts stay as they are, {next(iter(stacked))} among them: their module computes in no "
+            f"{len(stacked)} tensors of experts stay as they are, {next(iter(stacked))} among them: their module "
+            "computes in no "
             "way that is known here. tilewright.PackedExperts and grouped_matmul are for those",
             stacklevel=3,
         )
@@ -253,7 +255,8 @@ def check_place(name: str, module: Any, weight: QuantizedWeight) -> None:
 
 
 def give_memory(model: Any) -> None:
-    """Give memory to the tensors of a model that are on the meta device, so that they can be filled; tied ones stay tied.
+    """Give memory to the tensors of a model that are on the meta device, so that they can be filled; tied ones stay
+    tied.
 
     Buffers that no file holds are worked out by the model, where it says how (transformers' ``_init_weights``).
 
@@ -284,7 +287,8 @@ def give_memory(model: Any) -> None:
             if not module._buffers[name].is_floating_point() or module._buffers[name].isnan().any():
                 raise MissingTensor(
                     f"{prefix}.{name} is on the meta device, and files hold no such buffer".lstrip("."),
-                    hint="make the model where its buffers are worked out (accelerate.init_empty_weights leaves them), or set it first",
+                    hint="make the model where its buffers are worked out (accelerate.init_empty_weights leaves "
+                    "them), or set it first",
                 )
 
 
@@ -295,7 +299,8 @@ def _is_meta(tensor: Any) -> bool:
 def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> None:
     """Write into a transformers model's configuration, which is saved with it, whose its weights are now.
 
-    Without a ``quant_method``: transformers passes over one that it does not know, and would give a model of random weights.
+    Without a ``quant_method``: transformers passes over one that it does not know, and would give a model of random
+    weights.
     """
     if callable(getattr(getattr(model, "config", None), "to_dict", None)):
         model.config.quantization_config = our_settings(activations)

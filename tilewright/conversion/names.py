@@ -14,12 +14,13 @@ Renaming = Callable[[str], str]
 def names_in(model: Any) -> Renaming:
     """How the name of a layer, or of a tensor, in a checkpoint becomes a model's.
 
-    transformers says it of its own models (`get_model_conversion_mapping`): parts that are called differently, and the prefix
-    of the base model where one side has it and the other not.  Other models have the names of their files.
+    transformers says it of its own models (`get_model_conversion_mapping`): parts that are called differently, and the
+    prefix of the base model where one side has it and the other not. Other models have the names of their files.
 
     Raises
     ------
-    CannotQuantize : by the function, for a layer whose numbers transformers would bring into another order as it loads them.
+    CannotQuantize : by the function, for a layer whose numbers transformers would bring into another order as it loads
+        them.
     """
     transformers = sys.modules.get("transformers")
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
@@ -52,7 +53,8 @@ def names_in(model: Any) -> Renaming:
 
 
 def keep_names(model: Any, quantised: Iterable[str]) -> None:
-    """Tell a transformers model to save quantised layers as they are: what it splits and turns on saving are dense weights.
+    """Tell a transformers model to save quantised layers as they are: what it splits and turns on saving are dense
+    weights.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""How each form of quantised weight in a checkpoint is read: from a layer's tensors and the configuration to weights by name."""
+"""How each form of quantised weight in a checkpoint is read: from a layer's tensors and the configuration to weights by
+name."""
 
 from __future__ import annotations
 
@@ -128,9 +129,11 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     packed, bits = matrix(tensors, f"{layer}.qweight"), settings.get("bits", 4)
     zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
     weight = from_bitblas(
-        packed, take(tensors, layer, ".scales", "BitBLAS"), zeros, W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
+        packed, take(tensors, layer, ".scales", "BitBLAS"), zeros,
+        W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
         N=packed.shape[0], K=packed.shape[1] * 8 // bits, group_size=_group(settings) or -1,
-        zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized", fast_decoding=bits < 8, name=layer,
+        zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized", fast_decoding=bits < 8,
+        name=layer,
     )  # fmt: skip
     return {layer: weight}
 
@@ -174,7 +177,8 @@ def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weigh
 
 
 def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
-    """Whether compressed-tensors' zero points and orders of columns are there, where all groups of layers have some.  Raises MissingTensor."""
+    """Whether compressed-tensors' zero points and orders of columns are there, where all groups of layers have some.
+    Raises MissingTensor."""
     said = weights_settings(settings)
     several = tensors[f"{layer}.weight_scale"].shape[-1:] not in ((), (1,))
     for part, what, there in (
@@ -217,9 +221,11 @@ def _smoothed(weight: QuantizedWeight, tensors: Tensors, layer: str) -> Quantize
 
 
 def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so does DeepSeek's ``weight_scale_inv``; GPTQModel's divides.
+    """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so does DeepSeek's
+    ``weight_scale_inv``; GPTQModel's divides.
 
-    The name says nothing of that: GPTQModel says it by ``weight_scale_semantics: inverse``, and of the others none has one scale a row under that name.
+    The name says nothing of that: GPTQModel says it by ``weight_scale_semantics: inverse``, and of the others none has
+    one scale a row under that name.
     """
     weight, inverse = tensors[f"{layer}.weight"], f"{layer}.weight_scale_inv"
     names = (inverse, f"{layer}.weight_scale", f"{layer}.scale_weight")

@@ -67,10 +67,10 @@ _ACTIVATIONS = {"int8": "int8", "fp8": "float8_e4m3fn", "e4m3": "float8_e4m3fn"}
 def quantization_scheme(name: str | QuantizationScheme) -> QuantizationScheme:
     """The scheme of a name.
 
-    A name is ``wXaY`` (bits of the weights, 16 or 8 of the activations), a number format or a name of `formats.SCHEMES`,
-    followed by any of ``-gN`` (columns of a group), ``-channel`` (one scale a row), ``-sym``, ``-asym`` (a zero point for
-    each group), ``-int8`` and ``-fp8`` (what activations are quantised to; ``w8a8-fp8`` has such weights too).
-    Without more words groups have 128 columns, weights of 8 bits one scale a row.
+    A name is ``wXaY`` (bits of the weights, 16 or 8 of the activations), a number format or a name of
+    `formats.SCHEMES`, followed by any of ``-gN`` (columns of a group), ``-channel`` (one scale a row), ``-sym``,
+    ``-asym`` (a zero point for each group), ``-int8`` and ``-fp8`` (what activations are quantised to; ``w8a8-fp8`` has
+    such weights too). Without more words groups have 128 columns, weights of 8 bits one scale a row.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""What a configuration says of quantisation: every word of it is looked at once, when it is read; readers may then count on them.
+"""What a configuration says of quantisation: every word of it is looked at once, when it is read; readers may then
+count on them.
 
-A configuration is somebody else's file.  What each word may be is in `words`: a word that no reader knows, and a value that it does not, are
-errors that name the file.
+A configuration is somebody else's file. What each word may be is in `words`: a word that no reader knows, and a value
+that it does not, are errors that name the file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tilewright.conversion.words import (
 from tilewright.errors import InvalidTensor
 
 Settings = Mapping[str, Any]
-"""What a checkpoint's configuration says of its quantisation, in the words of the library whose form the tensors have."""
+"""What a checkpoint's configuration says of its quantisation, in the words of the library whose form the tensors
+have."""
 
 
 def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoint") -> Settings:
@@ -123,7 +125,8 @@ def _tables(groups: Mapping[str, Any] | None, where: Any, inside: str) -> list[t
 
 
 def _check_transforms(transform: Mapping[str, Any], where: Any) -> None:
-    """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes out."""
+    """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes
+    out."""
     _check_kinds(transform, {"config_groups": TABLE}, where, "transform_config: ")
     for name, group in _tables(transform.get("config_groups"), where, "transform_config: config_groups"):
         _check_kinds(group, {"apply": LIST}, where, f"transform_config: config_groups: {name}: ")
@@ -131,7 +134,8 @@ def _check_transforms(transform: Mapping[str, Any], where: Any) -> None:
         running = sorted(place for place in places if not place.startswith("weight"))
         if running:
             raise InvalidTensor(
-                f"the checkpoint rotates activations while it runs (transform_config {name}: {', '.join(running)}), which its layers here do not",
+                f"the checkpoint rotates activations while it runs (transform_config {name}: "
+                f"{', '.join(running)}), which its layers here do not",
                 hint="checkpoints whose rotations are all in the weights can be read",
             )
 

@@ -1,4 +1,5 @@
-"""What is left of a checkpoint beside the weights that were recognised: nothing of a quantised weight may be passed over in silence."""
+"""What is left of a checkpoint beside the weights that were recognised: nothing of a quantised weight may be passed
+over in silence."""
 
 from __future__ import annotations
 
@@ -34,8 +35,10 @@ _ENDINGS = (".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weigh
 """Ends of names of tensors that hold codes."""
 
 _PARTS = (
-    ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale", ".weight_scale_inv",
-    ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape", ".pre_quant_scale", "._weight_scale",
+    ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale",
+    ".weight_scale_inv",
+    ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape",
+    ".pre_quant_scale", "._weight_scale",
     ".weight._scale", ".weight._shift", *(".weight" + state for state in STATES.values()),
 )  # fmt: skip
 """Ends of names of tensors that go with codes, and mean nothing alone."""
@@ -80,7 +83,8 @@ def _no_codes_are_left(tensors: Tensors, free: list[str], settings: Settings, fo
 
 
 def _no_parts_are_left(tensors: Tensors, free: list[str]) -> None:
-    """Whether there are codes to every part of a weight: a layer would be gone in silence, or its floats mean something else."""
+    """Whether there are codes to every part of a weight: a layer would be gone in silence, or its floats mean something
+    else."""
     for name in free:
         part = next((ending for ending in _PARTS if name.endswith(ending)), None)
         if part is None and name.endswith("_scales") and tensors[name].dtype.name in ("uint8", "float8_e8m0fnu"):
@@ -114,7 +118,8 @@ def _no_companions_are_left(tensors: Tensors, free: list[str], found: list[Layer
 
 
 def _owners(name: str) -> list[tuple[str, str]]:
-    """The names that a tensor's may be formed of, the longest first: ``a.b.c_d`` is of ``a.b.c`` (``d``), ``a.b`` (``c_d``) and ``a`` (``b.c_d``)."""
+    """The names that a tensor's may be formed of, the longest first: ``a.b.c_d`` is of ``a.b.c`` (``d``), ``a.b``
+    (``c_d``) and ``a`` (``b.c_d``)."""
     whole, _, last = name.rpartition(".")
     before = f"{whole}." if whole else ""
     places = [place for place, letter in enumerate(last) if letter == "_" and place]

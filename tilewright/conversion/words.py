@@ -1,7 +1,8 @@
-"""The words that a configuration of quantisation may say: for each way of quantising, those that are read and those that change nothing.
+"""The words that a configuration of quantisation may say: for each way of quantising, those that are read and those
+that change nothing.
 
-`METHODS` is a closed world.  A word that a reader goes by has a `Kind`: what its value may be.  A word that changes no number of a weight
-has the reason for that.  `settings` refuses every other word that says something.
+`METHODS` is a closed world. A word that a reader goes by has a `Kind`: what its value may be. A word that changes no
+number of a weight has the reason for that. `settings` refuses every other word that says something.
 """
 
 from __future__ import annotations
@@ -71,13 +72,16 @@ def _because(reason: str, keys: str) -> dict[str, str]:
 EVERYWHERE = {
     **_because(
         _WHICH,
-        "modules_to_not_convert modules_to_convert modules_in_block_to_quantize ignore ignored_layers exclude_modules skip_modules lm_head "
+        "modules_to_not_convert modules_to_convert modules_in_block_to_quantize ignore ignored_layers "
+        "exclude_modules skip_modules lm_head "
         "quantized_layers block_name_to_quantize module_name_preceding_first_block llm_int8_skip_modules",
     ),
     **_because(
         _RUNS,
-        "backend dequantize run_compressed use_optimized_inference tokenizer dataset max_input_length model_seqlen cache_block_outputs "
-        "batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse fuse_max_seq_len modules_to_fuse",
+        "backend dequantize run_compressed use_optimized_inference tokenizer dataset max_input_length "
+        "model_seqlen cache_block_outputs "
+        "batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse "
+        "fuse_max_seq_len modules_to_fuse",
     ),
     **_because(_WHO, "quantizer producer meta model_name_or_path model_file_base_name model_basename uri"),
     **_because(_CACHE, "kv_cache_scheme kv_cache_quant_algo"),
@@ -86,9 +90,12 @@ EVERYWHERE = {
 _OF_GPTQ = {
     **_because(
         _FOUND,
-        "damp_percent damp_auto_increment static_groups true_sequential act_group_aware mse gptaq foem awq_gemm_checkpoint nsamples seqlen "
-        "iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input enable_alg_ext gradient_accumulate_steps "
-        "low_gpu_mem_usage low_cpu_mem_usage batch_size supported_types to_quant_block_names quant_block_list momentum sampler "
+        "damp_percent damp_auto_increment static_groups true_sequential act_group_aware mse gptaq foem "
+        "awq_gemm_checkpoint nsamples seqlen "
+        "iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input enable_alg_ext "
+        "gradient_accumulate_steps "
+        "low_gpu_mem_usage low_cpu_mem_usage batch_size supported_types to_quant_block_names quant_block_list "
+        "momentum sampler "
         "not_use_best_mse dynamic_max_gap weight_config scale_dtype static_attention_granularity static_kv_granularity",
     ),
     **_because(
@@ -115,8 +122,10 @@ class Method:
 
 _GPTQ = Method(
     {
-        "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH, "dynamic": TABLE, "extra_config": TABLE,
-        "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"), "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
+        "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH,
+        "dynamic": TABLE, "extra_config": TABLE,
+        "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
+        "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
         "pack_dtype": _one_of("int32"), "data_type": _one_of("int"), "packing_format": TEXT,
     },
     _OF_GPTQ,
@@ -124,23 +133,28 @@ _GPTQ = Method(
 _AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
 
 METHODS: dict[str, Method] = {
-    OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF, "activations": _ACTIVATIONS_OF}, _because(_WHO, "converted_from scheme")),
+    OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF,
+        "activations": _ACTIVATIONS_OF}, _because(_WHO, "converted_from scheme")),
     "gptq": _GPTQ,
     "marlin": _GPTQ,
     "bitblas": _GPTQ,
     "awq": Method(
         {
-            "method": _one_of("awq"), "bits": _one_of(4), "w_bit": _one_of(4), "group_size": _GROUP, "version": _AWQ, "format": _AWQ,
-            "checkpoint_format": _AWQ, "pack_dtype": _one_of("int32"), "data_type": _one_of("int"), "packing_format": TEXT, "extra_config": TABLE,
+            "method": _one_of("awq"), "bits": _one_of(4), "w_bit": _one_of(4), "group_size": _GROUP, "version": _AWQ,
+            "format": _AWQ,
+            "checkpoint_format": _AWQ, "pack_dtype": _one_of("int32"), "data_type": _one_of("int"),
+            "packing_format": TEXT, "extra_config": TABLE,
         },
         {**_OF_GPTQ, **_because(_FOUND, "desc_act")},
     ),
     "bitsandbytes": Method(
-        {"method": _one_of("bitsandbytes"), "checkpoint_format": _one_of("bitsandbytes"), "format": _one_of("nf4", "fp4", "int8"), "bits": _one_of(4, 8)},
+        {"method": _one_of("bitsandbytes"), "checkpoint_format": _one_of("bitsandbytes"),
+            "format": _one_of("nf4", "fp4", "int8"), "bits": _one_of(4, 8)},
         {
             **_because(
                 _TENSORS,
-                "load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit bnb_4bit_quant_type bnb_4bit_use_double_quant bnb_4bit_quant_storage "
+                "load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit bnb_4bit_quant_type "
+                "bnb_4bit_use_double_quant bnb_4bit_quant_storage "
                 "block_size compress_statistics group_size desc_act pack_dtype sym",
             ),
             **_because(
@@ -155,7 +169,8 @@ METHODS: dict[str, Method] = {
     ),
     "compressed-tensors": Method(
         {
-            "format": _one_of("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "nvfp4-pack-quantized",
+            "format": _one_of("pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
+                "mixed-precision", "nvfp4-pack-quantized",
                 "mxfp4-pack-quantized", "mxfp6-pack-quantized", "mxfp8-quantized", "dense"),
             "config_groups": TABLE, "transform_config": TABLE, "sparsity_config": TABLE,
         },
@@ -163,7 +178,8 @@ METHODS: dict[str, Method] = {
     ),
     "modelopt": Method(
         {
-            "quant_algo": _one_of("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "W4A16_AWQ", "MXFP8", "W8A16",
+            "quant_algo": _one_of("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4",
+                "W4A16_AWQ", "MXFP8", "W8A16",
                 "W8A8_SQ_PER_CHANNEL", "W4A8_MXFP4_FP8", "MIXED_PRECISION"),
             "config_groups": TABLE, "group_size": _GROUP, "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
         },
@@ -171,25 +187,30 @@ METHODS: dict[str, Method] = {
     ),
     "fp8": Method(
         {
-            "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"), "weight_block_size": _BLOCK, "weight_scale_semantics": _one_of("inverse"),
-            "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"), "format": _one_of("float8_e4m3fn", "float8_e5m2"), "expert_dtype": _one_of("fp8"),
+            "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"),
+            "weight_block_size": _BLOCK, "weight_scale_semantics": _one_of("inverse"),
+            "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"),
+            "format": _one_of("float8_e4m3fn", "float8_e5m2"), "expert_dtype": _one_of("fp8"),
             "scale_fmt": _one_of("float", "ue8m0"), "weight_scale_method": _one_of("tensor", "row", "block"),
         },
         {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
     ),
     "fbgemm_fp8": Method({}, _because(_ACTIVATIONS, "activation_scale_ub")),
     "bitnet": Method(
-        {"linear_class": _one_of("bitlinear", "autobitlinear"), "quantization_mode": _one_of("offline"), "use_rms_norm": _one_of(False)},
+        {"linear_class": _one_of("bitlinear", "autobitlinear"), "quantization_mode": _one_of("offline"),
+            "use_rms_norm": _one_of(False)},
         _because("of a norm that there is not", "rms_norm_eps"),
     ),
     "mxfp4": Method({}, {}),
-    "mlx": Method({"bits": _one_of(2, 3, 4, 5, 6, 8), "group_size": _GROUP, "mode": _one_of("affine"), "layers": TABLE}, {}),
+    "mlx": Method({"bits": _one_of(2, 3, 4, 5, 6, 8), "group_size": _GROUP, "mode": _one_of("affine"), "layers": TABLE},
+        {}),
 }  # fmt: skip
 """Ways of quantising by the names that configurations have for them."""
 
 OF_WEIGHTS = Method(
     {
-        "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP, "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
+        "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP,
+        "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
         "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
     },
     {**_because(_FOUND, "observer observer_kwargs"), **_because(_TENSORS, "scale_dtype zp_dtype is_mx")},
@@ -198,6 +219,7 @@ OF_WEIGHTS = Method(
 
 OF_GROUPS = Method(
     {"format": METHODS["compressed-tensors"].reads["format"], "weights": TABLE, "targets": _TEXTS,
-     "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH, "quant_algo": METHODS["modelopt"].reads["quant_algo"]},
+     "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
+     "quant_algo": METHODS["modelopt"].reads["quant_algo"]},
     _because(_ACTIVATIONS, "input_activations output_activations"),
 )  # fmt: skip

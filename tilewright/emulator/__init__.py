@@ -1,4 +1,5 @@
-"""The emulator: a kernel's device text compiled for this machine's CPU and run under a scheduler that finds its mistakes."""
+"""The emulator: a kernel's device text compiled for this machine's CPU and run under a scheduler that finds its
+mistakes."""
 
 from tilewright.emulator.launch import EXPLORED, Emulation, emulate, run
 from tilewright.emulator.reports import Named, Place, Report

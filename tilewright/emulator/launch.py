@@ -138,7 +138,8 @@ def _argument_bytes(argument: Any, shape: int, position: int, memory: _Memory) -
     if len(value) != size or (is_pointer != isinstance(argument, (np.ndarray, type(None)))):
         wanted = "a pointer" if is_pointer else f"{size} bytes"
         raise EmulationFailed(
-            f"argument {position} is {len(value)} bytes of {type(argument).__name__}, and the kernel's parameter is {wanted}"
+            f"argument {position} is {len(value)} bytes of {type(argument).__name__}, and the kernel's parameter "
+            f"is {wanted}"
         )
     return value
 
@@ -175,7 +176,8 @@ def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Callable[[int],
 
 
 def launch_registers(source: str, kernel: str, threads: int, available: int) -> int:
-    """Registers a thread starts with, from the launch bounds in the text; 0 where it states none, or none are counted."""
+    """Registers a thread starts with, from the launch bounds in the text; 0 where it states none, or none are
+    counted."""
     found = available and re.search(r"TW_KERNEL\(\s*\d+\s*,\s*(\d+)\s*\)\s*" + re.escape(kernel) + r"\b", source)
     return min(available // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
@@ -291,9 +293,14 @@ def run(
             ]
         )
         order = make_launch(
-            grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary, source), shared_bytes=shared_bytes, shared_base=1024, check=check,
-            schedule=SCHEDULES[schedule], workers=workers, resident=resident, trace=(1 if trace else 0) | (2 if census else 0),
-            promises=any(promises), fences_memory="fence_" in source, talks=talks, look=watch.look, registers=launch_registers(source, kernel, threads, vocabulary.registers) if registers is None else registers, seed=seed, poison=poison, milliseconds=int(1000 * seconds),
+            grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary, source),
+            shared_bytes=shared_bytes, shared_base=1024, check=check,
+            schedule=SCHEDULES[schedule], workers=workers, resident=resident,
+            trace=(1 if trace else 0) | (2 if census else 0),
+            promises=any(promises), fences_memory="fence_" in source, talks=talks, look=watch.look,
+            registers=launch_registers(source, kernel, threads,
+                vocabulary.registers) if registers is None else registers, seed=seed, poison=poison,
+                milliseconds=int(1000 * seconds),
             entry=text.entry, arguments=base, allocations=allocations,
             allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
             text_high=high.value, faults=planted, fault_count=len(faults),
@@ -338,7 +345,8 @@ def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dic
 
 
 def _array_names(
-    arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None, named: Sequence[tuple[np.ndarray, Named]]
+    arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None,
+    named: Sequence[tuple[np.ndarray, Named]]
 ) -> list[str | Named]:  # fmt: skip
     """What to call each array: as it is named, or by the first argument that is or describes it."""
     labels: list[str | Named] = []
@@ -402,7 +410,8 @@ def emulate(
     tiles : of dynamic shared memory, for reports: first byte, byte behind the last one, name.
     memory : further arrays that tensor maps and tables of pointers point into.
     tables : those of the arrays that hold addresses (uint64) within others.
-    unsettled : those that the kernel before, of which this one is a dependent launch, may use until griddepcontrol_wait.
+    unsettled : those that the kernel before, of which this one is a dependent launch, may use until
+        griddepcontrol_wait.
     seconds : after which a run is stopped and reported.
     report : what shows the lines that the kernel prints.
     faults, census, workers, poison, vocabulary, file : planted faults, whether operations are counted, OS threads, what

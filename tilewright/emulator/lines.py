@@ -21,7 +21,8 @@ class LineTable:
     places: tuple[tuple[str, int] | None, ...]
 
     def find(self, address: int) -> tuple[str, int] | None:
-        """File and line of the instruction before a return address; a header's inlined code counts for the line that called it."""
+        """File and line of the instruction before a return address; a header's inlined code counts for the line that
+        called it."""
         row = bisect.bisect_right(self.addresses, address - 1) - 1
         for nearby in (*range(row, max(row - 64, -1), -1), *range(row + 1, min(row + 64, len(self.places)))):
             place = self.places[nearby]

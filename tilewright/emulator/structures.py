@@ -13,14 +13,16 @@ SCHEDULES = {"late": 0, "early": 1, "random": 2}
 
 
 UNSETTLED, CONSTANT = 1, 2
-"""What a kernel promises of memory: not to touch it before the kernels ahead have ended; that it does not change while it runs."""
+"""What a kernel promises of memory: not to touch it before the kernels ahead have ended; that it does not change while
+it runs."""
 
 LOOK = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_uint64)
 """Called now and then with the number of blocks that have ended; stops the run unless it gives 0."""
 
 
 class Allocation(ctypes.Structure):
-    """Global memory of one argument: first address, the address behind its last byte, and what the kernel promises of it."""
+    """Global memory of one argument: first address, the address behind its last byte, and what the kernel promises of
+    it."""
 
     _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64), ("promises", ctypes.c_uint64)]
 
@@ -29,7 +31,8 @@ class CFault(ctypes.Structure):
     """A planted fault, as the core reads it."""
 
     _fields_ = [
-        ("file", ctypes.c_char_p), ("line", ctypes.c_uint32), ("operation", ctypes.c_uint32), ("first", ctypes.c_uint64),
+        ("file", ctypes.c_char_p), ("line", ctypes.c_uint32), ("operation", ctypes.c_uint32),
+        ("first", ctypes.c_uint64),
         ("last", ctypes.c_uint64), ("skip", ctypes.c_uint32), ("delta", ctypes.c_int64), ("flip", ctypes.c_uint64),
     ]  # fmt: skip
 
@@ -38,13 +41,19 @@ class Launch(ctypes.Structure):
     """A launch, as the core reads it: sizes, schedule, memory, faults; the fields are those of `interface.h`."""
 
     _fields_ = [
-        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3), ("warp_size", ctypes.c_uint32),
-        ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32), ("schedule", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32), ("trace", ctypes.c_uint32), ("promises", ctypes.c_uint32), ("fences_memory", ctypes.c_uint32),
+        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3),
+        ("warp_size", ctypes.c_uint32),
+        ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32),
+        ("schedule", ctypes.c_uint32),
+        ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32),
+        ("trace", ctypes.c_uint32), ("promises", ctypes.c_uint32), ("fences_memory", ctypes.c_uint32),
         ("talks", ctypes.c_uint32),
-        ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("milliseconds", ctypes.c_uint64), ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
-        ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64), ("arena_low", ctypes.c_uint64),
-        ("arena_high", ctypes.c_uint64), ("text_low", ctypes.c_uint64), ("text_high", ctypes.c_uint64), ("faults", ctypes.POINTER(CFault)),
+        ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("milliseconds", ctypes.c_uint64),
+        ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
+        ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64),
+        ("arena_low", ctypes.c_uint64),
+        ("arena_high", ctypes.c_uint64), ("text_low", ctypes.c_uint64), ("text_high", ctypes.c_uint64),
+        ("faults", ctypes.POINTER(CFault)),
         ("fault_count", ctypes.c_uint64), ("look", LOOK),
     ]  # fmt: skip
 

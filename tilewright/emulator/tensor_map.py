@@ -1,4 +1,5 @@
-"""Tensor maps for the emulator: the fields of cuTensorMapEncodeTiled in 128 bytes of our own, read by the core's copy engine."""
+"""Tensor maps for the emulator: the fields of cuTensorMapEncodeTiled in 128 bytes of our own, read by the core's copy
+engine."""
 
 from __future__ import annotations
 

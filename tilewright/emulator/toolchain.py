@@ -31,7 +31,8 @@ HOST = Path(__file__).parent / "host"
 
 CORE_FLAGS = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-fno-strict-aliasing", "-pthread", "-w")
 TEXT_FLAGS = (
-    "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fno-var-tracking", "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-strict-aliasing", "-fno-builtin-memcpy",
+    "-std=c++17", "-O1", "-g1", "-gdwarf-4", "-fno-var-tracking", "-fPIC", "-fno-exceptions", "-fno-rtti",
+    "-fno-strict-aliasing", "-fno-builtin-memcpy",
     "-ffp-contract=off", "-fno-threadsafe-statics", "-fno-omit-frame-pointer", "-fsanitize-coverage=trace-pc", "-w",
 )  # fmt: skip
 CHECK_FLAGS = ("-fsanitize=thread", "-fsanitize=bounds,integer-divide-by-zero", "-DTW_CHECK=1")
@@ -92,7 +93,8 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A kernel in memory: its entry, the library's file (for the line table), and its parameters' sizes (top bit: a pointer)."""
+    """A kernel in memory: its entry, the library's file (for the line table), and its parameters' sizes (top bit: a
+    pointer)."""
 
     entry: int
     path: Path
@@ -133,7 +135,8 @@ def _contents(directory: Path) -> bytes:
 
 @functools.cache
 def warp_size(vocabulary: Vocabulary, source: str = "") -> int:
-    """How many threads of a text's machine run together: headers of the vocabulary define ``TW_WARP_SIZE``, first those that it includes.
+    """How many threads of a text's machine run together: headers of the vocabulary define ``TW_WARP_SIZE``, first those
+    that it includes.
 
     Raises
     ------
@@ -175,7 +178,8 @@ def _run_together(commands: Sequence[list[str]], what: str) -> list[str]:
 
 
 def _parts() -> list[list[Path]]:
-    """The core's sources in parts of about one size: most of a file's compilation is the headers that all of them share."""
+    """The core's sources in parts of about one size: most of a file's compilation is the headers that all of them
+    share."""
     parts: list[list[Path]] = [[] for _ in range(PARTS)]
     sizes = [0] * PARTS
     for source in sorted((HOST / "core").glob("*.cpp"), key=lambda one: (-one.stat().st_size, one.name)):
@@ -275,7 +279,8 @@ _MACRO = re.compile(r"^[ \t]*#[ \t]*define(?:[^\n]*\\\n)*[^\n]*", re.M)
 
 
 def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[str], scratch: Path) -> None:
-    """Compile a text with entries for all its kernels (the compiler's own runtime is not linked), and link it to the core."""
+    """Compile a text with entries for all its kernels (the compiler's own runtime is not linked), and link it to the
+    core."""
     compiler, library = find_compiler(options().compiler), core_path(options().compiler)
     for header in set(re.findall(r'#include\s+"([^"]+)"', whole)):
         if vocabulary.generated and re.fullmatch(vocabulary.generated, header):

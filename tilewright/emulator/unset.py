@@ -15,7 +15,8 @@ _MARKS = re.compile(
 
 
 def follow_unset(source: str) -> str:
-    """The text with each variable that is declared in a function without a value followed from there; lines stay where they are."""
+    """The text with each variable that is declared in a function without a value followed from there; lines stay where
+    they are."""
     pieces: list[str] = []
     inside: list[bool] = []  # for each open brace: whether it is a function's
     statement, start, written, record = 0, 0, 0, False

@@ -18,8 +18,8 @@ SILENT = 2.0
 class Watch:
     """Keeps a run in the core interruptible, and shows how far it is.
 
-    Use as a context manager; `look` is for the core, which calls it ten times a second.  Python's own handler of an interrupt
-    could not raise out of that call, so that it is called when the core has returned.
+    Use as a context manager; `look` is for the core, which calls it ten times a second. Python's own handler of an
+    interrupt could not raise out of that call, so that it is called when the core has returned.
     """
 
     def __init__(self, blocks: int) -> None:

@@ -1,7 +1,7 @@
 """The formats by name: a new one is one entry here.
 
-Codes of signed integers are two's complement, as everywhere in tilewright; producers of offset binary (BitBLAS, symmetric
-GPTQ) differ by the sign bit alone.  Floats of at most 8 bits follow the OCP standards: ``e4m3`` has NaN and no
+Codes of signed integers are two's complement, as everywhere in tilewright; producers of offset binary (BitBLAS,
+symmetric GPTQ) differ by the sign bit alone. Floats of at most 8 bits follow the OCP standards: ``e4m3`` has NaN and no
 infinities ("fn"), ``e5m2`` is IEEE's, the narrower ones have neither.
 """
 
@@ -28,7 +28,8 @@ BNB_FP4 = (
     0.0, 0.0052083334885537624, 0.6666666865348816, 1.0, 0.3333333432674408, 0.5, 0.1666666716337204, 0.25,
     -0.0, -0.0052083334885537624, -0.6666666865348816, -1.0, -0.3333333432674408, -0.5, -0.1666666716337204, -0.25,
 )  # fmt: skip
-"""The fp4 of bitsandbytes, in float32 as it writes them: no codes of e2m1, and the least number is a twelfth of a sixteenth."""
+"""The fp4 of bitsandbytes, in float32 as it writes them: no codes of e2m1, and the least number is a twelfth of a
+sixteenth."""
 
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The list of ggml's IQ4_NL and IQ4_XS."""

@@ -66,7 +66,8 @@ def _words_of(columns: int, bits: int) -> int:
 
 
 def interleaved(id: str, order: tuple[int, ...]) -> Packing:
-    """Codes of each 32-bit word in another order: `order` lists the elements from the word's low bits to its high ones."""
+    """Codes of each 32-bit word in another order: `order` lists the elements from the word's low bits to its high
+    ones."""
     slots = np.argsort(np.array(order))
 
     def positions(rows: int, columns: int, bits: int) -> np.ndarray:

@@ -1,11 +1,12 @@
 """2:4 sparse matrices: two of every four neighbours kept, and two bits each that say where they stood.
 
-The metadata of a row is one nibble for each group of four: the first kept place in its low two bits, the second in the high ones, in
-ascending order; the nibbles of two groups share a byte, low first.  That is row-major and knows no machine; what a matrix
-instruction wants in its lanes is `metadata_word`.
+The metadata of a row is one nibble for each group of four: the first kept place in its low two bits, the second in the
+high ones, in ascending order; the nibbles of two groups share a byte, low first. That is row-major and knows no
+machine; what a matrix instruction wants in its lanes is `metadata_word`.
 
-Of elements that a matrix unit takes as 32 bits (``tfloat32``) one of every *two* is kept, and the nibble of such a group names the
-halves of what is kept: 4 the first element, 14 the second.  `group_of` says which pattern goes with a type.
+Of elements that a matrix unit takes as 32 bits (``tfloat32``) one of every *two* is kept, and the nibble of such a
+group names the halves of what is kept: 4 the first element, 14 the second. `group_of` says which pattern goes with a
+type.
 
 Source: NVIDIA's manual of PTX, mma.sp.
 """
@@ -107,14 +108,16 @@ LANE_ROWS, LANE_BYTES = 16, 8
 
 
 def in_lanes(metadata: Any, bits: int) -> Any:
-    """Metadata in the order of the lanes that give it to matrix instructions, so that a warp reads its words in one access.
+    """Metadata in the order of the lanes that give it to matrix instructions, so that a warp reads its words in one
+    access.
 
-    For 16 rows and 8 bytes of each (one step of products of bytes, two of wider elements) the words of the 32 lanes lie one after the
-    other, and such pieces of 16 rows one behind the other along k; then come the next 16 rows.
+    For 16 rows and 8 bytes of each (one step of products of bytes, two of wider elements) the words of the 32 lanes lie
+    one after the other, and such pieces of 16 rows one behind the other along k; then come the next 16 rows.
 
     Parameters
     ----------
-    metadata : ``[..., rows, bytes]`` as `compress` gives it, `LANE_ROWS` and `LANE_BYTES` times any number; a NumPy array or a tensor.
+    metadata : ``[..., rows, bytes]`` as `compress` gives it, `LANE_ROWS` and `LANE_BYTES` times any number; a NumPy
+        array or a tensor.
     bits : of an element.
 
     Returns
@@ -140,7 +143,8 @@ def in_rows(metadata: np.ndarray, bits: int) -> np.ndarray:
 
 
 def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int, int]] | None:
-    """Row and group of each of the eight nibbles in a lane's word for a tile of 16 rows; None where its word does not count.
+    """Row and group of each of the eight nibbles in a lane's word for a tile of 16 rows; None where its word does not
+    count.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
-"""transformers on our kernels: importing this room teaches transformers to quantise with tilewright, and to load what it wrote.
+"""transformers on our kernels: importing this room teaches transformers to quantise with tilewright, and to load what
+it wrote.
 
 Examples
 --------
     import tilewright.hf
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(name, quantization_config=tilewright.hf.QuantizationConfig("int4", group=128))
-    model.save_pretrained("ours")
-    model = AutoModelForCausalLM.from_pretrained("ours")
+    model = AutoModelForCausalLM.from_pretrained(name, quantization_config=tilewright.hf.QuantizationConfig("int4",
+    group=128)) model.save_pretrained("ours") model = AutoModelForCausalLM.from_pretrained("ours")
 """
 
 from tilewright.conversion.counting import count_codes

@@ -23,8 +23,8 @@ class QuantizationConfig(QuantizationConfigMixin):
     scheme : as in `tilewright.quantize`: ``"w4a16"``, ``"int4"``, ``"uint4-g64-asym"``, ``"mxfp4"``, ...
     group : columns that share a scale, None for all; by default what the scheme says.
     zeros : ``"none"``, ``"middle"`` or ``"group"`` as in `tilewright.quant.quantize`; by default what the scheme says.
-    activations : type that activations are quantised to in the same call, ``"int8"`` or ``"float8_e4m3fn"``; by default what the
-        scheme says, which for most is: as they come.
+    activations : type that activations are quantised to in the same call, ``"int8"`` or ``"float8_e4m3fn"``; by default
+        what the scheme says, which for most is: as they come.
     skip : a regular expression; layers with a match in their name stay as they are.  Or a list of names.
 
     Raises
@@ -64,7 +64,8 @@ class QuantizationConfig(QuantizationConfigMixin):
 
         Parameters
         ----------
-        activations : as in `tilewright.load_quantized`: ``"declared"`` for what the checkpoint says; by default as they come.
+        activations : as in `tilewright.load_quantized`: ``"declared"`` for what the checkpoint says; by default as they
+            come.
         """
         made = cls()
         made.scheme, made.activations = None, activations

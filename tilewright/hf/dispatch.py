@@ -1,8 +1,9 @@
-"""How transformers comes to us: by its registry, and by a dispatcher that knows our files and checkpoints to be run as they are.
+"""How transformers comes to us: by its registry, and by a dispatcher that knows our files and checkpoints to be run as
+they are.
 
-transformers passes over a ``quant_method`` that it does not know, and gives a model of random weights; it refuses a configuration
-without.  So our files have none: who has not imported `tilewright.hf` gets an error and no random weights.  The dispatcher
-tells them by ``quantized_by``.
+transformers passes over a ``quant_method`` that it does not know, and gives a model of random weights; it refuses a
+configuration without. So our files have none: who has not imported `tilewright.hf` gets an error and no random weights.
+The dispatcher tells them by ``quantized_by``.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def check_asked(asked: Any, method: Any) -> None:
     """
     if asked is not None and asked.scheme is not None:
         raise CannotQuantize(
-            f"the checkpoint is quantised already, by {getattr(method, 'value', method)}: {asked.scheme.name} needs dense weights",
+            f"the checkpoint is quantised already, by {getattr(method, 'value', method)}: {asked.scheme.name} "
+            "needs dense weights",
             hint="QuantizationConfig.as_stored() runs it as it is",
         )

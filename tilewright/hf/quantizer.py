@@ -1,4 +1,5 @@
-"""The quantiser that transformers calls while it loads: dense weights are rounded as they come, stored ones are read by our readers."""
+"""The quantiser that transformers calls while it loads: dense weights are rounded as they come, stored ones are read by
+our readers."""
 
 from __future__ import annotations
 
@@ -39,9 +40,10 @@ from tilewright.quant.weight import QuantizedWeight
 class TilewrightQuantizer(HfQuantizer):
     """Loads transformers' models with `tilewright.Linear` in the places of linear layers.
 
-    transformers loads what is not quantised, in its way: names, types, devices, ties.  A dense weight that a scheme takes is rounded
-    when transformers has read it, so that at most one is in memory.  Quantised weights of a checkpoint are not loaded by transformers
-    at all: their layers stand aside (`_Aside`) until everything else is there, and our readers fill them then, one after the other.
+    transformers loads what is not quantised, in its way: names, types, devices, ties. A dense weight that a scheme
+    takes is rounded when transformers has read it, so that at most one is in memory. Quantised weights of a checkpoint
+    are not loaded by transformers at all: their layers stand aside (`_Aside`) until everything else is there, and our
+    readers fill them then, one after the other.
     """
 
     quantization_config: QuantizationConfig
@@ -192,7 +194,8 @@ class _Round(ConversionOps):
 
 
 class _Aside(torch.nn.Module):
-    """In the place of a layer while transformers loads the others: as large, on the same device, with its bias if it has one."""
+    """In the place of a layer while transformers loads the others: as large, on the same device, with its bias if it
+    has one."""
 
     def __init__(self, layer: Any, size: int, with_bias: bool) -> None:
         super().__init__()

@@ -190,7 +190,8 @@ def _may_round_twice(total: np.ndarray) -> bool:
 
 
 def _product_error(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> np.ndarray:
-    """``a * b - product`` exactly (Dekker, "A floating-point technique for extending the available precision", 1971)."""
+    """``a * b - product`` exactly (Dekker, "A floating-point technique for extending the available precision",
+    1971)."""
     halves = []
     for value in (a, b):
         scaled = value * 134217729.0  # 2**27 + 1

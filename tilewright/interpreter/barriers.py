@@ -242,7 +242,8 @@ def _only_arrive(state: Any, node: Call) -> Waiting:
 
 
 WAITING_CALLS: dict[str, Callable[[Any, Call], Waiting]] = {
-    "begin_barriers": _begin, "mbarrier_wait": _wait, "named_barrier_sync": _meet_named, "cluster_sync": _cluster_sync, "cluster_wait": _cluster_wait,
+    "begin_barriers": _begin, "mbarrier_wait": _wait, "named_barrier_sync": _meet_named, "cluster_sync": _cluster_sync,
+    "cluster_wait": _cluster_wait,
     "cluster_arrive": _only_arrive, "cluster_arrive_relaxed": _only_arrive, "grid_sync": _cluster_sync,
 }  # fmt: skip
 """Calls that may wait for other lines of execution; they stand alone as statements."""

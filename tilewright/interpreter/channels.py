@@ -53,7 +53,8 @@ class Ring:
         counts = self.published if verb == "publish" else self.released
         if counts[role] != number:
             raise RolesDeadlocked(
-                f"the role {role[0]!r} means to {verb} iteration {number} of {self.channel.name!r}, but its next is {counts[role]}",
+                f"the role {role[0]!r} means to {verb} iteration {number} of {self.channel.name!r}, but its next "
+                f"is {counts[role]}",
                 hint="every role goes through the iterations 0, 1, 2, ... of a channel, one after the other",
             )
         counts[role] += 1

@@ -12,7 +12,8 @@ from tilewright.ops.copy import Copy
 
 
 def copy_between_blocks(state: Evaluator, copy: Copy) -> None:
-    """A copy out of the shared memory of another block; or into it, which one thread's arrival at a barrier there tells of.
+    """A copy out of the shared memory of another block; or into it, which one thread's arrival at a barrier there tells
+    of.
 
     Raises
     ------

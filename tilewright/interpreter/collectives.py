@@ -80,7 +80,8 @@ def write_each(state: Evaluator, region: Region, values: np.ndarray) -> None:
 
 
 def _shuffled(from_lane: Callable[[np.ndarray, Any], Any]) -> Callable[[Evaluator, Call], Any]:
-    """The value of another thread of the warp: `from_lane` gives its lane; the own value where there is no such lane."""
+    """The value of another thread of the warp: `from_lane` gives its lane; the own value where there is no such
+    lane."""
 
     def run(state: Evaluator, node: Call) -> Any:
         value, by = node.operands
@@ -140,7 +141,8 @@ SPECIAL_CALLS["ballot"] = _ballot
 
 
 def _whole_warp(kind: str, of_machine: bool = False) -> Callable[[Evaluator, Call], Any]:
-    """The values of all lanes of a warp, or of all that the machine runs together, combined as a butterfly does, in every lane."""
+    """The values of all lanes of a warp, or of all that the machine runs together, combined as a butterfly does, in
+    every lane."""
 
     def run(state: Evaluator, node: Call) -> Any:
         (value,) = node.operands

@@ -1,6 +1,7 @@
 """Lines of execution: blocks, the blocks of a cluster and the roles of a block, which take turns.
 
-Each runs until it waits for another; what belongs to it alone is kept aside meanwhile.  Where all wait, nobody ever goes on.
+Each runs until it waits for another; what belongs to it alone is kept aside meanwhile. Where all wait, nobody ever goes
+on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from tilewright.ir.signature import root
 Steps: TypeAlias = "Generator[None, None, None]"
 
 _LINE = (
-    "lanes", "mask", "apart", "parallel", "returned", "broken", "threads", "span", "role", "values", "places", "memories",
+    "lanes", "mask", "apart", "parallel", "returned", "broken", "threads", "span", "role", "values", "places",
+    "memories",
     "channels", "rank", "barriers", "awaited",
 )  # fmt: skip
 """What each line has for itself."""

@@ -64,7 +64,8 @@ def flat_length(shape: Sequence[int], strides: Sequence[int]) -> int:
 def allocate(
     shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = (), checked: bool = True, zeros: bool = False
 ) -> Memory:
-    """Fresh poisoned memory for a buffer; where it is `checked`, reading what was never written is an error.  Or `zeros`."""
+    """Fresh poisoned memory for a buffer; where it is `checked`, reading what was never written is an error. Or
+    `zeros`."""
     elements = math.prod(shape[:-1]) * (-(-shape[-1] // dtype.per_byte) * dtype.per_byte) if shape else 1
     lane_bytes = -(-dtype.nbytes(elements) // 16) * 16
     count = lane_bytes * math.prod(lanes)

@@ -12,7 +12,8 @@ from tilewright.ir.nodes import LOGICAL, Binary, Cast, Const, Expr, Unary, Var
 
 
 def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Any:
-    """The value of an expression for every thread: an array, or one number for all; None where other things decide it."""
+    """The value of an expression for every thread: an array, or one number for all; None where other things decide
+    it."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Var):

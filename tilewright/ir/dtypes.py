@@ -171,7 +171,8 @@ _ALIASES = {
     "e4m3fnuz": "float8_e4m3fnuz", "e4m3_float8": "float8_e4m3fn",
     "e5m2": "float8_e5m2", "e5m2fnuz": "float8_e5m2fnuz", "e5m2_float8": "float8_e5m2",
     "e8m0": "float8_e8m0fnu", "e8m0fnu": "float8_e8m0fnu",
-    "e4m3b11fnuz": "float8_e4m3b11fnuz", "e2m3": "float6_e2m3fn", "e2m3fn": "float6_e2m3fn", "fp6_e2m3": "float6_e2m3fn",
+    "e4m3b11fnuz": "float8_e4m3b11fnuz", "e2m3": "float6_e2m3fn", "e2m3fn": "float6_e2m3fn",
+    "fp6_e2m3": "float6_e2m3fn",
     "e3m2": "float6_e3m2fn", "e3m2fn": "float6_e3m2fn", "fp6_e3m2": "float6_e3m2fn",
     "e2m1": "float4_e2m1fn", "e2m1fn": "float4_e2m1fn", "fp4_e2m1": "float4_e2m1fn",
 }  # fmt: skip
@@ -182,7 +183,8 @@ ALL: dict[str, DType] = {record.name: record for record in (BOOL, *_integers(), 
 NAMES_ONLY: dict[str, DType] = {
     record.name: record for record in (DType("float8_e3m4", "float", 8, 3, 4, 3, True, True, "float8_e3m4"),)
 }
-"""Types that other programs mention, and that nothing here computes with: the language has their names, `dtype` refuses them."""
+"""Types that other programs mention, and that nothing here computes with: the language has their names, `dtype` refuses
+them."""
 
 AS_BYTES = frozenset({"float8_e4m3b11fnuz", "float6_e2m3fn", "float6_e3m2fn"})
 """Types that torch has no word for: its tensors hold their codes as uint8."""

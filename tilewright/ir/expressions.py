@@ -43,8 +43,8 @@ def node(cls: type[N]) -> type[N]:
 
 
 class Record:
-    """Base of all IR classes: room for what a traversal finds directly below a node, the kinds of nodes anywhere below it,
-    and where the verifier found nothing wrong with it."""
+    """Base of all IR classes: room for what a traversal finds directly below a node, the kinds of nodes anywhere below
+    it, and where the verifier found nothing wrong with it."""
 
     __slots__ = ("below", "kinds", "sound")
 
@@ -213,8 +213,8 @@ class Buffer(Record):
     packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes
         what ``kernel.pack`` made of the row-major array.
     alignment : bytes that the address of a global buffer is a multiple of, where blocks are many threads.
-    placed : a global buffer that lies where the first value of its `Allocate` in a kernel says, a uint64: what an entry of
-        a table of pointers points to.  Its extents may depend on what the kernel knows there.
+    placed : a global buffer that lies where the first value of its `Allocate` in a kernel says, a uint64: what an entry
+        of a table of pointers points to. Its extents may depend on what the kernel knows there.
     """
 
     name: str

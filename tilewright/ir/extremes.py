@@ -12,7 +12,8 @@ import numpy as np
 class Extreme:
     """NumPy's ``fmin`` or ``fmax``, to which a signalling NaN is a NaN like any other.
 
-    NumPy's own answer a signalling NaN with a quiet one, as IEEE 754-2008 has it; every machine's instruction takes the other number.
+    NumPy's own answer a signalling NaN with a quiet one, as IEEE 754-2008 has it; every machine's instruction takes the
+    other number.
     """
 
     function: np.ufunc

@@ -115,8 +115,8 @@ register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
 register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
 # A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
 register(Intrinsic("settle", 1, None, pure=False))
-# Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave for the
-# next one to go on, and what the first one does when all turns have been taken.
+# Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave
+# for the next one to go on, and what the first one does when all turns have been taken.
 register(Intrinsic("take_turn", 1, None, pure=False))
 register(Intrinsic("pass_turn", 0, None, pure=False))
 register(Intrinsic("end_turns", 0, None, pure=False))
@@ -129,8 +129,9 @@ register(Intrinsic("cluster_arrive_relaxed", 0, None, pure=False))  # orders not
 register(Intrinsic("cluster_wait", 0, None, pure=False))
 register(Intrinsic("cluster_rank", 0, None))
 
-# A row of barriers in shared memory comes to be: its Region, whose threads use it ("block" or "cluster"), the arrivals of each.
-# Then one barrier as a Region: a wait for a phase's parity; each thread's arrival, here or in a block of the cluster; bytes.
+# A row of barriers in shared memory comes to be: its Region, whose threads use it ("block" or "cluster"), the arrivals
+# of each. Then one barrier as a Region: a wait for a phase's parity; each thread's arrival, here or in a block of the
+# cluster; bytes.
 for _name, _arity in (
     ("begin_barriers", None), ("mbarrier_wait", 2), ("mbarrier_arrive", 1), ("mbarrier_arrive_cluster", 2),
     ("mbarrier_expect_tx", 2), ("mbarrier_arrive_expect_tx", 2), ("cp_async_mbarrier_arrive_noinc", 1),
@@ -158,7 +159,8 @@ for _name, _fold in (
 for _name in ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"):
     register(Intrinsic(_name, 2, None, collective=True))
 register(Intrinsic("ballot", 1, None, collective=True))
-# The lanes of a warp that have the same value as this one, one bit a lane; all of them where all have the same, else none.
+# The lanes of a warp that have the same value as this one, one bit a lane; all of them where all have the same, else
+# none.
 for _name in ("match_any", "match_all"):
     register(Intrinsic(_name, 1, None, collective=True))
 # The values of all lanes of a warp combined, in every lane; votes of a whole block, which meets in them.
@@ -171,12 +173,15 @@ for _name in ("and", "or", "count"):
 # Four bytes, four bytes, and the sum that gets their products, as Regions.
 register(Intrinsic("dp4a", 3, None, pure=False))
 # A function of the device's own language: its name, then numbers and places.
-# Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does not exist.
+# Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does
+# not exist.
 register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True))
 register(Intrinsic("prefetch_far", 1, lambda _: 0, pure=False, checks_bounds=True))
-# Vectors stored one behind the other past the caches, where a condition holds; in order for other threads behind a fence.
+# Vectors stored one behind the other past the caches, where a condition holds; in order for other threads behind a
+# fence.
 register(Intrinsic("stream", None, None, pure=False))
-# The elements of a Region as the first lanes of a vector, 0 behind them; the first lanes of a vector stored to a Region.
+# The elements of a Region as the first lanes of a vector, 0 behind them; the first lanes of a vector stored to a
+# Region.
 register(Intrinsic("load_first", 1, None))
 register(Intrinsic("store_first", 2, None, pure=False))
 # How many elements from a place on until a vector could be stored past the caches, where a condition holds; else 0.

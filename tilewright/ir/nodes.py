@@ -232,8 +232,8 @@ class TileOperator(Statement):
     in its place before asking for `effects` and `reference`."""
 
     dimensions: ClassVar[Mapping[str, str]] = {}
-    """Fields that name a dimension, and the operand whose dimension it is.  They are kept counted from that region's end (-1 the last):
-    passes put dimensions in front of regions, as the stages of a pipeline, and never behind them."""
+    """Fields that name a dimension, and the operand whose dimension it is. They are kept counted from that region's end
+    (-1 the last): passes put dimensions in front of regions, as the stages of a pipeline, and never behind them."""
 
     def __post_init__(self) -> None:
         for name, operand in self.dimensions.items():

@@ -1,11 +1,13 @@
 """Programs as JSON: a table in which each node, each tuple and each plain value stands once, behind what it is made of.
 
-An entry is a plain value (a string, a number, a truth, None) or a list: the number of a class among `Table.classes`, then the
-numbers of the entries that are its fields.  What compares by identity (nodes) has an entry for each object, what compares by value
-an entry for each value; so a program read back shares what it shared, and equal programs have equal tables in every process.
+An entry is a plain value (a string, a number, a truth, None) or a list: the number of a class among `Table.classes`,
+then the numbers of the entries that are its fields. What compares by identity (nodes) has an entry for each object,
+what compares by value an entry for each value; so a program read back shares what it shared, and equal programs have
+equal tables in every process.
 
-A table may go on from another: what the passes made of a function is written behind the function itself, and mentions its
-variables by their numbers.  Reading makes records of this package and nothing else: no code runs that a file could choose.
+A table may go on from another: what the passes made of a function is written behind the function itself, and mentions
+its variables by their numbers. Reading makes records of this package and nothing else: no code runs that a file could
+choose.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ class Table:
         return number
 
     def text(self, value: int, behind: int = 0) -> str:
-        """JSON from which `read` makes the value of that number: the table, or its entries behind so many that the reader has."""
+        """JSON from which `read` makes the value of that number: the table, or its entries behind so many that the
+        reader has."""
         return json.dumps([self.classes, behind, value, self.entries[behind:]], separators=(",", ":"))
 
 
@@ -177,7 +180,8 @@ def _maker(name: str) -> Callable[[list[Any]], Any]:
 
 
 def _restored(cls: Any) -> Callable[[list[Any]], Any]:
-    """What was checked when it was made is not made again, but given its fields: through its slots, which is fastest."""
+    """What was checked when it was made is not made again, but given its fields: through its slots, which is
+    fastest."""
     names = [field.name for field in dataclasses.fields(cls)]
     slots: list[Any] = [getattr(cls, name, None) for name in names]
     setters = [

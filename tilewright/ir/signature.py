@@ -81,7 +81,8 @@ def own_writes(statement: Statement) -> Iterator[Buffer]:
 
 
 def counted_workspaces(function: Function) -> frozenset[Buffer]:
-    """The workspaces that atomics, or meetings of the grid, touch: numbers to count on, zeros when the first call begins."""
+    """The workspaces that atomics, or meetings of the grid, touch: numbers to count on, zeros when the first call
+    begins."""
     found: set[Buffer] = set()
     for node in find(function.body, Call, TileOperator):
         if isinstance(node, TileOperator):
@@ -112,7 +113,8 @@ READS = {
 
 
 def writes_of(call: Call) -> set[Buffer]:
-    """Memory that a call may write: places among its arguments, and tensors that the copy engine knows by their maps."""
+    """Memory that a call may write: places among its arguments, and tensors that the copy engine knows by their
+    maps."""
     read = call.arguments[READS[call.function]] if call.function in READS else None
     places = [part for part in call.arguments if part is not read]
     regions = {root(part.buffer) for part in places if isinstance(part, Region)}

@@ -38,7 +38,8 @@ def evaluate(extent: Extent, values: Mapping[Var, int]) -> int:
 
 
 def told_by(extent: Extent) -> Var | None:
-    """The one size that the value of an extent tells: the extent itself, or of which it is a multiple with a constant added."""
+    """The one size that the value of an extent tells: the extent itself, or of which it is a multiple with a constant
+    added."""
     if isinstance(extent, Var):
         return extent
     if isinstance(extent, Cast):

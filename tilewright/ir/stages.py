@@ -26,8 +26,8 @@ class Stage:
     scopes : scopes of the buffers that a kernel may use.
     vectors : whether loads, stores and arithmetic may have several lanes.
     flat : whether every buffer of a kernel has one dimension, and every access of it one index.
-    by_author : whether accesses are as the author wrote them, so that one that misses its tile is a mistake.  Passes write
-        iterations out, under conditions that only the arguments decide: an index there may be any number.
+    by_author : whether accesses are as the author wrote them, so that one that misses its tile is a mistake. Passes
+        write iterations out, under conditions that only the arguments decide: an index there may be any number.
     """
 
     name: str

@@ -114,8 +114,8 @@ class Parallel(Statement):
     """Element-wise work of the whole block: iterations are independent and run in any order.
 
     `layout` is the author's loop layout (an index map to threads and registers), or None.  A loop that brings rows of a
-    tensor into a shared tile and nothing else may `prefer` ``"cp_async"``, and be asynchronous as a tile operator is: by
-    its `token`.
+    tensor into a shared tile and nothing else may `prefer` ``"cp_async"``, and be asynchronous as a tile operator is:
+    by its `token`.
     """
 
     vars: tuple[Var, ...]
@@ -229,8 +229,8 @@ class Channel(Statement):
     scope : one of `CHANNEL_SCOPES`: whose threads it joins.  One of scope ``"warp"`` is a ring that each warp of one
         role fills and empties alone; the first dimension of its buffers counts the role's instances, the second
         the slots.
-    alternate : whether each iteration is read by one instance of the reader alone.  Instances receive in the order of the
-        numbers: they take turns.
+    alternate : whether each iteration is read by one instance of the reader alone. Instances receive in the order of
+        the numbers: they take turns.
     """
 
     name: str

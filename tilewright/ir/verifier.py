@@ -25,8 +25,8 @@ from tilewright.ir.visitor import children, holds
 def verify(function: Function, *, afresh: bool = True, by_author: bool = True) -> None:
     """Check `function` against the rules of the IR and of its stage; `by_author` says whether no pass has run yet.
 
-    Nodes never change, and passes share them: where not `afresh`, statements that were found sound in a place like theirs are
-    only asked whether the names that they use are in scope.  That is cheap enough to follow every pass.
+    Nodes never change, and passes share them: where not `afresh`, statements that were found sound in a place like
+    theirs are only asked whether the names that they use are in scope. That is cheap enough to follow every pass.
 
     Raises
     ------

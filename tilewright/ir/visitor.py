@@ -117,7 +117,8 @@ def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]
 
 
 def uses(node: Any) -> Iterator[Any]:
-    """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is computed.
+    """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is
+    computed.
 
     Who asks which memory a statement touches asks here, so that no value that stands in a declaration is forgotten.
     """

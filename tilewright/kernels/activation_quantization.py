@@ -1,8 +1,10 @@
-"""Activations in 8 bits: ``codes = x / scale``, rounded to nearest, a scale for each token, group of columns, or tensor.
+"""Activations in 8 bits: ``codes = x / scale``, rounded to nearest, a scale for each token, group of columns, or
+tensor.
 
 The scale is the largest magnitude over the type's largest code, and ``code = round(x * (limit / largest))``, both in
-float32; what is all zero has scale 0.  The formula is that of dynamic quantisation everywhere, in PyTorch and vLLM for example.
-Where an element is infinite or NaN the scale is infinite and codes are 0, so that every product with them is NaN.
+float32; what is all zero has scale 0. The formula is that of dynamic quantisation everywhere, in PyTorch and vLLM for
+example. Where an element is infinite or NaN the scale is infinite and codes are 0, so that every product with them is
+NaN.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ def quantize_activations(
     M, width, machine = T.dynamic("M"), group or K, T.machine()
     groups = -(-K // width)
     core = None if machine is None or machine.has_threads else machine
-    """A block is one core, which loads vectors, and parts of them, from anywhere, and has a token in its second-level cache."""
+    """A block is one core, which loads vectors, and parts of them, from anywhere, and has a token in its second-level
+    cache."""
     at_once = AT_ONCE if core is None else max(AT_ONCE, core.l2_bytes // 4)
     if tensor:
         rows, across, threads = max(1, SHARE // K), -(-K // SHARE), 256

@@ -173,7 +173,8 @@ def flash_attention(
 
 @T.macro
 def _add_parts(parts: Any, maxima: Any, sums: Any, output: Any, factor: float) -> None:
-    """What blocks found that divided the keys, as they left it: results before division, largest scores, sums of exponents."""
+    """What blocks found that divided the keys, as they left it: results before division, largest scores, sums of
+    exponents."""
     splits, rows, dim = parts.shape
     with T.Kernel(T.ceildiv(rows, ADDED_ROWS)) as block:
         first = block * ADDED_ROWS

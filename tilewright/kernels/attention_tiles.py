@@ -1,4 +1,5 @@
-"""How attention is divided: on a CPU by the number of queries; on a GPU by the machine for many queries and keys, by a model of it for sizes that are expected."""
+"""How attention is divided: on a CPU by the number of queries; on a GPU by the machine for many queries and keys, by a
+model of it for sizes that are expected."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class AttentionTiles:
 
 
 WARPGROUPS = ((3, 128), (2, 192), (1, 192))
-"""Warpgroups of 64 queries each, and registers of a thread for scores, weights and result beside all else; measured on an H200."""
+"""Warpgroups of 64 queries each, and registers of a thread for scores, weights and result beside all else; measured on
+an H200."""
 
 MOST_KEYS = 128
 """Of a step: more leave no room for the next tile's queries, and are masked in vain where they cross the diagonal."""
@@ -50,14 +52,15 @@ CONSUMING_WELL = 180
 """What of them scores, weights, result and all else may take: with more, two blocks are slower than one (measured)."""
 
 WARP_TILES = (
-    (128, 64, 256), (64, 64, 128), (128, 32, 256), (64, 32, 128), (64, 16, 128), (32, 16, 256), (32, 16, 64), (16, 16, 128), (16, 16, 32),
+    (128, 64, 256), (64, 64, 128), (128, 32, 256), (64, 32, 128), (64, 16, 128), (32, 16, 256), (32, 16, 64),
+    (16, 16, 128), (16, 16, 32),
     (16, 8, 32),
 )  # fmt: skip
 """Queries, keys of a step and threads where warps multiply by themselves: the first that a machine has room for."""
 
 SCORE, BESIDE_STAGED = 3, 32
-"""Registers of a thread for each of its scores (it, its exponent, the mask), and for all else, where the next tiles wait in registers:
-clang spills beyond, and not below (compiled for AMD's machines with heads of 64 to 256)."""
+"""Registers of a thread for each of its scores (it, its exponent, the mask), and for all else, where the next tiles
+wait in registers: clang spills beyond, and not below (compiled for AMD's machines with heads of 64 to 256)."""
 
 TOGETHER = 8
 """Heads of which causal blocks take the tiles in turn (measured on an H200)."""
@@ -72,12 +75,12 @@ BESIDE = 48
 """Registers of a thread beside scores, weights and result."""
 
 PRODUCT, SHARED = 0.0009, 0.167
-"""Cycles of a multiprocessor for the products of an element of the scores, for each column of a head; and how much longer they take where
-steps have 64 keys: queries are read from shared memory once for each."""
+"""Cycles of a multiprocessor for the products of an element of the scores, for each column of a head; and how much
+longer they take where steps have 64 keys: queries are read from shared memory once for each."""
 
 EXPONENT = {1: 0.054, 2: 0.105, 3: 0.0842}
-"""Cycles of a multiprocessor for all else of an element, by the warpgroups of a block; beside the products, but for a single warpgroup,
-beside which no other one multiplies."""
+"""Cycles of a multiprocessor for all else of an element, by the warpgroups of a block; beside the products, but for a
+single warpgroup, beside which no other one multiplies."""
 
 EXPONENT_BESIDE = 0.0692
 """The same of two blocks of a warpgroup each."""
@@ -89,8 +92,8 @@ STEP = 227
 """Cycles that a step costs whatever its keys."""
 
 TILE, TILE_AHEAD, TILE_BESIDE = 3920, 2354, 2547
-"""Cycles that begin and end of a tile cost: by itself, where its queries have been loaded beside the tile before, and of two blocks that
-work side by side."""
+"""Cycles that begin and end of a tile cost: by itself, where its queries have been loaded beside the tile before, and
+of two blocks that work side by side."""
 
 BOXES = 16 << 10
 """Shared memory of a warpgroup's boxes, through which results leave."""
@@ -102,10 +105,12 @@ START = 8850
 """Cycles of a launch."""
 
 MEMORY_RATE, OVER_MEMORY, OVER_WORK = 2790, 0.39, 0.27
-"""Bytes a cycle of memory, and the share of work that memory's time does not hide where that is longer, and the other way round."""
+"""Bytes a cycle of memory, and the share of work that memory's time does not hide where that is longer, and the other
+way round."""
 
 USUAL, ALIKE, ALIKE_FEW = 1.04, 1.02, 1.05
-"""How much more than the best the usual tiles may take, and other ones (of few queries) that come earlier: so few kernels serve many lengths."""
+"""How much more than the best the usual tiles may take, and other ones (of few queries) that come earlier: so few
+kernels serve many lengths."""
 
 WIDTHS, NARROWEST = (128, 64, 96, 80, 48, 32, 160, 112), 48
 """Keys of a step, those first that suit most lengths; and the fewest where more have room."""
@@ -117,8 +122,9 @@ ADDING = 8800
 def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None = None) -> AttentionTiles:
     """Tiles that suit a machine.
 
-    On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that of
-    weights.  Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128 keys.
+    On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that
+    of weights. Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128
+    keys.
 
     Parameters
     ----------
@@ -206,7 +212,8 @@ def _rounded(size: int) -> int:
 def tiles_for(
     arch: Arch | None, dtype: str, heads: tuple[int, int, int], sizes: tuple[int, int], dim: int, causal: bool = False
 ) -> AttentionTiles:
-    """Tiles that take the fewest cycles for sizes that are expected, by a model of Hopper; elsewhere as `attention_tiles`.
+    """Tiles that take the fewest cycles for sizes that are expected, by a model of Hopper; elsewhere as
+    `attention_tiles`.
 
     Parameters
     ----------
@@ -249,8 +256,8 @@ class _Work:
         """Tiles whose registers and shared memory suffice."""
         group = self.heads // self.kv_heads
         for groups, blocks in ((1, 2), (2, 1), (3, 1), (1, 1)):
-            # Two blocks even out tiles of unequal lengths, and keep more bytes on their way; heads that are no spans of a swizzle take
-            # them too long.
+            # Two blocks even out tiles of unequal lengths, and keep more bytes on their way; heads that are no spans of
+            # a swizzle take them too long.
             if blocks == 2 and (self.dim % 64 or not (self.causal or self.few)):
                 continue
             rows = 64 * groups
@@ -301,7 +308,8 @@ class _Work:
         return (1 + beside) * (STEP + tiles.block_M * tiles.block_N * each)
 
     def _loads_ahead(self, tiles: AttentionTiles, blocks: int) -> bool:
-        """Whether the next tile's queries have a slot of their own (`passes/tile/grids/second_slots.py`), and gain by it (larger heads do not)."""
+        """Whether the next tile's queries have a slot of their own (`passes/tile/grids/second_slots.py`), and gain by
+        it (larger heads do not)."""
         held = (2 * tiles.block_M + 2 * tiles.num_stages * tiles.block_N) * self.dim * 2
         room = LARGEST - held - tiles.threads // 128 * BOXES
         return self.dim <= 128 and tiles.splits == 1 and blocks > self.cores and room >= 2 << 10

@@ -28,8 +28,8 @@ SMALL = ((64, 128, 6, None), (64, 64, 8, None), (64, 32, 8, (1, 1)))
 def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
     """Tiles for a product of this size: half of a thread's registers hold the sum, half what is added to it.
 
-    Large ones where all multiprocessors get some, those of the fewest waves in the end; else the widest of the small ones
-    that there are enough of: few rows are a matter of reading the weight on all multiprocessors.
+    Large ones where all multiprocessors get some, those of the fewest waves in the end; else the widest of the small
+    ones that there are enough of: few rows are a matter of reading the weight on all multiprocessors.
     """
 
     def count(rows: int, columns: int) -> int:
@@ -76,7 +76,8 @@ def block_scaled_matmul(
     Returns
     -------
     kernel of ``A[M, K]``, ``B[N, K]``, ``scales_A[ceil(K / 128), M]`` (``[M]`` by token, ``[1]`` for all),
-    ``scales_B[ceil(N / 128), ceil(K / 128)]`` (both float32), with `bias` also ``bias[N]`` (float32), and ``C[M, N]``; any M.
+    ``scales_B[ceil(N / 128), ceil(K / 128)]`` (both float32), with `bias` also ``bias[N]`` (float32), and ``C[M, N]``;
+    any M.
     """
     chosen = tiles or block_tiles(MANY, N)
     block_M, block_N = chosen.block_M, chosen.block_N

@@ -1,4 +1,5 @@
-"""Adding up what the blocks of a cluster found that divide K: each block finishes some rows, always in the same order."""
+"""Adding up what the blocks of a cluster found that divide K: each block finishes some rows, always in the same
+order."""
 
 from __future__ import annotations
 

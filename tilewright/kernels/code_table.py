@@ -1,4 +1,5 @@
-"""A table of pairs of 4-bit codes in shared memory: one load turns a byte of a weight into a register of its numbers."""
+"""A table of pairs of 4-bit codes in shared memory: one load turns a byte of a weight into a register of its
+numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def fill_pairs(form: FragmentRecords, table: Any, first: Any, rows: int) -> None
 
 
 def pattern_of(form: FragmentRecords, code: Any) -> Any:
-    """The bits of a code's number in the operand's type, uint32: a choice for each bit of the code, the highest first."""
+    """The bits of a code's number in the operand's type, uint32: a choice for each bit of the code, the highest
+    first."""
     assert form.numbers is not None
     bits = form.numbers.astype(form.operand.numpy).view(np.uint16)
     return _chosen([int(one) for one in bits], code)

@@ -1,10 +1,13 @@
-"""``C = A @ B`` on matrix units, for every pair of operand types of 8 to 64 bits and every order, and the same with scales.
+"""``C = A @ B`` on matrix units, for every pair of operand types of 8 to 64 bits and every order, and the same with
+scales.
 
 A weight's N and K are fixed when a kernel is made, the number of rows M is not.  Sums of 8-bit floats stay in the
-matrix unit's accumulator ("fast accumulation") unless they are promoted: then a step's products are added to sums of float32.
+matrix unit's accumulator ("fast accumulation") unless they are promoted: then a step's products are added to sums of
+float32.
 
-Matrix instructions read operands of 8 bits along k only.  Of one that lies the other way the instruction's rows are taken, which
-lanes turn in registers; where both lie so, the other is first turned through shared memory into a workspace, by a kernel of its own.
+Matrix instructions read operands of 8 bits along k only. Of one that lies the other way the instruction's rows are
+taken, which lanes turn in registers; where both lie so, the other is first turned through shared memory into a
+workspace, by a kernel of its own.
 """
 
 from __future__ import annotations
@@ -96,12 +99,13 @@ def scaled_matmul(
     scale_B : ``"channel"``, a factor for each column, or ``"tensor"``.
     bias : whether a row ``[N]`` is added.
     transpose_A, transpose_B, tiles : as for `dense_matmul`.
-    promote : whether the matrix unit adds up the products of a step alone (128 columns of 8-bit floats); see `choose_promoted`.
+    promote : whether the matrix unit adds up the products of a step alone (128 columns of 8-bit floats); see
+        `choose_promoted`.
 
     Returns
     -------
-    kernel of A, B, ``scales_A[M]`` (or ``[1]``), ``scales_B[N]`` (or ``[1]``), all float32, with `bias` also ``bias[N]``
-    (float32), and C ``[M, N]``; any M.
+    kernel of A, B, ``scales_A[M]`` (or ``[1]``), ``scales_B[N]`` (or ``[1]``), all float32, with `bias` also
+    ``bias[N]`` (float32), and C ``[M, N]``; any M.
     """
     M = T.dynamic("M")
     by_token, by_channel = scale_A == "token", scale_B == "channel"
@@ -141,7 +145,8 @@ def _product(
     """The kernel that all of these are: what follows the loop depends on the scales given."""
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
     across_A, across_B = transpose_A and bytes_A, not transpose_B and bytes_B
-    # Lanes turn the operand whose rows are the instruction's: where both lie across, the one that is likely to be larger.
+    # Lanes turn the operand whose rows are the instruction's: where both lie across, the one that is likely to be
+    # larger.
     turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
@@ -200,7 +205,8 @@ def _product(
 
     @T.macro
     def multiply(
-        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles, beside: bool = False
+        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles,
+        beside: bool = False
     ) -> None:  # fmt: skip
         """Some columns of the product; `beside` those that the kernel before makes."""
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
@@ -276,7 +282,8 @@ def _product(
 
     @T.macro
     def finish(total: Any, factors: Any, C: Any, row: Any, column: Any, turned: bool) -> None:
-        """Sums of a tile whose first row and column of C are these, with their factors, into C; the sums may be those of C transposed."""
+        """Sums of a tile whose first row and column of C are these, with their factors, into C; the sums may be those
+        of C transposed."""
         scales_A, scales_B, shift = factors
         result = total
         if scales_A is not None:

@@ -14,8 +14,8 @@ FUNCTIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 PAIRED = ("swiglu", "clamped_swiglu")
 """Functions of two neighbours, a gate and what passes it, which become one: columns of the result are half as many.
 
-``swiglu`` is ``silu(gate) * up``.  ``clamped_swiglu`` is that of gpt-oss: with the gate at most 7 and `up` between -7 and 7,
-``gate * sigmoid(1.702 * gate) * (up + 1)``.
+``swiglu`` is ``silu(gate) * up``. ``clamped_swiglu`` is that of gpt-oss: with the gate at most 7 and `up` between -7
+and 7, ``gate * sigmoid(1.702 * gate) * (up + 1)``.
 """
 
 
@@ -47,7 +47,8 @@ class Epilogue:
         return self.function in PAIRED
 
     def before_residual(self, value: Any, factor: Any, bias: Any) -> Any:
-        """A sum (float32) with everything but the residual and what is done to pairs; `factor` and `bias` are numbers, or None where they are not used."""
+        """A sum (float32) with everything but the residual and what is done to pairs; `factor` and `bias` are numbers,
+        or None where they are not used."""
         if self.factor:
             value = value * factor
         if self.bias is not None:

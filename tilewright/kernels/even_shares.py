@@ -1,9 +1,10 @@
 """Tiles of a product dealt to blocks that stay, so that all end together: what makes no whole wave is divided along K.
 
-Groups of blocks first share the tiles that are too few for a wave: laid end to end, their steps along K are cut into as many
-equal stretches as there are groups.  Then each group takes every so many-th of the others.  A stretch that begins inside a tile
-leaves its sums in a workspace; who has the tile's first steps adds them, in order, so that results repeat bit by bit.  Stretches
-are dealt from the last block down: a block only ever waits for blocks of smaller numbers, which the machine starts before it.
+Groups of blocks first share the tiles that are too few for a wave: laid end to end, their steps along K are cut into as
+many equal stretches as there are groups. Then each group takes every so many-th of the others. A stretch that begins
+inside a tile leaves its sums in a workspace; who has the tile's first steps adds them, in order, so that results repeat
+bit by bit. Stretches are dealt from the last block down: a block only ever waits for blocks of smaller numbers, which
+the machine starts before it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def share_of(tiles: Any, chunks: int, groups: int) -> Any:
 
 
 def own_stretch(tiles: Any, chunks: int, groups: int, group: Any) -> tuple[Any, Any, Any]:
-    """A group's stretch of the steps of shared tiles: its first step, how many it is, and how many of them are its first tile's."""
+    """A group's stretch of the steps of shared tiles: its first step, how many it is, and how many of them are its
+    first tile's."""
     shared, share = tiles % groups * chunks, share_of(tiles, chunks, groups)
     first = T.min((groups - 1 - group) * share, shared)
     held = T.min(share, shared - first)
@@ -78,7 +80,8 @@ class EvenShares:
         return tile, begin, count, before
 
     def peers(self, tile: Any) -> tuple[Any, Any]:
-        """The places behind this group's that have stretches of its last shared tile: the first, and the one behind them."""
+        """The places behind this group's that have stretches of its last shared tile: the first, and the one behind
+        them."""
         return self.own + 1, T.ceildiv((tile + 1) * self.chunks, share_of(self.tiles, self.chunks, self.groups))
 
 
@@ -109,7 +112,8 @@ class OneTile:
 
 
 def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
-    """A tile's place down A and across W, of which `wide` tiles cover the rows: `band` places down A are walked before the next of W."""
+    """A tile's place down A and across W, of which `wide` tiles cover the rows: `band` places down A are walked before
+    the next of W."""
     panel = tile // (band * wide)
     inside = tile - panel * band * wide
     height = T.min(entries - panel * band, band) if band > 1 else 1
@@ -119,7 +123,8 @@ def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
 def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
     """Memory for the sums of so many roles, and a flag for each: whether they are there.
 
-    Eight columns of 64 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole lines.
+    Eight columns of 64 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole
+    lines.
     """
     shape = (places, totals, rows // HELD, columns // PIECE, HELD, PIECE)
     return T.alloc_global(shape, dtype), T.alloc_global((places,), "uint32")
@@ -136,7 +141,8 @@ def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int)
 
 @T.macro
 def announce(shares: EvenShares, done: Any, first: Any, barrier: int, count: int, threads: int) -> None:
-    """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need not."""
+    """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need
+    not."""
     _, begin, steps, _ = shares.stretch(0)
     if (begin > 0) & (steps > 0):
         T.pdl_sync()

@@ -1,4 +1,5 @@
-"""What becomes of products of runs of rows whose kernel stores plain sums: a bias of each run's expert, then a function."""
+"""What becomes of products of runs of rows whose kernel stores plain sums: a bias of each run's expert, then a
+function."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ def expert_epilogue(experts: int, N: int, out: str, bias: str | None = None, fun
 
     Returns
     -------
-    kernel of ``sums[M, N]`` (float32), ``bias[experts, N]`` (``[1, 1]`` where there is none), ``sizes[experts]`` (int32: rows of
-    each expert's run, in their order; together at most M) and ``C[M, N]``, ``C[M, N / 2]`` for pairs; any M.
+    kernel of ``sums[M, N]`` (float32), ``bias[experts, N]`` (``[1, 1]`` where there is none), ``sizes[experts]``
+    (int32: rows of each expert's run, in their order; together at most M) and ``C[M, N]``, ``C[M, N / 2]`` for pairs;
+    any M.
     """
     M = T.dynamic("M")
     each = 2 if function in PAIRED else 1

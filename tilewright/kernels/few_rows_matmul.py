@@ -31,11 +31,12 @@ SLOWER = 0.8
 """What is lost where next to none are: the loss grows with the square of what is missing."""
 
 BEGIN, MEETING, PEER = 1e-6, 0.5e-6, 0.6e-6
-"""Seconds until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and for the
-sums of 64 rows of one more of them."""
+"""Seconds until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and
+for the sums of 64 rows of one more of them."""
 
 PRODUCTS, BESIDE = 1.7e12, 0.23
-"""Multiplications a second of a multiprocessor with such narrow tiles, and the share of their time that reading does not hide."""
+"""Multiplications a second of a multiprocessor with such narrow tiles, and the share of their time that reading does
+not hide."""
 
 RESERVED = 2 << 10
 """Bytes of shared memory of a block beside its ring."""
@@ -44,8 +45,8 @@ HEIGHTS = (128, 64)
 """Rows of the weight in a tile, for two warpgroups or one."""
 
 FILLED = {1: 1.0, 2: 1.0, 4: 0.87, 8: 0.78}
-"""Parts that K may have, blocks of a cluster of which each finishes as many rows, and the share of the multiprocessors that such
-clusters fill."""
+"""Parts that K may have, blocks of a cluster of which each finishes as many rows, and the share of the multiprocessors
+that such clusters fill."""
 
 LEAST_STEPS = 8
 """Steps of k of a block: fewer do not fill its ring."""
@@ -73,8 +74,8 @@ def room_for(rows: int) -> int:
 def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> tuple[int, int, int]:
     """Rows of the weight in a tile, parts of K and slots of a ring that take the least time.
 
-    The weight is read as fast as memory goes where enough of it is on its way at once: the rings of all blocks that run.
-    Blocks that do not run at once begin when others end; of the last ones there may be few.
+    The weight is read as fast as memory goes where enough of it is on its way at once: the rings of all blocks that
+    run. Blocks that do not run at once begin when others end; of the last ones there may be few.
     """
     size = tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (ROW_BYTES // size))
@@ -135,8 +136,8 @@ def few_rows_matmul(
 
     Returns
     -------
-    kernel of ``A[M, K]``, ``B[N, K]`` (or ``[K, N]``) and ``C[M, N]``; where scaled of A, ``scales_A[M]``, B, ``scales_B[N]`` and C,
-    the factors float32.
+    kernel of ``A[M, K]``, ``B[N, K]`` (or ``[K, N]``) and ``C[M, N]``; where scaled of A, ``scales_A[M]``, B,
+    ``scales_B[N]`` and C, the factors float32.
 
     Raises
     ------

@@ -1,6 +1,8 @@
-"""What the kernels of few rows of A by low-bit records share: a worker's copies, adders, and what becomes of the sums of a tile of W's rows.
+"""What the kernels of few rows of A by low-bit records share: a worker's copies, adders, and what becomes of the sums
+of a tile of W's rows.
 
-Every worker, a warp, streams the records of its columns through a ring of its own; the blocks of a cluster divide K among them.
+Every worker, a warp, streams the records of its columns through a ring of its own; the blocks of a cluster divide K
+among them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from tilewright.kernels.epilogue import Epilogue, stored
 
 @T.macro
 def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
-    """Start the copy of a tile's records, from `first` on, to a worker's part of `ring` [workers, slots, records, words]."""
+    """Start the copy of a tile's records, from `first` on, to a worker's part of `ring` [workers, slots, records,
+    words]."""
     slot = stream.acquire(turn)
     T.copy(W[tile, first : first + ring.shape[2], :], ring[worker, slot, :, :], eviction_policy="evict_first")
     stream.publish(turn)
@@ -22,7 +25,8 @@ def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, ti
 
 @T.macro
 def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, walk: Any, turns: Sequence[int]) -> None:
-    """Start the copies of a worker's first tiles; `walk` is where the cluster begins and how far apart its tiles are."""
+    """Start the copies of a worker's first tiles; `walk` is where the cluster begins and how far apart its tiles
+    are."""
     down, across, _ = W.shape
     group, groups = walk
     for turn in list(turns):
@@ -65,7 +69,8 @@ def add_tiles(
     sums, found : [slots, workers, rows, tokens * columns], and the channel that they come by.
     columns : in which workers hold the sum of a row of A.
     tiles : how many the block works on; `walk` is where its cluster begins and how far apart they are.
-    shares : where the blocks of a cluster leave their sums, [blocks, turns, tokens, rows]; None where one block stores them itself.
+    shares : where the blocks of a cluster leave their sums, [blocks, turns, tokens, rows]; None where one block stores
+        them itself.
     """
     _, warps, rows, width = sums.shape
     tokens = width // columns
@@ -96,7 +101,8 @@ def add_tiles(
 def add_shares(
     shares: Any, epilogue: Epilogue, others: Any, C: Any, rank: Any, walk: Any, worker: Any, warps: int
 ) -> None:
-    """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in order of the blocks.
+    """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in
+    order of the blocks.
 
     The blocks of a cluster store its tiles in turn, and the workers of a block share these.
     """

@@ -1,4 +1,5 @@
-"""``C = (A * scales_A) @ (B * scales_B)`` of 8-bit floats by `T.fp8_scaled_matmul`, for every machine, type and kind of scale."""
+"""``C = (A * scales_A) @ (B * scales_B)`` of 8-bit floats by `T.fp8_scaled_matmul`, for every machine, type and kind of
+scale."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def fp8_matmul(
     Parameters
     ----------
     A_dtype, B_dtype, out : of the operands and the result; B's is A's where not given.
-    kinds : of A's scales and of B's: ``"tensor"``, one for all, ``"lines"``, one for each row of A or column of B, or ``"groups"``, one
-        for each `group` columns of K of a row of A, and of a run of `each` columns of B.
+    kinds : of A's scales and of B's: ``"tensor"``, one for all, ``"lines"``, one for each row of A or column of B, or
+        ``"groups"``, one for each `group` columns of K of a row of A, and of a run of `each` columns of B.
     transpose_B : whether B is ``[N, K]``.
     exact, fast : as for `T.fp8_scaled_matmul`.
 

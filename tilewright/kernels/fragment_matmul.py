@@ -1,8 +1,9 @@
-"""``C = A W^T`` with W in low-bit records on machines whose matrix instructions are a warp's: codes become its left operand.
+"""``C = A W^T`` with W in low-bit records on machines whose matrix instructions are a warp's: codes become its left
+operand.
 
-The problem is transposed: rows of W are what the instruction calls rows, rows of A its columns.  Records and the columns of A
-that meet them come through one ring of asynchronous copies; each warp decodes the records of its rows in registers.  Where
-there are too few tiles for the machine, K is divided, and a second kernel adds the parts in order.
+The problem is transposed: rows of W are what the instruction calls rows, rows of A its columns. Records and the columns
+of A that meet them come through one ring of asynchronous copies; each warp decodes the records of its rows in
+registers. Where there are too few tiles for the machine, K is divided, and a second kernel adds the parts in order.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def fragment_matmul(
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, ``factor[1]`` (float32), ``bias[N]``,
-    ``residual[M, N]``, one element each where they are not used, and ``C[M, N]``.  Rows of A start at multiples of 16 bytes.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, ``factor[1]`` (float32),
+    ``bias[N]``, ``residual[M, N]``, one element each where they are not used, and ``C[M, N]``. Rows of A start at
+    multiples of 16 bytes.
     """
     M = T.dynamic("M")
     dtype = str(form.operand)
@@ -143,7 +145,8 @@ def fragment_matmul(
 
 
 def fragment_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int, shared_bytes: int) -> dict[str, int]:
-    """Sizes that `fragment_matmul` is called with: two blocks or more for each multiprocessor, by dividing K where N is short.
+    """Sizes that `fragment_matmul` is called with: two blocks or more for each multiprocessor, by dividing K where N is
+    short.
 
     Not measured on the machines that it is for: 64 rows of A and 128 of W are what registers hold of sums.
     """

@@ -44,7 +44,8 @@ def of_group(tensor: Any, facts: Grouped, n: Any, g: Any, wide: str) -> Any:
 
 @T.macro
 def packed_zero(zeros: Any, r: Recipe, n: Any, g: Any) -> Any:
-    """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes do."""
+    """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes
+    do."""
     bits = r.format.bits
     point_bit = n * bits
     point = T.cast(zeros[g, point_bit // 8], "int32") >> point_bit % 8
@@ -81,10 +82,11 @@ def general_matmul(
 
     Returns
     -------
-    kernel of ``A[M, columns]``, ``activation_scales`` (``[1, 1]``, ``[M, 1]`` or ``[M, groups]``), ``W`` (bytes ``[N, row_bytes]``,
-    dense formats ``[N, K]``; in tiles ``[N / 16, K / columns, bytes]``), ``table`` (values of the codes), ``scales``, ``zeros`` and ``multipliers`` (as their `Grouped`
-    says), ``factor[1]``, ``slots``, ``divisors[columns]``, ``gathered[K]`` (int32, column of A, negative for none), ``bias[N]``,
-    ``residual[M, N]`` and ``C[M, N]``.
+    kernel of ``A[M, columns]``, ``activation_scales`` (``[1, 1]``, ``[M, 1]`` or ``[M, groups]``), ``W`` (bytes
+    ``[N, row_bytes]``, dense formats ``[N, K]``; in tiles ``[N / 16, K / columns, bytes]``), ``table`` (values of the
+    codes), ``scales``, ``zeros`` and ``multipliers`` (as their `Grouped` says), ``factor[1]``, ``slots``,
+    ``divisors[columns]``, ``gathered[K]`` (int32, column of A, negative for none), ``bias[N]``, ``residual[M, N]`` and
+    ``C[M, N]``.
     """
     r = recipe
     M = T.dynamic("M")

@@ -1,8 +1,8 @@
 """Products of runs of rows with a weight each (mixture of experts) on Hopper, in one launch, however long the runs are.
 
-The rows stand sorted by expert.  A kernel of one block cuts the runs into tiles of rows and writes a list of them, so that
-nobody on the host needs to know how long they are; the blocks of the product stay and take every so many-th tile.  Short
-runs turn the problem around: rows of the weight are the instruction's rows, the few rows of A its columns.
+The rows stand sorted by expert. A kernel of one block cuts the runs into tiles of rows and writes a list of them, so
+that nobody on the host needs to know how long they are; the blocks of the product stay and take every so many-th tile.
+Short runs turn the problem around: rows of the weight are the instruction's rows, the few rows of A its columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.tiles import CORES, FEW_ROWS, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
 
 BAND = 8
-"""Tiles of rows that are walked column by column, so that neighbours in time share tiles of the weights in the L2 cache."""
+"""Tiles of rows that are walked column by column, so that neighbours in time share tiles of the weights in the L2
+cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,8 @@ class GroupTiles:
     columns : rows of the weights in a block's tile.
     stages : slots of the ring of tiles.
     warpgroups : that multiply; each takes its part of the instruction's rows.
-    down, across : blocks that share loads: of the weights where they have rows one below the other, of A where they have columns
-        side by side.  One of them is 1.
+    down, across : blocks that share loads: of the weights where they have rows one below the other, of A where they
+        have columns side by side. One of them is 1.
     blocks : how many run at once.
     """
 
@@ -56,8 +57,8 @@ class GroupTiles:
 def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
     """Tiles for runs of about so many rows.
 
-    From 32 rows on tiles hold 128 although most of each may be empty: weights are what takes time, and runs are as long as that
-    only on average.
+    From 32 rows on tiles hold 128 although most of each may be empty: weights are what takes time, and runs are as long
+    as that only on average.
     """
     if rows < FEW_ROWS // 2 or (rows <= FEW_ROWS and N <= 256):
         # The weights are what takes time: as many of their bytes on the way as there is room for.
@@ -76,9 +77,9 @@ def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
 def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: int, lower: tuple[int, ...] = ()) -> None:
     """Cut runs of ``sizes[experts]`` rows into tiles: how many, the expert of each, its first row, and its run's end.
 
-    Entries behind the last tile have no rows.  With `lower`, heights below `rows` from the greatest down, the tiles that end runs
-    and need no more than these stand behind the others, the lowest last: who walks along the list works on tiles
-    of one height, then on those of the next.
+    Entries behind the last tile have no rows. With `lower`, heights below `rows` from the greatest down, the tiles that
+    end runs and need no more than these stand behind the others, the lowest last: who walks along the list works on
+    tiles of one height, then on those of the next.
     """
     experts = sizes.shape[0]
     heights = [rows, *lower]
@@ -126,7 +127,8 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
 
 
 def tiles_of_run(size: Any, kind: int, heights: Sequence[int]) -> Any:
-    """How many tiles of a kind a run has: of the first as many as it fills, and what is left in the lowest that holds it."""
+    """How many tiles of a kind a run has: of the first as many as it fills, and what is left in the lowest that holds
+    it."""
     full, rest = size // heights[0], size % heights[0]
     least = heights[kind + 1] + 1 if kind + 1 < len(heights) else 1
     if kind == 0:
@@ -156,8 +158,9 @@ def grouped_matmul(
 
     Returns
     -------
-    kernel of ``A[M, K]``, ``B[experts, N, K]``, where `scaled` then ``scales_A[M]`` and ``scales_B[experts, N]`` (float32),
-    ``sizes[experts]`` (int32: rows of each expert's run, in their order; together at most M) and ``C[M, N]``; any M.
+    kernel of ``A[M, K]``, ``B[experts, N, K]``, where `scaled` then ``scales_A[M]`` and ``scales_B[experts, N]``
+    (float32), ``sizes[experts]`` (int32: rows of each expert's run, in their order; together at most M) and
+    ``C[M, N]``; any M.
     """
     M = T.dynamic("M")
     rows, columns, stages, cluster = tiles.rows, tiles.columns, tiles.stages, tiles.cluster

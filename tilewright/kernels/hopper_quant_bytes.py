@@ -1,12 +1,13 @@
 """``C = A W^T`` on Hopper for activations of 8 bits, W in low-bit records: weights are the register operand of wgmma.
 
-As in `hopper_quant_medium` the problem is transposed, two producers run ahead in rings of their own, and consumers decode a
-record's columns while the tensor cores work on the ones before.  Codes become int8 or 8-bit floats.  Scales of groups cannot
-enter those: sums of a group are exact in an accumulator of their own and are scaled on their way into the total.  With
-scales of channels alone, or int8 scales of groups that are multiplied into the codes, one sum runs over all of K.
+As in `hopper_quant_medium` the problem is transposed, two producers run ahead in rings of their own, and consumers
+decode a record's columns while the tensor cores work on the ones before. Codes become int8 or 8-bit floats. Scales of
+groups cannot enter those: sums of a group are exact in an accumulator of their own and are scaled on their way into the
+total. With scales of channels alone, or int8 scales of groups that are multiplied into the codes, one sum runs over all
+of K.
 
-Beside this file: `hopper_quant_bytes_plan` (options and what follows from them), `_rings` (what comes in), `_sums` (products),
-`_results` (what becomes of sums) and `_choice` (sizes for a problem).
+Beside this file: `hopper_quant_bytes_plan` (options and what follows from them), `_rings` (what comes in), `_sums`
+(products), `_results` (what becomes of sums) and `_choice` (sizes for a problem).
 """
 
 from __future__ import annotations
@@ -66,15 +67,17 @@ def byte_quant_matmul(
     band: int = 4,
     running: bool = False,
 ) -> Any:
-    """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of rows.
+    """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of
+    rows.
 
     Parameters
     ----------
     form : order of W.  Scales of a float type are those of groups; int8 ones are multiplied into the codes.
-    activations : ``"int8"`` or ``"uint8"`` where the form's operand is int8, else ``"float8_e4m3fn"`` or ``"float8_e5m2"``.
+    activations : ``"int8"`` or ``"uint8"`` where the form's operand is int8, else ``"float8_e4m3fn"`` or
+        ``"float8_e5m2"``.
     out : type of C.  int32 is exact where nothing is scaled.
-    zeros : ``"codes"``: int8 zeros of the form are taken from codes; ``"original"``, ``"rescale"``: float32 ones, in units of
-        codes or of scaled weights, are taken from sums, with the sums of the activations.
+    zeros : ``"codes"``: int8 zeros of the form are taken from codes; ``"original"``, ``"rescale"``: float32 ones, in
+        units of codes or of scaled weights, are taken from sums, with the sums of the activations.
     offset : a whole number that is taken from codes of int8.
     of_rows : scales of A: ``"token"``, one a row, ``"tensor"``, one for all, or None.
     by_channel, scale_type : whether W's rows have scales, and of what type.
@@ -87,15 +90,17 @@ def byte_quant_matmul(
     sharing : blocks that send one another the columns of A, where K is not divided.
     ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
-    by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way around.
+    by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way
+        around.
     blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
     running : whether int32 sums run on from group to group (`running_sums`).
     band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]`` (float32), ``scales_W[N]``, ``bias[N]``,
-    ``residual[M, N]`` of C's type and ``C[M, N]``; what is not used has extents of 1.  Rows of A start at multiples of 16 bytes.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]``, ``scales_A[M]`` (float32), ``scales_W[N]``,
+    ``bias[N]``, ``residual[M, N]`` of C's type and ``C[M, N]``; what is not used has extents of 1. Rows of A start at
+    multiples of 16 bytes.
     """
     plan = BytePlan(
         N=N, K=K, form=form, activations=activations, out=out, zeros=zeros, offset=offset, of_rows=of_rows,
@@ -115,7 +120,8 @@ def byte_quant_matmul(
     @T.prim_func
     def rows_of_bytes(
         W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), activations),
-        scales_A: T.Tensor((M,) if of_rows == "token" else (1,), "float32"), scales_W: T.Tensor((N,) if by_channel else (1,), scale_type),
+        scales_A: T.Tensor((M,) if of_rows == "token" else (1,), "float32"),
+        scales_W: T.Tensor((N,) if by_channel else (1,), scale_type),
         shift: Shift, added: Added, C: T.Tensor((M, N), out),
     ):  # fmt: skip
         S = None

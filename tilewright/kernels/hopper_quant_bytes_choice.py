@@ -13,12 +13,12 @@ from tilewright.kernels.tiles import CORES, SHARED_BYTES, resident_blocks
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.32, 1.77), "float": (0.05, 3.29)}
-"""Microseconds of 128 columns for 128 rows of W, and nanoseconds more for each row of A that they are multiplied by, at the
-clock that the power limit leaves."""
+"""Microseconds of 128 columns for 128 rows of W, and nanoseconds more for each row of A that they are multiplied by, at
+the clock that the power limit leaves."""
 
 START, ENDED, LEFT, HANDED = 8.0, 1.1, 2.1, 14.0
-"""Microseconds until a block multiplies and after it has; that a tile takes to end, and one of 256 rows of A where blocks stay;
-that handing over sums of 256 rows of A takes (of 128 rows nothing is seen of it)."""
+"""Microseconds until a block multiplies and after it has; that a tile takes to end, and one of 256 rows of A where
+blocks stay; that handing over sums of 256 rows of A takes (of 128 rows nothing is seen of it)."""
 
 MOST_OF = 0.9
 """What part of the blocks that run at once must have a tile of its own, so that not all of them hand sums over."""
@@ -33,13 +33,15 @@ FEW, KINDS = 64, 8
 """Rows of A up to which tiles have room for twice as many at most, and the kernels that serve all others."""
 
 RUNNING = {128: False, 192: True}
-"""Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each sum."""
+"""Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each
+sum."""
 
 
 def byte_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, cores: int = CORES
 ) -> dict[str, int]:
-    """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest for these.
+    """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest
+    for these.
 
     Parameters are as for `byte_quant_fastest`.
     """
@@ -55,7 +57,8 @@ def byte_quant_choice(
 
 
 def _suits(N: int, M: int, sizes: dict[str, int], cores: int) -> bool:
-    """Whether blocks that stay have tiles enough, so that not all of them hand sums over, and those that divide K run at once."""
+    """Whether blocks that stay have tiles enough, so that not all of them hand sums over, and those that divide K run
+    at once."""
     if sizes["cluster"] > 1:
         return _tiles(N, M, sizes) * sizes["cluster"] <= resident_blocks(sizes["cluster"], cores)
     return not sizes["blocks"] or _tiles(N, M, sizes) >= MOST_OF * cores // sizes["sharing"]
@@ -65,7 +68,8 @@ def _suits(N: int, M: int, sizes: dict[str, int], cores: int) -> bool:
 def _serving(
     N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, cores: int
 ) -> list[dict[str, int]]:  # fmt: skip
-    """The sizes of all kernels that calls of more than `FEW` rows run: a few, so that each number of rows has one that suits it."""
+    """The sizes of all kernels that calls of more than `FEW` rows run: a few, so that each number of rows has one that
+    suits it."""
     across, rows = form.shape(N, K)[1], [M for M in ROWS if M > FEW]
     found = [byte_quant_fastest(N, K, M, form, promoted, running, cores) for M in rows]
     best = list({repr(sizes): sizes for sizes in found}.values())
@@ -84,8 +88,9 @@ def byte_quant_fastest(
 ) -> dict[str, int]:
     """The sizes that take the least time for `M` rows of A, found on an H200.
 
-    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it, and blocks have half as many
-    rows where all of them still run at once.  Many tiles are shared by blocks that stay, where that takes less time.
+    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it, and blocks have half
+    as many rows where all of them still run at once. Many tiles are shared by blocks that stay, where that takes less
+    time.
 
     Parameters
     ----------
@@ -97,7 +102,8 @@ def byte_quant_fastest(
     choices = [alone]
     if alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
         lower = {**alone, "tiles": 1, "sharing": 1}
-        # Few rows of A beside many of W ask the second-level cache for more than it gives, where they are not the only ones.
+        # Few rows of A beside many of W ask the second-level cache for more than it gives, where they are not the only
+        # ones.
         choices += [{**lower, "tokens": n, "part": n} for n in HEIGHTS if n < 128 and 2 * n >= M]
     if not promoted and alone["tokens"] == 256:
         choices += [{**alone, "tokens": n, "part": n} for n in HEIGHTS if n > 128]
@@ -167,7 +173,8 @@ def _tiles(N: int, M: int, sizes: dict[str, int]) -> int:
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:
-    """Sizes with slots of both rings: eight of activations at most, and what is left for weights, of which copies take no part twice.
+    """Sizes with slots of both rings: eight of activations at most, and what is left for weights, of which copies take
+    no part twice.
 
     Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
     """

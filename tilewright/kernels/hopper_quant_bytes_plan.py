@@ -98,7 +98,8 @@ class BytePlan:
 
     @property
     def asks_early(self) -> bool:
-        """Whether factors of results are loaded before the products: of a block's only tile, where registers hold them."""
+        """Whether factors of results are loaded before the products: of a block's only tile, where registers hold
+        them."""
         return not self.blocks and self.cluster == 1 and self.tokens <= FEW and not self.promoted
 
     @property

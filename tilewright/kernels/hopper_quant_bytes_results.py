@@ -1,4 +1,5 @@
-"""How sums of `byte_quant_matmul` become results: scaled, ended, and stored by way of shared memory so that threads write whole lines."""
+"""How sums of `byte_quant_matmul` become results: scaled, ended, and stored by way of shared memory so that threads
+write whole lines."""
 
 from __future__ import annotations
 

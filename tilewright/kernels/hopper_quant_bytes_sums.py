@@ -1,4 +1,5 @@
-"""The products of a stretch of K in `byte_quant_matmul`: one sum of all, or a sum for each group that is scaled into a total."""
+"""The products of a stretch of K in `byte_quant_matmul`: one sum of all, or a sum for each group that is scaled into a
+total."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def decode(plan: BytePlan, source: Any, codes: Any, first: int) -> None:
 
 @T.macro
 def multiply_chunk(plan: BytePlan, rings: Rings, codes: Any, totals: Any, chunk: Any, done: Any, before: int) -> None:
-    """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set of registers."""
+    """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set
+    of registers."""
     w_slot = rings.of_w.receive(chunk)
     for step in list(range(plan.records * plan.tiles)):
         record, tile = step // plan.tiles, step % plan.tiles

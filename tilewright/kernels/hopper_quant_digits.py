@@ -1,9 +1,11 @@
-"""``C = A W^T`` for one or two rows of A on Hopper, W in records of 1 to 4 bits: activations are taken apart into bytes.
+"""``C = A W^T`` for one or two rows of A on Hopper, W in records of 1 to 4 bits: activations are taken apart into
+bytes.
 
-A matrix instruction has eight columns, of which one row of A fills one.  So each number of A becomes a whole number, relative to the largest
-of its worker's columns, and that number four signed bytes, one in each of four columns; products with bytes have half the instructions of
-those with halves, and codes become bytes by half the masks.  Sums of whole numbers are exact; powers of 256, scales and offsets come
-after them.  Who does what is as in `hopper_quant_small`: every worker, a warp, streams its columns of W through a ring of its own.
+A matrix instruction has eight columns, of which one row of A fills one. So each number of A becomes a whole number,
+relative to the largest of its worker's columns, and that number four signed bytes, one in each of four columns;
+products with bytes have half the instructions of those with halves, and codes become bytes by half the masks. Sums of
+whole numbers are exact; powers of 256, scales and offsets come after them. Who does what is as in `hopper_quant_small`:
+every worker, a warp, streams its columns of W through a ring of its own.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ WARPS = 16
 """Workers of a block at most: registers."""
 
 LEAST_WEIGHT = {1: 1 << 24, 2: 1 << 24, 4: 1 << 27}
-"""Elements of a weight, for each row of A, from which on this kernel is faster than that for a few rows, by the bits of its codes."""
+"""Elements of a weight, for each row of A, from which on this kernel is faster than that for a few rows, by the bits of
+its codes."""
 
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
@@ -76,7 +79,8 @@ def digit_quant_matmul(
 
     Parameters
     ----------
-    form : order of W (`FragmentRecords`), whose codes can be bytes, with scales of groups of 128 or more, without zeros.
+    form : order of W (`FragmentRecords`), whose codes can be bytes, with scales of groups of 128 or more, without
+        zeros.
     tokens : rows of A that one launch serves, 1 or 2.
     offset : what all codes are too large by; 0 for signs.
     epilogue : what becomes of sums before they are stored.
@@ -89,9 +93,9 @@ def digit_quant_matmul(
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most `tokens`, and
-    ``C[M, N]`` of `out`.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element
-    each where they are not used.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at
+    most `tokens`, and ``C[M, N]`` of `out`. With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]``
+    and ``residual[M, N]``, one element each where they are not used.
 
     Raises
     ------
@@ -146,7 +150,8 @@ def digit_quant_matmul(
 
     @T.macro
     def load(planes: Any, largest: Any, worker: Any, digits: Any, weight: Any) -> None:
-        """What a worker multiplies by, and what each digit is worth: powers of 256; infinity where there is one, nothing else beside it."""
+        """What a worker multiplies by, and what each digit is worth: powers of 256; infinity where there is one,
+        nothing else beside it."""
         for piece in list(range(pieces)):
             for n, k in T.Parallel(WIDTH, step):
                 digits[piece][n, k] = planes[worker, n % used, piece * step + k]
@@ -248,7 +253,8 @@ def digit_quant_matmul(
 def digit_quant_sizes(
     N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, cores: int = CORES
 ) -> dict[str, int]:  # fmt: skip
-    """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where they do not fit."""
+    """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where
+    they do not fit."""
     down, across, words = form.shape(N, K)
     tokens, warps = max(1, min(M, TOKENS)), -(-across // (records * cluster))
     turns = -(-down // (resident_blocks(cluster, cores) // cluster))
@@ -262,9 +268,11 @@ def digit_quant_sizes(
 def digit_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES
 ) -> dict[str, int] | None:  # fmt: skip
-    """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are as good.
+    """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are
+    as good.
 
-    Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small weights do not pay for.
+    Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small
+    weights do not pay for.
     """
     if M > TOKENS or max(M, 1) * LEAST_WEIGHT.get(form.bits, math.inf) > N * K:
         return None

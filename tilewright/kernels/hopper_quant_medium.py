@@ -1,9 +1,10 @@
-"""``C = A W^T`` for more rows of A than a few on Hopper, W in low-bit records: weights are the register operand of wgmma.
+"""``C = A W^T`` for more rows of A than a few on Hopper, W in low-bit records: weights are the register operand of
+wgmma.
 
-The problem is transposed: rows of W are the instruction's rows, rows of A its columns.  Two producers run ahead in rings of
-their own, because weights want long copies and activations little memory.  Consumers decode 64 columns of their rows into
-one of two sets of registers while the tensor cores still work on the other.  Blocks stay, and share what makes no whole wave
-of tiles evenly (`even_shares`).
+The problem is transposed: rows of W are the instruction's rows, rows of A its columns. Two producers run ahead in rings
+of their own, because weights want long copies and activations little memory. Consumers decode 64 columns of their rows
+into one of two sets of registers while the tensor cores still work on the other. Blocks stay, and share what makes no
+whole wave of tiles evenly (`even_shares`).
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def medium_quant_matmul(
     experts: int = 0,
     lower: tuple[int, ...] = (),
 ) -> Any:
-    """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the offset.
+    """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the
+    offset.
 
     Parameters
     ----------
@@ -82,20 +84,21 @@ def medium_quant_matmul(
     sharing : blocks that send one another the activations, each with rows of W of its own.
     band : tiles of A's rows that are walked before the next rows of W.
     blocks : that run at once; they share the tiles evenly.
-    promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for many.
+    promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for
+        many.
     lifted : codes are scaled by one operation instead of two (`T.unpack`), for scales near one another; not with zeros.
-    experts : weights that runs of A's rows are multiplied by, one after the other (see `grouped_matmul`); 0 for one weight and
-        all rows.
-    lower : heights below `tokens`, the greatest first, that tiles of experts have where a run's last rows need no more: products
-        of few rows take less time.
+    experts : weights that runs of A's rows are multiplied by, one after the other (see `grouped_matmul`); 0 for one
+        weight and all rows.
+    lower : heights below `tokens`, the greatest first, that tiles of experts have where a run's last rows need no more:
+        products of few rows take less time.
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, and ``C[M, N]`` of `out`.  Rows of A
-    start at multiples of 16 bytes.  With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]`` and
-    ``residual[M, N]``, one element each where they are not used.  With experts W has their records one below the other, ``factor``
-    is ``[experts]``, ``bias`` ``[experts, N]``, and ``sizes[experts]`` (int32) before C says how many rows of A are whose.  Functions
-    of pairs leave ``C[M, N / 2]``.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``), ``A[M, K]`` of the form's operand type, and ``C[M, N]`` of `out`.
+    Rows of A start at multiples of 16 bytes. With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]``
+    and ``residual[M, N]``, one element each where they are not used. With experts W has their records one below the
+    other, ``factor`` is ``[experts]``, ``bias`` ``[experts, N]``, and ``sizes[experts]`` (int32) before C says how many
+    rows of A are whose. Functions of pairs leave ``C[M, N / 2]``.
     """
     assert not experts or not epilogue.residual
     assert not lower or (experts and not promoted)

@@ -15,7 +15,8 @@ from tilewright.kernels.tiles import CORES, SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 CYCLES = {
-    (8, 1): 280, (8, 2): 475, (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765, (128, 1): 727, (128, 2): 1224,
+    (8, 1): 280, (8, 2): 475, (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765,
+    (128, 1): 727, (128, 2): 1224,
     (160, 1): 843, (192, 1): 959, (224, 1): 1075, (256, 1): 1190,
 }  # fmt: skip
 """Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured (at 1.9 GHz)."""
@@ -24,7 +25,8 @@ START = 8000
 """Cycles until a block multiplies and after it has."""
 
 HANDED, MOVED = 2000, 9.0
-"""Cycles that handing sums over takes at least, and bytes of another block's sums that are written and read in one, all blocks doing so."""
+"""Cycles that handing sums over takes at least, and bytes of another block's sums that are written and read in one, all
+blocks doing so."""
 
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
@@ -40,16 +42,19 @@ KINDS = 8
 def medium_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
 ) -> dict[str, int]:
-    """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest for its rows."""
+    """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest
+    for its rows."""
     tokens, tiles, blocks = min(_serving(N, K, cores), key=lambda one: _cycles(N, K, M, *one))
     return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
 
 
 RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 32: (64, (32,)), 64: (64, ())}
-"""Rows of A of a tile of experts, and the lower heights, for runs of up to so many rows on average; for others `LONG_RUNS`.
+"""Rows of A of a tile of experts, and the lower heights, for runs of up to so many rows on average; for others
+`LONG_RUNS`.
 
-Runs differ: where some of them need two tiles, their weights are decoded twice, and rows of a tile that are not there cost as much as others.
-Of heights that serve runs that are all alike as well as runs that are not, these lose least (both measured).
+Runs differ: where some of them need two tiles, their weights are decoded twice, and rows of a tile that are not there
+cost as much as others. Of heights that serve runs that are all alike as well as runs that are not, these lose least
+(both measured).
 """
 
 LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
@@ -58,7 +63,8 @@ LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
 def expert_quant_choices(
     rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
 ) -> list[dict[str, Any]]:
-    """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then those for others."""
+    """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then
+    those for others."""
     first = next((RUNS[most] for most in RUNS if rows <= most), LONG_RUNS)
     whole: list[tuple[int, tuple[int, ...]]] = [(tokens, ()) for tokens in (16, 32, 64, 128)]
     found: list[dict[str, Any]] = []
@@ -92,7 +98,8 @@ def fitted(
 
 @functools.lru_cache(maxsize=1024)
 def _serving(N: int, K: int, cores: int) -> tuple[Division, ...]:
-    """The divisions of all kernels that calls of a weight run: a few, so that each number of rows has one that suits it."""
+    """The divisions of all kernels that calls of a weight run: a few, so that each number of rows has one that suits
+    it."""
     best = list(dict.fromkeys(_fastest(N, K, M, cores) for M in ROWS))
     times = np.array([[_cycles(N, K, M, *one) for one in best] for M in ROWS])
     return tuple(best[column] for column in repertoire(times, KINDS))

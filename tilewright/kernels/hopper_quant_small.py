@@ -1,10 +1,10 @@
 """``C = A W^T`` for a few rows of A on Hopper, W in low-bit records: the stream of weights is the kernel.
 
-The problem is transposed: rows of W are what the matrix instruction calls rows, the few rows of A its columns.  Every worker
-is one warp.  It keeps its part of A's columns in registers for the whole launch and streams the records of these
-columns through a ring of its own, so that no warp ever waits for another on the way in.  Codes go to the tensor
-cores as the masks leave them; powers of two, offsets and scales are applied to float32 sums of groups (offsets to codes
-where groups are shorter than records: there would be too many sums of A).  What workers found for a tile is added by the
+The problem is transposed: rows of W are what the matrix instruction calls rows, the few rows of A its columns. Every
+worker is one warp. It keeps its part of A's columns in registers for the whole launch and streams the records of these
+columns through a ring of its own, so that no warp ever waits for another on the way in. Codes go to the tensor cores as
+the masks leave them; powers of two, offsets and scales are applied to float32 sums of groups (offsets to codes where
+groups are shorter than records: there would be too many sums of A). What workers found for a tile is added by the
 adders, in order, so that results repeat bit by bit.
 """
 
@@ -36,7 +36,8 @@ class InvalidShares(TilewrightError):
 
     def __init__(self, across: int, records: int, workers: int) -> None:
         super().__init__(
-            f"{workers} workers of {records} records each cannot share a weight of {across} records of {COLUMNS} columns",
+            f"{workers} workers of {records} records each cannot share a weight of {across} records of {COLUMNS} "
+            "columns",
             hint="records divides them, and cluster * warps * records is at least as many",
         )
 
@@ -77,9 +78,9 @@ def small_quant_matmul(
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at most
-    `tokens`, and ``C[M, N]`` of `out`.  A's rows start at multiples of 16 bytes.  With an epilogue there stand before C
-    ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element each where they are not used.
+    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at
+    most `tokens`, and ``C[M, N]`` of `out`. A's rows start at multiples of 16 bytes. With an epilogue there stand
+    before C ``factor[1]`` (float32), ``bias[N]`` and ``residual[M, N]``, one element each where they are not used.
 
     Raises
     ------
@@ -161,7 +162,8 @@ def small_quant_matmul(
                                 for k in list(range(steps)):
                                     T.unpack(
                                         ring[worker, slot, record, :], form, codes,
-                                        scale if form.scale and k == 0 else None, zero if form.zero and k == 0 else None,
+                                        scale if form.scale and k == 0 else None,
+                                        zero if form.zero and k == 0 else None,
                                         first=place + k * step, offset=offset if in_codes else None, table=table,
                                     )  # fmt: skip
                                     T.gemm(
@@ -214,8 +216,8 @@ def worker_registers(warps: int) -> int | None:
 def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES) -> dict[str, int]:
     """The sizes that `small_quant_matmul` is called with for a problem, found on an H200.
 
-    A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records.  Fewer warps with more
-    records make longer copies, which are the faster ones.
+    A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records. Fewer warps with
+    more records make longer copies, which are the faster ones.
     """
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
@@ -224,7 +226,8 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int
 
 
 def most_warps(M: int, form: FragmentRecords) -> int:
-    """Workers of a block: sums of 16 rows of A or of many rows of W, or of A's columns for zeros of short groups, take more registers each."""
+    """Workers of a block: sums of 16 rows of A or of many rows of W, or of A's columns for zeros of short groups, take
+    more registers each."""
     return 16 if M <= 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
 
 

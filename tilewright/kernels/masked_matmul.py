@@ -1,10 +1,12 @@
-"""The product of a few rows with low-bit codes that are masked where they lie in their words: nothing is shifted, nothing staged.
+"""The product of a few rows with low-bit codes that are masked where they lie in their words: nothing is shifted,
+nothing staged.
 
-For machines that shift at a part of the rate at which they multiply (Apple's).  Code ``j`` of a word, bits ``[s, s + bits)``, is
-``(word & mask_j) * 2^-s``; the power of two goes into the activation beforehand, once for all rows of the weight that a lane works
-on.  So an element costs a mask, a conversion and a multiplication with sum for each row of A.  Zero points are subtracted from the
-sums of a group, as zero times the sum of its activations.  8-bit floats and e2m1 are halves when their bits are put in a half's
-places, two codes of a word at once; the exponents' difference is a power of two, which the scale takes.
+For machines that shift at a part of the rate at which they multiply (Apple's). Code ``j`` of a word, bits
+``[s, s + bits)``, is ``(word & mask_j) * 2^-s``; the power of two goes into the activation beforehand, once for all
+rows of the weight that a lane works on. So an element costs a mask, a conversion and a multiplication with sum for each
+row of A. Zero points are subtracted from the sums of a group, as zero times the sum of its activations. 8-bit floats
+and e2m1 are halves when their bits are put in a half's places, two codes of a word at once; the exponents' difference
+is a power of two, which the scale takes.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ def run_of(bits: int) -> int:
 
 
 def pieces(bits: int, place: int) -> list[tuple[int, int, float]]:
-    """Where code number `place` of a run lies: for each word that has bits of it the word's number, the mask, and what the masked word is to be
-    multiplied by.
+    """Where code number `place` of a run lies: for each word that has bits of it the word's number, the mask, and what
+    the masked word is to be multiplied by.
 
     Examples
     --------
@@ -62,7 +64,8 @@ def pieces(bits: int, place: int) -> list[tuple[int, int, float]]:
 
 
 def halves(name: str, word: Any, pair: int) -> Any:
-    """Two codes of a word as the bits of two halves: of e2m1 codes ``pair`` and ``pair + 4``, of 8-bit floats ``pair`` and ``pair + 2``."""
+    """Two codes of a word as the bits of two halves: of e2m1 codes ``pair`` and ``pair + 4``, of 8-bit floats ``pair``
+    and ``pair + 2``."""
     if name == "e2m1":
         sign, rest = moved(word, 12 - 4 * pair) & 0x80008000, moved(word, 9 - 4 * pair) & 0x0E000E00
         return sign | rest
@@ -137,7 +140,8 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
 
     @T.macro
     def load_activations(A: Any, raw: Any, x: Any, totals: Any, m: Any, row: Any, first: Any) -> None:
-        """A lane's run of a row of A, each element times the power of two that its code's place asks for, and sums of chunks."""
+        """A lane's run of a row of A, each element times the power of two that its code's place asks for, and sums of
+        chunks."""
         for j in T.vectorized(run):
             raw[j] = A[row, first + j]
         for c in list(range(run // chunk)):
@@ -149,7 +153,8 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
                 x[m, j] = value if power == 1.0 else value * power
 
     def number_of(codes: Any, numbers: Any, j: int) -> Any:
-        """Code number `j` of a run as a float32: of whole numbers times ``2^place``, of floats by the factor of `FLOATS` too little."""
+        """Code number `j` of a run as a float32: of whole numbers times ``2^place``, of floats by the factor of
+        `FLOATS` too little."""
         if not floats:
             parts = pieces(bits, j)
             found: Any = T.cast(codes[parts[0][0]] & parts[0][1], "float32")

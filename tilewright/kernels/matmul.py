@@ -12,7 +12,8 @@ from tilewright.machine.tile import has_tiles
 MANY_ROWS = 128
 """Rows of a block of `linear` where a matrix unit takes them as fast as memory brings the weight."""
 FEW_ROWS = 16
-"""Up to here a block of `linear` has few rows, so that short batches clear and fill nothing for rows that do not exist."""
+"""Up to here a block of `linear` has few rows, so that short batches clear and fill nothing for rows that do not
+exist."""
 
 
 def by_tiles(arch: Arch | None, dtype: str) -> bool:
@@ -23,8 +24,8 @@ def by_tiles(arch: Arch | None, dtype: str) -> bool:
 def run_length(dtype: str, K: int, arch: Arch | None) -> int:
     """Elements of k that a tile holds.
 
-    512 bytes of them, so that a few columns of B stay in a first-level cache.  A matrix unit reads both operands from the second
-    one, and moves its sums after every tile: as many as 2 KB, no more than there are.
+    512 bytes of them, so that a few columns of B stay in a first-level cache. A matrix unit reads both operands from
+    the second one, and moves its sums after every tile: as many as 2 KB, no more than there are.
     """
     size = tilewright.dtype(dtype).storage_bytes
     if by_tiles(arch, dtype):

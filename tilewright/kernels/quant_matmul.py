@@ -4,9 +4,9 @@ The weight is packed once (``kernel.pack``); its codes are unpacked in registers
 Scales and zero points belong to groups along K; both are given group by group, ``[K / group, N]``, so that
 the columns of a tile lie side by side.
 
-The zero points cost the main loop nothing: as ``sum_k a (c - z) s = s (sum_k a c - z sum_k a)`` in every group, one for all
-of them is a number for each row that its products begin with; a tensor of them is one small product of the groups' sums of
-A with ``zeros * scales``.
+The zero points cost the main loop nothing: as ``sum_k a (c - z) s = s (sum_k a c - z sum_k a)`` in every group, one for
+all of them is a number for each row that its products begin with; a tensor of them is one small product of the groups'
+sums of A with ``zeros * scales``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ RUN = 128
 MANY_REGISTERS = 32
 """As many hold the sums of a tile beside the totals of a group."""
 LEAST_ROWS = 8
-"""From here on a matrix unit multiplies faster than codes are unpacked next to dot products; below, blocks have fewer rows than this."""
+"""From here on a matrix unit multiplies faster than codes are unpacked next to dot products; below, blocks have fewer
+rows than this."""
 
 
 class InvalidGroup(TilewrightError):
@@ -96,7 +97,8 @@ def _has_fractions(codebook: tuple[float, ...]) -> bool:
 
 
 def run_of_floats(group: int) -> int:
-    """Elements of K for which a tile holds floats of a codebook: as few as a group has, and as leave it in the first-level cache."""
+    """Elements of K for which a tile holds floats of a codebook: as few as a group has, and as leave it in the
+    first-level cache."""
     return next((run for run in range(min(RUN, group), 7, -1) if group % run == 0 and run % 8 == 0), group)
 
 
@@ -106,7 +108,8 @@ def columns(arch: Arch | None) -> int:
 
 
 def groups_together(arch: Arch | None, groups: int, group: int) -> int:
-    """Groups that one product multiplies, a divisor of all of them: their sums stay in registers, where there are enough for both."""
+    """Groups that one product multiplies, a divisor of all of them: their sums stay in registers, where there are
+    enough for both."""
     if arch is None or arch.has_threads or arch.registers < MANY_REGISTERS:
         return 1
     return max(count for count in range(1, max(1, RUN // group) + 1) if groups % count == 0)
@@ -118,7 +121,8 @@ def _is_processor(arch: Arch | None) -> bool:
 
 
 def _multiplies_codes_faster(arch: Arch | None, weights: str) -> bool:
-    """Whether the machine's best product of int8 by the codes takes fewer operations than that by bytes (AVX2, of codes below 128)."""
+    """Whether the machine's best product of int8 by the codes takes fewer operations than that by bytes (AVX2, of codes
+    below 128)."""
     if arch is None or arch.has_threads:
         return False
     kinds = tilewright.dtype(weights), tilewright.dtype("uint8" if weights.startswith("u") else "int8")
@@ -150,7 +154,8 @@ def quant_matmul(
 
     Parameters
     ----------
-    weights : type of the codes, a signed or unsigned integer of at most 8 bits, or a float of 8 bits (in float32 arithmetic).
+    weights : type of the codes, a signed or unsigned integer of at most 8 bits, or a float of 8 bits (in float32
+        arithmetic).
     group : elements of K that share a scale; K for one scale a column.
     zero : the one zero point of all groups (0 for signed codes, 8 for offset uint4), or None where the kernel
         takes a tensor of them.
@@ -158,8 +163,8 @@ def quant_matmul(
     out : float type of C.
     arithmetic : ``"int8"``: float activations are quantised, one scale a token, as part of the call; ``"float32"``:
         they are multiplied as they are, and so are int8 activations by codes that are floats.
-    codebook : the numbers that unsigned codes of at most four bits stand for, where they are not their own; from these `zero` is
-        taken off.  Whole ones in int8 arithmetic; in float32 arithmetic any, with `zero` 0 or None.
+    codebook : the numbers that unsigned codes of at most four bits stand for, where they are not their own; from these
+        `zero` is taken off. Whole ones in int8 arithmetic; in float32 arithmetic any, with `zero` 0 or None.
     epilogue : what becomes of sums before they are stored; it has no factor.
     scaled : whether float activations, too, come with a scale a token.
     rescale : whether the tensor of zero points holds what is taken off scaled codes: ``code * scale - zero``.
@@ -168,7 +173,8 @@ def quant_matmul(
     -------
     kernel of ``A[M, K]``, then for int8 or scaled activations ``token_scales[M]`` (float32), ``W`` (packed),
     ``scales[K / group, N]`` (float32), and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
-    With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for what is not used.
+    With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for
+    what is not used.
 
     Raises
     ------
@@ -303,7 +309,8 @@ def quant_matmul(
         if quantise:
             token_scales = T.alloc_global((M,), "float32")
         if has_zeros:
-            # What rows of one group begin with lies side by side: in steps of a row of groups they would fall into few sets of the cache.
+            # What rows of one group begin with lies side by side: in steps of a row of groups they would fall into few
+            # sets of the cache.
             sums = T.alloc_global((groups, M) if begins_shifted else (M, groups), sum_type)
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)

@@ -11,7 +11,8 @@ from tilewright.formats import Format
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A tensor with an element for each group of a weight: ``[rows, columns]``, where 1 stands for the same in all groups.
+    """A tensor with an element for each group of a weight: ``[rows, columns]``, where 1 stands for the same in all
+    groups.
 
     Attributes
     ----------
@@ -57,7 +58,8 @@ def tile_place(i: Any, j: Any, tiles: tuple[int, int]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``C = function((A a_scale) ((values - zeros) multipliers scales)^T factor + bias) + residual``, and how to compute it.
+    """``C = function((A a_scale) ((values - zeros) multipliers scales)^T factor + bias) + residual``, and how to
+    compute it.
 
     Attributes
     ----------
@@ -72,11 +74,12 @@ class Recipe:
     zeros : ``"none"``, ``"one"`` (`zero` for all), ``"groups"`` (a tensor, subtracted first), ``"packed"`` (the same as
         codes ``[groups, N * bits / 8]``), ``"rescale"`` (a tensor, subtracted from the scaled weight).
     scale, zero_point, multiplier : shapes and types of these tensors; multipliers are second-level int8 scales.
-    factor : whether the result is multiplied by one more number (the scaled weight where zeros are subtracted from that).
+    factor : whether the result is multiplied by one more number (the scaled weight where zeros are subtracted from
+        that).
     whole : table values were multiplied by this to be whole numbers.
     slots : place of every code within its 32-bit word; empty where codes lie in order.
-    tiles : columns of the tiles of 16 rows that the weight is cut into, and the stage of BitBLAS's permutation inside them
-        (see `tile_place`); (0, 0) for rows.
+    tiles : columns of the tiles of 16 rows that the weight is cut into, and the stage of BitBLAS's permutation inside
+        them (see `tile_place`); (0, 0) for rows.
     offset_binary : signed codes are values plus half their range, not two's complement.
     activation_scales : ``"none"``, ``"tensor"``, ``"token"``, ``"group"`` (of `activation_group` columns, scaling
         partial sums) or ``"element"`` (the same, each element scaled before it is rounded to `left`).

@@ -31,9 +31,10 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
 
     Returns
     -------
-    kernel of ``codes[N, bytes]`` (uint8), ``K`` (int32, their columns), ``table[2**bits]`` (uint8, the record's code for each
-    plain one), ``order`` (`order_of`), then where records hold them ``scales`` and ``zeros`` ``[N, ceil(K / group)]`` (unsigned
-    integers with the bits of their type), and ``words`` (uint32, ``form.shape(N, K)``).
+    kernel of ``codes[N, bytes]`` (uint8), ``K`` (int32, their columns), ``table[2**bits]`` (uint8, the record's code
+    for each plain one), ``order`` (`order_of`), then where records hold them ``scales`` and ``zeros``
+    ``[N, ceil(K / group)]`` (unsigned integers with the bits of their type), and ``words`` (uint32,
+    ``form.shape(N, K)``).
     """
     N, B, G, down, across = (T.dynamic(name) for name in ("N", "B", "G", "down", "across"))
     words, per_word, mask = form.words, 32 // form.bits, (1 << bits) - 1
@@ -123,8 +124,8 @@ def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
 
     Returns
     -------
-    kernel of ``words`` (uint32, ``form.shape(N, K)``), ``K`` (int32), ``table`` (uint8, the plain code for each of the record's),
-    ``places`` (`places_of`) and ``codes[N, bytes]`` (uint8).
+    kernel of ``words`` (uint32, ``form.shape(N, K)``), ``K`` (int32), ``table`` (uint8, the plain code for each of the
+    record's), ``places`` (`places_of`) and ``codes[N, bytes]`` (uint8).
     """
     N, B, down, across = (T.dynamic(name) for name in ("N", "B", "down", "across"))
     per_word, mask, reach = 32 // form.bits, (1 << form.bits) - 1, 8 * threads

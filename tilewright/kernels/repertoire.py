@@ -1,4 +1,5 @@
-"""Which few kernels serve calls with any number of rows: those whose times, together, are nearest the best for each number."""
+"""Which few kernels serve calls with any number of rows: those whose times, together, are nearest the best for each
+number."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def repertoire(times: np.ndarray, most: int = MOST) -> list[int]:
 
     Parameters
     ----------
-    times : of each number of rows (lines) with each kernel (columns); infinite where a kernel does not serve so many rows.
+    times : of each number of rows (lines) with each kernel (columns); infinite where a kernel does not serve so many
+        rows.
 
     Returns
     -------

@@ -18,8 +18,8 @@ TILES = 2
 def rows_at_once(columns: int, tensor: Any = None) -> int:
     """Rows of this length that fit a block; 0 where not even one does, or where its length suits no vectors.
 
-    Few rows make many blocks, and many blocks keep all of a machine busy.  One core of a CPU takes rows of any length one
-    by one: what vectors leave over it has in a moment.
+    Few rows make many blocks, and many blocks keep all of a machine busy. One core of a CPU takes rows of any length
+    one by one: what vectors leave over it has in a moment.
     """
     if _is_on_cpu(tensor):
         return int(0 < columns <= host().l2_bytes // (4 * TILES))

@@ -1,10 +1,12 @@
-"""Sums of groups in int32 that run on: they enter float32 totals by their bits, with one multiply-add and no conversion.
+"""Sums of groups in int32 that run on: they enter float32 totals by their bits, with one multiply-add and no
+conversion.
 
-A total is the sum over groups of ``scale * own sum``.  Where the accumulator is not cleared between groups, that is the sum of
-``(scale - next scale) * sum so far`` (summation by parts).  An int32 below 2^24, read as the bits of a float, is as many times
-2^-149; so accumulators start where sums of both signs stay above zero, and what the start adds cancels, because the
-differences of scales add up to nothing once the last group's is taken from the run's first.  Totals are as large as the start
-times what scales differ by, and round so: after `RUN` groups what is left enters as a number and the next run begins.
+A total is the sum over groups of ``scale * own sum``. Where the accumulator is not cleared between groups, that is the
+sum of ``(scale - next scale) * sum so far`` (summation by parts). An int32 below 2^24, read as the bits of a float, is
+as many times 2^-149; so accumulators start where sums of both signs stay above zero, and what the start adds cancels,
+because the differences of scales add up to nothing once the last group's is taken from the run's first. Totals are as
+large as the start times what scales differ by, and round so: after `RUN` groups what is left enters as a number and the
+next run begins.
 """
 
 from __future__ import annotations

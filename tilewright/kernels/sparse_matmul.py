@@ -1,6 +1,8 @@
-"""``C = A @ B^T`` where A is 2:4 sparse: what was kept of it and where it stood, as `formats.sparse.compress` gives both.
+"""``C = A @ B^T`` where A is 2:4 sparse: what was kept of it and where it stood, as `formats.sparse.compress` gives
+both.
 
-Matrix units skip what is zero, so that a product takes half the cycles of a dense one; the dense operand's traffic stays.
+Matrix units skip what is zero, so that a product takes half the cycles of a dense one; the dense operand's traffic
+stays.
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ def sparse_matmul(
     dtype : of both operands.
     out : type of the result; that of the sums where not given.
     transpose_B : whether B is ``[N, K]`` in memory.
-    tiles : for all rows, or for parts of them, which suit one number of columns (see `sparse_parts`); None for those that suit many,
-        in one launch.
+    tiles : for all rows, or for parts of them, which suit one number of columns (see `sparse_parts`); None for those
+        that suit many, in one launch.
 
     Returns
     -------
-    kernel of kept ``[M, K / 2]``, metadata (uint8, what `pack_metadata` makes of it), B ``[N, K]`` (or ``[K, N]``) and C ``[M, N]``.
+    kernel of kept ``[M, K / 2]``, metadata (uint8, what `pack_metadata` makes of it), B ``[N, K]`` (or ``[K, N]``) and
+    C ``[M, N]``.
 
     Example
     -------
@@ -92,17 +95,19 @@ def sparse_matmul(
 
 
 def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
-    """Metadata in the order in which the kernel reads it: the columns of one step of k together, so that a tile is one piece.
+    """Metadata in the order in which the kernel reads it: the columns of one step of k together, so that a tile is one
+    piece.
 
     Parameters
     ----------
-    metadata : ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), as `formats.sparse.compress` gives it; a NumPy array or a tensor.
+    metadata : ``[M, K / 8]`` (``[M, K / 4]`` for tfloat32), as `formats.sparse.compress` gives it; a NumPy array or a
+        tensor.
     dtype, tiles : those of the kernel; all tiles of `sparse_parts` have the same order.
 
     Returns
     -------
-    ``[steps, M, bytes of a step]``, M the next multiple of 16, each step in the order of lanes (`formats.sparse.in_lanes`); beyond the
-    matrix zeros.
+    ``[steps, M, bytes of a step]``, M the next multiple of 16, each step in the order of lanes
+    (`formats.sparse.in_lanes`); beyond the matrix zeros.
     """
     record = tilewright.dtype(dtype)
     depth = tiles.block_K if tiles else ROW_BYTES // record.storage_bytes
@@ -125,7 +130,8 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
 Shape = tuple[int, int]
 
 WORTH = 0.985
-"""Two parts must take less than so much of one: they are two launches.  (Right for the columns expected, 4 to 21% slower for others: H200.)"""
+"""Two parts must take less than so much of one: they are two launches. (Right for the columns expected, 4 to 21% slower
+for others: H200.)"""
 
 EFFICIENCY: dict[Shape, float] = {
     (256, 192): 1.0,

@@ -1,8 +1,9 @@
 """Which tiles a dense product on a GPU is cut into: those that take the fewest cycles by the model of `tiles`.
 
-A product may have two parts: columns that make whole waves of large tiles, and the others in smaller tiles that make one short
-wave beside the end of the first part; or the blocks of a cluster divide K.  Calls of a weight come with any number of rows: a few
-kernels serve all of them (`serving`), each call by the one that takes the fewest cycles for its own rows.
+A product may have two parts: columns that make whole waves of large tiles, and the others in smaller tiles that make
+one short wave beside the end of the first part; or the blocks of a cluster divide K. Calls of a weight come with any
+number of rows: a few kernels serve all of them (`serving`), each call by the one that takes the fewest cycles for its
+own rows.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def choose_parts(
     fewest = WORTH * cycles(single, M, N, K, cores)
     if single.persistent is False:
         return best
-    # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others need a look.
+    # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others
+    # need a look.
     for least, width, first, launch in sorted(_first_parts(M, N, K, size, cores, turned), key=lambda found: found[0]):
         if least >= fewest:
             break
@@ -68,7 +70,8 @@ def choose_parts(
 def _first_parts(
     M: int, N: int, K: int, size: int, cores: int, turned: bool | None
 ) -> Iterator[tuple[float, int, Tiles, Launch]]:  # fmt: skip
-    """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at least, and the part."""
+    """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at
+    least, and the part."""
     table = all_tiles(size, bool(turned))
     large = table.rows * table.columns >= LARGE
     down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
@@ -143,7 +146,8 @@ def choose_promoted(
 
 
 def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
-    """Ways to cut a product: that of `parts_for`, of `choose_parts`, then all single parts by the cycles that they would take."""
+    """Ways to cut a product: that of `parts_for`, of `choose_parts`, then all single parts by the cycles that they
+    would take."""
     yield parts_for(M, N, K, dtype, cores)
     yield choose_parts(M, N, K, dtype, cores)
     for tiles in sorted(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores)):
@@ -154,12 +158,14 @@ FEW = (8, 16, 32, 64)
 """Rows up to which a kernel serves: reading the weight is what takes time, and tiles have room for as many rows."""
 
 TWO_PARTS = 512
-"""Rows from which on products are looked at in two parts, every few of `ROWS`: fewer make hardly a wave of large tiles."""
+"""Rows from which on products are looked at in two parts, every few of `ROWS`: fewer make hardly a wave of large
+tiles."""
 
 
 @functools.lru_cache(maxsize=1024)
 def serving(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> tuple[Parts, ...]:
-    """The parts of all kernels that calls of more than a few rows run, so that each number of rows has one that suits it."""
+    """The parts of all kernels that calls of more than a few rows run, so that each number of rows has one that suits
+    it."""
     rows = [M for M in ROWS if FEW[-1] < M]
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, None)
     taken = np.array([launches_of(table, M, N, K, cores).cycles for M in rows])

@@ -1,13 +1,14 @@
 """Tiles of a dense product on a GPU, and the cycles that a launch takes with them, by a model of the machine.
 
-A multiprocessor takes tiles one after the other, and all of them in waves.  A step of k takes as long as its products, as
-shared memory takes to be written and read for them, or as the second-level cache takes to bring the operands, whichever is
-longest; a product as long as its steps or as memory takes for the matrices.  Long ones meet the power limit, where bytes
-that move cost products.  The last wave costs as much however few tiles are left.  `tile_choice` chooses by it.
+A multiprocessor takes tiles one after the other, and all of them in waves. A step of k takes as long as its products,
+as shared memory takes to be written and read for them, or as the second-level cache takes to bring the operands,
+whichever is longest; a product as long as its steps or as memory takes for the matrices. Long ones meet the power
+limit, where bytes that move cost products. The last wave costs as much however few tiles are left. `tile_choice`
+chooses by it.
 
-The rates are those that fit 420 products of bfloat16 on an H200 (71 to 8192 rows, weights of language models, tiles of every kind,
-22 November 2026): of the tiles that were tried for a product, the model chose some that were 0.6% slower than the best, on average,
-and as much of 20 products that it had not seen.
+The rates are those that fit 420 products of bfloat16 on an H200 (71 to 8192 rows, weights of language models, tiles of
+every kind, 22 November 2026): of the tiles that were tried for a product, the model chose some that were 0.6% slower
+than the best, on average, and as much of 20 products that it had not seen.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
 """Multiplications a cycle and multiprocessor, by the bytes of an operand."""
 
 SHARED_RATE, CACHE_RATE, MEMORY_RATE = 165, 50, 2120
-"""Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask, what it
-gets from memory included, and of what memory gives all of them."""
+"""Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask,
+what it gets from memory included, and of what memory gives all of them."""
 
 STEP = 46
 """Cycles of a step that nothing hides."""
@@ -39,21 +40,24 @@ BESIDE = 0.335
 """Share of the shorter of the two, products or memory, that the longer one does not hide."""
 
 START, BEGIN = 11400, 2000
-"""Cycles of a launch before its first product and behind its last, events around it included; of those what blocks cost that begin
-beside another launch."""
+"""Cycles of a launch before its first product and behind its last, events around it included; of those what blocks cost
+that begin beside another launch."""
 
 NEXT = {1: 4800, 2: 2600, 4: 2600, 8: 2600}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
 
 NEXT_IN_TURN, LEAVING = 330, {1: 3000, 2: 2580}
-"""What a further tile costs two consumers in turn, of whom one multiplies when the other has done; and the cycles, by the bytes of an operand,
-in which 128 x 128 sums of a consumer leave, for which it has the time of the other's products (H200, K from 256 to 8192)."""
+"""What a further tile costs two consumers in turn, of whom one multiplies when the other has done; and the cycles, by
+the bytes of an operand, in which 128 x 128 sums of a consumer leave, for which it has the time of the other's products
+(H200, K from 256 to 8192)."""
 
 IN_TURN, OTHERWISE_IN_TURN = {(128, 128): 0.995, (128, 192): 0.995, (192, 128): 0.995}, 0.97
-"""The rate of consumers in turn beside that of 128 x 256 together, by rows and columns of a tile, and of tiles that are not listed."""
+"""The rate of consumers in turn beside that of 128 x 256 together, by rows and columns of a tile, and of tiles that are
+not listed."""
 
 ACCUMULATORS = {1: 128, 2: 192}
-"""Registers of a thread for the sums of a consumer in turn, by the bytes of an operand: factors of the epilogue of bytes need some."""
+"""Registers of a thread for the sums of a consumer in turn, by the bytes of an operand: factors of the epilogue of
+bytes need some."""
 
 WASTE = 16
 """Blocks beyond the grid are at most one in so many."""
@@ -69,32 +73,35 @@ MOST_STAGES = 12
 """Slots of a ring: more hide no more."""
 
 WIDTHS = {64: (32, 256), 128: (48, 256), 192: (96, 192), 256: (64, 192)}
-"""Rows of an instruction's operands in a tile, and the fewest and the most columns of accumulators that fit the registers of the warpgroups
-that share these rows."""
+"""Rows of an instruction's operands in a tile, and the fewest and the most columns of accumulators that fit the
+registers of the warpgroups that share these rows."""
 
 GRAIN = 16
 """Columns of tiles are multiples of it."""
 
 FASTEST, SLOWER, SLOWEST = (128, 256), 0.012, 0.038
-"""The instruction's rows and columns of the tiles that are fastest at the power limit, how much slower there products are in others,
-and in those of 256 rows."""
+"""The instruction's rows and columns of the tiles that are fastest at the power limit, how much slower there products
+are in others, and in those of 256 rows."""
 
 DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
-"""The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads (H200, 4096^3:
-51.3, 49.4 TFLOP/s)."""
+"""The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads
+(H200, 4096^3: 51.3, 49.4 TFLOP/s)."""
 
 HEAT, HOT = 0.27, 1_800_000
-"""How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles until then."""
+"""How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles
+until then."""
 
 CLUSTER, PARTNERS, FAN = 465, 0.045, 1.15
-"""Cycles that a launch in clusters that share loads costs, the share of its products that blocks wait for one another where the power limit
-does not slow them down anyway, and how much longer loads take for each block beyond two that shares them."""
+"""Cycles that a launch in clusters that share loads costs, the share of its products that blocks wait for one another
+where the power limit does not slow them down anyway, and how much longer loads take for each block beyond two that
+shares them."""
 
 EXCHANGE, PEER = 11900, 310
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
 
 AGAIN = 0.51
-"""The share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what is on its way."""
+"""The share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what
+is on its way."""
 
 RESIDENT = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}
 """Blocks of a cluster, and the share of the multiprocessors that clusters of as many fill."""
@@ -116,8 +123,8 @@ class Tiles:
     splits : blocks that divide K, and add up what they found: a cluster of their own.
     persistent : False where every block has one tile at most, and need not reckon which one is its next.
     ping_pong : whether two consumers of a block work at tiles of their own in turn, `threads` threads each.
-    turned : B's rows are the instruction's rows, of which there are 64, and A's its columns, of which there may be any multiple of 8;
-        the sums are transposed on their way out.
+    turned : B's rows are the instruction's rows, of which there are 64, and A's its columns, of which there may be any
+        multiple of 8; the sums are transposed on their way out.
     """
 
     block_M: int
@@ -142,8 +149,8 @@ WAYS = (
     ((1, 1), 1), ((1, 2), 1), ((2, 1), 1), ((4, 1), 1), ((1, 4), 1),
     ((1, 1), 2), ((2, 1), 2), ((1, 2), 2), ((1, 1), 4),
 )  # fmt: skip
-"""Blocks of a cluster along N and M that share loads, and parts that K is divided into.  Along both axes at once they wait for one another
-longer than it saves."""
+"""Blocks of a cluster along N and M that share loads, and parts that K is divided into. Along both axes at once they
+wait for one another longer than it saves."""
 
 PATTERN = 8
 """Each block of a cluster loads a multiple of so many rows of what they share."""
@@ -286,7 +293,8 @@ CLUSTERS = {1: 1.0, 2: 1.0, 4: 0.88, 8: 0.79}
 
 
 def resident_blocks(cluster: int, cores: int = CORES) -> int:
-    """Blocks in clusters of so many that run at once, one a multiprocessor: graphics clusters do not divide evenly (H200)."""
+    """Blocks in clusters of so many that run at once, one a multiprocessor: graphics clusters do not divide evenly
+    (H200)."""
     return int(cores * CLUSTERS[cluster]) // cluster * cluster
 
 
@@ -306,7 +314,8 @@ def _padded(count: Any, size: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch by the model: cycles of it alone, blocks that run at once, the tiles of those that have most, and all tiles."""
+    """A launch by the model: cycles of it alone, blocks that run at once, the tiles of those that have most, and all
+    tiles."""
 
     cycles: float
     blocks: int

@@ -152,24 +152,34 @@ Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
 
 _NAMED: dict[str, Any] = {
-    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS, **THREAD_WORDS,
-    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS, **RANDOM_WORDS,
+    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
+    **THREAD_WORDS,
+    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
+    **RANDOM_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)
 
 __all__ = [
-    "BaseTileScheduler", "Broadcast", "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Packed", "Parallel",
-    "Persistent", "PersistentTileScheduler", "Pipelined", "PrimFunc", "Ramp", "Ref", "Select", "Serial", "StridedTensor", "Tensor", "Unroll", "Vectorized",
-    "alias", "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
+    "BaseTileScheduler", "Broadcast", "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel",
+    "Layout", "Packed", "Parallel",
+    "Persistent", "PersistentTileScheduler", "Pipelined", "PrimFunc", "Ramp", "Ref", "Select", "Serial",
+    "StridedTensor", "Tensor", "Unroll", "Vectorized",
+    "alias", "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared",
+    "alloc_var",
     "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_safe_value", "any_of", "assume",
     "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_store", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "cast", "cdiv", "ceildiv", "channel", "clamp", "clear", "const", "copy", "cummax", "cumsum", "decode",
-    "device_assert", "dtype", "dynamic", "empty", "end_turns", "evaluate", "fill", "floordiv", "floormod", "func_attr", "gemm", "gemm_sp",
+    "bitwise_xor", "cast", "cdiv", "ceildiv", "channel", "clamp", "clear", "const", "copy", "cummax", "cumsum",
+    "decode",
+    "device_assert", "dtype", "dynamic", "empty", "end_turns", "evaluate", "fill", "floordiv", "floormod", "func_attr",
+    "gemm", "gemm_sp",
     "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "make_tensor_from_addr", "max_value", "min_value", "pass_turn", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce", "reinterpret", "reshape", "role", "roles",
-    "serial", "shift_left", "shift_right", "suited", "symbolic", "take_turn", "thread_return", "transpose", "unpack", "unroll", "use_swizzle",
+    "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "make_tensor_from_addr",
+    "max_value", "min_value", "pass_turn", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr", "reduce",
+    "reinterpret", "reshape", "role", "roles",
+    "serial", "shift_left", "shift_right", "suited", "symbolic", "take_turn", "thread_return", "transpose", "unpack",
+    "unroll", "use_swizzle",
     "vectorized", "view", "wait_wgmma", "wgmma_gemm",
 ]  # fmt: skip
 __all__ += list(_NAMED)

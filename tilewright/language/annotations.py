@@ -92,7 +92,8 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
 
 @author_facing
 def annotate_l2_hit_ratio(ratios: Any) -> None:
-    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is set aside.
+    """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is
+    set aside.
 
     Parameters
     ----------

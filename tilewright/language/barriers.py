@@ -1,4 +1,5 @@
-"""Words of those who order the threads of a block themselves: mbarriers, copies that signal them, warpgroups, named barriers.
+"""Words of those who order the threads of a block themselves: mbarriers, copies that signal them, warpgroups, named
+barriers.
 
 >>> full, empty = T.alloc_barrier([128] * stages), T.alloc_barrier([128] * stages)
 >>> with T.ws(1):
@@ -234,7 +235,8 @@ def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
     Parameters
     ----------
     barrier_id : a named barrier, 1 to 15; all threads of the block (or of the role) meet where None.
-    arrive_count : threads that meet or `named_barrier_arrive` there, a multiple of 32; all those of the block where None.
+    arrive_count : threads that meet or `named_barrier_arrive` there, a multiple of 32; all those of the block where
+        None.
 
     Examples
     --------
@@ -292,7 +294,8 @@ def sync_warp(mask: Any = None) -> None:
 
 @author_facing
 def fence_proxy_async() -> None:
-    """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other threads).
+    """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other
+    threads).
 
     Examples
     --------
@@ -334,8 +337,8 @@ def ws(*warp_group_ids: Any) -> WarpGroups:
     """``with T.ws(0):`` holds what only these warpgroups (of 128 threads, from 0) do.
 
     Neighbouring ``with T.ws`` run at once, but where one changes shared tiles that the next uses and neither speaks of
-    barriers: these run one after the other.  In one the block's threads are those of its warpgroups: tile operators act on
-    them alone; fragments that it alone uses are its own, wherever they are allocated.
+    barriers: these run one after the other. In one the block's threads are those of its warpgroups: tile operators act
+    on them alone; fragments that it alone uses are its own, wherever they are allocated.
 
     Parameters
     ----------
@@ -443,8 +446,8 @@ def cluster_sync(ordered: bool = True) -> None:
 
     Parameters
     ----------
-    ordered : False where nothing is handed over, as before a block leaves whose shared memory others have read: nobody then waits for
-        its stores.
+    ordered : False where nothing is handed over, as before a block leaves whose shared memory others have read: nobody
+        then waits for its stores.
 
     Examples
     --------
@@ -511,7 +514,8 @@ BARRIER_WORDS: dict[str, Any] = {
     for word in (
         alloc_barrier, alloc_cluster_barrier, mbarrier_wait_parity, mbarrier_arrive, mbarrier_expect_tx,
         mbarrier_arrive_expect_tx, cp_async_barrier_noinc, sync_threads, named_barrier_arrive, sync_warp,
-        fence_proxy_async, ws, set_max_nreg, annotate_producer_reg_dealloc, annotate_consumer_reg_alloc, no_set_max_nreg,
+        fence_proxy_async, ws, set_max_nreg, annotate_producer_reg_dealloc, annotate_consumer_reg_alloc,
+        no_set_max_nreg,
         cluster_arrive, cluster_wait, cluster_sync, block_rank_in_cluster, sync_grid,
     )
 } | {

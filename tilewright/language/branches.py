@@ -52,7 +52,10 @@ class Escaped:
 
 
 for _name in (
-    *["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift", "eq", "ne", "lt", "le", "gt", "ge", "bool", "index", "int", "float", "iter", "hash", "len", "getitem", "setitem", "getattr", "setattr", "call", "enter", "exit"],
+    *["add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow",
+        "rpow", "neg", "pos", "abs", "invert", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift",
+        "rrshift", "eq", "ne", "lt", "le", "gt", "ge", "bool", "index", "int", "float", "iter", "hash", "len",
+        "getitem", "setitem", "getattr", "setattr", "call", "enter", "exit"],
 ):  # fmt: skip
     setattr(Escaped, f"__{_name}__", Escaped._fail)
 

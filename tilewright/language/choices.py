@@ -37,8 +37,8 @@ class Choice:
 def suited(choose: Callable[..., Any], *sizes: Any) -> Any:
     """A value, known while the kernel is traced, that suits sizes known only at launch (direct style only).
 
-    Each value makes a kernel of its own, compiled when a call first asks for it; every one of them must be right for any sizes.  A call
-    runs the one that its sizes choose, and calls of shapes seen before do not ask again.
+    Each value makes a kernel of its own, compiled when a call first asks for it; every one of them must be right for
+    any sizes. A call runs the one that its sizes choose, and calls of shapes seen before do not ask again.
 
     Parameters
     ----------

@@ -13,9 +13,11 @@ OF_THE_BLOCK = ("global", "shared", "fragment")
 
 
 def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
-    """Refuse stores to places that a loop's variable does not move, of values that it changes or that were there before.
+    """Refuse stores to places that a loop's variable does not move, of values that it changes or that were there
+    before.
 
-    A store under a condition that asks for the variable may be that of one iteration alone, and passes; so does what goes through scalars.
+    A store under a condition that asks for the variable may be that of one iteration alone, and passes; so does what
+    goes through scalars.
 
     Raises
     ------

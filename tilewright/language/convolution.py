@@ -20,7 +20,8 @@ def im2col(
     img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: Any, stride: Any = 1, dilation: Any = 1, pad: Any = 0,
     eviction_policy: Any = None,
 ) -> None:  # fmt: skip
-    """``col = patches[nhw_step * rows : , c_step * columns : ]``: row n, y, x of `patches` is the window there, channels last.
+    """``col = patches[nhw_step * rows : , c_step * columns : ]``: row n, y, x of `patches` is the window there,
+    channels last.
 
     Threads gather it, in vectors where channels are neighbours; what lies outside of the image is zero.
 
@@ -29,8 +30,8 @@ def im2col(
     img : a tensor ``(images, height, width, channels)``.
     col : a shared tile or fragment ``(rows, columns)``.
     nhw_step, c_step : which tile of `patches` it is, counted in tiles.
-    kernel, stride, dilation, pad : of a square window: its size, the steps between windows and between its points, the zeros
-        around the image.
+    kernel, stride, dilation, pad : of a square window: its size, the steps between windows and between its points, the
+        zeros around the image.
     eviction_policy : accepted for TileLang's sake.
 
     Examples
@@ -50,7 +51,8 @@ def im2col(
         for name, value in (("kernel", kernel), ("stride", stride), ("dilation", dilation), ("pad", pad))
     )
     if min(window, step, gap) < 1 or zeros < 0:
-        raise NumberExpected(what, "a window, stride and dilation from 1 up, and a pad from 0 up", str((window, step, gap, zeros)))  # fmt: skip
+        raise NumberExpected(what, "a window, stride and dilation from 1 up, and a pad from 0 up",
+            str((window, step, gap, zeros)))  # fmt: skip
     sizes: tuple[Any, ...] = img.shape
     images, height, width, channels = sizes
     rows, columns = col.buffer.static_shape

@@ -32,7 +32,8 @@ def print_in_kernel(*values: Any, **keywords: Any) -> None:
 
 @author_facing
 def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
-    """Show a scalar or a tile where the program runs: interpreted, emulated, on a CPU or a GPU (docs/manual_control.md).
+    """Show a scalar or a tile where the program runs: interpreted, emulated, on a CPU or a GPU
+    (docs/manual_control.md).
 
     Parameters
     ----------
@@ -61,7 +62,8 @@ def breakpoint_in_kernel(*values: Any) -> None:
 
 @author_facing
 def device_assert(test: Any, msg: str = "") -> None:
-    """Check a condition where the program runs; where it does not hold, the program ends with the message and this line.
+    """Check a condition where the program runs; where it does not hold, the program ends with the message and this
+    line.
 
     Parameters
     ----------

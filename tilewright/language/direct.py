@@ -6,8 +6,8 @@ between them:
 1. ``declaration = direct.declare(constants)``: given the compile-time arguments, the function runs as far as its
    last tensor annotation.  The declaration holds the type of every tensor parameter, over size symbols.
    ``declaration.bind(shapes, strides)`` finds the value of each `T.const` symbol in the shapes of actual arrays.
-2. ``prim_func = direct.trace(constants, sizes, numbers)``: the function runs whole, with the `T.const` symbols as Python ints;
-   `T.dynamic` symbols stay variables of the program, but `T.suited` may ask for those of the call.
+2. ``prim_func = direct.trace(constants, sizes, numbers)``: the function runs whole, with the `T.const` symbols as
+   Python ints; `T.dynamic` symbols stay variables of the program, but `T.suited` may ask for those of the call.
 
 ``direct.parameters`` says which parameters are tensors, runtime scalars and compile-time constants;
 ``direct.split(*args, **kwargs)`` sorts the arguments of a call accordingly, defaults filled in.
@@ -59,8 +59,8 @@ class Parameter:
 
     Attributes
     ----------
-    kind : ``tensor``, ``pointer`` (a tensor of which the body says the shape), ``scalar`` (a number known only at launch) or
-        ``constant`` (part of the specialisation).
+    kind : ``tensor``, ``pointer`` (a tensor of which the body says the shape), ``scalar`` (a number known only at
+        launch) or ``constant`` (part of the specialisation).
     dtype : of a scalar; None otherwise.
     """
 
@@ -120,7 +120,8 @@ class Declaration:
             actual = tuple(shapes[name])
             if len(actual) != len(declared.shape):
                 raise SizeMismatch(
-                    f"{self.name}: the tensor {name!r} has shape {actual}, but {len(declared.shape)} dimensions are declared",
+                    f"{self.name}: the tensor {name!r} has shape {actual}, but {len(declared.shape)} dimensions "
+                    "are declared",
                     span=self.span,
                 )
             self._match(found, declared.shape, actual, f"extent {{}} of {name!r}")
@@ -397,8 +398,9 @@ def annotated_in_body(function: Any) -> frozenset[str]:
 def is_factory(function: Any) -> bool:
     """Whether a function makes a `PrimFunc` rather than being a kernel of the direct style.
 
-    True where it is annotated to return one, or its body defines a `T.prim_func`; where it neither does nor says anything of the direct style
-    (annotated parameters, `T.Kernel`, `T.empty`, `T.const`), it is taken to return one that another function made.
+    True where it is annotated to return one, or its body defines a `T.prim_func`; where it neither does nor says
+    anything of the direct style (annotated parameters, `T.Kernel`, `T.empty`, `T.const`), it is taken to return one
+    that another function made.
     """
     returned = function.__annotations__.get("return")
     if returned is PrimFunc or (isinstance(returned, str) and returned.rpartition(".")[2] == PrimFunc.__name__):

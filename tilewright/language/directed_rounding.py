@@ -1,8 +1,9 @@
-"""Arithmetic whose result is rounded where the author says: to nearest even, towards zero, up or down (`T.ieee_add` and its kin).
+"""Arithmetic whose result is rounded where the author says: to nearest even, towards zero, up or down (`T.ieee_add` and
+its kin).
 
-The result to nearest, and the side of it on which the exact one lies, say what every rounding gives: the result itself, or its neighbour.
-That side is the sign of an error which arithmetic of 64 bits knows exactly (T. J. Dekker 1971; S. Boldo and J.-M. Muller 2011), so that no
-machine needs instructions of its own for it.
+The result to nearest, and the side of it on which the exact one lies, say what every rounding gives: the result itself,
+or its neighbour. That side is the sign of an error which arithmetic of 64 bits knows exactly (T. J. Dekker 1971; S.
+Boldo and J.-M. Muller 2011), so that no machine needs instructions of its own for it.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ OPERATIONS: dict[str, tuple[int, Callable[..., Sides], tuple[int, ...]]] = {
     "ieee_frcp": (1, lambda a: _quotient(const(1.0, FLOAT64), a), (0,)),
     "ieee_fsqrt": (1, _root, ()),
 }
-"""For each operation how many operands it has, its result and the side of it, and which operands change sign where the result does."""
+"""For each operation how many operands it has, its result and the side of it, and which operands change sign where the
+result does."""
 
 
 def _round_down(name: str, operands: Sequence[Expr], dtype: Any) -> Expr:

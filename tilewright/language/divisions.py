@@ -19,11 +19,11 @@ After::
         with role("warps_4_7", warps=4):
             copy(A, a, barrier=full[0])
 
-Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide alike
-around work that threads do together.  Neighbouring conditions run at once where they divide the warps alike, but where one changes
-shared tiles that the other uses and neither speaks of barriers: these run one after the other.  Fragments,
-arrays and scalars of a thread, and names that depend on its index, go to the roles that use them, with what
-initialises them.  In roles the thread's index stays that of the block.
+Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide
+alike around work that threads do together. Neighbouring conditions run at once where they divide the warps alike, but
+where one changes shared tiles that the other uses and neither speaks of barriers: these run one after the other.
+Fragments, arrays and scalars of a thread, and names that depend on its index, go to the roles that use them, with what
+initialises them. In roles the thread's index stays that of the block.
 """
 
 from __future__ import annotations
@@ -71,18 +71,20 @@ PRIVATE = ("fragment", "local", "scalar")
 """Scopes of memory that threads have for themselves, alone or with their role."""
 
 TOGETHER = (
-    "mbarrier_wait", "named_barrier_sync", "sync_threads", "cluster_sync", "cluster_arrive", "cluster_wait", "setmaxnreg",
+    "mbarrier_wait", "named_barrier_sync", "sync_threads", "cluster_sync", "cluster_arrive", "cluster_wait",
+    "setmaxnreg",
 )  # fmt: skip
 """Functions in which threads wait for one another, or that whole warpgroups call."""
 
 
-def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> tuple[Seq, dict[Buffer, list[Buffer]]]:  # fmt: skip
+def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> tuple[Seq,
+    dict[Buffer, list[Buffer]]]:  # fmt: skip
     """The body of a kernel whose warps part ways, and what took the place of fragments that several roles use.
 
     Raises
     ------
-    MisplacedRole : warps that do not lie side by side share work, registers are set in the middle of it, or a fragment of all
-        threads is used where only some come.
+    MisplacedRole : warps that do not lie side by side share work, registers are set in the middle of it, or a fragment
+        of all threads is used where only some come.
     """
     dividing = _Divide(thread_vars, threads)
     made = dividing.sequence(_Narrow()(body), {})
@@ -92,7 +94,8 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
             foreign = {one for one in map(root, find(node, Buffer)) if one.scope == "fragment"} - own
             if foreign and not isinstance(node, Seq):
                 raise MisplacedRole(
-                    f"only some threads come here, and the fragment {min(one.name for one in foreign)} is held by all of the block",
+                    f"only some threads come here, and the fragment {min(one.name for one in foreign)} is held "
+                    "by all of the block",
                     "allocate it where these warps part from the others",
                 ).at(node.span)
     return made, dividing.copies
@@ -136,7 +139,8 @@ def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int,
 
 
 def is_dealt(statement: Statement) -> bool:
-    """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and what fills own tiles."""
+    """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and what fills
+    own tiles."""
     if isinstance(statement, TileOperator):
         by_one = getattr(statement, "barrier", None) is not None or statement.token in BY_ENGINE
         return not by_one and {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
@@ -172,7 +176,8 @@ class _Divide:
             return {tx: thread} if first else {}
         rest = index_binary("floordiv", thread, x)
         return {
-            tx: index_binary("floormod", thread, x), ty: index_binary("floormod", rest, y), tz: index_binary("floordiv", rest, y)
+            tx: index_binary("floormod", thread, x), ty: index_binary("floormod", rest, y),
+            tz: index_binary("floordiv", rest, y)
         }  # fmt: skip
 
     # Conditions -----------------------------------------------------------------------------------
@@ -209,7 +214,8 @@ class _Divide:
             work = next((one for one in find(node, Statement) if _is_shared_work(one)), None)
             if work is not None:
                 raise MisplacedRole(
-                    f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of them work together",
+                    f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of "
+                    "them work together",
                     "let the outermost conditions say which warps work together",
                 ).at(work.span or node.span)
 
@@ -359,7 +365,8 @@ def _agree(bodies: Iterable[frozenset[int]], further: Iterable[frozenset[int]]) 
 
 
 def _in_order(bodies: Mapping[frozenset[int], Sequence[Seq]], further: Mapping[frozenset[int], Seq]) -> bool:
-    """Whether warps need what other warps have done to shared tiles, and nobody waits for anybody: then the block does, between them."""
+    """Whether warps need what other warps have done to shared tiles, and nobody waits for anybody: then the block does,
+    between them."""
     parts = [part for some in bodies.values() for part in some]
     if any(_waits(part) for part in (*parts, *further.values())):
         return False

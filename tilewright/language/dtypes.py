@@ -29,7 +29,8 @@ class NoTorchType(TilewrightError, ValueError):
 class NumberType(str):
     """A number type: the text of its name, which also equals NumPy's and torch's type; calling it converts a value.
 
-    Programs use it as the name that it is: ``getattr(torch, T.float16)``, ``{"float16": 2}[T.float16]``, ``f"{T.float16}"``.
+    Programs use it as the name that it is: ``getattr(torch, T.float16)``, ``{"float16": 2}[T.float16]``,
+    ``f"{T.float16}"``.
     """
 
     __slots__ = ("record",)

@@ -98,7 +98,8 @@ def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0
     ----------
     base : a buffer (its first element), a slice, or an element.
     access_type : ``"r"``, ``"w"`` or ``"rw"``.
-    extents : how many elements, or how many along each of the last dimensions, are meant from there; all where none are given.
+    extents : how many elements, or how many along each of the last dimensions, are meant from there; all where none are
+        given.
     offset : elements that are left out at the beginning, along the last dimension.
 
     Examples
@@ -150,7 +151,8 @@ def dp4a(A: Any, B: Any, C: Any) -> None:
 
     Parameters
     ----------
-    A, B : the first of four int8 or uint8 elements each, at multiples of four: a buffer, or an element such as ``A[i * 4]``.
+    A, B : the first of four int8 or uint8 elements each, at multiples of four: a buffer, or an element such as
+        ``A[i * 4]``.
     C : an element of int32 (uint32 where both are unsigned).
 
     Examples

@@ -1,4 +1,5 @@
-"""Names of TileLang, NumPy and Triton that are not here, and what to write instead: help for those who move a kernel."""
+"""Names of TileLang, NumPy and Triton that are not here, and what to write instead: help for those who move a
+kernel."""
 
 from __future__ import annotations
 
@@ -12,18 +13,21 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "ptx_wgmma_ss", "warpgroup_arrive", "warpgroup_commit_batch", "warpgroup_fence_operand", "warpgroup_wait",
     ),
     "write T.gemm_sp: the compiler chooses the instruction": ("ptx_mma_sp", "wgmma_gemm_sp"),
-    "tilewright has no tcgen05 instructions and no tensor memory: on sm_100a T.gemm uses mma.sync, so write T.gemm into a"
+    "tilewright has no tcgen05 instructions and no tensor memory: on sm_100a T.gemm uses mma.sync, so write "
+    "T.gemm into a"
     " T.alloc_fragment": (
         "TCGEN05TensorCoreIntrinEmitter", "alloc_tcgen05_instr_desc", "alloc_tcgen05_smem_desc", "alloc_tmem",
         "deallocate_tmem", "gemm_blockscaled", "make_blockscaled_gemm_layout", "tcgen05_after_thread_sync",
-        "tcgen05_before_thread_sync", "tcgen05_cp_warpx4", "tcgen05_gemm", "tcgen05_gemm_blockscaled", "tcgen05_gemm_sp",
+        "tcgen05_before_thread_sync", "tcgen05_cp_warpx4", "tcgen05_gemm", "tcgen05_gemm_blockscaled",
+        "tcgen05_gemm_sp",
         "tcgen05_mma", "tcgen05_mma_arrive", "tcgen05_mma_blockscaled", "tcgen05_sf_warp_transpose", "tma_gather4",
         "tma_gather4_bytes", "tma_scatter4",
     ),
     "write a loop over T.Persistent: tilewright has no cluster launch control": (
         "clc_get_first_ctaid_x", "clc_is_canceled", "clc_try_cancel_multicast",
     ),
-    "leave it out: the compiler gives every tile that needs one a swizzled layout, and T.annotate_layout takes your own": (
+    "leave it out: the compiler gives every tile that needs one a swizzled layout, and T.annotate_layout takes "
+    "your own": (
         "get_swizzle_layout", "make_mma_swizzle_layout",
     ),
     "write T.Pipelined(..., specialize=True): the compiler splits producer and consumer warps": (
@@ -54,7 +58,8 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "handle", "match_buffer",
     ),
     "write T.Parallel: the compiler makes vector accesses": (
-        "Shuffle", "lds128", "lds32", "lds64", "ldg128", "ldg256", "ldg32", "ldg64", "stg128", "stg256", "stg32", "stg64", "sts128", "sts32", "sts64",
+        "Shuffle", "lds128", "lds32", "lds64", "ldg128", "ldg256", "ldg32", "ldg64", "stg128", "stg256", "stg32",
+        "stg64", "sts128", "sts32", "sts64",
     ),
     "write T.alloc_fragment, or T.alloc_shared, and T.fill": ("full", "ones", "zeros"),
     "write T.gemm on tiles": ("dot", "matmul", "mma"),

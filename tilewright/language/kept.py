@@ -1,4 +1,5 @@
-"""Rewritten functions on disk, as Python text with its places: rewriting a long kernel takes longer than the rest of a warm start."""
+"""Rewritten functions on disk, as Python text with its places: rewriting a long kernel takes longer than the rest of a
+warm start."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def kept(source: FunctionSource, freevars: tuple[str, ...], rewrite: Callable[[]
 
 
 def _written(tree: ast.Module, places: Places) -> str:
-    """A tree as its text, and where the author's text has each of its nodes; ``null`` for one that Python's text does not give back."""
+    """A tree as its text, and where the author's text has each of its nodes; ``null`` for one that Python's text does
+    not give back."""
     text, nodes = ast.unparse(tree), list(ast.walk(tree))
     try:
         again = ast.walk(ast.parse(text))

@@ -83,7 +83,8 @@ class KernelContext(BlockContext):
 
 @author_facing
 def Kernel(
-    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None, persistent: bool | str | None = None,
+    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None,
+    persistent: bool | str | None = None,
     ping_pong: bool | None = None, specialize: bool | None = None, beside: bool = False, prelude: str | None = None,
 ) -> KernelContext:  # fmt: skip
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
@@ -95,14 +96,14 @@ def Kernel(
     is_cpu : accepted for TileLang's sake; the target decides.
     cluster_dims : blocks of a cluster along each grid dimension; where the compiler divides the kernel into roles, they
         load once what they share.  None leaves it to the compiler.
-    persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler.  ``"claim"``: each takes the next
-        tile when it is ready for one, which suits tiles of different length.
-    ping_pong : whether two groups of `threads` threads work at different tiles in turn, so that the results of one leave beside
-        the products of the other; blocks then stay for many tiles.
-    specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves it
-        to the compiler.
-    beside : whether blocks may begin as soon as all those of the kernel before have begun and left room, because neither of
-        the two reads or writes what the other writes, and this one has no blocks where that one has none.
+    persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler. ``"claim"``: each takes
+        the next tile when it is ready for one, which suits tiles of different length.
+    ping_pong : whether two groups of `threads` threads work at different tiles in turn, so that the results of one
+        leave beside the products of the other; blocks then stay for many tiles.
+    specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves
+        it to the compiler.
+    beside : whether blocks may begin as soon as all those of the kernel before have begun and left room, because
+        neither of the two reads or writes what the other writes, and this one has no blocks where that one has none.
     prelude : a text of the device's own language before the kernels, as `T.import_source` takes it.
 
     Yields

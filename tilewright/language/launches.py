@@ -3,7 +3,7 @@
 >>> bx = T.launch_thread("blockIdx.x", blocks)
 >>> tx = T.launch_thread("threadIdx.x", 128)
 
-opens the same kernel as ``with T.Kernel(blocks, threads=128) as bx:``.  It ends with the function, or with the outermost
+opens the same kernel as ``with T.Kernel(blocks, threads=128) as bx:``. It ends with the function, or with the outermost
 ``with`` where the words stand in such ones.
 """
 

@@ -30,7 +30,8 @@ class _IsVariable(type):
 
 
 class SizeVariable(Ref, metaclass=_IsVariable):
-    """``T.Var``: what `isinstance` says of a size known only at launch; as the annotation of a macro's parameter, `Ref`."""
+    """``T.Var``: what `isinstance` says of a size known only at launch; as the annotation of a macro's parameter,
+    `Ref`."""
 
 
 class Macro:

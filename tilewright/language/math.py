@@ -214,8 +214,8 @@ def cast(value: Any, dtype: Any, *, saturate: bool = True) -> Scalar:
     ----------
     value : a scalar.
     dtype : a type's name or one of `T`'s.
-    saturate : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an infinity does
-        (the type's infinity, else its NaN), as in NumPy and torch.
+    saturate : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an
+        infinity does (the type's infinity, else its NaN), as in NumPy and torch.
 
     Examples
     --------
@@ -230,7 +230,8 @@ def cast(value: Any, dtype: Any, *, saturate: bool = True) -> Scalar:
 
 
 def _beyond_as_infinity(value: Any, record: dtypes.DType) -> Scalar:
-    """`value`, or an infinity of its sign where it is nearer to what would follow the largest number of a type than to that."""
+    """`value`, or an infinity of its sign where it is nearer to what would follow the largest number of a type than to
+    that."""
     if not record.nans:
         raise NumberExpected("the dtype of T.cast(saturate=False)", "one with infinities or NaN", str(record))
     wide = as_expr(value)

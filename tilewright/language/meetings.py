@@ -43,10 +43,11 @@ def pdl_trigger() -> None:
 
 @author_facing
 def take_turn(first: Any = False) -> None:
-    """Wait until the warpgroup before this one in its role has passed its turn (`pass_turn`); the first one waits for the last.
+    """Wait until the warpgroup before this one in its role has passed its turn (`pass_turn`); the first one waits for
+    the last.
 
-    Warpgroups that start their products one after the other work on them at different times, so that the matrix unit always
-    has somebody's.
+    Warpgroups that start their products one after the other work on them at different times, so that the matrix unit
+    always has somebody's.
 
     Parameters
     ----------
@@ -65,5 +66,6 @@ def pass_turn() -> None:
 
 @author_facing
 def end_turns() -> None:
-    """Behind the last turns: the role's first warpgroup takes what the last one has passed, so that none is left over."""
+    """Behind the last turns: the role's first warpgroup takes what the last one has passed, so that none is left
+    over."""
     _meeting("end_turns")

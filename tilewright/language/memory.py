@@ -149,8 +149,8 @@ def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.v
 def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
     """A workspace in global memory that lives for one call; it may have symbolic extents.
 
-    What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so kernels that
-    count leave zeros.
+    What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so
+    kernels that count leave zeros.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""Mistakes that an author can make in a kernel's names, values and indices, one class each: the sentence, what was expected, what to write.
+"""Mistakes that an author can make in a kernel's names, values and indices, one class each: the sentence, what was
+expected, what to write.
 
 Those of scopes and whole functions are in `mistakes_of_scopes`.
 """
@@ -133,7 +134,8 @@ class SymbolicConstant(AuthorError):
         super().__init__(
             f"{what} needs a value that is known while the kernel is traced, but this one is symbolic",
             hint=hint
-            or "use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`",
+            or "use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for "
+            "i in (0, 1):`",
         )
 
 
@@ -261,8 +263,10 @@ class PassesTheEnd(AuthorError, IndexError):
 
     def __init__(self, index: int, extent: int, dimension: int, name: str) -> None:
         super().__init__(
-            f"index {index} counts from the end, and {extent} elements from there pass the end of dimension {dimension} of {name!r}",
-            hint="end the region with the tensor; zeros are read before a tensor where the kernel computes the start, as in A[bx * 64 - 2]",
+            f"index {index} counts from the end, and {extent} elements from there pass the end of dimension "
+            f"{dimension} of {name!r}",
+            hint="end the region with the tensor; zeros are read before a tensor where the kernel computes the "
+            "start, as in A[bx * 64 - 2]",
         )
 
 
@@ -295,7 +299,8 @@ class OperatorMismatch(AuthorError):
 
 _ADVICE = {
     "T.copy": "give both sides the same shape; extents of 1 do not count",
-    "T.gemm_sp": "A is (M, K / 2), E is uint8 (M, K / 8) as formats.sparse.compress gives them, B is (K, N), C is (M, N)",
+    "T.gemm_sp": "A is (M, K / 2), E is uint8 (M, K / 8) as formats.sparse.compress gives them, B is (K, N), C "
+    "is (M, N)",
     "T.gemm": "A is (M, K), B is (K, N), C is (M, N) and wide enough to sum in; transpose_A and transpose_B swap axes",
     "T.reduce": "the destination has the source's shape without `dim`, or with 1 there",
 }

@@ -110,9 +110,11 @@ class IterationsCollide(AuthorError):
 
     def __init__(self, variable: str, buffer: str, span: Span | None = None) -> None:
         super().__init__(
-            f"all iterations over {variable!r} change the same element of {buffer!r}, in no order: the result would be any of theirs",
+            f"all iterations over {variable!r} change the same element of {buffer!r}, in no order: the result "
+            "would be any of theirs",
             span=span,
-            hint=f"reduce a tile with T.reduce_sum and its kin, loop over {variable!r} with T.serial inside, or use T.atomic_add",
+            hint=f"reduce a tile with T.reduce_sum and its kin, loop over {variable!r} with T.serial inside, or "
+            "use T.atomic_add",
         )
 
 
@@ -202,7 +204,8 @@ class ChoiceNotKnown(AuthorError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"T.suited cannot choose: {what}",
-            hint="call it below the tensors' annotations, with symbols of T.dynamic that are extents, and a function that gives a hashable value",
+            hint="call it below the tensors' annotations, with symbols of T.dynamic that are extents, and a "
+            "function that gives a hashable value",
         )
 
 
@@ -224,7 +227,8 @@ class UnboundDynamicSize(AuthorError):
         super().__init__(
             f"no argument of {function} gives the size {name!r}",
             span=span,
-            hint=f"write {name} alone as an extent or a stride of a tensor parameter, or make it one: `{name}: T.int32`",
+            hint=f"write {name} alone as an extent or a stride of a tensor parameter, or make it one: `{name}: "
+            "T.int32`",
         )
 
 

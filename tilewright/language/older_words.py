@@ -25,7 +25,8 @@ from tilewright.language.tensors import TensorAnnotation
 
 @author_facing
 def decl_buffer(
-    shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None, scope: str = "global"
+    shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
+    scope: str = "global"
 ) -> Any:  # fmt: skip
     """A buffer in the memory that `scope` names; with `data`, a buffer that is there already, in another shape.
 
@@ -211,7 +212,8 @@ MADE_OF_OTHERS = {
         ("asin", lambda x: F["atan2"](x, F["sqrt"]((1.0 - x) * (1.0 + x))), "Inverse of the sine."),
         ("acos", lambda x: F["atan2"](F["sqrt"]((1.0 - x) * (1.0 + x)), x), "Inverse of the cosine."),
         ("asinh", _asinh, "Inverse of the hyperbolic sine."),
-        ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))), "Inverse of the hyperbolic cosine."),
+        ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))),
+            "Inverse of the hyperbolic cosine."),
         ("atanh", lambda x: 0.5 * F["log1p"](2.0 * x / (1.0 - x)), "Inverse of the hyperbolic tangent."),
         ("hypot", _hypot, "Length of a vector of two components."),
         ("copysign", _with_sign, "The size of `x` with the sign of `y`."),
@@ -228,8 +230,10 @@ TILE_ANNOTATIONS = {
 """Annotations of a macro's parameters, which say something to readers alone."""
 
 OLDER_WORDS: dict[str, Any] = {
-    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "fast_rcp": fast_rcp,
+    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs,
+    "fast_rcp": fast_rcp,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,
-    "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], "power": FUNCTIONS["pow"], **FAST, **MADE_OF_OTHERS, **TILE_ANNOTATIONS,
+    "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], "power": FUNCTIONS["pow"], **FAST,
+    **MADE_OF_OTHERS, **TILE_ANNOTATIONS,
 }  # fmt: skip
 """Every word, under the names of the language."""

@@ -165,7 +165,8 @@ def select(test: Scalar, then: Any, otherwise: Any) -> Any:
         if hasattr(way, "description"):
             raise NumberExpected(
                 "a choice by `... if ... else ...` or T.if_then_else",
-                "numbers: for tiles write an `if` with an operator on each side, or choose element by element", describe(way),
+                "numbers: for tiles write an `if` with an operator on each side, or choose element by element",
+                describe(way),
             )  # fmt: skip
     if isinstance(then, Scalar) or isinstance(otherwise, Scalar):
         a, b = operands("a choice", then, otherwise)
@@ -229,7 +230,8 @@ for _name, _unary in {"neg": negative, "pos": lambda value: value, "abs": absolu
 
 
 _OF_NUMPY: dict[str, Operation] = {
-    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b, "divide": lambda a, b: a / b,
+    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b, "divide": lambda a,
+    b: a / b,
     "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b, "power": lambda a, b: a**b,
     "left_shift": lambda a, b: a << b, "right_shift": lambda a, b: a >> b, "bitwise_and": lambda a, b: a & b,
     "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b, "equal": lambda a, b: a == b,

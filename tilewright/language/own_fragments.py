@@ -1,4 +1,5 @@
-"""Fragments that threads only touch one element after the other, each for itself: arrays of each thread by another name.
+"""Fragments that threads only touch one element after the other, each for itself: arrays of each thread by another
+name.
 
 Before::
 

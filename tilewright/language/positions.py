@@ -78,7 +78,8 @@ def _elementwise(extents: Any, body: Callable[[tuple[Var, ...]], Store]) -> None
 
 
 def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, at: tuple[Var, ...]) -> Store:
-    """The number of an element that is the best, one before all of these for NaN, and one behind them for the others."""
+    """The number of an element that is the best, one before all of these for NaN, and one behind them for the
+    others."""
     size = source.extents[axis]
     assert isinstance(size, int)
     start = [index_binary("add", begin, var) for begin, var in zip(source.starts, at, strict=True)]

@@ -1,7 +1,8 @@
 """`T.rng_init` and its kin: random numbers that a kernel makes itself.
 
-A number is a function of the seed, the sequence, the place in the program and the indices of the loops around it (Philox 4x32,
-ten rounds), so that nothing is kept from one to the next: they are the same on every machine and in any order of threads.
+A number is a function of the seed, the sequence, the place in the program and the indices of the loops around it
+(Philox 4x32, ten rounds), so that nothing is kept from one to the next: they are the same on every machine and in any
+order of threads.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def rng_init(seed: Any, seq: Any = None, off: Any = 0, generator: str = GENERATO
 
     Parameters
     ----------
-    seed, seq, off : say which numbers: other seeds or sequences give others.  Without `seq` each thread of the grid has its own.
+    seed, seq, off : say which numbers: other seeds or sequences give others. Without `seq` each thread of the grid has
+        its own.
     generator : one of TileLang's names, which all mean the same numbers here: not those of cuRAND.
 
     Examples

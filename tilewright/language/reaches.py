@@ -11,7 +11,8 @@ from tilewright.language.mistakes import IndexOutOfRange
 
 
 def check_reaches(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
-    """Refuse elements of tiles that do not exist, where a sum of the loop's variables is the index and nothing asks for it.
+    """Refuse elements of tiles that do not exist, where a sum of the loop's variables is the index and nothing asks for
+    it.
 
     Raises
     ------

@@ -1,6 +1,7 @@
 """`T.alloc_reducer` and its kin: values that the iterations of parallel loops combine into a few elements.
 
-A reducer is a shared tile that iterations change atomically, so that it may be changed from any loop, under any condition.
+A reducer is a shared tile that iterations change atomically, so that it may be changed from any loop, under any
+condition.
 """
 
 from __future__ import annotations

@@ -194,8 +194,8 @@ def role(name: str, warps: Any, registers: Any = None, instances: Any = None) ->
     ----------
     name : how channels call it.
     warps : how many; the roles' warps together are the block's.
-    registers : that each of its threads keeps, a multiple of 8; None leaves them even.  Roles that share a warpgroup (four
-        warps) keep the same.
+    registers : that each of its threads keeps, a multiple of 8; None leaves them even. Roles that share a warpgroup
+        (four warps) keep the same.
     instances : how often the role stands side by side, each time on `warps` warps of its own; ``with T.role(...) as
         which`` then gives the instance's number.
 

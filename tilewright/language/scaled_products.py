@@ -1,7 +1,8 @@
 """`T.fp8_scaled_matmul`: a product of 8-bit floats whose scales are applied to its sums.
 
-It records what an author would write with `T.gemm`: products of runs of K into a sum of their own, which is scaled and added to C.
-Hopper's matrix unit keeps about 14 bits of a sum of 8-bit products, so that a run has 128 columns at most where nothing else is asked.
+It records what an author would write with `T.gemm`: products of runs of K into a sum of their own, which is scaled and
+added to C. Hopper's matrix unit keeps about 14 bits of a sum of 8-bit products, so that a run has 128 columns at most
+where nothing else is asked.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _as_float(code: Expr) -> Expr:
 def fp8_scaled_matmul(
     A_fp8: Any, A_scale: Any, B_fp8: Any, B_scale: Any, C_out: Any, *, transpose_B: bool = False,
     accum_dtype: Any = "float32", exact: bool = False, fast: bool = False, target: Any = None,
-    scale_format: str | None = None, scale_block_size: int | None = None, block_scale_layout: BlockScaledLayout | None = None,
+    scale_format: str | None = None, scale_block_size: int | None = None,
+    block_scale_layout: BlockScaledLayout | None = None,
     a_scale_offset: Any = None, b_scale_offset: Any = None, c_row_offset: Any = None, c_col_offset: Any = None,
     simd_group_width: Any = None, outputs_per_block: Any = None,
 ) -> None:  # fmt: skip
@@ -96,9 +98,9 @@ def fp8_scaled_matmul(
     transpose_B : whether B lies as ``(N, K)``.
     A_fp8 : ``(M, K)``, `float8_e4m3fn`, `float8_e5m2` or their fnuz forms; a tile, or a region of a tensor.
     B_fp8 : ``(K, N)``, or ``(N, K)`` with `transpose_B`; its type may differ from A's.
-    A_scale, B_scale : float32, float16, bfloat16 or float8_e8m0fnu: one element for all, one for each row of A (column of B),
-        or ``(M, G)`` and ``(N, G)`` (``(N / b, G)`` for blocks of b columns): one for each of the G equal parts of K.
-        Of e8m0 also ``(G,)``, shared by all rows; byte 0 is 2**-127 and byte 255 NaN.
+    A_scale, B_scale : float32, float16, bfloat16 or float8_e8m0fnu: one element for all, one for each row of A (column
+        of B), or ``(M, G)`` and ``(N, G)`` (``(N / b, G)`` for blocks of b columns): one for each of the G equal parts
+        of K. Of e8m0 also ``(G,)``, shared by all rows; byte 0 is 2**-127 and byte 255 NaN.
     C_out : ``(M, N)``, float32, float16 or bfloat16.
     accum_dtype : must be float32; the interpreter and processors add up in float64.
     exact : multiply the numbers as halves, whose products the matrix unit adds up in float32.
@@ -107,7 +109,8 @@ def fp8_scaled_matmul(
     scale_format : ``"e8m0"``: scales are powers of two, uint8 ones too.
     scale_block_size : columns of K that a scale serves; checked.
     block_scale_layout : both of these at once, such as ``T.BlockScaledLayout.e8m0_k32()``.
-    a_scale_offset, b_scale_offset : the first row of A's, or column of B's, scales that is meant, where they are those of more.
+    a_scale_offset, b_scale_offset : the first row of A's, or column of B's, scales that is meant, where they are those
+        of more.
     c_row_offset, c_col_offset : where in C the product begins, where C is larger.
 
     Raises
@@ -186,7 +189,8 @@ def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int
         shape = tuple(extent for extent in region.extents[-2:] if isinstance(extent, int))
         if len(region.extents) < 2 or len(shape) < 2:
             raise WrongOperandShape(
-                f"{name} must be at least 2D, of known extents, but {region.buffer.name!r} has shape {shape_text(region)}",
+                f"{name} must be at least 2D, of known extents, but {region.buffer.name!r} has shape "
+                f"{shape_text(region)}",
                 hint="pass a tile, or a slice of a tensor with constant extents",
             )
         shapes[name] = shape
@@ -256,7 +260,8 @@ class _Scale:
             self.each = -(-size // lines)
         else:
             raise WrongOperandShape(
-                f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {region.buffer.name!r} has shape {shape_text(region)}",
+                f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {region.buffer.name!r} has "
+                f"shape {shape_text(region)}",
                 hint=f"one element, {size} of them, ({size}, G), or (blocks, G), where G divides K = {K}",
             )
         self.run = K // self.parts

@@ -56,7 +56,8 @@ class FunctionSource:
             raise SourceUnavailable(self.name) from None
 
     def statements(self) -> Places:
-        """For each line the innermost statements on it, from left to right: the first line of each and its columns there (in bytes)."""
+        """For each line the innermost statements on it, from left to right: the first line of each and its columns
+        there (in bytes)."""
         table: Places = {}
         for node in ast.walk(self.tree):
             if isinstance(node, ast.stmt) and node.end_lineno is not None:
@@ -160,7 +161,8 @@ def parameters_span(function: FunctionType) -> Span | None:
 
 
 def is_ours(code: CodeType) -> bool:
-    """Whether code belongs to the language itself, and what it calls, rather than to an author (of the library's kernels too)."""
+    """Whether code belongs to the language itself, and what it calls, rather than to an author (of the library's
+    kernels too)."""
     file = code.co_filename
     return file == "<string>" or (file.startswith(_PACKAGE) and not file.startswith(_KERNELS))
 
@@ -180,7 +182,8 @@ def statement_here() -> Span | None:
 
 
 def _statement(code: CodeType, instruction: int, line: int) -> Place | None:
-    """The statement that an instruction belongs to; where columns are not recorded, the last one of those on its line."""
+    """The statement that an instruction belongs to; where columns are not recorded, the last one of those on its
+    line."""
     places = _STATEMENTS.get(code.co_filename, {}).get(line)
     if not places:
         return None

@@ -21,7 +21,8 @@ from tilewright.ops.base import element, matrix_shape, parallel, store_element
 
 @author_facing
 def gemm_sp(
-    A_sparse: Any, E: Any, B: Any, C: Any, transpose_A: bool = False, transpose_E: bool = False, transpose_B: bool = False,
+    A_sparse: Any, E: Any, B: Any, C: Any, transpose_A: bool = False, transpose_E: bool = False,
+    transpose_B: bool = False,
     policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, wg_wait: int = 0,
     annotations: Any = None, order: str = "rows",
 ) -> None:  # fmt: skip
@@ -31,8 +32,8 @@ def gemm_sp(
     ----------
     transpose_B : as that of `gemm`.
     A_sparse : ``(M, K / 2)``, what was kept of A; shared.  ``(K / 2, M)`` with `transpose_A`.
-    E : where it stood: of uint8 ``(M, K / 8)``, as `formats.sparse.compress` gives both; of a wider integer the same bytes as fewer
-        columns.  Float32 with one byte for four columns keeps one of every two neighbours.
+    E : where it stood: of uint8 ``(M, K / 8)``, as `formats.sparse.compress` gives both; of a wider integer the same
+        bytes as fewer columns. Float32 with one byte for four columns keeps one of every two neighbours.
     B : ``(K, N)``, or ``(N, K)`` with `transpose_B`.
     C, policy, clear_accum : as those of `gemm`.
     transpose_A, transpose_E : the tile is given with its dimensions swapped, and turned into another one first.

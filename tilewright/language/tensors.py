@@ -71,7 +71,8 @@ class TensorAnnotation:
         Parameters
         ----------
         shape : extents: ints, `T.const` or `T.dynamic` symbols, expressions of them.
-        dtype : a name, a `T` dtype, a NumPy or torch type; `ptr` for a table of pointers, whose entries `make_tensor` takes.
+        dtype : a name, a `T` dtype, a NumPy or torch type; `ptr` for a table of pointers, whose entries `make_tensor`
+            takes.
         """
         pointers = isinstance(dtype, PointerAnnotation)
         return TensorType(
@@ -231,15 +232,16 @@ def make_tensor(
 ) -> BufferProxy:
     """What a pointer points to, as a tensor.
 
-    Callers pass a tensor of this shape and dtype for a pointer that is a parameter, or its address, of which nothing is checked; the second and later tensors that it
-    makes see the same memory in other shapes.  For a table of pointers they pass a list of tensors, or (on a device) a
-    tensor of their addresses; what an entry points to is made in the kernel.
+    Callers pass a tensor of this shape and dtype for a pointer that is a parameter, or its address, of which nothing is
+    checked; the second and later tensors that it makes see the same memory in other shapes. For a table of pointers
+    they pass a list of tensors, or (on a device) a tensor of their addresses; what an entry points to is made in the
+    kernel.
 
     Parameters
     ----------
     dtype : of an element; the pointer's where None.
-    pointer : a parameter annotated with `ptr`; or an entry ``table[i]`` of a parameter ``T.Tensor(shape, T.ptr)``, or any other
-        address of 64 bits, on which all threads of the block agree.
+    pointer : a parameter annotated with `ptr`; or an entry ``table[i]`` of a parameter ``T.Tensor(shape, T.ptr)``, or
+        any other address of 64 bits, on which all threads of the block agree.
     shape : extents, which may be scalar parameters; of an entry, anything that the kernel knows.
     strides : in elements; row-major where None.
     alignment : bytes that an entry's address is a multiple of.

@@ -171,7 +171,8 @@ class Attribute(BlockContext):
 
 
 class _Asynchronous(Rewriter):
-    """Stores of a thread that copy from tensors to shared tiles become cp.async; of parallel loops the compiler sees to it."""
+    """Stores of a thread that copy from tensors to shared tiles become cp.async; of parallel loops the compiler sees to
+    it."""
 
     def visit_Parallel(self, loop: Parallel) -> Parallel:
         return replace(loop, token=BY_HAND)
@@ -196,7 +197,8 @@ class _Asynchronous(Rewriter):
             pieces = size // piece if piece else None
         if pieces is None:
             raise NumberExpected(
-                "a store in T.attr(..., 'async_scope')", "vector loops that copy 4, 8 or 16 bytes from a tensor", "another"
+                "a store in T.attr(..., 'async_scope')", "vector loops that copy 4, 8 or 16 bytes from a tensor",
+                "another"
             ).at(store.span)  # fmt: skip
         assert isinstance(load, Load)
         width = count // pieces
@@ -230,9 +232,9 @@ def _from(indices: tuple[Expr, ...], var: Var | None, first: int) -> tuple[Expr,
 def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
     """``with T.attr(T.comm_reducer(...), "reduce_scope", ...):`` says how `tvm_thread_allreduce` combines.
 
-    In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async, and so
-    are parallel loops that do nothing else, where rows consist of pieces; `ptx_wait_group` or `cp_async_barrier_noinc` wait
-    for them.  Other attributes say nothing here.
+    In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async,
+    and so are parallel loops that do nothing else, where rows consist of pieces; `ptx_wait_group` or
+    `cp_async_barrier_noinc` wait for them. Other attributes say nothing here.
 
     Parameters
     ----------

@@ -93,7 +93,8 @@ def copy(
     disable_tma : threads move the tile, not the copy engine.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
     prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
-    l2_prefetch : 64, 128 or 256 bytes that the L2 cache is advised to fetch around what cp.async copies; no policy with it.
+    l2_prefetch : 64, 128 or 256 bytes that the L2 cache is advised to fetch around what cp.async copies; no policy with
+        it.
     multicast : all blocks of the cluster make the very same copy into a channel of scope ``"cluster"``; each loads a
         part of it and sends it to all.
     rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
@@ -195,7 +196,8 @@ def clear(buffer: Any) -> None:
 def gemm(
     A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
     policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, *, scale_A: Any = None,
-    scale_B: Any = None, shift: Any = None, groups: Any = None, promote_every: Any = None, wg_wait: int = 0, mbar: Any = None,
+    scale_B: Any = None, shift: Any = None, groups: Any = None, promote_every: Any = None, wg_wait: int = 0,
+    mbar: Any = None,
     annotations: Any = None,
 ) -> None:  # fmt: skip
     """``C += A @ B`` on tiles.
@@ -210,8 +212,10 @@ def gemm(
     policy : how the warps share C.
     clear_accum : drop the old C: a bool, or a condition.
     scale_A, scale_B : scales of blocks of A and B.
-    shift : one element for each row of A: ``C += (A @ B + shift) * scales``, with scales that are the same for all of K.
-    groups : into how many equal parts K is cut; scales and the shift have a line for each then, ``[groups, N]`` or ``[groups, M]``.
+    shift : one element for each row of A: ``C += (A @ B + shift) * scales``, with scales that are the same for all of
+        K.
+    groups : into how many equal parts K is cut; scales and the shift have a line for each then, ``[groups, N]`` or
+        ``[groups, M]``.
     promote_every : elements of K after which the matrix unit's sum is added to C in full precision.
     k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
     mbar : must be None: only products in tensor memory (tcgen05) signal barriers.
@@ -256,7 +260,8 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_{kind}"
 
     def call(
-        buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None, nan_propagate: bool = False
+        buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None,
+        nan_propagate: bool = False
     ) -> None:  # fmt: skip
         if nan_propagate:
             raise NumberExpected(f"nan_propagate of {what}", "False: greatest and least elements leave NaN out", "True")
@@ -312,7 +317,8 @@ def reduce(buffer: Any, out: Any, kind: str, dim: Any = -1, clear: bool = True, 
     Parameters
     ----------
     buffer, out, dim, clear : as those of `reduce_sum`.
-    kind : ``"sum"``, ``"max"``, ``"min"``, ``"absmax"``, ``"abssum"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``, ``"any"`` or ``"all"``.
+    kind : ``"sum"``, ``"max"``, ``"min"``, ``"absmax"``, ``"abssum"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``,
+        ``"any"`` or ``"all"``.
     batch : accepted for TileLang's sake.
 
     Examples
@@ -492,8 +498,8 @@ def unpack(
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
     scaled : multiply codes by the scale of their row and group, in the operand's type.
     zeros_mode : ``"original"`` also takes ``zero * scale`` from scaled codes, ``"rescale"`` takes ``zero``.
-    table : for codes that are looked up: a shared uint32 tile (256, 32) with, in every column, the register that the two codes of
-        a byte become.
+    table : for codes that are looked up: a shared uint32 tile (256, 32) with, in every column, the register that the
+        two codes of a byte become.
     lifted : scaled codes come as multiples of ``form.lifted_unit``: one operation fewer, for scales near one another.
     """
     in_kernel("T.unpack")

@@ -124,7 +124,8 @@ class PersistentTileScheduler(BaseTileScheduler):
 
     @author_facing
     def __init__(
-        self, num_m_tiles: Any, num_n_tiles: Any, num_workers: Any = None, swizzle_size: Any = 1, column_major: bool = True,
+        self, num_m_tiles: Any, num_n_tiles: Any, num_workers: Any = None, swizzle_size: Any = 1,
+        column_major: bool = True,
         cluster_size: Any = 1, stateful: bool = True, name: str | None = None,
     ) -> None:  # fmt: skip
         what = "T.PersistentTileScheduler"

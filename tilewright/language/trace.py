@@ -315,7 +315,8 @@ def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:
 
 
 def check_sizes(function: Function) -> None:
-    """Every symbolic size must stand alone as an extent or a stride of an input, or with constants, so that this binds it.
+    """Every symbolic size must stand alone as an extent or a stride of an input, or with constants, so that this binds
+    it.
 
     Raises
     ------

@@ -36,16 +36,17 @@ def tma_copy(
 ) -> None:  # fmt: skip
     """Have the copy engine (sm_90 and above) move a tile; nothing waits for it here.
 
-    A load announces its bytes at the barrier, and they complete there; threads still arrive by themselves, and readers wait
-    with `mbarrier_wait_parity`.  A store joins a group of its own: `tma_store_wait` waits for it; what threads wrote to the
-    tile is fenced first.  One of the executing threads starts it.
+    A load announces its bytes at the barrier, and they complete there; threads still arrive by themselves, and readers
+    wait with `mbarrier_wait_parity`. A store joins a group of its own: `tma_store_wait` waits for it; what threads
+    wrote to the tile is fenced first. One of the executing threads starts it.
 
     Parameters
     ----------
     src, dst : as those of `copy`, one in global memory and one a shared tile, of one dtype.
     barrier : of loads: one of `alloc_barrier` or `alloc_cluster_barrier`.
-    cluster_mask : of loads in a cluster: bits of the blocks that get this very tile.  All of them execute the copy; the lowest
-        loads for all, and each counts the bytes at its own barrier.  Blocks that are not among them load for themselves.
+    cluster_mask : of loads in a cluster: bits of the blocks that get this very tile. All of them execute the copy; the
+        lowest loads for all, and each counts the bytes at its own barrier. Blocks that are not among them load for
+        themselves.
     leader_scope_threads : accepted for TileLang's sake: the compiler picks the thread.
     eviction_policy : of loads: as that of `copy`.
 
@@ -96,8 +97,8 @@ def copy_cluster(
     eviction_policy : as that of `copy`.
     src, dst : shared tiles; or a tensor and a shared tile.
     dst_block : the block whose `dst` gets the tile.
-    remote_barrier : that block's barrier, made by `alloc_cluster_barrier`: one thread arrives there with the bytes, which the
-        receiver waits for.  Of a tensor's tile as `barrier` of `tma_copy`.
+    remote_barrier : that block's barrier, made by `alloc_cluster_barrier`: one thread arrives there with the bytes,
+        which the receiver waits for. Of a tensor's tile as `barrier` of `tma_copy`.
     cluster_mask : as that of `tma_copy`.
     """
     what = "T.copy_cluster"
@@ -185,7 +186,8 @@ def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_poli
 
 @author_facing
 def ptx_cp_async(dst: Any, src: Any, num_bytes: Any, pred: Any = None) -> None:
-    """Each thread begins a copy of its own, of a few neighbours in a tensor to a shared tile; `ptx_commit_group` closes its group.
+    """Each thread begins a copy of its own, of a few neighbours in a tensor to a shared tile; `ptx_commit_group` closes
+    its group.
 
     Parameters
     ----------
@@ -287,7 +289,8 @@ def shuffle_elect(thread_extent: Any = WARP) -> Any:
 TRANSFER_WORDS: dict[str, Any] = {
     word.__name__: word
     for word in (
-        tma_copy, copy_cluster, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group, ptx_wait_group,
+        tma_copy, copy_cluster, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group,
+        ptx_wait_group,
         shuffle_elect,
     )
 }  # fmt: skip

@@ -110,7 +110,8 @@ def Broadcast(value: Any, lanes: Any) -> Vector:
 
 
 def vector_of(values: tuple[Any, ...], dtype: Any) -> Vector:
-    """The vector of some scalars in turn, or one vector's lanes converted; `dtype` is the type of all lanes together."""
+    """The vector of some scalars in turn, or one vector's lanes converted; `dtype` is the type of all lanes
+    together."""
     from tilewright.language.math import cast, if_then_else  # which speak of buffers, which speak of vectors
 
     scalar, lanes = dtype.record.scalar, dtype.lanes

@@ -278,8 +278,8 @@ warp_reduce_bitand, warp_reduce_bitor, warp_reduce_bitxor = (
 def simdgroup_reduce_sum(value: Any) -> Scalar:
     """The sum over all lanes that the machine runs together, in every lane; small floats are added up in float32.
 
-    On Metal it is a simdgroup's, elsewhere a warp's; on AMD's machines whose waves have 64 lanes it is a wave's.  Blocks are whole
-    ones of these.  `T.warp_reduce_sum` speaks of 32 threads on every machine.
+    On Metal it is a simdgroup's, elsewhere a warp's; on AMD's machines whose waves have 64 lanes it is a wave's. Blocks
+    are whole ones of these. `T.warp_reduce_sum` speaks of 32 threads on every machine.
 
     Parameters
     ----------
@@ -327,7 +327,8 @@ WARP_WORDS: dict[str, Any] = {
     )
 } | {
     "get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync, "tvm_warp_activemask": tvm_warp_activemask,
-    "tvm_warp_shuffle": _as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle"), "tvm_warp_shuffle_up": _as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up"),
+    "tvm_warp_shuffle": _as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle"),
+    "tvm_warp_shuffle_up": _as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up"),
     "tvm_warp_shuffle_down": _as_tvm_calls_it(shfl_down, "tvm_warp_shuffle_down"),
 }  # fmt: skip
 """Every word, under the names of the language."""

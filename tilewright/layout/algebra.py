@@ -16,7 +16,8 @@ from tilewright.layout.tables import AnyLayout, TableLayout, from_tables
 
 
 def product(outer: Layout, atom: Layout) -> Layout:
-    """`atom` repeated as `outer` says: element ``i`` lies in atom ``outer(i // atom.shape)``, at ``atom(i % atom.shape)``.
+    """`atom` repeated as `outer` says: element ``i`` lies in atom ``outer(i // atom.shape)``, at
+    ``atom(i % atom.shape)``.
 
     The places of `outer` count whole atoms.  This is how an instruction's fragment tiles a warp's tile, and a
     warp's tile the block's.
@@ -39,7 +40,8 @@ def product(outer: Layout, atom: Layout) -> Layout:
 
 
 def divide(layout: Layout, atom: Layout) -> Layout | None:
-    """The outer layout for which ``product(outer, atom) == layout``, or None where `layout` does not consist of atoms."""
+    """The outer layout for which ``product(outer, atom) == layout``, or None where `layout` does not consist of
+    atoms."""
     if layout.rank != atom.rank or layout.swizzle != atom.swizzle:
         return None
     steps = {place: atom.extent(place) for place in (THREAD, REGISTER, MEMORY)}

@@ -7,11 +7,13 @@ next step::
 
     position of (n, k) = [n / lanes][k / (run * share)][n % lanes][k % run][k / run % share]
 
-Panels that are read at once may lie side by side, load by load, so that memory is read in one piece and not in as many as there are panels::
+Panels that are read at once may lie side by side, load by load, so that memory is read in one piece and not in as many
+as there are panels::
 
     position of (n, k) = [n / (lanes * beside)][k / (run * share)][n / lanes % beside][n % lanes][k % run][k / run % share]
 
-Columns and k are padded to whole loads, columns to whole groups of panels, k to a multiple of some loads where matrix units take so many at once.
+Columns and k are padded to whole loads, columns to whole groups of panels, k to a multiple of some loads where matrix
+units take so many at once.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
     """A tile dealt out for coalesced access: `width` elements side by side a thread, neighbours to the next thread.
 
     The last dimension goes to threads first, then the ones before it; what is left becomes registers.  Where the
-    outermost dimension does not divide, or the last one leaves most threads without work, the layout covers more than the tile.
-    `least` elements stay with one thread where others are left without work.
+    outermost dimension does not divide, or the last one leaves most threads without work, the layout covers more than
+    the tile. `least` elements stay with one thread where others are left without work.
     """
     columns = shape[-1]
     if len(shape) == 1:
@@ -79,10 +79,11 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
 
 
 def _shares(pieces: Sequence[int], threads: int) -> list[int]:
-    """Threads along each dimension of a tile of pieces: such as divide them, and all that are left along the outermost one.
+    """Threads along each dimension of a tile of pieces: such as divide them, and all that are left along the outermost
+    one.
 
-    Where a thread would have many pieces and over half of all threads none, because what divides the inner dimensions is
-    little, these get more, the last one first.
+    Where a thread would have many pieces and over half of all threads none, because what divides the inner dimensions
+    is little, these get more, the last one first.
     """
     shares = [_across(pieces[-1], math.prod(pieces[:-1]), threads)]
     left = threads // shares[0]
@@ -104,7 +105,8 @@ FEW_PIECES = 8
 
 
 def _across(pieces: int, rows: int, threads: int) -> int:
-    """Threads that share a row of so many pieces: such as divide it, or more where one would have many and over half of all none."""
+    """Threads that share a row of so many pieces: such as divide it, or more where one would have many and over half of
+    all none."""
     dividing = math.gcd(pieces, threads)
     if pieces // dividing <= FEW_PIECES:
         return dividing

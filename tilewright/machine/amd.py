@@ -1,7 +1,7 @@
 """AMD's GPUs as data: what each generation has, how much of it, and how fast, with the place each number comes from.
 
-Sizes and rates are those of AMD's data sheets and instruction set manuals ("CDNA 2", "CDNA 3", "RDNA 3", "RDNA 4"); wave
-products are in `machine/amd_products.py`.
+Sizes and rates are those of AMD's data sheets and instruction set manuals ("CDNA 2", "CDNA 3", "RDNA 3", "RDNA 4");
+wave products are in `machine/amd_products.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ READ_GROUPS = (
     (8, 9, 10, 11, 28, 29, 30, 31),
     (12, 13, 14, 15, 24, 25, 26, 27),
 )
-"""Lanes of 32 whose 16-byte reads of shared memory CDNA serves together: the neighbours of a group are not all neighbours."""
+"""Lanes of 32 whose 16-byte reads of shared memory CDNA serves together: the neighbours of a group are not all
+neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +99,16 @@ def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) ->
 def _cdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
     shared = facts.pop("shared_bytes", 64 * _KB)
     return _arch(
-        name, generation, features | {"mfma"}, warp_size=64, registers=512, shared_bytes=shared, core_shared_bytes=shared,
+        name, generation, features | {"mfma"}, warp_size=64, registers=512, shared_bytes=shared,
+        core_shared_bytes=shared,
         read_groups=READ_GROUPS, **facts,
     )  # fmt: skip
 
 
 def _rdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
     return _arch(
-        name, generation, features | {"wmma"}, warp_size=32, registers=256, shared_bytes=64 * _KB, core_shared_bytes=64 * _KB,
+        name, generation, features | {"wmma"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
+        core_shared_bytes=64 * _KB,
         simds=2, simd_registers=1536, register_step=24, simd_waves=16, l1_bytes=32 * _KB, **facts,
     )  # fmt: skip
 
@@ -118,21 +121,26 @@ ARCHITECTURES: Mapping[str, AmdArch] = {
     arch.name: arch
     for arch in (
         # One of the two dies of an MI250X.
-        _cdna("gfx90a", "cdna2", _LDS_LOADS, cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
+        _cdna("gfx90a", "cdna2", _LDS_LOADS, cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700,
+            gigabytes=1638),
         # MI300X; the last level is the Infinity Cache.
         _cdna(
-            "gfx942", "cdna3", _LDS_LOADS | _PACKED_ATOMICS | _FNUZ, cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB,
+            "gfx942", "cdna3", _LDS_LOADS | _PACKED_ATOMICS | _FNUZ, cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB,
+            l3_bytes=256 * _MB,
             gigabytes=5300,
         ),
         # MI355X.
         _cdna(
-            "gfx950", "cdna4", _LDS_LOADS | _PACKED_ATOMICS | _OCP | {"load_lds_16", "read_transposed"}, shared_bytes=160 * _KB, cores=256,
+            "gfx950", "cdna4", _LDS_LOADS | _PACKED_ATOMICS | _OCP | {"load_lds_16", "read_transposed"},
+            shared_bytes=160 * _KB, cores=256,
             l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB, megahertz=2400, gigabytes=8000,
         ),
         # RX 7900 XTX.
-        _rdna("gfx1100", "rdna3", frozenset(), cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500, gigabytes=960),
+        _rdna("gfx1100", "rdna3", frozenset(), cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500,
+            gigabytes=960),
         # RX 9070 XT.
-        _rdna("gfx1201", "rdna4", _OCP | _PACKED_ATOMICS, cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB, megahertz=2970, gigabytes=645),
+        _rdna("gfx1201", "rdna4", _OCP | _PACKED_ATOMICS, cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB, megahertz=2970,
+            gigabytes=645),
     )
 }  # fmt: skip
 """Every architecture by its compiler's name."""

@@ -1,14 +1,14 @@
 """Matrix products of AMD's waves: MFMA of CDNA (64 lanes), WMMA of RDNA (32 lanes), with the place of every element.
 
-`PRODUCTS` has the instructions as the manuals have them; `instructions_of` what lowering chooses among: functions of the
-device vocabulary, each of which executes one of these, or two that take the halves of wider registers, so that a lane reads
-16 bytes of shared memory at once.
+`PRODUCTS` has the instructions as the manuals have them; `instructions_of` what lowering chooses among: functions of
+the device vocabulary, each of which executes one of these, or two that take the halves of wider registers, so that a
+lane reads 16 bytes of shared memory at once.
 
-The places follow a few formulas.  With ``l`` the lane, ``S`` the tile's side and ``g = l // S``, an operand has row (or column)
-``l % S`` and k ``E g + r``, ``E`` elements to a lane.  gfx11 has all of k in every lane, twice.  Results have one coordinate
-``l % S`` and the other in the registers: in runs of four on CDNA, alternating between the half-waves on gfx11, in runs of eight on
-gfx12.  Functions of CDNA and gfx12 multiply ``b`` by ``a``, so that a lane's results are neighbours in a row, and lie as the left
-operand of a following product does.
+The places follow a few formulas. With ``l`` the lane, ``S`` the tile's side and ``g = l // S``, an operand has row (or
+column) ``l % S`` and k ``E g + r``, ``E`` elements to a lane. gfx11 has all of k in every lane, twice. Results have one
+coordinate ``l % S`` and the other in the registers: in runs of four on CDNA, alternating between the half-waves on
+gfx11, in runs of eight on gfx12. Functions of CDNA and gfx12 multiply ``b`` by ``a``, so that a lane's results are
+neighbours in a row, and lie as the left operand of a following product does.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def _mfma(
     d_layout = result(side, 1 if d == F64 else 4)
     kind = "smfmac" if sparse else "mfma"
     return WaveProduct(
-        f"v_{kind}_{name}", generation, 64, side, side, k, a, b, d, left, right, d_layout, cycles, f"{kind}_{_called(name)}", sparse
+        f"v_{kind}_{name}", generation, 64, side, side, k, a, b, d, left, right, d_layout, cycles,
+        f"{kind}_{_called(name)}", sparse
     )  # fmt: skip
 
 
@@ -228,14 +229,16 @@ def _unsigned(one: MatrixInstruction) -> list[MatrixInstruction]:
 
 
 def _through_half(one: MatrixInstruction) -> list[MatrixInstruction]:
-    """The same of the OCP's 8-bit floats on a machine that has no products of them: each code becomes a half, exactly."""
+    """The same of the OCP's 8-bit floats on a machine that has no products of them: each code becomes a half,
+    exactly."""
     types = ((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
     return [replace(one, function=f"{one.function}_through_half", a=a, b=b) for a, b in types]
 
 
 @functools.cache
 def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tuple[MatrixInstruction, ...]]:
-    """The dense and the sparse functions of a generation, the fastest first, those of long runs of k before short ones."""
+    """The dense and the sparse functions of a generation, the fastest first, those of long runs of k before short
+    ones."""
     found: list[MatrixInstruction] = []
     halves = 16 if generation == "rdna3" else 32
     for one in PRODUCTS:

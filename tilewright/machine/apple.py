@@ -1,7 +1,9 @@
-"""Apple's GPUs as data: what each family has, its matrix instructions with the places of every element, and chips by their data sheets.
+"""Apple's GPUs as data: what each family has, its matrix instructions with the places of every element, and chips by
+their data sheets.
 
-Sources: Apple's Metal feature set tables (limits), the layout of ``simdgroup_matrix`` as the public kernels of MLX use it, data sheets
-for memory, and public measurements of what one core does a cycle.  Nobody of this project has run any of it on such a machine.
+Sources: Apple's Metal feature set tables (limits), the layout of ``simdgroup_matrix`` as the public kernels of MLX use
+it, data sheets for memory, and public measurements of what one core does a cycle. Nobody of this project has run any of
+it on such a machine.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ LANES = 32
 PLACES = Layout.of(
     [(2, THREAD, 2), (2, THREAD, 4), (2, THREAD, 16)], [(2, REGISTER, 1), (2, THREAD, 1), (2, THREAD, 8)]
 )
-"""Elements of an 8 x 8 matrix: lane l has row ``(l / 4 & 4) + l / 2 % 4``, columns ``(l / 4 & 2) * 2 + l % 2 * 2`` and the next one."""
+"""Elements of an 8 x 8 matrix: lane l has row ``(l / 4 & 4) + l / 2 % 4``, columns ``(l / 4 & 2) * 2 + l % 2 * 2`` and
+the next one."""
 
 COOPERATIVE_PLACES = Layout.of(
     [(2, THREAD, 2), (2, THREAD, 4), (2, THREAD, 16), (2, REGISTER, 4)],
@@ -33,7 +36,8 @@ COOPERATIVE_PLACES = Layout.of(
 _NUMBERS = {name: ALL[name] for name in ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")}
 
 _LANES_A_CYCLE, _SHIFTED_A_CYCLE = 128, 32
-"""Sums, masks and multiplications of a core in a cycle, of halves as of floats; shifts and products of integers (measured by others on M1)."""
+"""Sums, masks and multiplications of a core in a cycle, of halves as of floats; shifts and products of integers
+(measured by others on M1)."""
 
 _MULTIPLIED_A_CYCLE = 2 * 102
 """Products and sums of matrices a cycle and core: 80% of what the 128 lanes do (measured by others on M1)."""
@@ -90,8 +94,10 @@ class Chip:
 
 
 CHIPS: Mapping[str, Chip] = {
-    "m1": Chip(7, 8, 1.28, 68), "m1-pro": Chip(7, 16, 1.30, 200), "m1-max": Chip(7, 32, 1.30, 400), "m1-ultra": Chip(7, 64, 1.30, 800),
-    "m2": Chip(8, 10, 1.40, 100), "m2-pro": Chip(8, 19, 1.40, 200), "m2-max": Chip(8, 38, 1.40, 400), "m2-ultra": Chip(8, 76, 1.40, 800),
+    "m1": Chip(7, 8, 1.28, 68), "m1-pro": Chip(7, 16, 1.30, 200), "m1-max": Chip(7, 32, 1.30, 400),
+    "m1-ultra": Chip(7, 64, 1.30, 800),
+    "m2": Chip(8, 10, 1.40, 100), "m2-pro": Chip(8, 19, 1.40, 200), "m2-max": Chip(8, 38, 1.40, 400),
+    "m2-ultra": Chip(8, 76, 1.40, 800),
     "m3": Chip(9, 10, 1.60, 100), "m3-max": Chip(9, 40, 1.60, 400), "m3-ultra": Chip(9, 80, 1.60, 819),
     "m4": Chip(9, 10, 1.58, 120), "m4-pro": Chip(9, 20, 1.58, 273), "m4-max": Chip(9, 40, 1.58, 546),
     "m5": Chip(10, 10, 1.60, 153),
@@ -110,7 +116,8 @@ def _arch(name: str, chip: Chip) -> AppleArch:
     found = frozenset({*_FEATURES, *(["cooperative_tensors"] if chip.family >= 10 else [])})
     return AppleArch(
         "metal", name, found, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024, registers=128,
-        cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(), copy_instructions=_COPIES,
+        cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(),
+        copy_instructions=_COPIES,
         family=chip.family, rates=_rates(chip),
     )  # fmt: skip
 

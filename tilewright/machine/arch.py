@@ -29,7 +29,8 @@ class Arch:
     registers : 32-bit registers (or vector registers on a CPU) of one thread.
     cores : multiprocessors or processor cores.
     l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
-    matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best first.
+    matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best
+        first.
     copy_engine : what moves boxes of tensors by itself; None where threads move everything.
     rates : what a core does in a cycle and memory in a second; None where nobody has said.
     """
@@ -91,7 +92,8 @@ class Arch:
         return self.shared_bytes // min_blocks
 
     def product_rate(self, a: DType, b: DType) -> int:
-        """Products and sums of matrices of these types that a core does in a cycle; 0 where no instruction takes them."""
+        """Products and sums of matrices of these types that a core does in a cycle; 0 where no instruction takes
+        them."""
         return max((one.rate for one in self.matrix_instructions if (one.a, one.b) == (a, b)), default=0)
 
     @property

@@ -11,12 +11,12 @@ compares).  So one load of up to 16 bytes gives a lane codes of several steps, a
 so that shifts and masks alone separate the registers, and the codes of a register pair of rows differ by one field.
 Codes that are looked up lie in the order of registers, the elements of each side by side, as byte look-ups leave them.
 
-Codes that become 16 bits are plain numbers, from which an offset is taken.  Codes that become 8 bits are signed, so that
-registers need none: those of int8 are two's complement, those of 8-bit floats have the lower bits of negative ones inverted.
-`FragmentRecords.encode` makes them.
+Codes that become 16 bits are plain numbers, from which an offset is taken. Codes that become 8 bits are signed, so that
+registers need none: those of int8 are two's complement, those of 8-bit floats have the lower bits of negative ones
+inverted. `FragmentRecords.encode` makes them.
 
-The order is a function of the codes' width, of the operand's type and of the fields alone: one packed weight serves every
-number of rows of activations and every kernel.
+The order is a function of the codes' width, of the operand's type and of the fields alone: one packed weight serves
+every number of rows of activations and every kernel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _FLOATS = {"float16": (10, 15), "bfloat16": (7, 127), "float8_e4m3fn": (3, 7)}
 """Bits of mantissa and bias of the exponent of the operands that small floats become."""
 
 _LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
-"""The smallest numbers; what stands in the last bits of a 16-bit float, up to the lowest of its exponent, is a multiple of it."""
+"""The smallest numbers; what stands in the last bits of a 16-bit float, up to the lowest of its exponent, is a multiple
+of it."""
 
 
 @register_record
@@ -72,12 +73,13 @@ class FragmentRecords:
     operand : what codes become in registers; its width decides the order.
     scale, zero : types of the scales and zeros that a record holds; None where it holds none.
     group : columns that share a scale and a zero: 16, 32, 64, or 128 for that and more.
-    values : the number that each code stands for, exact in the operand's type: any 16 for 4 bits, `SIGNS` for one; None where
-        a code is its own.
-    floating : bits of mantissa and bias of the exponent where codes of 4 or 8 bits are small floats, the sign on top; None
-        where they are none.  All codes are finite: 0x7F of e4m3 is 480.
-    ladder : whether the order is that of BitBLAS's int8 weights with ``propagate_b=3``: a lane's words go along 32 columns before
-        they go to the row 8 below, and a row of records is not padded.  Four of its tiles of 16 x 32 are a record.
+    values : the number that each code stands for, exact in the operand's type: any 16 for 4 bits, `SIGNS` for one; None
+        where a code is its own.
+    floating : bits of mantissa and bias of the exponent where codes of 4 or 8 bits are small floats, the sign on top;
+        None where they are none. All codes are finite: 0x7F of e4m3 is 480.
+    ladder : whether the order is that of BitBLAS's int8 weights with ``propagate_b=3``: a lane's words go along 32
+        columns before they go to the row 8 below, and a row of records is not padded. Four of its tiles of 16 x 32 are
+        a record.
 
     Raises
     ------
@@ -142,7 +144,8 @@ class FragmentRecords:
 
     @property
     def scales_codes(self) -> bool:
-        """Whether scales are of the operand's type, or powers of two that it has: then codes can be scaled in registers."""
+        """Whether scales are of the operand's type, or powers of two that it has: then codes can be scaled in
+        registers."""
         return self.scale == self.operand or (self.scale, self.operand) == (ALL["float8_e8m0fnu"], ALL["bfloat16"])
 
     @property
@@ -364,7 +367,8 @@ class FragmentRecords:
 
     @property
     def raw_bias(self) -> int:
-        """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units, and bytes are centred."""
+        """What `raw` codes of bfloat16 are too large by: 128 is the number whose last bits are units, and bytes are
+        centred."""
         if self.is_signs:
             return 1 if self.operand == ALL["float16"] else 257
         if self.operand != ALL["bfloat16"] or self.numbers is not None:
@@ -372,8 +376,8 @@ class FragmentRecords:
         return 128 if self.bits < 8 else -128
 
     def raw_unit(self, h: int) -> float:
-        """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number, and one of
-        int8 lies in the highest bits.  The least numbers of e4m3 count up like integers."""
+        """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number, and
+        one of int8 lies in the highest bits. The least numbers of e4m3 count up like integers."""
         if self.operand.bits == 8:
             if self.small_float is not None:
                 return 1.0 / self.float_unit
@@ -392,11 +396,13 @@ class FragmentRecords:
 
     @property
     def has_bytes(self) -> bool:
-        """Whether codes ordered for 16 bits can be taken as bytes too, by masks: four of a word's fields stand a byte apart."""
+        """Whether codes ordered for 16 bits can be taken as bytes too, by masks: four of a word's fields stand a byte
+        apart."""
         return self.operand.bits == 16 and self.bits < 8 and (self.numbers is None or self.is_signs)
 
     def byte_column(self, k: Any) -> Any:
-        """The column of a record that column `k` (0 to 127) of its codes as bytes is, for numbers, arrays or expressions.
+        """The column of a record that column `k` (0 to 127) of its codes as bytes is, for numbers, arrays or
+        expressions.
 
         A register of bytes holds two fields, eight bits apart, of the parts of a word that two elements come from.
         """
@@ -412,7 +418,8 @@ class FragmentRecords:
     # Codes times scales in one operation ------------------------------------------------------
 
     def is_liftable(self, offset: int = 0) -> bool:
-        """Whether codes can be `lifted`: plain integers with scales of the operand's type, the offset a power of two or none."""
+        """Whether codes can be `lifted`: plain integers with scales of the operand's type, the offset a power of two or
+        none."""
         return (
             self.operand.bits == 16
             and self.scale == self.operand
@@ -424,21 +431,24 @@ class FragmentRecords:
     def lift(self) -> int:
         """The power of two that scales are multiplied by to become factors of `lifted` codes.
 
-        Scales of float16 of which the largest makes weights of 2^15 at most become as large as float16 has room for; bfloat16 has
-        room for more than weights need.
+        Scales of float16 of which the largest makes weights of 2^15 at most become as large as float16 has room for;
+        bfloat16 has room for more than weights need.
         """
         return self.bits - 1 if self.operand == ALL["float16"] else 116
 
     @property
     def lifted_unit(self) -> float:
-        """What `lifted` codes times lifted scales are multiples of: a masked code is a multiple of the operand's least number."""
+        """What `lifted` codes times lifted scales are multiples of: a masked code is a multiple of the operand's least
+        number."""
         return 2.0**self.lift * _LEAST[str(self.operand)]
 
     def lifted_place(self, h: int) -> int:
-        """The bit at which the field of rows ``g + 8 h`` is masked: the field's own, where a number is still linear in it."""
+        """The bit at which the field of rows ``g + 8 h`` is masked: the field's own, where a number is still linear in
+        it."""
         linear = _FLOATS[str(self.operand)][0] + 1
         return h * self.bits if (h + 1) * self.bits <= linear else 0
 
     def is_shifted(self, h: int) -> bool:
-        """Whether the field of rows ``g + 8 h`` is shifted to the lowest bits: where it is, it would reach the exponent."""
+        """Whether the field of rows ``g + 8 h`` is shifted to the lowest bits: where it is, it would reach the
+        exponent."""
         return h > 0 and (self.operand != ALL["float16"] or (h + 1) * self.bits > 10)

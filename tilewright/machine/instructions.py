@@ -1,4 +1,5 @@
-"""`MatrixInstruction` and `CopyInstruction`: what a machine can do with tiles in one instruction, as data that checks itself."""
+"""`MatrixInstruction` and `CopyInstruction`: what a machine can do with tiles in one instruction, as data that checks
+itself."""
 
 from __future__ import annotations
 
@@ -22,18 +23,18 @@ class MatrixInstruction:
     m, n, k : its tile.
     a, b, accumulator : element types.
     a_memory, b_memory : where the operands lie, ``"registers"`` or ``"shared"``.
-    a_fragment, b_fragment, d_fragment : layouts of what lies in registers, replicas where lanes hold copies of an operand; None for what does
-        not.
+    a_fragment, b_fragment, d_fragment : layouts of what lies in registers, replicas where lanes hold copies of an
+        operand; None for what does not.
     n_choices : every n it exists in; `sized` gives the others.
     majors : orders that operands in shared memory may have: ``"k"`` (k contiguous), ``"mn"``.
     asynchronous : its results are there only after a wait.
     rate : products and sums a cycle and multiprocessor, for choosing among instructions.
     exact_bits : bits of a product's magnitude that the accumulator is sure to keep, where that is less than its
         type's own; None for full accuracy.
-    turns : a lies in shared memory along m, and lanes turn it on its way into registers: neighbouring rows of the tile are eight apart in
-        the instruction's, as the fragments say.
-    sparse : a holds two of every four elements along k (of 32 bits one of every two), so that its tile is ``[m, k / 2]``;
-        lanes give the places of what is kept as metadata.
+    turns : a lies in shared memory along m, and lanes turn it on its way into registers: neighbouring rows of the tile
+        are eight apart in the instruction's, as the fragments say.
+    sparse : a holds two of every four elements along k (of 32 bits one of every two), so that its tile is
+        ``[m, k / 2]``; lanes give the places of what is kept as metadata.
     """
 
     function: str
@@ -80,7 +81,8 @@ class MatrixInstruction:
 
     @property
     def metadata_steps(self) -> int:
-        """Steps along k whose metadata share a word of a lane: halves of the lanes give the words of two, where elements are no bytes."""
+        """Steps along k whose metadata share a word of a lane: halves of the lanes give the words of two, where
+        elements are no bytes."""
         return 1 if self.a.bits == 8 else 2
 
     @property

@@ -5,8 +5,8 @@ Such a unit has a few registers that hold tiles, rows of up to 64 bytes each, an
     accumulator[i][j] += sum over w, d of left[i][w * depth + d] * right[w][j * depth + d]
 
 A row of the right tile is what a `DotInstruction` takes as its vector operand: `depth` consecutive elements of k for
-every column.  So both read the same panels (`layout.panels`), and a tile is `words` loads of one, which follow each other
-in memory.  A row of the left tile is a run of k in one row of the matrix.
+every column. So both read the same panels (`layout.panels`), and a tile is `words` loads of one, which follow each
+other in memory. A row of the left tile is a run of k in one row of the matrix.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ with no_collection():
     from tilewright.matmul.tuning import tune, tune_grouped
 
 __all__ = [
-    "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedExperts", "PackedWeight", "TransformKind", "fp8_scaled_matmul", "grouped_matmul", "quant_bmm", "quant_matmul", "tune",
+    "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedExperts", "PackedWeight", "TransformKind", "fp8_scaled_matmul",
+    "grouped_matmul", "quant_bmm", "quant_matmul", "tune",
     "tune_grouped",
 ]  # fmt: skip

@@ -21,7 +21,8 @@ ALIGNMENT = 16
 """Bytes: addresses that kernels for GPUs take for granted."""
 
 ROUNDINGS = 1 / 16
-"""How far kernels that round weights, activations or partial sums differently may differ, as a part of the largest result."""
+"""How far kernels that round weights, activations or partial sums differently may differ, as a part of the largest
+result."""
 
 
 def device_of(array: Any, what: str = "a tensor") -> str:
@@ -116,7 +117,8 @@ def torch_device(device: Any) -> Any:
 
 
 def with_numbers(array: Any) -> Any:
-    """A tensor whose memory holds its numbers: torch has some that are another's with the sign turned, or zeros without memory."""
+    """A tensor whose memory holds its numbers: torch has some that are another's with the sign turned, or zeros without
+    memory."""
     if array._is_zerotensor():
         return sys.modules["torch"].zeros(array.shape, dtype=array.dtype, device=array.device)
     return array.resolve_neg()
@@ -162,15 +164,17 @@ def _alignment(array: Any) -> int:
 
 
 def is_capturing(array: Any) -> bool:
-    """Whether launches are being written down into a graph instead of run: then nothing can be made that outlives it."""
+    """Whether launches are being written down into a graph instead of run: then nothing can be made that outlives
+    it."""
     return is_torch(array) and array.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()
 
 
 def wait_for_copies(example: Any) -> None:
     """Wait for all that a GPU has been given to do, where `example` is on one.
 
-    Kernels for a few rows read weights before the work ahead of them in the stream has ended (`T.pdl_sync`).  What brought the
-    weights there, a copy from the host above all, must have ended, in whatever stream: once, when a weight is first used.
+    Kernels for a few rows read weights before the work ahead of them in the stream has ended (`T.pdl_sync`). What
+    brought the weights there, a copy from the host above all, must have ended, in whatever stream: once, when a weight
+    is first used.
     """
     if is_torch(example) and example.is_cuda:
         sys.modules["torch"].cuda.synchronize(example.device)
@@ -179,8 +183,8 @@ def wait_for_copies(example: Any) -> None:
 def aside(make: Callable[[], Any], example: Any) -> Any:
     """What `make` gives, made by a thread of its own where `example` is on a GPU.
 
-    What outlives a call must not lie in a memory pool that torch has the calling thread allocate in, for a graph of `torch.compile`
-    that is being warmed up: such a pool knows when all of it is free again.
+    What outlives a call must not lie in a memory pool that torch has the calling thread allocate in, for a graph of
+    `torch.compile` that is being warmed up: such a pool knows when all of it is free again.
     """
     if not (is_torch(example) and example.is_cuda):
         return make()
@@ -234,7 +238,8 @@ def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:
 
 
 def agree(found: Any, expected: Any) -> bool:
-    """Whether two ways to compute the same numbers differ by no more than roundings on the way and in their type could make them.
+    """Whether two ways to compute the same numbers differ by no more than roundings on the way and in their type could
+    make them.
 
     Numbers that are not finite say nothing.
     """

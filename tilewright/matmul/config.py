@@ -38,7 +38,8 @@ class OptimizeStrategy(enum.IntEnum):
 
 
 _TYPES = (
-    "A_dtype", "W_dtype", "out_dtype", "accum_dtype", "storage_dtype", "scale_dtype", "zeros_dtype", "bias_dtype", "quantize",
+    "A_dtype", "W_dtype", "out_dtype", "accum_dtype", "storage_dtype", "scale_dtype", "zeros_dtype", "bias_dtype",
+    "quantize",
 )  # fmt: skip
 _DEFAULTS = {"group_size": -1, "with_bias": False, "with_scaling": False, "with_zeros": False, "zeros_mode": "original"}
 """What None stands for, as BitBLAS has it."""
@@ -52,17 +53,21 @@ class MatmulConfig:
     ----------
     M : an int, a list of ints or None.  It is what kernels are tuned for; every M is served.
     N, K : of the weight; they need not be multiples of anything.
-    A_dtype, W_dtype, out_dtype : ``"float16"``, ``"int8"``, ``"int4"``, ``"nf4"``, ``"e4m3_float8"``, ...; types of NumPy and torch
-        become names.
+    A_dtype, W_dtype, out_dtype : ``"float16"``, ``"int8"``, ``"int4"``, ``"nf4"``, ``"e4m3_float8"``, ...; types of
+        NumPy and torch become names.
     accum_dtype : ``"float32"`` or ``"int32"`` by default; ``"float16"`` is served by float32 sums.
-    layout : ``"nt"``, ``"nn"``, ``"tt"`` or ``"tn"``: whether A is ``[M, K]`` or ``[K, M]``, W ``[K, N]`` or ``[N, K]``.
+    layout : ``"nt"``, ``"nn"``, ``"tt"`` or ``"tn"``: whether A is ``[M, K]`` or ``[K, M]``, W ``[K, N]`` or
+        ``[N, K]``.
     with_bias : a vector ``[N]`` is added.
     group_size : columns that share a scale and a zero; -1 for all of K.
-    with_scaling, with_zeros, zeros_mode : ``original`` ``(w - z) s``, ``rescale`` ``w s - z``, ``quantized`` (packed codes).
-    storage_dtype, fast_decoding, propagate_a, propagate_b, optimize_stratety : accepted; the order of a packed weight is
+    with_scaling, with_zeros, zeros_mode : ``original`` ``(w - z) s``, ``rescale`` ``w s - z``, ``quantized`` (packed
+        codes).
+    storage_dtype, fast_decoding, propagate_a, propagate_b, optimize_stratety : accepted; the order of a packed weight
+    is
         chosen by the library, whose layout ids say which it is.
     scale_dtype, zeros_dtype, bias_dtype : types of these tensors; A's by default where that is a float, else float16.
-    scale_granularity : ``"group"`` (of `group_size` columns), ``"channel"``, ``"tensor"``, or a block ``(rows, columns)``.
+    scale_granularity : ``"group"`` (of `group_size` columns), ``"channel"``, ``"tensor"``, or a block
+        ``(rows, columns)``.
     a_scale : scales of the activations: None, ``"tensor"``, ``"token"``, or how many columns share one.
     quantize : type that float activations are quantised to as part of the call.
     function, with_residual : the rest of the epilogue.

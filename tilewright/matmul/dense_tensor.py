@@ -14,7 +14,8 @@ AT_ONCE = 1 << 24
 
 
 def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
-    """The weight that activations are multiplied by in effect, ``[N, K]`` of `dtype`, computed in float32 (float64 where asked for).
+    """The weight that activations are multiplied by in effect, ``[N, K]`` of `dtype`, computed in float32 (float64
+    where asked for).
 
     Parameters
     ----------
@@ -60,7 +61,8 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
 
 
 def _places(weight: PackedWeight, codes: Any) -> tuple[int, Any]:
-    """Columns of the packed codes, and in which of them each column of the weight stands; None for where it would be."""
+    """Columns of the packed codes, and in which of them each column of the weight stands; None for where it would
+    be."""
     gathered = weight.gathered
     if gathered is None:
         return weight.shape[1], None

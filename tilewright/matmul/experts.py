@@ -45,8 +45,8 @@ def grouped_matmul(
     sizes : rows of each run, 0 for none: numbers, or a tensor of integers on the device of `x`, which is read there.
     activation_scales : one a token, ``[rows, 1]``.
     bias : one for each weight, ``[weights, N]``.
-    function : as in `quant_matmul`; or of neighbouring columns, a gate and what passes it, as `kernels.epilogue.PAIRED` says:
-        ``"swiglu"``, ``"clamped_swiglu"`` (gpt-oss).
+    function : as in `quant_matmul`; or of neighbouring columns, a gate and what passes it, as `kernels.epilogue.PAIRED`
+        says: ``"swiglu"``, ``"clamped_swiglu"`` (gpt-oss).
     quantize, out_dtype : as in `quant_matmul`.
 
     Returns
@@ -60,11 +60,11 @@ def grouped_matmul(
 
     Notes
     -----
-    One launch on Hopper serves weights that are multiplied as they are (16-bit floats, and int8 or 8-bit floats with scales
-    of channels by activations of the same type, which `quantize` makes), and low-bit weights by 16-bit activations.
-    `explain_grouped` says what keeps others from it.
-    Bias and function are part of it for low-bit weights, and a kernel behind it for the others, whose sums are float32 till then.
-    Elsewhere, and for all other forms, there is a launch for each run that has rows; sizes on the device are then waited for.
+    One launch on Hopper serves weights that are multiplied as they are (16-bit floats, and int8 or 8-bit floats with
+    scales of channels by activations of the same type, which `quantize` makes), and low-bit weights by 16-bit
+    activations. `explain_grouped` says what keeps others from it. Bias and function are part of it for low-bit weights,
+    and a kernel behind it for the others, whose sums are float32 till then. Elsewhere, and for all other forms, there
+    is a launch for each run that has rows; sizes on the device are then waited for.
     """
     followed = is_followed(x, bias)
     if (
@@ -129,7 +129,8 @@ def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None,
 def _check_operands(
     x: Any, weights: Sequence[PackedWeight], activation_scales: Any = None, quantize: str | None = None
 ) -> None:  # fmt: skip
-    """The operands are tensors and weights, the scales one a token.  Raises WrongArgumentKind, WrongArgumentShape, Unsupported."""
+    """The operands are tensors and weights, the scales one a token. Raises WrongArgumentKind, WrongArgumentShape,
+    Unsupported."""
     device_of(x, "x")
     if not isinstance(weights, Sequence):
         raise WrongArgumentKind(f"a {type(weights).__name__} was given for the weights", hint="a list of PackedWeight")
@@ -148,7 +149,8 @@ def _check_operands(
 
 
 def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | None) -> None:
-    """The parts of an epilogue are such as experts have.  Raises Unsupported, WrongArgumentShape, WrongArgumentDevice."""
+    """The parts of an epilogue are such as experts have. Raises Unsupported, WrongArgumentShape,
+    WrongArgumentDevice."""
     N = weights[0].shape[0]
     if function is not None and function not in (*FUNCTIONS, *PAIRED):
         raise Unsupported(f"the activation function {function!r}", (*FUNCTIONS, *PAIRED))
@@ -175,7 +177,8 @@ def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device:
         _check_not_negative(numbers)
         if len(numbers) != len(weights) or sum(numbers) != x.shape[0]:
             raise WrongArgumentShape(
-                f"{len(numbers)} runs of {sum(numbers)} rows were given for {len(weights)} weights and {x.shape[0]} rows",
+                f"{len(numbers)} runs of {sum(numbers)} rows were given for {len(weights)} weights and "
+                f"{x.shape[0]} rows",
                 hint="one size for each weight, together all rows of x",
             )
     shapes = sorted({weight.shape for weight in weights})

@@ -52,12 +52,12 @@ def fp8_scaled_matmul(
 
     Parameters
     ----------
-    a : ``[..., K]`` of an 8-bit float; or float16, bfloat16 or float32 with `a_scale` None, whose rows are quantised to b's type
-        first, each with a scale of its own: its gradient is then that of the product with what it was.
+    a : ``[..., K]`` of an 8-bit float; or float16, bfloat16 or float32 with `a_scale` None, whose rows are quantised to
+        b's type first, each with a scale of its own: its gradient is then that of the product with what it was.
     b : ``[K, N]``, or ``[N, K]`` with `transpose_B`; 8-bit floats of a's type or another one.
     a_scale : one number, one a row ``[..., 1]``, or one for each of G equal parts of a row ``[..., G]``.
-    b_scale : one number, one for each column of b ``[N]``, or for each block ``[ceil(N / n), G]`` (of ``[K, N]`` too: a line for each
-        n columns), where n is `block_N`, else K / G.  Scales are floats of any type.
+    b_scale : one number, one for each column of b ``[N]``, or for each block ``[ceil(N / n), G]`` (of ``[K, N]`` too: a
+        line for each n columns), where n is `block_N`, else K / G. Scales are floats of any type.
     out_dtype : of the result; float32, float16 or bfloat16.
     exact, fast : as for `T.fp8_scaled_matmul`: sums beyond the matrix unit's, or the matrix unit's alone.
     target : compile for another machine and emulate it; by default that of `a`.
@@ -119,7 +119,8 @@ def _multiply(
         out[...] = 0
         return out.reshape(*leading, N)
     call = Call(
-        M, N, K, of_a, of_b, dtype(out_dtype).name, kind_of_scale("a_scale", a_scale, M, K), kind_of_scale("b_scale", b_scale, N, K, block_N), transpose_B,
+        M, N, K, of_a, of_b, dtype(out_dtype).name, kind_of_scale("a_scale", a_scale, M, K),
+        kind_of_scale("b_scale", b_scale, N, K, block_N), transpose_B,
         exact, fast,
     )  # fmt: skip
     kernel, order = kernel_for(call, arch)
@@ -240,7 +241,8 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
     by_token, by_channel = call.scale_a[0] == "lines", call.scale_b[0] == "lines"
     if call.M <= FEW_ROWS and alike:
         few = few_rows_matmul.for_target(
-            arch, call.N, call.K, call.A_dtype, call.out, room_for(call.M), transpose_B=call.transpose_B, scaled=True, promote=not call.fast
+            arch, call.N, call.K, call.A_dtype, call.out, room_for(call.M), transpose_B=call.transpose_B, scaled=True,
+            promote=not call.fast
         )  # fmt: skip
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
     turned = None if call.transpose_B else True
@@ -251,7 +253,8 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
     else:
         parts = parts_for(rows, call.N, call.K, call.A_dtype, arch.cores) if call.transpose_B else None
     kernel = scaled_matmul.for_target(
-        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor", "channel" if by_channel else "tensor",
+        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor",
+        "channel" if by_channel else "tensor",
         transpose_B=call.transpose_B, tiles=parts, promote=not call.fast,
     )  # fmt: skip
     return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a, of_b, out)

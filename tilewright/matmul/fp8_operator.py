@@ -1,4 +1,5 @@
-"""`fp8_scaled_matmul` as an operator of torch: what compiled graphs call, and the gradient of activations that it quantises."""
+"""`fp8_scaled_matmul` as an operator of torch: what compiled graphs call, and the gradient of activations that it
+quantises."""
 
 import functools
 from collections.abc import Callable

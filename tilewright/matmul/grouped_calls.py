@@ -1,4 +1,5 @@
-"""One launch for rows in runs, one weight of `PackedExperts` each: what serves such a call, with which options, its kernels and arguments."""
+"""One launch for rows in runs, one weight of `PackedExperts` each: what serves such a call, with which options, its
+kernels and arguments."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ class GroupedCall:
 
 
 def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tuple[str, list[str]]:
-    """What serves such a call in one launch, ``"scaled"`` or ``"fragments"`` (``""`` for neither), and what keeps it from the ones before."""
+    """What serves such a call in one launch, ``"scaled"`` or ``"fragments"`` (``""`` for neither), and what keeps it
+    from the ones before."""
     facts = weights[0].facts
     reasons: list[str] = []
     own = facts.format.dtype
@@ -180,7 +182,8 @@ def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, a
 
 
 def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
-    """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first, then those for other numbers."""
+    """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first, then those for other
+    numbers."""
     rows = request.rows
     found: list[Candidate] = []
     if tier == "scaled":
@@ -269,7 +272,8 @@ def _fragment_call(
 
 @functools.lru_cache(maxsize=256)
 def _fragment_kernel(
-    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None, epilogue: Epilogue,
+    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None,
+    epilogue: Epilogue,
     sizes: tuple[tuple[str, Any], ...], arch: Arch,
 ) -> Kernel:  # fmt: skip
     function = medium_quant_matmul.trace(

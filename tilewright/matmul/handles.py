@@ -22,9 +22,9 @@ _CAPTURED: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDicti
 def handle_of(owner: Any, device: Any, old: torch.Tensor | None = None) -> torch.Tensor:
     """A tensor on a device by which operators find its owner, a layer or a weight, for as long as both live.
 
-    They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes.  When the weight is replaced
-    the layer keeps the `old` one, but not one that a graph of the GPU was captured with: such a graph reads memory that is no longer
-    the weight's, and torch makes it anew where an address has changed.
+    They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes. When the weight
+    is replaced the layer keeps the `old` one, but not one that a graph of the GPU was captured with: such a graph reads
+    memory that is no longer the weight's, and torch makes it anew where an address has changed.
     """
     import torch
 
@@ -40,7 +40,8 @@ def handle_of(owner: Any, device: Any, old: torch.Tensor | None = None) -> torch
         for key in (handle.data_ptr(), name):
             _OWNERS[key] = weakref.ref(owner)
             weakref.finalize(handle, _OWNERS.pop, key, None).atexit = False
-        # Torch marks tensors of modules so, which graphs of the GPU take where they are: it would hand others over as copies.
+        # Torch marks tensors of modules so, which graphs of the GPU take where they are: it would hand others over as
+        # copies.
         handle._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
     return handle
 
@@ -69,7 +70,8 @@ def owner_of(handle: torch.Tensor) -> Any:
     if owner is None:
         raise WeightIsGone(
             "a graph calls a layer that was deleted, or whose weight was replaced after the graph was made",
-            hint="keep the layer alive while its graph runs; an exported program that was saved has no layers in another process",
+            hint="keep the layer alive while its graph runs; an exported program that was saved has no layers in "
+            "another process",
         )
     if is_capturing(handle):
         _CAPTURED.setdefault(owner, {})[handle.data_ptr()] = handle

@@ -63,7 +63,8 @@ class Calls:
             return
         tensors = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
         plan = write() or missed
-        # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody watches.
+        # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody
+        # watches.
         also = "forward._current_level < 0 and not modes()" if _tensors_of_torch(arguments) else ""
         quick = guarded(arguments, tensors, plan, (), missed, also, **_torch_states()) if plan is not missed else None
         self._known[key] = quick or missed, plan, tensors
@@ -98,7 +99,8 @@ def is_touched(*tensors: Any) -> bool:
 
 
 def is_watched() -> bool:
-    """Whether a tracer, a transform or a mode of torch follows what is computed, so that tensors may have no memory to be read."""
+    """Whether a tracer, a transform or a mode of torch follows what is computed, so that tensors may have no memory to
+    be read."""
     inner = sys.modules["torch"]._C
     return (
         inner._get_tracing_state() is not None
@@ -108,7 +110,8 @@ def is_watched() -> bool:
 
 
 def check_transforms(*tensors: Any, of: str) -> None:
-    """Raise Unsupported where torch takes gradients by transforms of functions, or forwards, which an operator would answer with 0."""
+    """Raise Unsupported where torch takes gradients by transforms of functions, or forwards, which an operator would
+    answer with 0."""
     torch = sys.modules["torch"]
     transform, kinds = torch._C._functorch.peek_interpreter_stack(), torch._C._functorch.TransformType
     if transform is not None and transform.key() in (kinds.Grad, kinds.Jvp):

@@ -115,10 +115,10 @@ class Matmul(WeightForms):
         Parameters
         ----------
         A : ``[..., M, K]`` (``[..., K, M]`` in layouts tn and tt), any M.
-        W : what `transform_weight` gave (elements of 8 bits and more as they are, ``[K, N]`` in the layouts nn and tn), or a
-            `PackedWeight` of the config's size and format, which brings its own scales and zeros.  Tensors of torch are brought
-            into our order when they are first seen, once for as long as they live unchanged (`RawWeights`); arrays of NumPy are
-            read in the order that they have, at every call.
+        W : what `transform_weight` gave (elements of 8 bits and more as they are, ``[K, N]`` in the layouts nn and tn),
+            or a `PackedWeight` of the config's size and format, which brings its own scales and zeros. Tensors of torch
+            are brought into our order when they are first seen, once for as long as they live unchanged (`RawWeights`);
+            arrays of NumPy are read in the order that they have, at every call.
         scale, zeros : ``[N, K / group]``; quantized zeros ``[K / group, N * bits / 8]`` bytes.
         bias : ``[N]``.
         output : written in place where given.
@@ -176,7 +176,8 @@ class Matmul(WeightForms):
     def _followed(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Any:
-        """The result where torch follows what becomes of A, bias or residual, for their gradients: that of an operator which it knows."""
+        """The result where torch follows what becomes of A, bias or residual, for their gradients: that of an operator
+        which it knows."""
         A = self._rows_of(A)
         self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
         packed = W
@@ -194,7 +195,8 @@ class Matmul(WeightForms):
             self._need(scale=scale, zeros=zeros, **others)
 
     def _rows_of(self, A: Any) -> Any:
-        """Activations ``[..., M, K]``, whichever way the config's layout has them.  Raises WrongArgumentDType, WrongArgumentShape."""
+        """Activations ``[..., M, K]``, whichever way the config's layout has them. Raises WrongArgumentDType,
+        WrongArgumentShape."""
         device_of(A, "A")  # which says what is no array
         expects = dtype(self.config.A_dtype)
         if not expects.is_packed and element_type(A).name != expects.name:
@@ -230,7 +232,8 @@ class Matmul(WeightForms):
         }  # fmt: skip
 
     def _is_fast_as_it_lies(self, A: Any) -> bool:
-        """Whether no order is faster for such activations than that of raw weights, so that no other is made of them."""
+        """Whether no order is faster for such activations than that of raw weights, so that no other is made of
+        them."""
         return False
 
     def _emulated(self, A: Any) -> Any:
@@ -248,7 +251,8 @@ class Matmul(WeightForms):
     def _checked(
         self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> tuple[dict[str, Any], Operands, Result]:
-        """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and its result."""
+        """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and
+        its result."""
         facts, request = self.config.facts(), self.config.request()
         given = self._weight_tensors(A, W, scale, zeros)
         if a_scale is not None:
@@ -315,7 +319,8 @@ class Matmul(WeightForms):
     prim_func = ir_module
 
     def explain(self) -> str:
-        """Which kernel serves a packed weight of this config and why not the ones before it; then the kernel's choices."""
+        """Which kernel serves a packed weight of this config and why not the ones before it; then the kernel's
+        choices."""
         chosen = explain(self.config.facts(), self.config.request(), self.arch)
         return chosen + "\n" + self.kernel.explain(M=self._rows()[0])
 
@@ -336,10 +341,11 @@ class Matmul(WeightForms):
     def hardware_aware_finetune(
         self, topk: int = 20, target: Any = None, parallel_build: bool = True
     ) -> list[Outcome]:  # fmt: skip
-        """Measure up to `topk` ways to compute the product for each M of the config and keep the fastest, on disk (`matmul.tuning`).
+        """Measure up to `topk` ways to compute the product for each M of the config and keep the fastest, on disk
+        (`matmul.tuning`).
 
-        They are those of the kernel that serves the product (`explain`); a weight in our order runs what was found, in this
-        process and later ones.
+        They are those of the kernel that serves the product (`explain`); a weight in our order runs what was found, in
+        this process and later ones.
 
         Returns
         -------

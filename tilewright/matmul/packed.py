@@ -1,4 +1,5 @@
-"""`PackedWeight`: a quantised weight in the order of bytes that kernels read, on a device, saved, loaded and unpacked."""
+"""`PackedWeight`: a quantised weight in the order of bytes that kernels read, on a device, saved, loaded and
+unpacked."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ class PackedWeight:
     ----------
     format, shape, block, zeros_mode, tensor_scale : as in `QuantizedWeight`.
     order : None where codes are held row by row, else the order of a kernel's records.
-    held : ``codes`` in that order, and where the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``, ``divisors``,
-        all on one device.
+    held : ``codes`` in that order, and where the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
+        ``divisors``, all on one device.
 
     Notes
     -----
@@ -125,7 +126,8 @@ class PackedWeight:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
-        """torch asks here what its functions do with a weight in their arguments: a linear layer is computed, all else refused.
+        """torch asks here what its functions do with a weight in their arguments: a linear layer is computed, all else
+        refused.
 
         Raises
         ------
@@ -146,18 +148,21 @@ class PackedWeight:
 
     @property
     def dtype(self) -> Any:
-        """The type of what is held, an integer type of torch or NumPy: that numbers have none is how others tell codes."""
+        """The type of what is held, an integer type of torch or NumPy: that numbers have none is how others tell
+        codes."""
         return self.held["codes"].dtype
 
     @property
     def data(self) -> Any:
         """The numbers that codes stand for, a float32 tensor of torch ``[N, K]`` of its own.
 
-        Assigning to it rounds the new numbers to codes of the same format and groups: that is what merging an adapter does.
+        Assigning to it rounds the new numbers to codes of the same format and groups: that is what merging an adapter
+        does.
 
         Raises
         ------
-        CannotQuantize : assigning to a weight that no layer holds, or whose codes have an order or factors of their own.
+        CannotQuantize : assigning to a weight that no layer holds, or whose codes have an order or factors of their
+            own.
         """
         import torch
 
@@ -171,7 +176,8 @@ class PackedWeight:
         own = [name for name in ("g_idx", "multipliers", "divisors") if self.held.get(name) is not None]
         if own or self.tensor_scale != 1.0 or self.zeros_mode != "original":
             raise CannotQuantize(
-                f"numbers cannot be rounded to the codes of {self!r} again: it has {', '.join(own) or 'a zeros mode or scale'} of its own",
+                f"numbers cannot be rounded to the codes of {self!r} again: it has "
+                f"{', '.join(own) or 'a zeros mode or scale'} of its own",
                 hint="dequantize the model, merge, and quantize it again",
             )
         zeros = self.held.get("zeros")
@@ -182,7 +188,8 @@ class PackedWeight:
             scale_dtype=None if scales is None else element_type(scales),
         )  # fmt: skip
         warnings.warn(
-            f"numbers were written to a weight of {self.format} codes, by an adapter that is merged for example: they are rounded "
+            f"numbers were written to a weight of {self.format} codes, by an adapter that is merged for example: "
+            "they are rounded "
             "again, and taking the adapter off does not bring back the codes that were there",
             TilewrightWarning,
             stacklevel=2,
@@ -438,12 +445,14 @@ def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
     codes = weight.held["codes"]
     if codes.shape != (weight.shape[0], width) or codes.dtype != weight.format.carrier:
         raise CannotQuantize(
-            f"codes are {codes.dtype} {list(codes.shape)}, where {weight.format.carrier} {[weight.shape[0], width]} is due"
+            f"codes are {codes.dtype} {list(codes.shape)}, where {weight.format.carrier} "
+            f"{[weight.shape[0], width]} is due"
         )
 
 
 def plain_words(array: Any) -> Any:
-    """A tensor as one of a type that Python's own pickling of tensors knows on every device: words of records without sign have none."""
+    """A tensor as one of a type that Python's own pickling of tensors knows on every device: words of records without
+    sign have none."""
     torch = sys.modules.get("torch")
     return array.view(torch.int32) if torch and is_torch(array) and array.dtype == torch.uint32 else array
 

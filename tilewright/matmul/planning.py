@@ -67,7 +67,8 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
         right=right, accumulate="int32" if integers else "float64" if left == "float64" else "float32",
         group=facts.group, scaled=scaled, zeros=facts.zeros, zero=facts.zero * whole, scale=facts.scale or UNUSED,
         zero_point=facts.zero_point or UNUSED, multiplier=facts.multiplier, factor=facts.factor or whole > 1,
-        whole=whole, slots=facts.slots, tiles=facts.tiles, offset_binary=facts.offset_binary, activation_scales=activation_scales, activation_group=request.activation_group,
+        whole=whole, slots=facts.slots, tiles=facts.tiles, offset_binary=facts.offset_binary,
+        activation_scales=activation_scales, activation_group=request.activation_group,
         activation_scale_dtype=request.activation_scale_dtype, divisors=facts.divisors and not request.divided,
         gather=facts.gather, bias=request.bias, residual=request.residual, function=request.function, out=request.out,
     )  # fmt: skip
@@ -90,7 +91,8 @@ def check_request(request: Request) -> None:
 
 
 def check_sums(name: Any, activations: DType) -> None:
-    """The type that sums are asked for in is one that says something of them; None leaves it to us.  Raises Unsupported."""
+    """The type that sums are asked for in is one that says something of them; None leaves it to us. Raises
+    Unsupported."""
     if name is None:
         return
     asked = name if isinstance(name, str) else dtype(name).name
@@ -127,7 +129,8 @@ def operand_types(
 
 
 def _dense_operand(source: DType, facts: WeightFacts, arch: Arch) -> str:
-    """A type that holds activations and a weight of 16 bits and more exactly; float32 where one of them is wider, float64 for such activations."""
+    """A type that holds activations and a weight of 16 bits and more exactly; float32 where one of them is wider,
+    float64 for such activations."""
     own = facts.format.dtype
     assert own is not None
     if source.bits > 32 or not arch.has_threads:
@@ -137,12 +140,14 @@ def _dense_operand(source: DType, facts: WeightFacts, arch: Arch) -> str:
 
 
 def _float_operand(arch: Arch, numbers: np.ndarray | None) -> str:
-    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast; float32 for numbers out of its range."""
+    """A type that holds small integers and all 8-bit floats exactly, and that the machine multiplies fast; float32 for
+    numbers out of its range."""
     return "float16" if arch.has_threads and _in_range(numbers, "float16") else "float32"
 
 
 def _in_range(numbers: np.ndarray | None, name: str) -> bool:
-    """Whether no number becomes infinite or 0 in a float type, nor loses more than a rounding does; None are moderate ones."""
+    """Whether no number becomes infinite or 0 in a float type, nor loses more than a rounding does; None are moderate
+    ones."""
     finite = np.zeros(1) if numbers is None else numbers[np.isfinite(numbers)]
     record = dtype(name)
     errors = np.abs(round_float(finite, record).astype(np.float64) - finite)

@@ -59,22 +59,23 @@ def quant_matmul(
 
     Parameters
     ----------
-    x : ``[..., K]``, any number of rows; floats, 8-bit floats, or integers of at most 8 bits (fewer than 8 packed, low bits
-        first, ``[..., K * bits / 8]`` uint8: pass `tilewright.pack`'s result as ``(array, "int4")``).
+    x : ``[..., K]``, any number of rows; floats, 8-bit floats, or integers of at most 8 bits (fewer than 8 packed, low
+        bits first, ``[..., K * bits / 8]`` uint8: pass `tilewright.pack`'s result as ``(array, "int4")``).
     weight : on the device of `x`.
-    activation_scales : what `x` is multiplied by: one number ``[1]``, one a token ``[..., 1]``, or one for each run of columns,
-        ``[..., ceil(K / g)]`` (fastest in the order of memory in which tokens lie side by side, where the weight has 128 x 128 blocks).
-    activation_group : g, where the shape of the scales does not say it: the weight's group is understood where there are as many,
-        else what divides K, else a power of two.
-    quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token; then there
-        are no `activation_scales`.
+    activation_scales : what `x` is multiplied by: one number ``[1]``, one a token ``[..., 1]``, or one for each run of
+        columns, ``[..., ceil(K / g)]`` (fastest in the order of memory in which tokens lie side by side, where the
+        weight has 128 x 128 blocks).
+    activation_group : g, where the shape of the scales does not say it: the weight's group is understood where there
+        are as many, else what divides K, else a power of two.
+    quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token; then
+        there are no `activation_scales`.
     bias : ``[N]`` of any float type.
     function : ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"sigmoid"`` or ``"tanh"``.
     residual : ``[..., N]`` of the result's type, added last.
-    out_dtype : of the result; by default that of float `x`, int32 for integers without any scale, else float32.  Integer
+    out_dtype : of the result; by default that of float `x`, int32 for integers without any scale, else float32. Integer
         results are rounded to nearest and saturate.
-    out : the result's array, written in place; of any strides, and it may share memory with `x` and `residual`, which are read
-        before: kernels write beside it then, and the result is copied.
+    out : the result's array, written in place; of any strides, and it may share memory with `x` and `residual`, which
+        are read before: kernels write beside it then, and the result is copied.
 
     Returns
     -------
@@ -124,10 +125,12 @@ def wants_gradients(*tensors: Any) -> bool:
 
 
 def _traced(
-    x: Any, weight: PackedWeight, scales: tuple[Any, int | None], quantize: Any, bias: Any, function: Any, residual: Any,
+    x: Any, weight: PackedWeight, scales: tuple[Any, int | None], quantize: Any, bias: Any, function: Any,
+    residual: Any,
     out_dtype: Any, out: Any,
 ) -> Any:  # fmt: skip
-    """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of it are wanted."""
+    """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of
+    it are wanted."""
     import torch
 
     if weight.handle is None and not torch.compiler.is_compiling():
@@ -247,7 +250,8 @@ class Product:
         if not isinstance(weight, PackedWeight):
             raise WrongArgumentKind(
                 f"the weight is a {type(weight).__name__}, expected a PackedWeight",
-                hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that of an array",
+                hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that "
+                "of an array",
             )
         if weight.device != device:
             check_device("the weight", weight.held["codes"], "the activations are", device)
@@ -260,7 +264,8 @@ class Product:
             _check_array(what, values, expected, device)
         request = Request(
             activations, result, kind, "float32" if scales is None else element_type(scales).name, group, quantize,
-            bias=None if bias is None else element_type(bias).name, residual=residual is not None, function=function, rows=flat.shape[0],
+            bias=None if bias is None else element_type(bias).name, residual=residual is not None, function=function,
+            rows=flat.shape[0],
         )  # fmt: skip
         if residual is not None and element_type(residual).name != result:
             raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
@@ -295,7 +300,8 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, 
         if is_capturing(example):
             raise NotPrepared(
                 "a call of a kind that has not run before, while a graph is captured",
-                hint=f"call once with {request.rows} rows of {request.activations} before: kernels are compiled and weights packed then",
+                hint=f"call once with {request.rows} rows of {request.activations} before: kernels are compiled "
+                "and weights packed then",
             )
         found = aside(lambda: prepare(weight, request, machine, example, options), example)
     weight.prepared[key] = weight.prepared[kernel] = found
@@ -369,7 +375,8 @@ def _activation_scales(
 
 
 def _group_of(groups: int, weight: PackedWeight) -> int:
-    """Columns that share a scale, where so many groups say it: the weight's, what divides K, or a power of two; else 0."""
+    """Columns that share a scale, where so many groups say it: the weight's, what divides K, or a power of two; else
+    0."""
     columns, own = weight.shape[1], weight.block[1]
     if "g_idx" not in weight.held and -(-columns // own) == groups:
         return own

@@ -1,4 +1,5 @@
-"""Weights that an operator is called with as raw tensors, brought into our order once and kept while the tensors are what they were."""
+"""Weights that an operator is called with as raw tensors, brought into our order once and kept while the tensors are
+what they were."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ class RawWeights:
     """Packed weights by the tensors that they were made of.
 
     A tensor is known by itself, not by its address, which another may have later; torch counts its writes, so that one
-    that was written to is packed anew, and what was made of one that is gone is gone as well.  Views of one tensor are told apart
-    by where they lie in it.  Nothing is kept of what torch does not watch: arrays of NumPy, tensors made in
-    inference mode.  Writes through ``tensor.data`` are not counted either: call `clear` after those.
+    that was written to is packed anew, and what was made of one that is gone is gone as well. Views of one tensor are
+    told apart by where they lie in it. Nothing is kept of what torch does not watch: arrays of NumPy, tensors made in
+    inference mode. Writes through ``tensor.data`` are not counted either: call `clear` after those.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,8 @@ class RawWeights:
         self._known.clear()
 
     def find(self, tensors: Sequence[Any], pack: Callable[[], PackedWeight]) -> PackedWeight | None:
-        """What was made of these tensors, or is made now; None where nothing can be kept, or the weight has no other order.
+        """What was made of these tensors, or is made now; None where nothing can be kept, or the weight has no other
+        order.
 
         Parameters
         ----------

@@ -1,4 +1,5 @@
-"""Plain codes again from a weight's records: a packed weight holds its codes once, in the order that its kernels read."""
+"""Plain codes again from a weight's records: a packed weight holds its codes once, in the order that its kernels
+read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A product run again: what is left to do of a call whose tensors are as they were before (`known_calls`).
 
-The launches of a prepared product are written down without running them.  Each has a function that launches it again with other
-addresses (`runtime.plans`); so a later call allocates the result, and launches.  What kernels hand to one another lies in memory
-that their stream has for that, as workspaces do.
+The launches of a prepared product are written down without running them. Each has a function that launches it again
+with other addresses (`runtime.plans`); so a later call allocates the result, and launches. What kernels hand to one
+another lies in memory that their stream has for that, as workspaces do.
 """
 
 from __future__ import annotations
@@ -57,10 +57,11 @@ def _recording(part: Any, log: list[Launch]) -> Any:
 
 
 def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, Any]) -> Plan | None:
-    """A function of tensors like those of a call that has run, which answers `MISSED` for others; None where there can be none.
+    """A function of tensors like those of a call that has run, which answers `MISSED` for others; None where there can
+    be none.
 
-    None instead of a function where the call's launches cannot be told from its tensors alone: one that was converted or copied
-    for the call, for example.
+    None instead of a function where the call's launches cannot be told from its tensors alone: one that was converted
+    or copied for the call, for example.
 
     Parameters
     ----------
@@ -144,7 +145,8 @@ class _Writer:
         return [f"{name} = {allocator_text(like, *own, self.names)}", f"{address} = {name}.data_ptr()"]
 
     def launch(self, kernel: Kernel, arguments: Sequence[Any], again: Sequence[Any]) -> bool:
-        """Whether a launch could be written: each argument is passed, out, one that never changes, or what a launch has written."""
+        """Whether a launch could be written: each argument is passed, out, one that never changes, or what a launch has
+        written."""
         found = kernel.plans.launch(*arguments)
         if found is None or kernel.function.outputs:
             return False
@@ -199,7 +201,8 @@ class _Writer:
         return made_function("run", list(self.passed), lines, self.names)
 
     def _checks(self) -> Iterator[str]:
-        """Whether addresses are of the classes that the kernels were compiled for, and nothing read is written; a new result is fine."""
+        """Whether addresses are of the classes that the kernels were compiled for, and nothing read is written; a new
+        result is fine."""
         held = [f"p{name}" for name, value in self.passed.items() if is_torch(value)]
         if held:  # freed tensors have none, and those on ``meta`` look like a CPU's
             yield f"if not ({' and '.join(held)}): return MISSED"

@@ -1,4 +1,5 @@
-"""Where the result of a call is written: a new array, the caller's own, or one beside that which is copied to it at the end."""
+"""Where the result of a call is written: a new array, the caller's own, or one beside that which is copied to it at the
+end."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ def result_for(
 ) -> Result:  # fmt: skip
     """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller.
 
-    Kernels write rows one after another, to addresses that they can copy to, and nothing that they read meanwhile: for any other
-    `out` (a slice of a wider tensor, the residual itself, ``out=x``) they write beside it.
+    Kernels write rows one after another, to addresses that they can copy to, and nothing that they read meanwhile: for
+    any other `out` (a slice of a wider tensor, the residual itself, ``out=x``) they write beside it.
 
     Parameters
     ----------

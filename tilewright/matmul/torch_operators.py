@@ -1,7 +1,9 @@
-"""The products as operators of torch: what a compiled graph calls, with shapes that a tracer can know without running, and gradients.
+"""The products as operators of torch: what a compiled graph calls, with shapes that a tracer can know without running,
+and gradients.
 
-A graph names the layer that owns a weight, whose kernels may bring the codes into another order while the graph lives, by a handle:
-an operand like the others, so that graphs of layers that are alike are one.  Eager calls of `Linear` do not come this way.
+A graph names the layer that owns a weight, whose kernels may bring the codes into another order while the graph lives,
+by a handle: an operand like the others, so that graphs of layers that are alike are one. Eager calls of `Linear` do not
+come this way.
 """
 
 import functools
@@ -158,14 +160,16 @@ def _register_grouped() -> None:
 
     @torch.library.custom_op("tilewright::grouped_matmul", mutates_args=())
     def run(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: torch.Tensor | None, quantize: str | None,
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: torch.Tensor | None,
+        quantize: str | None,
         function: str | None,
     ) -> torch.Tensor:  # fmt: skip
         return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)
 
     @run.register_fake
     def shaped(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: Any, quantize: Any, function: Any
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: Any, quantize: Any,
+        function: Any
     ) -> torch.Tensor:  # fmt: skip
         return x.new_empty((x.shape[0], columns))
 

@@ -1,4 +1,5 @@
-"""Tuning of products: a tier's ways to compute one kind of call are measured, the fastest is kept on disk and used from then on."""
+"""Tuning of products: a tier's ways to compute one kind of call are measured, the fastest is kept on disk and used from
+then on."""
 
 from __future__ import annotations
 
@@ -33,12 +34,14 @@ def check(found: Any, expected: Any, chosen: Candidate) -> None:
 def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True, **options: Any) -> list[Outcome]:
     """Measure ways to compute ``quant_matmul(x, weight, **options)`` and keep the fastest for all calls of that kind.
 
-    A kind is what the weight is (its size, format, groups, not its numbers), the types of the call, and the numbers of rows, up to
-    the next power of two, for which the machine's model chooses the same kernel as for those of `x`.  What is found is kept in the cache directory; later processes take it from there.
+    A kind is what the weight is (its size, format, groups, not its numbers), the types of the call, and the numbers of
+    rows, up to the next power of two, for which the machine's model chooses the same kernel as for those of `x`. What
+    is found is kept in the cache directory; later processes take it from there.
 
     Parameters
     ----------
-    x, weight, options : of the call; its numbers should be like those of real ones, zeros are multiplied with less power.
+    x, weight, options : of the call; its numbers should be like those of real ones, zeros are multiplied with less
+        power.
     topk : candidates that are measured, the most promising first.
     parallel : whether they are compiled at the same time.
 

@@ -13,8 +13,8 @@ def codes_of(weight: np.ndarray, of: Format) -> np.ndarray:
 
     Parameters
     ----------
-    weight : for integer formats the numbers, -8 to 7 for int4; for the others codes (integers), values (floats) or elements of
-        the format's own type.
+    weight : for integer formats the numbers, -8 to 7 for int4; for the others codes (integers), values (floats) or
+        elements of the format's own type.
 
     Raises
     ------
@@ -35,7 +35,8 @@ def codes_of(weight: np.ndarray, of: Format) -> np.ndarray:
 
 
 def stored_codes(codes: np.ndarray, of: Format) -> np.ndarray:
-    """Codes as bytes of their own, of codes in an array of any integers; those of signed formats may be the numbers themselves.
+    """Codes as bytes of their own, of codes in an array of any integers; those of signed formats may be the numbers
+    themselves.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""What a `Matmul` does with its weight: from numbers to the bytes of raw tensors or a `PackedWeight`, and which raw tensors fit."""
+"""What a `Matmul` does with its weight: from numbers to the bytes of raw tensors or a `PackedWeight`, and which raw
+tensors fit."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class WeightForms:
     name: str
 
     def retrieve_weight_shape(self) -> list[int]:
-        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes; elements of 8 bits and more as the layout has them."""
+        """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes; elements of 8 bits and more as the
+        layout has them."""
         shape = [int(extent) for extent in self._code_shape()]
         return shape[::-1] if self._is_turned else shape
 
@@ -61,7 +63,8 @@ class WeightForms:
     def weight_transform(self) -> Callable[[Any], Any]:
         """From codes to the bytes that `forward` takes, without conversion of numbers.
 
-        The function takes integers of any type, in the order that `transform_weight` takes numbers in, and raises InvalidCode.
+        The function takes integers of any type, in the order that `transform_weight` takes numbers in, and raises
+        InvalidCode.
         """
         of = self.config.format
         return lambda codes: self._bytes(stored_codes(self._by_rows(as_numpy(codes)), of), codes)
@@ -99,8 +102,8 @@ class WeightForms:
         Parameters
         ----------
         weight, scale, zeros : as for `transform_weight` and `forward`.
-        multipliers, divisors, g_idx, tensor_scale : of `QuantizedWeight`: second-level int8 scales of groups (`scale` may then be
-            ``[N, 1]``), SmoothQuant's divisors of activations, act-order, one more factor.
+        multipliers, divisors, g_idx, tensor_scale : of `QuantizedWeight`: second-level int8 scales of groups (`scale`
+            may then be ``[N, 1]``), SmoothQuant's divisors of activations, act-order, one more factor.
 
         Raises
         ------

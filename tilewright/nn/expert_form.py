@@ -1,7 +1,8 @@
 """`ExpertForm`: how a module with experts in tensors of three dimensions computes, told by what it does.
 
-Models differ in where gate and up stand, in which way the tensors lie and in what the module is called with.  A candidate is taken when
-the module, with small random numbers in the place of its weights, gives what the candidate says.
+Models differ in where gate and up stand, in which way the tensors lie and in what the module is called with. A
+candidate is taken when the module, with small random numbers in the place of its weights, gives what the candidate
+says.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class ExpertForm:
     columns : whether the tensors are ``[experts, K, N]``, not ``[experts, N, K]``.
     neighbours : whether a gate and what passes it are neighbours among the columns of the first product, not in halves.
     clamped : whether the gate's function is that of gpt-oss.
-    call : ``"tokens"``: experts and factors of each token ``[tokens, k]``; ``"scores"``: factors ``[tokens, experts]``; ``"even"``: as
-        many rows for each expert, one after the other.
+    call : ``"tokens"``: experts and factors of each token ``[tokens, k]``; ``"scores"``: factors ``[tokens, experts]``;
+        ``"even"``: as many rows for each expert, one after the other.
     """
 
     columns: bool

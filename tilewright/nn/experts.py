@@ -154,8 +154,9 @@ class Experts(torch.nn.Module):
 
     Notes
     -----
-    `conversion.quantize` and `load_quantized` put it in the place of a module with such parameters: ``forward`` takes that module's
-    arguments.  Rows are sorted by expert, multiplied by `grouped_matmul`, and added up again in the order of a token's experts.
+    `conversion.quantize` and `load_quantized` put it in the place of a module with such parameters: ``forward`` takes
+    that module's arguments. Rows are sorted by expert, multiplied by `grouped_matmul`, and added up again in the order
+    of a token's experts.
     """
 
     def __init__(
@@ -177,9 +178,10 @@ class Experts(torch.nn.Module):
 
         Parameters
         ----------
-        hidden_states : ``[tokens, H]`` (or with leading dimensions); where nothing else is given, rows of expert after expert.
-        routing : the experts of each token ``[tokens, k]``, and what their results are multiplied by: ``[tokens, k]``, or one
-            for every expert.
+        hidden_states : ``[tokens, H]`` (or with leading dimensions); where nothing else is given, rows of expert after
+            expert.
+        routing : the experts of each token ``[tokens, k]``, and what their results are multiplied by: ``[tokens, k]``,
+            or one for every expert.
         """
         first, second = (getattr(self, name) for name in self.names)
         trains = hidden_states.requires_grad and torch.is_grad_enabled()

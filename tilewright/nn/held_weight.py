@@ -1,4 +1,5 @@
-"""`HeldWeight`: a module that keeps a packed weight in its buffers, so that state dicts, `.to()`, copies and files work."""
+"""`HeldWeight`: a module that keeps a packed weight in its buffers, so that state dicts, `.to()`, copies and files
+work."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _writes = attrgetter("_version")
 class Seen:
     """A module's buffers as they were at one time.
 
-    What kernels have made of a weight holds for them: until a buffer is another one, or is written to in place (torch counts the
-    writes, but for inference tensors and for those through ``tensor.data``).
+    What kernels have made of a weight holds for them: until a buffer is another one, or is written to in place (torch
+    counts the writes, but for inference tensors and for those through ``tensor.data``).
     """
 
     __slots__ = ("buffers", "watched", "writes")
@@ -108,7 +109,8 @@ class HeldWeight(torch.nn.Module):
             self._renew()
 
     def _is_in_order(self) -> bool:
-        """Whether `qweight` holds a kernel's records, which are words, and not codes row by row, wherever it was copied to."""
+        """Whether `qweight` holds a kernel's records, which are words, and not codes row by row, wherever it was copied
+        to."""
         return self._order is not None and self.qweight.dtype == torch.uint32
 
     @property
@@ -145,7 +147,8 @@ class HeldWeight(torch.nn.Module):
         self._hold(PackedWeight.pack(weight), self.qweight.device)
 
     def _settle(self) -> None:
-        """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held once."""
+        """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held
+        once."""
         packed, buffer = self._packed, self._buffers["qweight"]
         seen = self._seen
         if (
@@ -179,7 +182,8 @@ class HeldWeight(torch.nn.Module):
         about = read_metadata(state, "_extra_state")
         if about["shape"] != (self.out_features, self.in_features):
             raise WrongArgumentShape(
-                f"the state dict has a weight of shape {list(about['shape'])}, the layer {[self.out_features, self.in_features]}"
+                f"the state dict has a weight of shape {list(about['shape'])}, the layer "
+                f"{[self.out_features, self.in_features]}"
             )
         self.block, self.zeros_mode = about["block"], about["zeros_mode"]
         self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
@@ -199,8 +203,9 @@ class HeldWeight(torch.nn.Module):
         if strict and about is not None:
             wanted = read_metadata(about, prefix + METADATA)["arrays"]
             missing += [prefix + name for name in wanted if prefix + name not in state_dict]
-        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format: what a new
-        # weight lacks is gone.  A dict without the weight leaves it alone, and a layer's bias is there before and after.
+        # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format:
+        # what a new weight lacks is gone. A dict without the weight leaves it alone, and a layer's bias is there before
+        # and after.
         replaced = prefix + "qweight" in state_dict
         for name in _BUFFERS:
             found, own = state_dict.get(prefix + name), self._buffers.get(name)

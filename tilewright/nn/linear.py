@@ -32,14 +32,15 @@ register_operators()
 class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight is a Parameter
     """``y = function(x W^T + bias)`` with a quantised ``W``, in the place of `torch.nn.Linear`.
 
-    It is a `torch.nn.Linear` to those who ask, so that libraries of adapters put theirs beside it; its `weight` is a `PackedWeight`.
+    It is a `torch.nn.Linear` to those who ask, so that libraries of adapters put theirs beside it; its `weight` is a
+    `PackedWeight`.
 
     Parameters
     ----------
     in_features, out_features : K and N; any sizes.
     bias : whether there is one.
-    A_dtype : type that float activations are quantised to as part of the call where it is int8 or an 8-bit float; a float
-        type says nothing more (activations of every float type are taken as they come).
+    A_dtype : type that float activations are quantised to as part of the call where it is int8 or an 8-bit float; a
+        float type says nothing more (activations of every float type are taken as they come).
     W_dtype : a number format: ``"int4"``, ``"uint4"``, ``"nf4"``, ``"e2m1"``, ``"e4m3"``, ...
     accum_dtype : accepted; sums are taken in float32 or int32.
     out_dtype : of y; that of x by default.
@@ -52,9 +53,10 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
 
     Notes
     -----
-    Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it.  Tensors of a state dict:
-    ``qweight`` (uint8 ``[N, K * bits / 8]``; the buffer itself holds the order of the kernels that have run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
-    ``divisors``, ``bias``.  For inference: there is a gradient for x and for a bias, none for the weight.
+    Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it. Tensors of a
+    state dict: ``qweight`` (uint8 ``[N, K * bits / 8]``; the buffer itself holds the order of the kernels that have
+    run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``, ``divisors``, ``bias``. For
+    inference: there is a gradient for x and for a bias, none for the weight.
     """
 
     def __init__(
@@ -122,7 +124,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
 
         Parameters
         ----------
-        to, group, options : as in `tilewright.quant.quantize`; scales are held in the layer's type where that has 16 bits.
+        to, group, options : as in `tilewright.quant.quantize`; scales are held in the layer's type where that has 16
+            bits.
         activations : type that activations are quantised to, None for as they come.
         """
         if not isinstance(linear, torch.nn.Linear) or isinstance(linear, HeldWeight):
@@ -215,7 +218,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         return asked and torch.is_grad_enabled()
 
     def _traced(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
-        """A call as one operator of torch, for its compiler, for tracers and transforms, and where gradients are wanted."""
+        """A call as one operator of torch, for its compiler, for tracers and transforms, and where gradients are
+        wanted."""
         x = autocast(x)
         out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
         function = None if self._trains(x) else self.function  # the gradient of a function is torch's own
@@ -248,7 +252,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
     def tune(
         self, rows: Sequence[int] = (1, 16, 64, 256, 1024, 4096), dtype: Any = torch.float16, topk: int = 20
     ) -> None:
-        """Measure the ways to compute calls of so many rows of a type and keep the fastest, on disk too (`matmul.tuning.tune`)."""
+        """Measure the ways to compute calls of so many rows of a type and keep the fastest, on disk too
+        (`matmul.tuning.tune`)."""
         for count in rows:
             x = torch.randn(count, self.in_features, device=self.qweight.device)
             x = x.to(dtype) if dtype.is_floating_point else (40 * x).clamp(-127, 127).to(dtype)

@@ -36,8 +36,8 @@ CP_ASYNC, SYNC, THREADS = "cp_async", "sync", "threads"
 """What it says of threads: they start pieces, they load and store, or whichever of both can be done."""
 
 QUADS = "quads"
-"""What it says of a copy from global memory into the right operand of a matrix instruction that moves 16 bytes at once: four
-lanes exchange words afterwards."""
+"""What it says of a copy from global memory into the right operand of a matrix instruction that moves 16 bytes at once:
+four lanes exchange words afterwards."""
 
 SLOTS = f"{CP_ASYNC}_slots"
 """Token of copies whose arrivals a channel counts."""
@@ -60,18 +60,20 @@ class Copy(TileOperator):
     ------
     source, destination : regions whose shapes agree once dimensions of extent 1 are dropped.
     coalesced_width : elements a thread moves at once, where the author insists; else None.
-    prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction.  ``"threads"``: any but the
-        copy engine's.
+    prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction. ``"threads"``: any but
+        the copy engine's.
     eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
     multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
-    peers : where not all of them do: of how many blocks each is one that do, and how far apart their ranks are, the distance first.
+    peers : where not all of them do: of how many blocks each is one that do, and how far apart their ranks are, the
+        distance first.
     rank : which block of the cluster the source, a shared tile, is that of (or, between shared tiles, the destination);
         None for the executing one.
-    barrier : the author's, which counts the bytes that the copy engine brings (`T.tma_copy`); one thread announces them.
-        Between shared tiles it is that of the receiving block, where the thread arrives too.
-    mask : bits of the blocks of the cluster that get the same tile, each on its own barrier: the lowest of them loads it
-        for all, the others load their own.
-    adds : the engine adds the shared source to what the tensor holds, each element atomically (`T.atomic_add(use_tma=True)`).
+    barrier : the author's, which counts the bytes that the copy engine brings (`T.tma_copy`); one thread announces
+        them. Between shared tiles it is that of the receiving block, where the thread arrives too.
+    mask : bits of the blocks of the cluster that get the same tile, each on its own barrier: the lowest of them loads
+        it for all, the others load their own.
+    adds : the engine adds the shared source to what the tensor holds, each element atomically
+        (`T.atomic_add(use_tma=True)`).
     prefetch : bytes that cp.async advises the L2 cache to fetch around each piece: 64, 128, 256 or None.
     """
 

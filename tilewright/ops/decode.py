@@ -133,7 +133,8 @@ class Decode(TileOperator):
         return (*shape[:axis], 1, *shape[axis:])
 
     def _divisors(self, shape: tuple[Extent, ...]) -> tuple[int | None, ...] | None:
-        """For each dimension, what an index is divided by (None: it does not matter), or None where one does not fit."""
+        """For each dimension, what an index is divided by (None: it does not matter), or None where one does not
+        fit."""
         divisors: list[int | None] = []
         for axis, (extent, groups) in enumerate(zip(self.source.tile_shape, shape, strict=True)):
             if is_one(groups):

@@ -69,16 +69,16 @@ class Gemm(TileOperator):
         extent that divides the operand's: every element of a block is multiplied by its block's scale.  A
         scale of one dimension (or a row of a larger tensor) has one element for each row of op(a), or each
         column of op(b).
-    shift : one element for each row of op(a), or None: it is added to every product of that row before scales, which have
-        one block along k then: ``c += (a @ b + shift) * scales``.
+    shift : one element for each row of op(a), or None: it is added to every product of that row before scales, which
+        have one block along k then: ``c += (a @ b + shift) * scales``.
     groups : into how many equal parts k is cut, each with a line of its own in the scales and the shift, which are
-        (groups, rows of op(a)) or (groups, columns of op(b)) then: ``c += (a_g @ b_g + shift[g]) * scales[g]`` for every
-        group.  None: scales are laid out as said above.
+        (groups, rows of op(a)) or (groups, columns of op(b)) then: ``c += (a_g @ b_g + shift[g]) * scales[g]`` for
+        every group. None: scales are laid out as said above.
     promote_every : elements of k after which a partial sum kept in the matrix unit's accumulator is added to
         `c` in full precision (and scaled), or None where the instruction's own accumulation is good enough.
 
-    plan : how matrix instructions execute it (`select_instructions`); None where threads multiply element by element, and
-        before that is known.
+    plan : how matrix instructions execute it (`select_instructions`); None where threads multiply element by element,
+        and before that is known.
 
     The sum of one operator is rounded once to c's dtype; integers wrap.
     """
@@ -218,7 +218,8 @@ class Gemm(TileOperator):
         return int(not self.transpose_a) if is_a else int(self.transpose_b)
 
     def scale_index(self, scale: Region, is_a: bool, at: Expr, block: Expr) -> tuple[Expr, ...]:
-        """Index, in a scale, of the factor for one of its blocks of rows of op(a) or columns of op(b), in a block of k."""
+        """Index, in a scale, of the factor for one of its blocks of rows of op(a) or columns of op(b), in a block of
+        k."""
         if self.is_line(scale, is_a):
             return (at,)
         return (block, at) if self.groups is not None or self.axis_of_k(is_a) == 0 else (at, block)
@@ -282,10 +283,11 @@ class Gemm(TileOperator):
         return parallel((self.m, self.n), self._lower_element, span=self.span)
 
     def lower_in_steps(self) -> Statement | None:
-        """The same where a thread keeps many elements of c in registers: a few steps of k for all of them, then the next.
+        """The same where a thread keeps many elements of c in registers: a few steps of k for all of them, then the
+        next.
 
-        What a step reads of a and b serves a whole row or column of the thread's elements, and only a step's text is written out.
-        None where c is no fragment, or of a type in which its sums cannot wait.
+        What a step reads of a and b serves a whole row or column of the thread's elements, and only a step's text is
+        written out. None where c is no fragment, or of a type in which its sums cannot wait.
         """
         wide, step = self._wide(), math.gcd(self.k, STEP)
         if self.c.buffer.scope != "fragment" or self.c.dtype != wide:

@@ -19,7 +19,8 @@ class GemmPlan:
     ----------
     warps_m, warps_n : how many warps along rows and columns; warp ``w`` has row ``w % warps_m``.
     k : of the gemm's operands.
-    words : registers that keep a sparse gemm's metadata while its products run; None where these are waited for at once.
+    words : registers that keep a sparse gemm's metadata while its products run; None where these are waited for at
+        once.
     copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
     across : columns of the accumulator, of which the gemm has the first `n`; warps have rows of their own then.
     """
@@ -64,7 +65,8 @@ class GemmPlan:
         return instruction.d_fragment.extent(REGISTER) * tiles
 
     def _across(self) -> tuple[MatrixInstruction, int]:
-        """The instruction whose tiles cover a warp's part of the accumulator, and how many of them do so along columns."""
+        """The instruction whose tiles cover a warp's part of the accumulator, and how many of them do so along
+        columns."""
         if not self.is_part:
             return self.instruction, self.tiles_n
         n = max(n for n in self.instruction.n_choices if self.across % n == 0)

@@ -29,7 +29,8 @@ def escaped(text: str) -> str:
 
 
 def beginning(blocks: int, apart: bool, role: str = "") -> str:
-    """What a line begins with: the block by so many indices, and where threads are `apart` which one; none outside kernels."""
+    """What a line begins with: the block by so many indices, and where threads are `apart` which one; none outside
+    kernels."""
     if not blocks:
         return ""
     thread = f", {escaped(role)}{' ' if role else ''}thread {HOLE}" if apart else ""
@@ -37,7 +38,8 @@ def beginning(blocks: int, apart: bool, role: str = "") -> str:
 
 
 def element_place(name: str, rank: int, count: int) -> str:
-    """``name[i, j:k]``: where `count` neighbours lie; holes for each index, and for the last one's end where there are several."""
+    """``name[i, j:k]``: where `count` neighbours lie; holes for each index, and for the last one's end where there are
+    several."""
     indices = [HOLE] * rank
     if count > 1:
         indices[-1] = f"{HOLE}:{HOLE}"

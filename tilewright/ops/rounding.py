@@ -20,9 +20,9 @@ def cast_array(values: np.ndarray, source: DType, destination: DType) -> np.ndar
     Float to float rounds to nearest even, float to integer truncates and saturates with NaN giving 0, integer
     to integer wraps, anything to bool asks whether it differs from zero.
 
-    To a float of at most eight bits, finite numbers saturate; an infinity becomes the type's infinity, else its NaN, else its
-    largest value, and NaN, where there is none, the largest value without a sign.  ``float8_e8m0fnu`` has neither zero nor
-    sign, so that anything from 0 to its smallest value becomes that, and what is negative becomes NaN.
+    To a float of at most eight bits, finite numbers saturate; an infinity becomes the type's infinity, else its NaN,
+    else its largest value, and NaN, where there is none, the largest value without a sign. ``float8_e8m0fnu`` has
+    neither zero nor sign, so that anything from 0 to its smallest value becomes that, and what is negative becomes NaN.
     """
     values = np.asarray(values)
     if destination == source:

@@ -53,8 +53,9 @@ from tilewright.ops.rounding import cast_array, round_float, wrap
 KINDS = {"sum": "add", "max": "max"}
 
 FEWEST_PARTS, MOST_PARTS = 4, 256
-"""Parts of a line that threads share: with fewer, putting them together takes longer than it saves; with more, the meetings of the block do.
-Long parts are worse than many: threads that are as far apart as a part is long read the same bank."""
+"""Parts of a line that threads share: with fewer, putting them together takes longer than it saves; with more, the
+meetings of the block do. Long parts are worse than many: threads that are as far apart as a part is long read the same
+bank."""
 
 
 @tile_operator("scan")
@@ -128,7 +129,8 @@ class Scan(TileOperator):
         return along_lines(self.shape, self.axis, self._lower_line, self.span)
 
     def lower_divided(self, threads: int) -> Statement | None:
-        """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they add up to.
+        """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they
+        add up to.
 
         None where every thread has a line of its own, or a line has no equal parts.
         """

@@ -1,4 +1,5 @@
-"""`T.gemm_sp`: multiply a 2:4 sparse tile, held as what was kept and where it stood, by a dense one into an accumulator."""
+"""`T.gemm_sp`: multiply a 2:4 sparse tile, held as what was kept and where it stood, by a dense one into an
+accumulator."""
 
 from __future__ import annotations
 
@@ -137,7 +138,8 @@ class SparseGemm(TileOperator):
         rows, columns = matrix_shape(self.metadata)
         if rows % LANE_ROWS or columns % LANE_BYTES:
             yield (
-                f"the metadata has shape {shape_text(self.metadata)}; in the order of lanes it should have a multiple of "
+                f"the metadata has shape {shape_text(self.metadata)}; in the order of lanes it should have a "
+                "multiple of "
                 f"{LANE_ROWS} rows and of {LANE_BYTES} columns"
             )
         if tuple(self.metadata.extents[-2:]) != tuple(self.metadata.buffer.shape[-2:]):

@@ -45,20 +45,21 @@ class Unpack(TileOperator):
     ------
     source : one record, or several one below the other: 32-bit words.
     form : their order.
-    codes : tile of the form's operand type, with the rows of the records and some of their columns, or None.  Of int8, for a form of
-        16 bits, it holds the codes as they are, columns in the order of `FragmentRecords.byte_column`, multiples of `byte_unit`.
+    codes : tile of the form's operand type, with the rows of the records and some of their columns, or None. Of int8,
+        for a form of 16 bits, it holds the codes as they are, columns in the order of `FragmentRecords.byte_column`,
+        multiples of `byte_unit`.
     scale, zero : float32 tiles of one dimension, with one number for each row, of the group of column `first`.
     first : the first column of `codes` within the record.
     offset : what is subtracted from codes; None leaves them as they come fastest, as
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
     scaled : codes are multiplied by the scale of their row and group, and rounded to the operand's type.
-    lifted : scaled codes come as multiples of ``form.lifted_unit``, in one operation; what becomes too small for normal numbers of
-        the operand's type loses bits.
-    zeros_mode : what the records' zeros do to scaled codes, before that rounding: ``"original"`` takes ``zero * scale`` from
-        them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none.  Operands of int8 have only
-        ``"original"``, scaled or not, and what comes out must fit them.
-    table : shared uint32 tile of shape `TABLE` that holds, in every column, the register that the two codes of a byte become, the
-        first one in its low half; None where codes that stand for values are looked up otherwise.
+    lifted : scaled codes come as multiples of ``form.lifted_unit``, in one operation; what becomes too small for normal
+        numbers of the operand's type loses bits.
+    zeros_mode : what the records' zeros do to scaled codes, before that rounding: ``"original"`` takes ``zero * scale``
+        from them, itself rounded, ``"rescale"`` takes ``zero``; None where records hold none. Operands of int8 have
+        only ``"original"``, scaled or not, and what comes out must fit them.
+    table : shared uint32 tile of shape `TABLE` that holds, in every column, the register that the two codes of a byte
+        become, the first one in its low half; None where codes that stand for values are looked up otherwise.
     """
 
     source: Region
@@ -271,7 +272,8 @@ class Unpack(TileOperator):
         return cast(binary("sub", binary("xor", code, const(half)), const(half)), FLOAT32)
 
     def _small_float(self, code: Expr, parts: tuple[int, int]) -> Expr:
-        """The value of a code that is a float: its bits in a wider one's places, times the difference of their biases."""
+        """The value of a code that is a float: its bits in a wider one's places, times the difference of their
+        biases."""
         mantissa, bias = parts
         top = self.form.bits - 1
         sign = binary("shl", binary("and", code, const(1 << top, UINT32)), const(31 - top, UINT32))

@@ -53,7 +53,8 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fact(Generic[T]):
-    """What passes leave for later ones: its name, and what makes it before anybody has left anything (None where nothing can).
+    """What passes leave for later ones: its name, and what makes it before anybody has left anything (None where
+    nothing can).
 
     >>> from tilewright.passes.context import CHOICES, Facts
     >>> Facts()[CHOICES]

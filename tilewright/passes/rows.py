@@ -1,6 +1,7 @@
 """Where rows of tensors in global memory start: what their address and the steps between them are multiples of.
 
-A view of a tensor (`T.reshape`, `T.view`) is a tensor at the same address: who moves rows asks about it as about any other.
+A view of a tensor (`T.reshape`, `T.view`) is a tensor at the same address: who moves rows asks about it as about any
+other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def placed_misfit(tensor: Buffer) -> str | None:
 
 
 def is_plain_tensor(tensor: Buffer) -> bool:
-    """Whether a buffer is a tensor in global memory whose elements lie in the order of its dimensions, or a view of all of one."""
+    """Whether a buffer is a tensor in global memory whose elements lie in the order of its dimensions, or a view of all
+    of one."""
     return tensor.scope == root(tensor).scope == "global" and not tensor.packed and not root(tensor).packed
 
 

@@ -158,7 +158,8 @@ class ScopedRewriter(Rewriter):
 
 
 class DecidingRewriter(ScopedRewriter):
-    """One that leaves out what never runs: under facts that contradict one another anything can be proved, and indices become any number."""
+    """One that leaves out what never runs: under facts that contradict one another anything can be proved, and indices
+    become any number."""
 
     def decided(self, condition: Expr) -> bool | None:
         """The value of a condition, where it is certain."""

@@ -1,8 +1,8 @@
 """A quantised weight among the tensors of a checkpoint or a state dict: which tensors, under which names.
 
-A weight called ``layer`` is ``layer.qweight`` (bytes, row by row, low bits first), ``layer.scales``, ``layer.zeros`` and what
-else it has, and ``layer._extra_state``: the bytes of a JSON text with everything that is no array.  These are the names that
-a state dict of `tilewright.Linear` has.
+A weight called ``layer`` is ``layer.qweight`` (bytes, row by row, low bits first), ``layer.scales``, ``layer.zeros``
+and what else it has, and ``layer._extra_state``: the bytes of a JSON text with everything that is no array. These are
+the names that a state dict of `tilewright.Linear` has.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ def weight_tensors(weight: QuantizedWeight, name: str) -> dict[str, np.ndarray]:
 
 
 def metadata_bytes(weight: Any) -> np.ndarray:
-    """What is no array of a `QuantizedWeight` (or anything with its format, shape, block, zeros_mode and tensor_scale)."""
+    """What is no array of a `QuantizedWeight` (or anything with its format, shape, block, zeros_mode and
+    tensor_scale)."""
     about = {
-        "version": VERSION, "layout": PLAIN.id, "format": number_format(weight.format).name, "shape": list(weight.shape),
+        "version": VERSION, "layout": PLAIN.id, "format": number_format(weight.format).name,
+        "shape": list(weight.shape),
         "block": list(weight.block), "zeros_mode": weight.zeros_mode, "tensor_scale": weight.tensor_scale,
         "arrays": [field for field in ARRAYS if _held(weight, field) is not None],
     }  # fmt: skip

@@ -73,8 +73,8 @@ def gptq_quantize(
     ----------
     weight : ``[N, K]`` floats.
     hessian : of the layer's inputs, ``[K, K]``.
-    to, group, zeros, scale_dtype : as in `quantize`; the scale of a group is that of its columns once the errors of those
-        before them have been spread.
+    to, group, zeros, scale_dtype : as in `quantize`; the scale of a group is that of its columns once the errors of
+        those before them have been spread.
     act_order : round the columns that matter most first; groups are then runs of that order (`QuantizedWeight.g_idx`).
     damping : added to the diagonal, as a part of its mean, so that it can be inverted.
 

@@ -127,7 +127,8 @@ def _scale_format(name: Any) -> Format:
 
 
 AT_ONCE = 1 << 18
-"""Elements that are rounded at once: their float64 stay in a processor's cache, larger arrays are mapped anew each time."""
+"""Elements that are rounded at once: their float64 stay in a processor's cache, larger arrays are mapped anew each
+time."""
 
 T = TypeVar("T")
 
@@ -159,7 +160,8 @@ def _in_parallel(work: Callable[[slice], T], slabs: Sequence[slice]) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class _Wide:
-    """Rows of a weight as float64, times what activations are divided by; raises CannotQuantize for what is not finite."""
+    """Rows of a weight as float64, times what activations are divided by; raises CannotQuantize for what is not
+    finite."""
 
     given: np.ndarray
     divisors: np.ndarray | None
@@ -187,7 +189,8 @@ def _expanded(values: np.ndarray, block: tuple[int, int], shape: tuple[int, ...]
 def _ranges(
     wide: _Wide, slabs: Sequence[slice], block: tuple[int, int], shape: tuple[int, ...], of: Format
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Least (at most 0), largest (at least 0) and representative magnitude of each block, ``[N / rows, K / columns]``."""
+    """Least (at most 0), largest (at least 0) and representative magnitude of each block,
+    ``[N / rows, K / columns]``."""
     grid = -(-shape[0] // block[0]), -(-shape[1] // block[1])
     least, most, total = np.zeros(grid), np.zeros(grid), np.zeros(grid)
     mean = of.name in ("int1", "ternary")
@@ -215,7 +218,8 @@ def _ranges(
 
 
 def _folded(fold: np.ufunc, parts: np.ndarray) -> np.ndarray:
-    """The extreme of ``[rows, height, columns, width]`` over height and width: halves of short rows first, in vectors."""
+    """The extreme of ``[rows, height, columns, width]`` over height and width: halves of short rows first, in
+    vectors."""
     while parts.shape[3] % 2 == 0 and 8 < parts.shape[3] <= 512:
         half = parts.shape[3] // 2
         parts = fold(parts[..., :half], parts[..., half:])

@@ -1,4 +1,5 @@
-"""`QuantizedWeight`: a weight as codes with their scales and zero points, the reference of every kernel that multiplies by it."""
+"""`QuantizedWeight`: a weight as codes with their scales and zero points, the reference of every kernel that multiplies
+by it."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ ZEROS_MODES = ("original", "rescale", "quantized")
 class QuantizedWeight:
     """A weight ``[N, K]``: ``(value(code) - zero) * multiplier * scale * tensor_scale``.
 
-    Arrays may be given as tensors of torch; they are held as NumPy's.  Groups are blocks of the weight, `block` = (rows, columns) large; ``(1, K)`` is one group a channel, ``(N, K)`` one for
-    all, ``(128, 128)`` DeepSeek's.  Scales, zeros and multipliers are arrays ``[N / rows, K / columns]`` (rounded
-    up: the last block may be cut), where an extent of 1 stands for the same in all groups.
+    Arrays may be given as tensors of torch; they are held as NumPy's. Groups are blocks of the weight, `block` = (rows,
+    columns) large; ``(1, K)`` is one group a channel, ``(N, K)`` one for all, ``(128, 128)`` DeepSeek's. Scales, zeros
+    and multipliers are arrays ``[N / rows, K / columns]`` (rounded up: the last block may be cut), where an extent of 1
+    stands for the same in all groups.
 
     Attributes
     ----------

@@ -109,7 +109,8 @@ class Binder:
         return not any(isinstance(p, Buffer) and (v is None or type(v) is int) for p, v in zip(self.inputs, values))
 
     def with_tables(self, values: list[Any]) -> list[Any]:
-        """The arguments with a tensor of addresses in place of each list of tensors that a table of pointers stands for."""
+        """The arguments with a tensor of addresses in place of each list of tensors that a table of pointers stands
+        for."""
         if not self.pointers or not any(isinstance(value, (list, tuple)) for value in values):
             return values
         return [
@@ -328,7 +329,8 @@ class Binder:
                 extent = param.shape[axis]
                 because = "" if isinstance(extent, int) else f" ({_reason(extent, sizes, origin)})"
                 raise errors.WrongArgumentShape(
-                    f"argument {param.name!r} has shape {view.shape}: dimension {axis} is {found}, expected {wanted}{because}"
+                    f"argument {param.name!r} has shape {view.shape}: dimension {axis} is {found}, expected "
+                    f"{wanted}{because}"
                 )
         strides = (
             row_major_strides(expected)

@@ -32,11 +32,12 @@ def emulate_program(
     unsettled: Sequence[Any] = (),
     **options: Any,
 ) -> list[np.ndarray]:
-    """Run on host arrays, written in place where the program writes them; returns its outputs, those of `bound` where a call is bound already.
+    """Run on host arrays, written in place where the program writes them; returns its outputs, those of `bound` where a
+    call is bound already.
 
-    With several `launches` every one begins with the same values, and finds what the one before left in the workspaces that
-    are kept between launches: what it returns is the last one's.  `unsettled` are those of the values that a kernel of another
-    program, which may be running still, is about to write.
+    With several `launches` every one begins with the same values, and finds what the one before left in the workspaces
+    that are kept between launches: what it returns is the last one's. `unsettled` are those of the values that a kernel
+    of another program, which may be running still, is about to write.
 
     Raises
     ------
@@ -78,9 +79,11 @@ def emulate_program(
 
         def run() -> None:
             emulate(
-                text, program.source.entries[number], [numbers.get(place, flat.get(id(value), value)) for place, value in enumerate(given)], grid=grid,
+                text, program.source.entries[number], [numbers.get(place, flat.get(id(value), value)) for place,
+                    value in enumerate(given)], grid=grid,
                 block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-                memory=memory, tables=tables, unsettled=awaited, named=tensors, tiles=tiles[number], vocabulary=vocabulary,
+                memory=memory, tables=tables, unsettled=awaited, named=tensors, tiles=tiles[number],
+                vocabulary=vocabulary,
                 **options,
             )  # fmt: skip
 
@@ -144,7 +147,8 @@ def _number(param: Var, value: Any, in_memory: bool) -> Any:
 
 
 def _rows(buffer: Buffer, size: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Extents of a workspace and its strides in bytes, and the elements of a byte; one row where extents are known only at launch."""
+    """Extents of a workspace and its strides in bytes, and the elements of a byte; one row where extents are known only
+    at launch."""
     bits, per_byte = buffer.dtype.stored_bits, buffer.dtype.per_byte
     if per_byte > 1 or not all(isinstance(extent, int) for extent in buffer.shape):
         step = max(bits // 8, 1)

@@ -1,8 +1,9 @@
 """Fact classes: what is known of tensors only at launch, and lets the compiler do better or forces it to do worse.
 
 How many bytes a tensor's address and the steps between its rows are multiples of decides whether rows can be
-moved by the copy engine and in the widest vectors (16 bytes, 32 where the machine has them), by narrower pieces, or element by element.  A kernel is
-compiled for the best class at once; a call whose tensors are of another one compiles a variant for it.
+moved by the copy engine and in the widest vectors (16 bytes, 32 where the machine has them), by narrower pieces, or
+element by element. A kernel is compiled for the best class at once; a call whose tensors are of another one compiles a
+variant for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tilewright.ir.visitor import key, substitute
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 FactClass: TypeAlias = tuple[int, ...]
-"""Bytes, a power of two up to the machine's widest access, for each buffer among the parameters: its address and rows are multiples of them.
+"""Bytes, a power of two up to the machine's widest access, for each buffer among the parameters: its address and rows
+are multiples of them.
 
 0 where rows of elements that share bytes may end within one.
 """
@@ -34,7 +36,8 @@ class _Tensor:
     place : among the entry arguments.
     rows : what fixed strides are multiples of.
     strides : those known only at launch, in elements.
-    extents : likewise; a tensor without elements is nowhere, so that the copy engine, whose smallest tensor has one, must not read it.
+    extents : likewise; a tensor without elements is nowhere, so that the copy engine, whose smallest tensor has one,
+        must not read it.
     """
 
     buffer: Buffer

@@ -53,7 +53,8 @@ class Kernel:
     function : the traced program.
     target, arch : where it is to run.
     schedule : choices fixed beforehand; the compiler makes the others.
-    facts : the class of tensors to compile for (`runtime.facts`); None for the best, with variants for others on demand.
+    facts : the class of tensors to compile for (`runtime.facts`); None for the best, with variants for others on
+        demand.
 
     Raises
     ------
@@ -189,8 +190,8 @@ class Kernel:
     def begin(self) -> None:
         """Build the binary in a thread of its own; who needs it first waits for it.
 
-        Compilers of devices run beside Python: several kernels that one call needs are built at once, and while the next
-        one is lowered.  What goes wrong is reported to who needs the binary.
+        Compilers of devices run beside Python: several kernels that one call needs are built at once, and while the
+        next one is lowered. What goes wrong is reported to who needs the binary.
         """
         if not self._begun and self._path is None:
             self._begun = True
@@ -353,8 +354,8 @@ class Kernel:
         """For each tile operator what it became and why the better ways were refused, then the diagnostics.
 
         Where calls were met whose tensors are of another class (`runtime.facts`), the same for each of their variants.
-        Then, for a GPU whose data sheet is known (`machine.rates`), the bytes and operations of a call and the time that the machine's
-        roofline allows for them.
+        Then, for a GPU whose data sheet is known (`machine.rates`), the bytes and operations of a call and the time
+        that the machine's roofline allows for them.
 
         Parameters
         ----------
@@ -408,7 +409,8 @@ def _as_numpy(value: Any) -> Any:
 
 
 def _torch_bits(value: Any) -> np.ndarray:
-    """The memory of a torch tensor of a type that NumPy does not know, in the strides that it has, carried by ml_dtypes."""
+    """The memory of a torch tensor of a type that NumPy does not know, in the strides that it has, carried by
+    ml_dtypes."""
     torch = sys.modules["torch"]
     bits = value.view(torch.uint8 if value.dtype.itemsize == 1 else torch.int16).numpy()
     return bits.view(dtype(value.dtype).numpy)

@@ -57,7 +57,8 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 
 def _pages(size: int) -> np.ndarray:
-    """Fresh bytes from the system, which is asked for large pages: an allocator may hand out small ones that it had before."""
+    """Fresh bytes from the system, which is asked for large pages: an allocator may hand out small ones that it had
+    before."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size, np.uint8)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

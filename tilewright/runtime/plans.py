@@ -76,7 +76,8 @@ class Plans:
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
 
     def launch(self, *arguments: Any) -> tuple[Callable[..., None], tuple[int, ...]] | None:
-        """What a plan launches: a function of one value a parameter, addresses for buffers; None where there is no plan.
+        """What a plan launches: a function of one value a parameter, addresses for buffers; None where there is no
+        plan.
 
         With it, what addresses of tensors among the arguments leave modulo `widest`: it serves no others.
         """
@@ -137,8 +138,8 @@ _ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()", "buffer"
 def address_text(value: Any, name: str) -> str | None:
     """Text of the address of a tensor like `value`; None for other arguments.
 
-    NumPy makes an object with a Python constructor for ``ctypes.data``; the buffer protocol takes a quarter of the time,
-    and serves arrays whose flags, which are part of a plan's key, and types allow it.
+    NumPy makes an object with a Python constructor for ``ctypes.data``; the buffer protocol takes a quarter of the
+    time, and serves arrays whose flags, which are part of a plan's key, and types allow it.
     """
     kind = kind_of(value)
     if kind == "numpy":
@@ -223,7 +224,8 @@ class _Planner:
         names.update(index=device.index, current=device.current, elsewhere=elsewhere)
 
     def _addresses(self, given: str) -> dict[int, str]:
-        """Reads the addresses of the tensors, and sends calls with others than these modulo the widest access elsewhere."""
+        """Reads the addresses of the tensors, and sends calls with others than these modulo the widest access
+        elsewhere."""
         # Functions that stay must not hold `self`, which has the arguments of one call.
         others, widest = self.names["others"], self.widest
 

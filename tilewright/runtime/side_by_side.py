@@ -13,7 +13,8 @@ Run = Callable[[], None]
 
 
 class SideBySide:
-    """Runs kernels of a program one after the other, and those that may be beside the one before them in both orders."""
+    """Runs kernels of a program one after the other, and those that may be beside the one before them in both
+    orders."""
 
     def __init__(self) -> None:
         self.earlier: Run | None = None

@@ -89,7 +89,8 @@ def _torch_view(tensor: Any) -> TensorView:
 
 
 def _address(tensor: Any) -> int:
-    """Where a torch tensor begins; 0 for one without elements, and for one that has no memory because it is on ``meta``.
+    """Where a torch tensor begins; 0 for one without elements, and for one that has no memory because it is on
+    ``meta``.
 
     Raises
     ------

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from tilewright.errors import Span
 
 _HINTS = {
-    "local memory": "registers have no addresses: index the array by constants and by loops over constants that are written out (T.unroll), "
+    "local memory": "registers have no addresses: index the array by constants and by loops over constants that "
+    "are written out (T.unroll), "
     "or keep it in a shared tile",
 }
 """What an author can do, by the kind of a warning."""
@@ -50,7 +51,8 @@ class DeviceBinary(Protocol):
     Attributes
     ----------
     assembly : the text that the machine code was made of.
-    resources : by kernel, what it takes of a multiprocessor: a dataclass with at least ``registers`` and ``shared_bytes``, all numbers.
+    resources : by kernel, what it takes of a multiprocessor: a dataclass with at least ``registers`` and
+        ``shared_bytes``, all numbers.
     warnings : losses of speed that the compiler reported.
     """
 

@@ -10,8 +10,8 @@ from pathlib import Path
 class Vocabulary:
     """The words of a machine family, as headers for the emulator's core and as facts about its texts.
 
-    The headers implement the words by calls of ``emulator/host/core/interface.h``; one of them says by ``#define TW_WARP_SIZE``
-    how many lanes run together.
+    The headers implement the words by calls of ``emulator/host/core/interface.h``; one of them says by
+    ``#define TW_WARP_SIZE`` how many lanes run together.
 
     Attributes
     ----------

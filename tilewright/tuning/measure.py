@@ -1,4 +1,5 @@
-"""Timing one call honestly: medians, and on a GPU events around each launch with the second-level cache flushed before."""
+"""Timing one call honestly: medians, and on a GPU events around each launch with the second-level cache flushed
+before."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@
 
     from tilewright.compat import bitblas
 
-Differences that programs can see: results are right for every type (see ``docs/from_bitblas.md``), sums are taken in float32 or
-int32 whatever ``accum_dtype`` says, nothing is tuned before it is asked for, every number of rows is served, a processor will do.
+Differences that programs can see: results are right for every type (see ``docs/from_bitblas.md``), sums are taken in
+float32 or int32 whatever ``accum_dtype`` says, nothing is tuned before it is asked for, every number of rows is served,
+a processor will do.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def __getattr__(name: str) -> Any:
 
 
 def set_log_level(level: str | int = "WARNING") -> None:
-    """Which messages of this module are shown: a name in any case, or a number of `logging`; names that it lacks are INFO, as in BitBLAS.
+    """Which messages of this module are shown: a name in any case, or a number of `logging`; names that it lacks are
+    INFO, as in BitBLAS.
 
     Raises
     ------

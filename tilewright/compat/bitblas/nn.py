@@ -27,15 +27,16 @@ class Linear(nn.Linear):
     ----------
     in_features, out_features : K and N; any sizes.
     A_dtype : type of the activations that `forward` gets.
-    W_dtype, group_size, with_scaling, with_zeros, zeros_mode, fast_decoding, propagate_b : as in `MatmulConfig`; the last two
+    W_dtype, group_size, with_scaling, with_zeros, zeros_mode, fast_decoding, propagate_b : as in `MatmulConfig`; the
+    last two
         are the order of ``qweight`` in state dicts.
     out_dtype : of the result.
     opt_M, enable_tuning, accum_dtype : accepted.
 
     Notes
     -----
-    A state dict has ``qweight`` (int8, `Matmul.retrieve_weight_shape`), ``scales``, ``zeros`` and ``bias``; where W_dtype is A_dtype
-    it has ``weight`` instead.  The buffers themselves are in our order.
+    A state dict has ``qweight`` (int8, `Matmul.retrieve_weight_shape`), ``scales``, ``zeros`` and ``bias``; where
+    W_dtype is A_dtype it has ``weight`` instead. The buffers themselves are in our order.
     """
 
     STORAGE_DTYPE = "int8"
@@ -61,10 +62,12 @@ class Linear(nn.Linear):
         self.config = MatmulConfig(
             M=opt_M, N=out_features, K=in_features, A_dtype=A_dtype, W_dtype=W_dtype, out_dtype=out_dtype,
             accum_dtype=accum_dtype, with_bias=bias, group_size=group_size, with_scaling=bool(with_scaling),
-            with_zeros=with_zeros, zeros_mode=zeros_mode or "original", fast_decoding=fast_decoding, propagate_b=propagate_b,
+            with_zeros=with_zeros, zeros_mode=zeros_mode or "original", fast_decoding=fast_decoding,
+            propagate_b=propagate_b,
         )  # fmt: skip
         super().__init__(
-            in_features, out_features, bias, "float16", W_dtype, None, out_dtype, group_size, bool(with_scaling), with_zeros,
+            in_features, out_features, bias, "float16", W_dtype, None, out_dtype, group_size, bool(with_scaling),
+            with_zeros,
             zeros_mode, scale_dtype=self.config.float_type,
         )  # fmt: skip
         self.opt_M = opt_M
@@ -142,7 +145,8 @@ class Linear(nn.Linear):
         return super().weight
 
     def _take_assigned(self) -> None:
-        """Programs write BitBLAS's bytes to ``layer.qweight.data`` and ``layer.zeros.data``: int8, which ours never are."""
+        """Programs write BitBLAS's bytes to ``layer.qweight.data`` and ``layer.zeros.data``: int8, which ours never
+        are."""
         codes: Any = self._buffers["qweight"]
         zeros: Any = self._buffers.get("zeros")
         raw_zeros = zeros is not None and zeros.dtype is torch.int8

@@ -28,7 +28,8 @@ def torch_assert_close(
 
     Raises
     ------
-    AssertionError : more than `max_mismatched_ratio` of them differ by over ``atol + rtol * |b|``, or a NaN is in one alone.
+    AssertionError : more than `max_mismatched_ratio` of them differ by over ``atol + rtol * |b|``, or a NaN is in one
+        alone.
     """
     wide_a, wide_b = tensor_a.double(), tensor_b.double()
     apart = ~((wide_a - wide_b).abs() <= atol + rtol * wide_b.abs())

@@ -16,7 +16,8 @@ class Target:
 
     Attributes
     ----------
-    arch : what follows ``-arch=``, or that of a device that TVM has a name for (``"nvidia/nvidia-a100"``); empty where neither says it.
+    arch : what follows ``-arch=``, or that of a device that TVM has a name for (``"nvidia/nvidia-a100"``); empty where
+        neither says it.
     kind : an object whose ``name`` is the first word.
     """
 

@@ -10,7 +10,8 @@ from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
 
 DEVICES = {
-    "a100": "sm_80", "a800": "sm_80", "a30": "sm_80", "h100": "sm_90a", "h200": "sm_90a", "h800": "sm_90a", "rtx-40": "sm_89",
+    "a100": "sm_80", "a800": "sm_80", "a30": "sm_80", "h100": "sm_90a", "h200": "sm_90a", "h800": "sm_90a",
+    "rtx-40": "sm_89",
     "geforce-rtx-30": "sm_86", "rtx-a6000": "sm_86", "l40": "sm_89",
 }  # fmt: skip
 """Architectures by what TVM's name of a device has in it."""
@@ -34,7 +35,8 @@ def name_of(target: Target, arch: Arch) -> str:
 
 
 def target_name(target: Any) -> str:
-    """tilewright's name of a target that a program gives: a name, an object of `bitblas.tvm`, or None for the best here."""
+    """tilewright's name of a target that a program gives: a name, an object of `bitblas.tvm`, or None for the best
+    here."""
     text = "auto" if target is None else str(target)
     if text.startswith("nvidia/"):
         # TVM's names of devices, which BitBLAS's detection gives.

@@ -5,8 +5,9 @@
     import tilewright.compat.tilelang as tilelang
     import tilewright.compat.tilelang.language as T
 
-Differences that programs can see: pass configurations that only say how something is made have no effect, since tilewright decides that for
-itself; a kernel runs where there is no GPU, too (on the processor, or by ``kernel.emulate``); times are medians.
+Differences that programs can see: pass configurations that only say how something is made have no effect, since
+tilewright decides that for itself; a kernel runs where there is no GPU, too (on the processor, or by
+``kernel.emulate``); times are medians.
 """
 
 from __future__ import annotations
@@ -40,9 +41,12 @@ logger = logging.getLogger("tilelang")
 dtypes = language
 
 __all__ = [
-    "AutoTuner", "DataType", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType", "autotune", "autotuner", "carver", "cdiv", "compile",
-    "disable_cache", "do_bench", "dtypes", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels", "language", "layout", "lazy_jit", "logger", "lower",
-    "next_power_of_2", "par_compile", "profiler", "quantize", "register_c_postproc", "register_cuda_postproc", "register_hip_postproc", "set_autotune_inputs",
+    "AutoTuner", "DataType", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType",
+    "autotune", "autotuner", "carver", "cdiv", "compile",
+    "disable_cache", "do_bench", "dtypes", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels",
+    "language", "layout", "lazy_jit", "logger", "lower",
+    "next_power_of_2", "par_compile", "profiler", "quantize", "register_c_postproc", "register_cuda_postproc",
+    "register_hip_postproc", "set_autotune_inputs",
     "set_log_level", "testing", "tvm",
 ]  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""``python -m tilewright.compat.tilelang PROGRAM [arguments]``: run a program whose ``import tilelang`` gives tilewright.
+"""``python -m tilewright.compat.tilelang PROGRAM [arguments]``: run a program whose ``import tilelang`` gives
+tilewright.
 
 ``-m package.module`` runs a module, ``-m pytest tests`` tests for example.
 """
@@ -16,7 +17,8 @@ def main(arguments: list[str]) -> None:
     """Run what the arguments name, with those behind it as its own."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(
-            "usage: python -m tilewright.compat.tilelang PROGRAM [arguments]\n       python -m tilewright.compat.tilelang -m MODULE [arguments]"
+            "usage: python -m tilewright.compat.tilelang PROGRAM [arguments]\n       python -m "
+            "tilewright.compat.tilelang -m MODULE [arguments]"
         )
         raise SystemExit(0 if arguments else 2)
     answer_tilelang()

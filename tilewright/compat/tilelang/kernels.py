@@ -169,7 +169,8 @@ class JITKernel:
 
 
 class Decorated(JITKernel):
-    """What `jit` makes of a `T.prim_func`: called without arguments it gives its kernel, as factories do; with them it runs."""
+    """What `jit` makes of a `T.prim_func`: called without arguments it gives its kernel, as factories do; with them it
+    runs."""
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return super().__call__(*arguments, **named) if arguments or named else JITKernel(self.kernel)
@@ -210,7 +211,8 @@ def _check(pass_configs: Mapping[Any, Any] | None) -> None:
 
 def compile(
     func: Any, out_idx: int | Sequence[int] | None = None, execution_backend: Any = None, target: Any = "auto",
-    target_host: Any = None, verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None, compile_flags: Any = None,
+    target_host: Any = None, verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: Any = None,
 ) -> JITKernel:  # fmt: skip
     """`tilewright.compile`.
 

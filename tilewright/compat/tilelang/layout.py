@@ -9,8 +9,10 @@ from tilewright.language import Fragment, Layout
 from tilewright.language.dtypes import NumberType
 
 __all__ = [
-    "Fragment", "Layout", "get_swizzle_layout", "make_full_bank_swizzled_layout", "make_half_bank_swizzled_layout", "make_linear_layout",
-    "make_mma_swizzle_layout", "make_quarter_bank_swizzled_layout", "make_swizzled_layout", "make_volta_swizzled_layout", "make_wgmma_swizzled_layout",
+    "Fragment", "Layout", "get_swizzle_layout", "make_full_bank_swizzled_layout", "make_half_bank_swizzled_layout",
+    "make_linear_layout",
+    "make_mma_swizzle_layout", "make_quarter_bank_swizzled_layout", "make_swizzled_layout",
+    "make_volta_swizzled_layout", "make_wgmma_swizzled_layout",
 ]  # fmt: skip
 
 CHUNK_BITS, ROWS = 128, 8

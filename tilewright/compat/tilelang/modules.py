@@ -1,4 +1,5 @@
-"""TileLang's modules, each once, however a program imports them: under this package's name, and as ``tilelang`` where that is answered.
+"""TileLang's modules, each once, however a program imports them: under this package's name, and as ``tilelang`` where
+that is answered.
 
 One table says which of our modules has the names of which of TileLang's.
 """
@@ -21,28 +22,43 @@ OTHER = "tilelang"
 
 MODULES: dict[str, tuple[str, ...]] = {
     "language": ("tilewright.language",),  # the very module, so that its errors name the author's line
-    "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",), "language.eager": ("tilewright.language",), "language.proxy": ("tilewright.language",), "language.tir": ("tilewright.language",), "language.builtin": ("tilewright.language",), "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
+    "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",),
+    "language.eager": ("tilewright.language",), "language.proxy": ("tilewright.language",),
+    "language.tir": ("tilewright.language",), "language.builtin": ("tilewright.language",),
+    "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
     "cuda": (), "cuda.language": ("tilewright.language",), "cpu": (), "cpu.language": ("tilewright.language",),
-    "autotuner.param": (f"{HERE}.autotuner",), "autotuner.tuner": (f"{HERE}.autotuner",), "autotuner.capture": (f"{HERE}.autotuner",),
-    "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",), "carver.arch.cuda": (f"{HERE}.carver",),
-    "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.carver",), "carver.roller": (f"{HERE}.carver",),
+    "autotuner.param": (f"{HERE}.autotuner",), "autotuner.tuner": (f"{HERE}.autotuner",),
+    "autotuner.capture": (f"{HERE}.autotuner",),
+    "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",),
+    "carver.arch.cuda": (f"{HERE}.carver",),
+    "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.carver",),
+    "carver.roller": (f"{HERE}.carver",),
     "contrib": (), "contrib.nvcc": (f"{HERE}.targets",), "backend": (), "backend.target": (f"{HERE}.targets",),
     "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
     "env": (f"{HERE}.environment",), "intrinsics": (f"{HERE}.layout",), "intrinsics.mma_layout": (f"{HERE}.layout",),
     "jit.kernel": (f"{HERE}.kernels",), "layout.swizzle": (f"{HERE}.layout",), "layout.layout": (f"{HERE}.layout",),
-    "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",), "transform.pass_config": (f"{HERE}.kernels",),
-    "utils": (f"{HERE}.tensors", f"{HERE}.targets"), "utils.tensor": (f"{HERE}.tensors",), "utils.target": (f"{HERE}.targets",),
-    "utils.sparse": (f"{HERE}.sparse",), "utils.language": ("tilewright.language",), "utils.device": (f"{HERE}.targets",),
-    "tools": (), "cache": (f"{HERE}.environment",), "common": (), "primitives.gemm": ("tilewright.language",), "primitives.gemm.base": ("tilewright.language",),
-    "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (), "intrinsics.wgmma_macro_generator": (), "intrinsics.mfma_macro_generator": (),
-    "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": ("tilewright.language",), "quantize.quantization": (f"{HERE}.quantize",),
-    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (), "utils.profiler": (f"{HERE}.profiler",),
+    "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",),
+    "transform.pass_config": (f"{HERE}.kernels",),
+    "utils": (f"{HERE}.tensors", f"{HERE}.targets"), "utils.tensor": (f"{HERE}.tensors",),
+    "utils.target": (f"{HERE}.targets",),
+    "utils.sparse": (f"{HERE}.sparse",), "utils.language": ("tilewright.language",),
+    "utils.device": (f"{HERE}.targets",),
+    "tools": (), "cache": (f"{HERE}.environment",), "common": (), "primitives.gemm": ("tilewright.language",),
+    "primitives.gemm.base": ("tilewright.language",),
+    "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (), "intrinsics.wgmma_macro_generator": (),
+    "intrinsics.mfma_macro_generator": (),
+    "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": ("tilewright.language",),
+    "quantize.quantization": (f"{HERE}.quantize",),
+    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (),
+    "utils.profiler": (f"{HERE}.profiler",),
     "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
 }  # fmt: skip
-"""For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a word (``T.copy``)."""
+"""For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a
+word (``T.copy``)."""
 
 TVM: dict[str, tuple[str, ...]] = {
-    "tvm": (), "tvm.target": (f"{HERE}.targets",), "tvm.tir": ("tilewright.language",), "tvm.tirx": ("tilewright.language",),
+    "tvm": (), "tvm.target": (f"{HERE}.targets",), "tvm.tir": ("tilewright.language",),
+    "tvm.tirx": ("tilewright.language",),
 }  # fmt: skip
 """The same for the modules of TVM's that programs take types and targets from, where TVM itself is not installed."""
 
@@ -91,7 +107,8 @@ def with_names_elsewhere(module: ModuleType) -> None:
 
 
 class Finder(MetaPathFinder):
-    """Answers the names of the table, and `tilelang` (and `tvm`, which is installed with it) where that is asked for."""
+    """Answers the names of the table, and `tilelang` (and `tvm`, which is installed with it) where that is asked
+    for."""
 
     answers_tilelang = False
 

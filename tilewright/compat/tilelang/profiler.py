@@ -34,7 +34,8 @@ def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, *_: An
 
 
 class Profiler:
-    """Runs and times one kernel on arguments of a kind: tensors of torch where a program has imported it, else of NumPy."""
+    """Runs and times one kernel on arguments of a kind: tensors of torch where a program has imported it, else of
+    NumPy."""
 
     def __init__(self, kernel: Kernel, supply: TensorSupplyType = TensorSupplyType.Auto) -> None:
         self.kernel, self.supply = kernel, TensorSupplyType.Auto if supply is None else supply
@@ -102,7 +103,8 @@ class Profiler:
             if wrong.mean() > max_mismatched_ratio:
                 place = tuple(int(index) for index in np.argwhere(wrong)[0])
                 raise ResultsDiffer(
-                    f"result {number}: {wrong.sum()} of {wrong.size} elements differ, at {place} {left[place]}, not {right[place]}"
+                    f"result {number}: {wrong.sum()} of {wrong.size} elements differ, at {place} {left[place]}, "
+                    f"not {right[place]}"
                 )
 
     def assert_consistent(self, repeat: int = 10) -> None:

@@ -1,4 +1,5 @@
-"""Targets as TileLang and TVM spell them: names, dicts, ``Target`` objects, the environment's default; and what programs ask of them."""
+"""Targets as TileLang and TVM spell them: names, dicts, ``Target`` objects, the environment's default; and what
+programs ask of them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ KINDS = {
 }  # fmt: skip
 """For each kind of TVM's what it is here."""
 
-DEVICES = {"h100": "sm_90a", "h200": "sm_90a", "a100": "sm_80", "a30": "sm_80", "a40": "sm_86", "3090": "sm_86", "4090": "sm_89", "b100": "sm_100a"}  # fmt: skip
+DEVICES = {"h100": "sm_90a", "h200": "sm_90a", "a100": "sm_80", "a30": "sm_80", "a40": "sm_86", "3090": "sm_86",
+    "4090": "sm_89", "b100": "sm_100a"}  # fmt: skip
 """Architectures of the devices that TVM has names for."""
 
 DEFAULT = "TILELANG_DEFAULT_TARGET"

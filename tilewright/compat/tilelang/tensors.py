@@ -136,7 +136,8 @@ def torch_assert_close(
     if count > most:
         place = tuple(torch.nonzero(wrong)[0].tolist())
         raise ResultsDiffer(
-            f"{count} of {left.numel()} elements differ, where {most} may; at {place} {base_name} has {left[place]:.6g}, "
+            f"{count} of {left.numel()} elements differ, where {most} may; at {place} {base_name} has "
+            f"{left[place]:.6g}, "
             f"{ref_name} {right[place]:.6g}"
         )
     return True

@@ -201,7 +201,8 @@ class Tier(Protocol):
         """Why it does not serve a call; None where it does."""
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """Options of its kernels for a call: first what the machine's model chooses, then others, the most promising first."""
+        """Options of its kernels for a call: first what the machine's model chooses, then others, the most promising
+        first."""
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate

@@ -1,4 +1,5 @@
-"""The tier of 8-bit operands whose weight has a scale for each 128 x 128 block: sums of 128 products are scaled and added up."""
+"""The tier of 8-bit operands whose weight has a scale for each 128 x 128 block: sums of 128 products are scaled and
+added up."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Blocks:
         fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions) if arch.has_threads else False
         reasons = (
             (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
-            (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is decoded first"),
+            (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is "
+                                                             "decoded first"),
             (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
             (request.quantize is not None, "activations are quantised first"),
             (not whole, f"the weight has no scales of {BLOCK} x {BLOCK} blocks"),

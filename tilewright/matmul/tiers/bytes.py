@@ -177,7 +177,8 @@ class Bytes:
         columns = -(-facts.K // WHOLE) * WHOLE
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         kernel = byte_quant_matmul.for_target(
-            machine.arch, facts.N, columns, plan.form, activations=request.activations, out=request.out, zeros=plan.zeros,
+            machine.arch, facts.N, columns, plan.form, activations=request.activations, out=request.out,
+            zeros=plan.zeros,
             offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
             **options,
         )  # fmt: skip

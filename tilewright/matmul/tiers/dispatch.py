@@ -79,7 +79,8 @@ def chosen(weight: PackedWeight, request: Request, machine: Machine) -> Candidat
 
 
 def tuning_key(weight: PackedWeight, request: Request, machine: Machine) -> str:
-    """What tuning's result is kept under: calls of one kind (`Request.kind`) for which the model chooses the same kernel."""
+    """What tuning's result is kept under: calls of one kind (`Request.kind`) for which the model chooses the same
+    kernel."""
     tier, asked, _ = choose(weight.facts, request, machine.arch)
     return _tuning_key(tier, weight.facts, asked, machine, next(tier.candidates(weight, asked, machine)))
 

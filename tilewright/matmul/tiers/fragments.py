@@ -41,8 +41,9 @@ class Fragments:
     """A stream of records from memory to tensor cores; scales and zero points enter codes or sums of groups.
 
     Hopper has two kernels of its own (`kernels.hopper_quant`), everything from Ampere on `kernels.fragment_matmul`.
-    Activations whose columns the weight has in another order (act-order), whose rows do not begin at multiples of 16 bytes or
-    that are divided by the weight's divisors are arranged by a kernel of their own, beside whose end the stream begins.
+    Activations whose columns the weight has in another order (act-order), whose rows do not begin at multiples of 16
+    bytes or that are divided by the weight's divisors are arranged by a kernel of their own, beside whose end the
+    stream begins.
     """
 
     name = "fragments"

@@ -1,4 +1,5 @@
-"""The tier of last resort: every combination, on every machine; each tile of codes is decoded by arithmetic or by table."""
+"""The tier of last resort: every combination, on every machine; each tile of codes is decoded by arithmetic or by
+table."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class General:
 
 
 class GeneralCall:
-    """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not use."""
+    """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not
+    use."""
 
     def __init__(self, recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]) -> None:
         self.recipe, self.machine, self.example, self.options = recipe, machine, example, options
@@ -102,7 +104,8 @@ class GeneralCall:
         """All arguments of the kernel."""
         absent = self._absent
         return (
-            call.activations, absent["activation_scales"] if call.activation_scales is None else contiguous(call.activation_scales),
+            call.activations,
+            absent["activation_scales"] if call.activation_scales is None else contiguous(call.activation_scales),
             *held, absent["bias"] if call.bias is None else call.bias,
             absent["residual"] if call.residual is None else call.residual, call.out,
         )  # fmt: skip

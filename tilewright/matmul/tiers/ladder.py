@@ -1,7 +1,8 @@
-"""BitBLAS's propagated int8 weights as they lie, on Hopper: their tiles are what the registers of matrix instructions hold.
+"""BitBLAS's propagated int8 weights as they lie, on Hopper: their tiles are what the registers of matrix instructions
+hold.
 
-No packed weight is made: the kernel of the tier `bytes` copies the caller's own bytes into shared memory, and a lane's 16 bytes of
-a tile are its share of the instruction's left operand (`FragmentRecords.ladder`).
+No packed weight is made: the kernel of the tier `bytes` copies the caller's own bytes into shared memory, and a lane's
+16 bytes of a tile are its share of the instruction's left operand (`FragmentRecords.ladder`).
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def key(facts: WeightFacts, request: Request, arch: Arch) -> str:
 
 
 FEW = 64
-"""Up to here the caller's bytes are multiplied faster than our own order; the kernels for that stay for many tiles, which pays for
-more rows."""
+"""Up to here the caller's bytes are multiplied faster than our own order; the kernels for that stay for many tiles,
+which pays for more rows."""
 
 
 def choice(N: int, K: int, M: int, cores: int) -> dict[str, int]:

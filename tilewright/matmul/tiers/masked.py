@@ -1,4 +1,5 @@
-"""The tier of a few rows on machines whose shifts are slow: integer codes, e2m1 and 8-bit floats are masked where they lie."""
+"""The tier of a few rows on machines whose shifts are slow: integer codes, e2m1 and 8-bit floats are masked where they
+lie."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Masked:
             (not is_masked(of), f"codes of {of} are looked up in a table"),
             (request.activations not in ("float16", "bfloat16", "float32"), f"activations of {request.activations}"),
             (request.quantize is not None or request.activation_scales != "none", "scales of activations"),
-            (facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]), "columns or codes in another order"),
+            (facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]),
+                "columns or codes in another order"),
             (facts.scale is not None and facts.scale.dtype == "float64", "scales of float64"),
             (facts.zero_point is not None and facts.zero_point.dtype == "float64", "zeros of float64"),
         )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The tier of processors: low-bit weights in panels, unpacked in registers next to their dot products, or by a table."""
+"""The tier of processors: low-bit weights in panels, unpacked in registers next to their dot products, or by a
+table."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Panels:
             (bool(facts.slots or facts.tiles[1]), "raw bytes in an order of their own"),
             (not dtype(request.out).is_float, f"results of {request.out}"),
             (request.activation_scales == "group", "activation scales of groups"),
-            (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize} as part of the kernel"),
+            (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize} as part of "
+                                                     "the kernel"),
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -102,7 +104,8 @@ def multiplied(facts: WeightFacts, request: Request) -> Request:
 
 
 def _columns_of(weight: PackedWeight) -> np.ndarray:
-    """Which column of the activations each column of the panels meets, -1 for none: all groups are as long as the longest."""
+    """Which column of the activations each column of the panels meets, -1 for none: all groups are as long as the
+    longest."""
     facts = weight.facts
     order = np.full(facts.groups * facts.group, -1, np.int32)
     order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
@@ -182,8 +185,8 @@ class PanelCodes:
 def panel_codes(format: Format, request: Request) -> PanelCodes | None:
     """How a product takes the codes of a format, or None where it cannot.
 
-    What is multiplied by int8 activations may come out of a table: exactly where all values are multiples of one number (e2m1),
-    else (nf4) as the nearest bytes, where activations are rounded to bytes too.
+    What is multiplied by int8 activations may come out of a table: exactly where all values are multiples of one number
+    (e2m1), else (nf4) as the nearest bytes, where activations are rounded to bytes too.
     """
     plain, factor = panel_type(format), format.whole_factor
     int8 = request.activations == "int8" or request.quantize == "int8"
@@ -228,7 +231,8 @@ def panel_floats(format: Format) -> PanelCodes | None:
 
 @functools.cache
 def panel_table(format: Format) -> PanelCodes | None:
-    """A table of the floats that codes of at most four bits stand for; None where there are more, or some are not finite."""
+    """A table of the floats that codes of at most four bits stand for; None where there are more, or some are not
+    finite."""
     if format.bits > 4 or not format.values or not np.isfinite(format.table).all():
         return None
     return PanelCodes(dtype("uint4"), 1.0, _padded(tuple(float(value) for value in format.table)))

@@ -1,4 +1,5 @@
-"""Weights as records in fragment order: how a format's codes stand in them, in what type its scales, and the conversion."""
+"""Weights as records in fragment order: how a format's codes stand in them, in what type its scales, and the
+conversion."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def coding_of(of: Format, operand: DType) -> Coding | None:
 
 @functools.cache
 def float_parts(of: Format) -> tuple[int, int] | None:
-    """Bits of mantissa (behind which zeros fill 4 or 8 bits) and bias of the exponent of a float format; None for others."""
+    """Bits of mantissa (behind which zeros fill 4 or 8 bits) and bias of the exponent of a float format; None for
+    others."""
     if of.kind != "float":
         return None
     width = 8 if of.bits > 4 else 4
@@ -86,7 +88,8 @@ def float_parts(of: Format) -> tuple[int, int] | None:
 
 
 def recoded(codes: Any, of: Format) -> Any:
-    """Codes (uint8, NumPy's or torch's) as records hold them: integers unsigned, floats at the upper end of 4 or 8 bits."""
+    """Codes (uint8, NumPy's or torch's) as records hold them: integers unsigned, floats at the upper end of 4 or 8
+    bits."""
     if of.kind == "int" and of.name != "int1":
         return codes ^ (1 << of.bits - 1)
     if of.kind == "float" and of.bits not in (4, 8):
@@ -107,7 +110,8 @@ def form_of(facts: WeightFacts, activations: str) -> FragmentRecords | None:
 
 
 def point_of(facts: WeightFacts, coding: Coding, activations: str) -> int | None:
-    """The whole number that is subtracted from all codes; None where records hold what is subtracted from each group's."""
+    """The whole number that is subtracted from all codes; None where records hold what is subtracted from each
+    group's."""
     if facts.zeros == "none":
         return coding.offset
     if facts.zeros != "one" or coding.values is not None or coding.floating is not None:
@@ -174,7 +178,8 @@ def has_factor(weight: PackedWeight, form: FragmentRecords) -> bool:
 
 
 def can_be_lifted(weight: PackedWeight, form: FragmentRecords) -> bool:
-    """Whether scales are so near one another that codes times scales in one operation (`Unpack.lifted`) lose nothing."""
+    """Whether scales are so near one another that codes times scales in one operation (`Unpack.lifted`) lose
+    nothing."""
     return _sizes(weight, form).are_near
 
 
@@ -185,7 +190,8 @@ class _Sizes:
     Attributes
     ----------
     power : of two, by which scales are multiplied in records; 0 where they stay as they are.
-    are_near : whether the largest weight of each group is a normal number where codes are lifted, and no factor too large.
+    are_near : whether the largest weight of each group is a normal number where codes are lifted, and no factor too
+        large.
     """
 
     power: int = 0
@@ -251,8 +257,8 @@ def _magnitudes(scales: Any, zeros: Any, operand: DType) -> tuple[float, float, 
 def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
     """Scales (and zeros) ``[N, groups of the form]``, and the factor that they were divided by.
 
-    Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power of two
-    first, so that the largest weight is just below what the type has room for.
+    Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power
+    of two first, so that the largest weight is just below what the type has room for.
     """
     facts = weight.facts
     found = _as_tensors(weight, form)
@@ -276,7 +282,8 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
 
 
 def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float] | None:
-    """What `scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare kinds.
+    """What `scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare
+    kinds.
 
     Numbers are float32 until they are rounded, once, to the form's types: all that is done to them before is exact.
     """
@@ -387,7 +394,8 @@ def _as_bits(part: Any, of: DType, plain: Any) -> Any:
 
 
 def packing_begun(weight: PackedWeight, form: FragmentRecords) -> None:
-    """Have the kernel that packs a weight on its device built: behind the product's own, whose text takes longer to compile."""
+    """Have the kernel that packs a weight on its device built: behind the product's own, whose text takes longer to
+    compile."""
     plain = weight.held["codes"]
     if is_torch(plain) and plain.is_cuda:
         _packing_kernel(form, weight.format.bits, resolve(plain.device.type)[1]).begin()

@@ -1,4 +1,5 @@
-"""The tier of equal operands on GPUs: int8 by int8 and 8-bit floats, scales of tokens and channels applied to the sums."""
+"""The tier of equal operands on GPUs: int8 by int8 and 8-bit floats, scales of tokens and channels applied to the
+sums."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Scaled:
         fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions) if arch.has_threads else False
         reasons = (
             (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
-            (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is decoded first"),
+            (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is "
+                                                             "decoded first"),
             (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
             (request.quantize is not None, "activations are quantised first"),
             (along_k, "weight scales of groups"),
@@ -72,7 +74,8 @@ class Scaled:
             return Prepared(self.name, kernel, [codes], lambda call, held: (call.activations, *held, call.out))
         by_token = request.activation_scales == "token"
         kernel = scaled_matmul.for_target(
-            machine.arch, facts.N, facts.K, name, out=request.out, scale_A="token" if by_token else "tensor", scale_B="channel",
+            machine.arch, facts.N, facts.K, name, out=request.out, scale_A="token" if by_token else "tensor",
+            scale_B="channel",
             bias=request.bias is not None, tiles=tiles,
         )  # fmt: skip
         scales = weight.derived(("channel scales", type(example)), lambda: channel_scales(weight, example))

@@ -223,7 +223,8 @@ class Assign(DecidingRewriter):
             return Call(BOOL, "sync_warp", ())
         if not self.context.arch.has("named_barrier"):
             raise MissingCapability(
-                f"{self.context.arch.name} has no barriers of some of a block's warps, at which those of {self.role.name} meet",
+                f"{self.context.arch.name} has no barriers of some of a block's warps, at which those of "
+                f"{self.role.name} meet",
                 span=self.role.span, hint="let one warp do it, or all threads of the block",
             )  # fmt: skip
         number: Expr = const(self.barriers.meetings[self.role.name])
@@ -232,7 +233,8 @@ class Assign(DecidingRewriter):
         return Call(BOOL, "named_barrier_sync", (number, const(self.threads)))
 
     def _turn(self, call: Call, span: Any) -> Statement:
-        """A warpgroup, or an instance of the role, waits for the one before it, or lets the next one go on: each has a named barrier."""
+        """A warpgroup, or an instance of the role, waits for the one before it, or lets the next one go on: each has a
+        named barrier."""
         assert self.role is not None
         several = self.role.instances > 1 and self.role.index is not None
         number = self.role.index if several and self.role.index is not None else self.warpgroup

@@ -31,7 +31,8 @@ class Ring:
     full_arrivals: int
     empty_arrivals: int
     by_group: frozenset[str]
-    """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that covers the group."""
+    """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that
+    covers the group."""
     lines: tuple[tuple[int, int], ...]
     """Blocks of the cluster that fill one another's slots: how far apart their ranks are, and how many."""
     fenced: frozenset[str]
@@ -112,7 +113,8 @@ def _arrivals_of_readers(channel: Channel, roles: Mapping[str, Role], by_group: 
 
 
 def ways_of(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
-    """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of its threads."""
+    """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of
+    its threads."""
     buffers = [one for one in channel.buffers if tiles is None or one in tiles]
     ways = set()
     flying = {store for loop in find(role, Parallel) if loop.token is not None for store in find(loop, Store)}
@@ -141,10 +143,11 @@ def _readers(channel: Channel, role: Role) -> list[Statement]:
 
 
 def _reads_only(channel: Channel, role: Role, described: set[Buffer]) -> bool:
-    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its warpgroup.
+    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its
+    warpgroup.
 
-    A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a turn of the
-    ring, and a parity says nothing of a phase that is two ago.
+    A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a turn
+    of the ring, and a parity says nothing of a phase that is two ago.
     """
     readers = _readers(channel, role)
     read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}

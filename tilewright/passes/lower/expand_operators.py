@@ -94,7 +94,8 @@ class _Expand(Rewriter):
         fresh -= {region.buffer for region in effects.reads}
         made = self._gathered_through_shared(lowered, fresh)
         if isinstance(operator, Fill) and operator.destination.buffer in self.asynchronous:
-            # The target's compiler would put the one value in all these registers where products begin, behind their fence.
+            # The target's compiler would put the one value in all these registers where products begin, behind their
+            # fence.
             return seq(made, nodes.Evaluate(nodes.Call(BOOL, "settle", (operator.destination,)), span=operator.span))
         return made
 

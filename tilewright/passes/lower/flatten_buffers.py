@@ -17,8 +17,8 @@ After::
                 C[i * 16 + 3] = A[int64(i) * int64(N) + 4]
 
 Views of the same element type become accesses of the buffer they view; others stay, as another reading of its
-bytes.  Indices are int32 where the buffer's size fits, else int64; what inner dimensions add is summed with 32 bits even then, so that
-compilers see it as one distance from a row.  Rows of elements that share bytes end with a byte.
+bytes. Indices are int32 where the buffer's size fits, else int64; what inner dimensions add is summed with 32 bits even
+then, so that compilers see it as one distance from a row. Rows of elements that share bytes end with a byte.
 """
 
 from __future__ import annotations

@@ -175,7 +175,8 @@ class _Guard(ScopedRewriter):
         return If(condition, seq(made), span=statement.span)
 
     def then_of(self, branch: If) -> Any:
-        """Bounds that a condition says hold below it, as they stand there: of what was read too, of which the engine keeps nothing."""
+        """Bounds that a condition says hold below it, as they stand there: of what was read too, of which the engine
+        keeps nothing."""
         written = {node.buffer for node in find(branch.then, nodes.Store, nodes.Region)}
         said = [
             bound for bound in _said(branch.condition)
@@ -398,7 +399,8 @@ def _reads(loop: For) -> bool:
 
 
 def _has_work(body: Statement) -> bool:
-    return any(isinstance(node, (nodes.Store, nodes.Evaluate, nodes.Assert, nodes.Print, nodes.Break, nodes.Return, nodes.While))
+    return any(isinstance(node, (nodes.Store, nodes.Evaluate, nodes.Assert, nodes.Print, nodes.Break, nodes.Return,
+        nodes.While))
                for node in walk(body))  # fmt: skip
 
 

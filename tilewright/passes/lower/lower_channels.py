@@ -26,12 +26,12 @@ After::
     if tx % 128 == 0:
         mbarrier_arrive(ring_empty[k % 4])
 
-A role that only drives the copy engine is the work of one thread; so is, in another role, a channel that only the engine fills.  Where threads themselves fill or read a slot, one
-lane arrives for its warp, behind a meeting of its lanes (and a fence where matrix instructions read what they wrote by
-descriptor).  For cp.async copies each thread leaves an arrival that follows them when they land; the fence then stands
-behind the reader's wait.  The slots of a channel of scope ``"warp"`` have no second barrier: what a warp has read it
-fills again by itself.  Where readers alternate, one of them arrives for a slot: they receive one after the other, so that none
-waits for a parity whose turn is not the next.
+A role that only drives the copy engine is the work of one thread; so is, in another role, a channel that only the
+engine fills. Where threads themselves fill or read a slot, one lane arrives for its warp, behind a meeting of its lanes
+(and a fence where matrix instructions read what they wrote by descriptor). For cp.async copies each thread leaves an
+arrival that follows them when they land; the fence then stands behind the reader's wait. The slots of a channel of
+scope ``"warp"`` have no second barrier: what a warp has read it fills again by itself. Where readers alternate, one of
+them arrives for a slot: they receive one after the other, so that none waits for a parity whose turn is not the next.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class _Lower(Rewriter):
 
     def visit_Roles(self, roles: Roles) -> Any:
         if any(ring.blocks > 1 for ring in self.rings.values()):
-            # Blocks see one another's barriers before the roles begin, and none leaves while others arrive at its own.  Neither
-            # meeting hands memory over, so neither waits for stores to be seen.
+            # Blocks see one another's barriers before the roles begin, and none leaves while others arrive at its own.
+            # Neither meeting hands memory over, so neither waits for stores to be seen.
             meeting = call("cluster_arrive_relaxed"), call("cluster_wait")
             return [*meeting, self.generic(roles), *meeting]
         return [barrier(), self.generic(roles)] if self.rings else self.generic(roles)
@@ -208,8 +208,8 @@ class _Lower(Rewriter):
         self.held[statement.channel] = number
         channel = ring.channel
         assert self.role is not None
-        # Warps that leave no arrival in the slot must not wait for it either: nothing would keep them from falling behind
-        # by a whole turn of the ring, and a parity says nothing of a phase that is two ago.
+        # Warps that leave no arrival in the slot must not wait for it either: nothing would keep them from falling
+        # behind by a whole turn of the ring, and a parity says nothing of a phase that is two ago.
         wait_alone = ways_of(channel, self.role) <= {BY_ENGINE}
         made: list[Statement] = []
         if not channel.is_private:

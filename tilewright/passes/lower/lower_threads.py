@@ -22,8 +22,9 @@ After::
                 B[tx_1] = tile[127 - tx_1]
 
 Loops end where threads meet: at barriers, at work of the whole block (`Parallel`) and at statements that do not
-depend on a thread, which run once, unless they change memory by what is there.  What a thread keeps from one loop to the next gets a dimension of threads.
-Without data races the threads' order does not matter, so the loops may run as vectors.
+depend on a thread, which run once, unless they change memory by what is there. What a thread keeps from one loop to the
+next gets a dimension of threads. Without data races the threads' order does not matter, so the loops may run as
+vectors.
 """
 
 from __future__ import annotations
@@ -136,8 +137,10 @@ class _Threads(ThreadDifferences):
             for node in _own_expressions(statement):
                 if _is_collective_call(node) and not _is_barrier(node):
                     raise NeedsWarps(
-                        f"{node.function} exchanges values between the threads of a warp, which this machine does not have",
-                        span=statement.span, hint="run the kernel on a GPU, or on this machine with kernel.emulate(...)")  # fmt: skip
+                        f"{node.function} exchanges values between the threads of a warp, which this machine "
+                        "does not have",
+                        span=statement.span, hint="run the kernel on a GPU, or on this machine with "
+                                                  "kernel.emulate(...)")  # fmt: skip
 
     # Splitting
 
@@ -183,14 +186,16 @@ class _Threads(ThreadDifferences):
                         )
 
     def _is_known_anywhere(self, value: Expr) -> bool:
-        """Whether a value can be computed again in each loop: of what is alike, of threads' indices, of names that are, too."""
+        """Whether a value can be computed again in each loop: of what is alike, of threads' indices, of names that are,
+        too."""
         names = {node for node in find(value, Var) if node in self.vars}
         return names <= {*self.repeated, *self.kernel_node.thread_vars}
 
     @staticmethod
     def _used_elsewhere(thing: Var | Buffer, pieces: list[list[Statement] | Statement], position: int) -> bool:
         return any(node is thing for other, piece in enumerate(pieces) if other != position
-                   for statement in (piece if isinstance(piece, list) else [piece]) for node in walk(statement))  # fmt: skip
+                   for statement in (piece if isinstance(piece,
+                       list) else [piece]) for node in walk(statement))  # fmt: skip
 
     def _whole_block(self, statement: Statement) -> list[Statement]:
         """A statement that the block runs as one, or a structure around a meeting of the threads."""
@@ -199,8 +204,10 @@ class _Threads(ThreadDifferences):
         if not self.meets(statement) or not self.varies(statement):
             return [statement] if not any(map(_is_barrier, walk(statement))) else [_without_barriers(statement)]
         if isinstance(statement, Parallel):
-            raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread index", span=statement.span,
-                                   hint="use the loop's own variables, or write the statement outside of T.Parallel")  # fmt: skip
+            raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread "
+                                   "index", span=statement.span,
+                                   hint="use the loop's own variables, or write the statement outside of "
+                                        "T.Parallel")  # fmt: skip
         if isinstance(statement, Seq):
             return [self.sequence(statement)]
         if isinstance(statement, If) and self.varies(statement.condition) and self._is_block_work(statement):
@@ -219,8 +226,10 @@ class _Threads(ThreadDifferences):
             else (statement.start, statement.stop, statement.step)
         )
         if self.varies(conditions):
-            raise DivergentBarrier("only some threads reach the work of the whole block in here: the condition depends on a thread",
-                                   span=statement.span, hint="move T.sync_threads() and tile operators out of the condition")  # fmt: skip
+            raise DivergentBarrier("only some threads reach the work of the whole block in here: the condition "
+                                   "depends on a thread",
+                                   span=statement.span, hint="move T.sync_threads() and tile operators out of "
+                                                             "the condition")  # fmt: skip
 
     def meets(self, statement: Statement) -> bool:
         """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""

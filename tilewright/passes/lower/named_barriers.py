@@ -21,8 +21,8 @@ class NamedBarriers:
 
     Attributes
     ----------
-    meetings : by the name of a role, where its threads meet; where it has several instances of several warps, the first of
-        as many barriers.
+    meetings : by the name of a role, where its threads meet; where it has several instances of several warps, the first
+        of as many barriers.
     operators : the first of those that warpgroups meet at within an operator: one a warpgroup of the block.
     turns : the first of those by which who takes turns lets the next one go on.
     """

@@ -1,4 +1,5 @@
-"""Shared tiles that a role declares belong to each of its instances: the memory of all stands in one tile, cut into equal parts.
+"""Shared tiles that a role declares belong to each of its instances: the memory of all stands in one tile, cut into
+equal parts.
 
 Before (a role of two instances; ``boxes`` is declared in it)::
 

@@ -26,11 +26,12 @@ After::
             for j in vectorize(4096):
                 C[bx, j] = float32(A[bx, j]) * total[0]
 
-A tile of a machine without registers for it lies in the caches, as the row does since it was read.  Written there a second time
-it takes the place of the row, of what else the block reads, and of the next row that is on its way.
+A tile of a machine without registers for it lies in the caches, as the row does since it was read. Written there a
+second time it takes the place of the row, of what else the block reads, and of the next row that is on its way.
 
-Where a later loop writes over all of the tile, elements are read from the tensor up to there, and from the tile behind.  A tile that
-is read more than once by one statement, an operand of products for example, is made to lie well for that, and stays.
+Where a later loop writes over all of the tile, elements are read from the tensor up to there, and from the tile behind.
+A tile that is read more than once by one statement, an operand of products for example, is made to lie well for that,
+and stays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Whether warpgroups that keep a number of registers of their own (`T.set_max_nreg`) find so many in their block.
 
-A block starts with as many registers for each thread as let the asked number of blocks run at once (`Arch.launch_registers`).
-Warpgroups give some back and take others; one that asks for more than are left waits for ever.
+A block starts with as many registers for each thread as let the asked number of blocks run at once
+(`Arch.launch_registers`). Warpgroups give some back and take others; one that asks for more than are left waits for
+ever.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def check_register_shares(roles: Roles, kernel: Kernel, arch: Arch) -> None:
         )
         together = f" of which {blocks} share a multiprocessor" if blocks > 1 else ""
         raise RegistersExceeded(
-            f"the warps of this block keep {asked} registers ({kept} threads), but a block of {kernel.num_threads} threads{together} has {there_are}",
+            f"the warps of this block keep {asked} registers ({kept} threads), but a block of "
+            f"{kernel.num_threads} threads{together} has {there_are}",
             span=most.span,
             hint=f"ask for fewer: a thread starts with {launched}, and some may take what others give back",
         )

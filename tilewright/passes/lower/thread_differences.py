@@ -94,7 +94,8 @@ class ThreadDifferences:
 
     @staticmethod
     def updates(node: Statement) -> bool:
-        """Whether each thread changes memory by what is there: outside parallel loops, whose iterations do so one by one."""
+        """Whether each thread changes memory by what is there: outside parallel loops, whose iterations do so one by
+        one."""
         inside = walk(node, lambda found: not isinstance(found, Parallel))
         return any(isinstance(one, Statement) and updates(one) for one in inside)
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class Choices(Rewriter):
-    """Gives names to conditions of choices that read memory; those within other choices stay: they may not be meant to be asked."""
+    """Gives names to conditions of choices that read memory; those within other choices stay: they may not be meant to
+    be asked."""
 
     def __init__(self, is_shared: Callable[[Expr], bool]) -> None:
         self.is_shared = is_shared
@@ -117,7 +118,8 @@ class Registers(Rewriter):
         return self.work.by_first(result if guard is None else If(guard, seq(result), span=store.span))
 
     def visit_For(self, loop: For) -> Statement:
-        """The author's vector loop in a loop of single elements moves vectors, where no tile's layout has a say in it."""
+        """The author's vector loop in a loop of single elements moves vectors, where no tile's layout has a say in
+        it."""
         work = self.work
         alone = work.width == 1 and work.first is None and not self.loads and not self.stores
         if alone and not any(buffer.scope == "fragment" for buffer in find(loop.body, Buffer)):

@@ -100,7 +100,8 @@ class ThreadLoop:
         return self._turns(groups, body)
 
     def _turns(self, groups: int, body: Seq) -> Statement:
-        """The groups one after the other, written out; of accesses that each have a guard only a few, for all would be in flight."""
+        """The groups one after the other, written out; of accesses that each have a guard only a few, for all would be
+        in flight."""
         span = self.loop.span
         guards = sum(isinstance(node, If) for node in walk(body))
         few = groups
@@ -128,7 +129,8 @@ class ThreadLoop:
         return tuple(self.owner.analyzer.simplify(value) for value in found)
 
     def _lift_guards(self) -> list[Let | Expr]:
-        """Takes names at the head of a body, and the author's conditions around all of it, off what neighbours share them for.
+        """Takes names at the head of a body, and the author's conditions around all of it, off what neighbours share
+        them for.
 
         What is left can move several elements at once.
         """

@@ -216,7 +216,8 @@ def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
 def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | None]:
     """A value for an element of a group of `width`, and the lane that it depends on, if it does.
 
-    A thread with one vector has one value of the loop's variable: what an index does with it shows on a variable without bounds.
+    A thread with one vector has one value of the loop's variable: what an index does with it shows on a variable
+    without bounds.
     """
     var = work.loop.vars[-1]
     if var not in walk(value):

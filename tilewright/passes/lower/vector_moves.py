@@ -1,4 +1,5 @@
-"""Vectors of a thread's loop between memory and registers: whole where they are in bounds, element by element at an edge."""
+"""Vectors of a thread's loop between memory and registers: whole where they are in bounds, element by element at an
+edge."""
 
 from __future__ import annotations
 

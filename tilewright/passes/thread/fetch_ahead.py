@@ -27,12 +27,13 @@ After::
                 row[j + 16].x16 = exp2(row[j + 16].x16)
 
 A block that reads its rows first, computes, and then writes leaves the memory idle while it computes; with the next
-block's rows asked for by a loop that reads none but what it has read before, both go on together.  Blocks follow one another
-in the first dimension of the grid.  What is asked for and does not exist, behind the last block, is never loaded.
+block's rows asked for by a loop that reads none but what it has read before, both go on together. Blocks follow one
+another in the first dimension of the grid. What is asked for and does not exist, behind the last block, is never
+loaded.
 
-Where many lines may be underway to the second-level cache, rows are asked for there: the first holds this block's.  Hardware runs ahead of loops that do nothing but read,
-and faster than requests do, which wait for one another.  Where it keeps up with the memory, only loops that have as much
-to write as they would ask for have the time to ask.
+Where many lines may be underway to the second-level cache, rows are asked for there: the first holds this block's.
+Hardware runs ahead of loops that do nothing but read, and faster than requests do, which wait for one another. Where it
+keeps up with the memory, only loops that have as much to write as they would ask for have the time to ask.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class _Ahead(ScopedRewriter):
                     yield _Stream(load.buffer, loop, index, int(apart.value))
 
     def asked(self, stream: _Stream, statements: list[Statement], position: int) -> bool:
-        """Put the requests into the first loop behind `position` that walks the same way and has time for them, if any does."""
+        """Put the requests into the first loop behind `position` that walks the same way and has time for them, if any
+        does."""
         for later in range(position + 1, len(statements)):
             loop = statements[later]
             if isinstance(loop, For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
@@ -147,7 +149,8 @@ class _Ahead(ScopedRewriter):
         return [index_binary("add", first, stream.apart + offset) for offset in range(0, _step(loop), per_line)]
 
     def has_time(self, loop: For, stream: _Stream) -> bool:
-        """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to do."""
+        """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to
+        do."""
         asks = _step(loop) * stream.buffer.dtype.storage_bytes
         if not 0 < asks <= MOST_REQUESTS * LINE or (asks % LINE and LINE % asks):
             return False

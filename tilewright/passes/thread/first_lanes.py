@@ -1,7 +1,8 @@
 """Vectors of which only the first lanes exist: how the ends of rows are computed.
 
 Such a vector is loaded by ``load_first(place[i : +count])``, whose lanes behind the first `count` are 0, and stored by
-``store_first(place[i : +count], value)``, which leaves the elements behind as they are.  Machines with masks do either in
+``store_first(place[i : +count], value)``, which leaves the elements behind as they are. Machines with masks do either
+    in
 one instruction.
 """
 

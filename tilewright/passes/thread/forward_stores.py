@@ -19,8 +19,8 @@ After::
                 row: float32x16 = A[i].x16 * A[i].x16
                 C[i].x16 = row + row
 
-Loops that were joined (`fuse_loops`) hand values on through tiles in memory.  The device's compiler sees that only where it
-can tell all the pointers apart, and it never drops what is stored into scratch memory.
+Loops that were joined (`fuse_loops`) hand values on through tiles in memory. The device's compiler sees that only where
+it can tell all the pointers apart, and it never drops what is stored into scratch memory.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ class _DropDead(Rewriter):
 
 
 def _drop_dead_stores(statements: list[Statement], tile: Buffer) -> None:
-    """Take them out of the loops among `statements`, from the last on, as far as it is known what is read behind them."""
+    """Take them out of the loops among `statements`, from the last on, as far as it is known what is read behind
+    them."""
     analyzer = Analyzer()
     later: list[Expr] = []
     for position in reversed(range(len(statements))):
@@ -260,7 +261,8 @@ def _without_dead_stores(loop: For, tile: Buffer) -> For:
     parts = body.statements
     if any(isinstance(node, For) or (isinstance(node, Region) and root(node.buffer) is tile) for node in walk(body)):
         return loop
-    loaded = [[_window(node.indices, node.dtype.lanes, loop) for node in find(part, Load) if node.buffer is tile] for part in parts]  # fmt: skip
+    loaded = [[_window(node.indices, node.dtype.lanes, loop) for node in find(part,
+        Load) if node.buffer is tile] for part in parts]  # fmt: skip
     if any(window is None for windows in loaded for window in windows):
         return loop  # an iteration may load what another one has stored
     kept: list[Statement] = []

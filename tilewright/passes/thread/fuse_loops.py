@@ -24,8 +24,8 @@ After::
                 C[j].x16 = row[j].x16 * row[j].x16
                 C[j + 16].x16 = row[j + 16].x16 * row[j + 16].x16
 
-Where one loop goes further than the other, what is left of it follows the joined one; ends of rows that stand between two loops,
-and have nothing to do with the first, go in front of both.
+Where one loop goes further than the other, what is left of it follows the joined one; ends of rows that stand between
+two loops, and have nothing to do with the first, go in front of both.
 
 A tile that leaves the registers is written and read again by every loop over it; in one loop its values stay in
 registers from the first statement to the last, and what is bound by the memory and what is bound by

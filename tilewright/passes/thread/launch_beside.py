@@ -1,4 +1,5 @@
-"""Kernels whose author says so begin beside the end of the kernel before them: its last blocks leave multiprocessors idle.
+"""Kernels whose author says so begin beside the end of the kernel before them: its last blocks leave multiprocessors
+idle.
 
 Before::
 
@@ -16,8 +17,9 @@ After::
         ...
         griddepcontrol_wait()
 
-What the second kernel waits for at its end is that the first one is done, so that whoever is launched behind the second has waited for
-both.  A kernel that waits for others itself is not left early: what is launched beside it would not wait for these.
+What the second kernel waits for at its end is that the first one is done, so that whoever is launched behind the second
+has waited for both. A kernel that waits for others itself is not left early: what is launched beside it would not wait
+for these.
 """
 
 from __future__ import annotations

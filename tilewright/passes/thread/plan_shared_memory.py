@@ -21,12 +21,11 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
     c[tx] = b[tx]
     A[tx] = c[tx]
 
-A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it; one that cp.async fills, until
-what is under way has been waited for, whether or not anybody reads it.  Before bytes
-change hands there is a barrier; where the program has none, one is added.  Tiles that `overlay_rings` named may lie where
-rings do.  Tiles that the copy engine or matrix
-instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement is;
-so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
+A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it; one that cp.async
+fills, until what is under way has been waited for, whether or not anybody reads it. Before bytes change hands there is
+a barrier; where the program has none, one is added. Tiles that `overlay_rings` named may lie where rings do. Tiles that
+the copy engine or matrix instructions read by descriptor keep their bytes to themselves, since what they do is not over
+when the statement is; so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
 """
 
 from __future__ import annotations
@@ -46,16 +45,18 @@ OVERLAID = "overlaid"
 """Attribute of `overlay_rings`: names of tiles, and of the rings that are used no more when those are."""
 
 OFFSETS, BYTES = "shared_offsets", "shared_bytes"
-"""Attributes of a kernel: the byte at which each tile and barrier starts, in the order of their declarations; and how many
-bytes the block needs."""
+"""Attributes of a kernel: the byte at which each tile and barrier starts, in the order of their declarations; and how
+many bytes the block needs."""
 
 _MATRIX_ALIGNMENT, _ALIGNMENT = 1024, 16
 
 _AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "cp_async", "cp_async_zfill"})
-"""Functions whose work on a tile is over, or waited for, before its last statement ends; for copies see `_ASYNCHRONOUS`."""
+"""Functions whose work on a tile is over, or waited for, before its last statement ends; for copies see
+`_ASYNCHRONOUS`."""
 
 _ASYNCHRONOUS = frozenset({"cp_async", "cp_async_zfill"})
-"""Copies that may be under way until a wait; those of a tile that is not read are not waited for before its last statement."""
+"""Copies that may be under way until a wait; those of a tile that is not read are not waited for before its last
+statement."""
 
 
 def plan_shared_memory(function: Function, context: Context) -> Function:
@@ -200,7 +201,8 @@ def _exceeded(tiles: Sequence[_Tile], total: int, arch: Arch) -> SharedMemoryExc
         f"{tile.name} ({_kind(tile.allocate.buffer)}{_line(tile.allocate.span)}): {tile.size} bytes" for tile in tiles
     ]
     return SharedMemoryExceeded(
-        f"the shared tiles of this kernel need {total} bytes at once, but a block of {arch.name} has {arch.shared_bytes}: "
+        f"the shared tiles of this kernel need {total} bytes at once, but a block of {arch.name} has "
+        f"{arch.shared_bytes}: "
         + "; ".join(lines),
         span=largest.allocate.span, hint="make tiles smaller, or let T.Pipelined have fewer stages",
     )  # fmt: skip

@@ -27,11 +27,12 @@ fill lines one after the other need not: the machine collects them and writes ea
 next finds it in main memory, where it would have been in any case if it is several times the size of a core's own
 cache; of a size that is known only at launch the kernel asks then.
 
-Where results are narrower than what they are computed from, as bytes from floats, vectors that fill a line together are stored
-together.
+Where results are narrower than what they are computed from, as bytes from floats, vectors that fill a line together are
+stored together.
 
-A tensor may begin anywhere in a line, and so may rows of a length that is no number of lines.  A loop over such a row begins
-with as many elements as there are up to the next line, and ends with those that its whole vectors leave (`first_lanes`).
+A tensor may begin anywhere in a line, and so may rows of a length that is no number of lines. A loop over such a row
+begins with as many elements as there are up to the next line, and ends with those that its whole vectors leave
+(`first_lanes`).
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ class _Stream(ScopedRewriter):
         return any(self.together(store) > 1 for store in stores)
 
     def result_of(self, loop: For) -> Store | None:
-        """The one store of `loop` that is streamed, where vectors may begin anywhere: none reads what another one writes."""
+        """The one store of `loop` that is streamed, where vectors may begin anywhere: none reads what another one
+        writes."""
         accesses = [node for node in walk(loop.body) if isinstance(node, (Load, Store))]
         stores = [node for node in accesses if isinstance(node, Store)]
         streamed = [node for node in stores if node.buffer in self.large]
@@ -164,7 +166,8 @@ class _Stream(ScopedRewriter):
         return None if self.begins_lines(streamed[0], loop) else streamed[0]
 
     def begins_lines(self, store: Store, loop: For) -> bool:
-        """Whether rows may be stored from their beginning on: with a line, or where they are short, wherever parts of lines begin."""
+        """Whether rows may be stored from their beginning on: with a line, or where they are short, wherever parts of
+        lines begin."""
         start = index_binary(
             "mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes
         )
@@ -197,7 +200,8 @@ class _Stream(ScopedRewriter):
         return Evaluate(Call(value.dtype, "stream", (place, value, large)), span=store.span)
 
     def fills_lines(self, store: Store) -> bool:
-        """Whether whole registers are stored, one after the other in the innermost loop, or parts of which lines can be made."""
+        """Whether whole registers are stored, one after the other in the innermost loop, or parts of which lines can be
+        made."""
         kind = store.value.dtype
         if kind.lanes == 1 or kind.kind == "bool" or kind.is_packed or not self.loops:
             return False
@@ -218,7 +222,8 @@ class _Stream(ScopedRewriter):
     def makes_lines(self, store: Store, loop: For) -> bool:
         """Whether iterations of `loop` can be put together such that each stores a line.
 
-        Parts of lines that are waited for while others are read leave one by one: bytes from 32-bit numbers took longer.
+        Parts of lines that are waited for while others are read leave one by one: bytes from 32-bit numbers took
+        longer.
         """
         count = self.together(store)
         step = int(loop.step.value) if isinstance(loop.step, Const) else 0

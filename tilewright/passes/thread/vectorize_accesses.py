@@ -109,7 +109,8 @@ class _Vectorize(ScopedRewriter):
         return self.in_lanes(loop, lanes, lambda made: made.body(loop.body))
 
     def in_lanes(self, loop: For, lanes: int, make: Callable[[Lanes], V]) -> V | None:
-        """What `make` makes of a part of a loop whose variable is a multiple of `lanes`; None where no vectors do that."""
+        """What `make` makes of a part of a loop whose variable is a multiple of `lanes`; None where no vectors do
+        that."""
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
             offset = index_binary("sub", loop.var, loop.start)

@@ -16,7 +16,9 @@ from tilewright.quant.importers.nvfp4 import from_nvfp4
 from tilewright.quant.importers.torchao import from_torchao, read_torchao
 
 __all__ = [
-    "from_awq", "from_awq_fast", "from_bitblas", "from_bitsandbytes", "from_bitsandbytes_int8", "from_float_quantized", "from_gguf",
-    "from_gptq", "from_hf_bitnet", "from_hqq", "from_int_quantized", "from_marlin", "from_mlx", "from_modelopt_int4", "from_mxfp4", "from_mxfp6", "from_nvfp4",
+    "from_awq", "from_awq_fast", "from_bitblas", "from_bitsandbytes", "from_bitsandbytes_int8", "from_float_quantized",
+    "from_gguf",
+    "from_gptq", "from_hf_bitnet", "from_hqq", "from_int_quantized", "from_marlin", "from_mlx", "from_modelopt_int4",
+    "from_mxfp4", "from_mxfp6", "from_nvfp4",
     "from_pack_quantized", "from_torchao", "read_bitsandbytes", "read_hqq", "read_torchao",
 ]  # fmt: skip

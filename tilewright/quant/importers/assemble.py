@@ -67,7 +67,8 @@ def sequential(g_idx: np.ndarray | None, group: int) -> bool:
 
 
 def smoothed(weight: QuantizedWeight, factors: Any, name: str) -> QuantizedWeight:
-    """The weight beside activations that are multiplied by `factors`, one a column, before they meet it (AWQ, SmoothQuant).
+    """The weight beside activations that are multiplied by `factors`, one a column, before they meet it (AWQ,
+    SmoothQuant).
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""Weights in the forms of AWQ checkpoints (AutoAWQ): ``gemm``, ``gemv`` and ``gemv_fast``; ``marlin`` is a file of its own."""
+"""Weights in the forms of AWQ checkpoints (AutoAWQ): ``gemm``, ``gemv`` and ``gemv_fast``; ``marlin`` is a file of its
+own."""
 
 from __future__ import annotations
 

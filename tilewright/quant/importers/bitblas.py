@@ -21,9 +21,9 @@ from tilewright.quant.weight import QuantizedWeight
 class BitblasOrder:
     """Where BitBLAS keeps the code of an element.
 
-    In rows (stage 0) the place of element (n, k) in the sequence of codes is ``n * K + k``, and a row that ends within a byte is
-    padded; in tiles of 16 rows it is, with the
-    formulas of `kernels.recipe.tile_place` for the places inside one::
+    In rows (stage 0) the place of element (n, k) in the sequence of codes is ``n * K + k``, and a row that ends within
+    a byte is padded; in tiles of 16 rows it is, with the formulas of `kernels.recipe.tile_place` for the places inside
+    one::
 
         (n // 16 * (K / columns) + k // columns) * 16 * columns + tile_place(n % 16, k % columns)
 
@@ -67,7 +67,8 @@ class BitblasOrder:
             )
         if self.order and self.bits * (N * K if self.stage else K) % 32:
             raise InvalidTensor(
-                f"{name}: fast decoding interleaves codes in words of 32 bits, which a row of {K} codes of {self.bits} bits does not fill",
+                f"{name}: fast decoding interleaves codes in words of 32 bits, which a row of {K} codes of "
+                f"{self.bits} bits does not fill",
                 hint="use fast_decoding=False",
             )
 
@@ -83,7 +84,8 @@ class BitblasOrder:
         return count if self.bits >= 8 else -(-count * self.bits // 8)
 
     def pack(self, codes: np.ndarray) -> np.ndarray:
-        """Codes ``[N, K]`` (uint8, or elements of 8 bits or more) to ``[N, ceil(K * bits / 8)]`` bytes (or elements)."""
+        """Codes ``[N, K]`` (uint8, or elements of 8 bits or more) to ``[N, ceil(K * bits / 8)]`` bytes (or
+        elements)."""
         N, K = codes.shape
         self.check(N, K)
         if self.stage:
@@ -163,7 +165,8 @@ def bitblas_order(bits: int, activations: str, stage: int, fast_decoding: bool) 
 
 
 def columns_of(activations: str) -> int:
-    """Columns of a tile beside activations of some type: 32 bytes of them.  What int4 multiplies is moved two codes at a time, as bytes are."""
+    """Columns of a tile beside activations of some type: 32 bytes of them. What int4 multiplies is moved two codes at a
+    time, as bytes are."""
     return 16 if activations in ("float16", "bfloat16") else 64 if activations in HALF_BYTES else 32
 
 
@@ -171,7 +174,8 @@ HALF_BYTES = ("int4", "uint4")
 
 
 def is_offset_binary(of: Format, activations: str) -> bool:
-    """Whether signed codes are stored plus half of their range: below 8 bits, but not beside int4, where bits are numbers as they are."""
+    """Whether signed codes are stored plus half of their range: below 8 bits, but not beside int4, where bits are
+    numbers as they are."""
     return of.kind == "int" and 1 < of.bits < 8 and activations not in HALF_BYTES
 
 
@@ -212,7 +216,8 @@ def from_bitblas(
     ----------
     qweight : int8 or uint8, `BitblasOrder.shape` or the same bytes as ``[N, K * bits / 8]``.
     scales : floats ``[N, K / group_size]``.
-    zeros : floats of the scales' shape; in the mode ``"quantized"`` int8 ``[K / group_size, N * bits / 8]``, packed along N.
+    zeros : floats of the scales' shape; in the mode ``"quantized"`` int8 ``[K / group_size, N * bits / 8]``, packed
+        along N.
     W_dtype, A_dtype : BitBLAS's names of types.
     N, K : of the weight.
     group_size : -1 for K.

@@ -1,4 +1,5 @@
-"""Weights of bitsandbytes: nf4 and fp4 (QLoRA), in blocks of the flattened weight whose scales may be quantised once more; int8."""
+"""Weights of bitsandbytes: nf4 and fp4 (QLoRA), in blocks of the flattened weight whose scales may be quantised once
+more; int8."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ STATES = {kind: f".quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")}
 """What a checkpoint appends to the weight's name for the JSON text of its metadata, kept as bytes."""
 
 _STORED = ("float16", "bfloat16", "float32")
-"""Types whose bytes may hold the codes (``quant_storage``), so that what shards models handles them as its other weights."""
+"""Types whose bytes may hold the codes (``quant_storage``), so that what shards models handles them as its other
+weights."""
 
 _FORMATS = {"nf4": "nf4", "fp4": "fp4_bnb"}
 
@@ -165,5 +167,6 @@ def from_bitsandbytes_int8(weight: Any, scb: Any, *, name: str = "weight") -> Qu
     codes = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
     largest = expect(f"{name}.SCB", scb, ["float32"], [codes.shape[0]], "[N]")
     return assemble(
-        codes.view(np.uint8), "int8", scales=largest[:, None].copy(), block=(1, max(1, codes.shape[1])), tensor_scale=1 / 127, name=name,
+        codes.view(np.uint8), "int8", scales=largest[:, None].copy(), block=(1, max(1, codes.shape[1])),
+        tensor_scale=1 / 127, name=name,
     )  # fmt: skip

@@ -38,8 +38,9 @@ def from_pack_quantized(
 
     Parameters
     ----------
-    weight_packed : int32 ``[N, ceil(K * bits / 32)]``; of 3, 5, 6 and 7 bits also as earlier versions of compressed-tensors packed
-        them, ``[N, ceil(K / (32 // bits))]``: a word holds whole codes, its highest bits nothing.
+    weight_packed : int32 ``[N, ceil(K * bits / 32)]``; of 3, 5, 6 and 7 bits also as earlier versions of
+        compressed-tensors packed them, ``[N, ceil(K / (32 // bits))]``: a word holds whole codes, its highest bits
+        nothing.
     weight_scale : floats ``[N, K / group]``, or one (the strategy ``tensor``).
     weight_shape : int64 ``[2]``, N and K.
     weight_zero_point : int32 ``[ceil(N * bits / 32), K / group]``, or int8 ``[N, K / group]``, not shifted; one int8
@@ -91,7 +92,8 @@ def _of_one_scale(codes: np.ndarray, scale: Any, zero: Any, g_idx: Any, bits: in
     point = np.zeros(1, np.int8) if zero is None else np.reshape(as_array(zero), -1)
     point = expect(f"{name}.weight_zero_point", point, ["int8"], [1], "[1]").astype(np.int16) + half
     return assemble(
-        codes, f"uint{bits}", scales=scales.reshape(1, 1), zeros=point.reshape(1, 1).astype(np.float32), block=codes.shape, name=name
+        codes, f"uint{bits}", scales=scales.reshape(1, 1), zeros=point.reshape(1, 1).astype(np.float32),
+        block=codes.shape, name=name
     )  # fmt: skip
 
 
@@ -115,7 +117,8 @@ def _zeros(name: str, value: Any, bits: int, N: int, groups: int, whole: bool) -
 
 
 def words_of(bits: int, count: int) -> tuple[int, int]:
-    """Words that hold so many codes of some bits: as strings of bits, and with no code in two words, as earlier versions packed them."""
+    """Words that hold so many codes of some bits: as strings of bits, and with no code in two words, as earlier
+    versions packed them."""
     return -(-count * bits // 32), -(-count // (32 // bits))
 
 
@@ -131,7 +134,8 @@ def _codes(words: np.ndarray, bits: int, count: int, whole: bool) -> np.ndarray:
 def from_int_quantized(
     weight: Any, weight_scale: Any, weight_zero_point: Any = None, weight_g_idx: Any = None, *, name: str = "weight"
 ) -> QuantizedWeight:
-    """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g`` as in `from_pack_quantized`.
+    """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g`` as in
+    `from_pack_quantized`.
 
     Parameters
     ----------

@@ -21,7 +21,8 @@ BLOCK = 32
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
-    """A block format: bytes of a block, how blocks ``[N, K / elements, bytes]`` become a weight of a name, and a block's elements."""
+    """A block format: bytes of a block, how blocks ``[N, K / elements, bytes]`` become a weight of a name, and a
+    block's elements."""
 
     bytes: int
     read: Callable[[np.ndarray, str], QuantizedWeight]
@@ -31,8 +32,9 @@ class BlockFormat:
 def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "weight") -> QuantizedWeight:
     """A weight of a GGUF file.
 
-    A row holds ``K / 32`` blocks (others have 64 or 256 elements: `gguf_k`, `gguf_codebooks`) one behind the other.  With B for the bytes of the block that k is in, ``i = k % 32``,
-    ``nibble(x, i) = x[i % 16] >> 4 * (i // 16) & 15`` and halves of two bytes little-endian::
+    A row holds ``K / 32`` blocks (others have 64 or 256 elements: `gguf_k`, `gguf_codebooks`) one behind the other.
+    With B for the bytes of the block that k is in, ``i = k % 32``, ``nibble(x, i) = x[i % 16] >> 4 * (i // 16) & 15``
+    and halves of two bytes little-endian::
 
         Q4_0   18 bytes: half d, 16 bytes q            w = (nibble(q, i) - 8) * d
         Q4_1   20 bytes: half d, half m, 16 bytes q    w = nibble(q, i) * d + m

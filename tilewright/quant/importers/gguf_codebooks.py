@@ -7,8 +7,9 @@ With ``i`` for the element of a block, d for its half and ``ls`` for a scale of 
     TQ1_0, TQ2_0             w = (q - 1) * d                            one half for 256 elements
     NVFP4    groups of 16    w = e2m1[q] * e4m3[s[g]]                   64 elements a block
 
-IQ1, IQ2 and IQ3 name eight or four elements at once, by numbers of rows of long tables.  The tables are read out of the package
-``gguf`` (which its users have): it says what a block with scales of one stands for, and these few numbers become codes of their own::
+IQ1, IQ2 and IQ3 name eight or four elements at once, by numbers of rows of long tables. The tables are read out of the
+package ``gguf`` (which its users have): it says what a block with scales of one stands for, and these few numbers
+become codes of their own::
 
     IQ2_XXS, IQ2_XS, IQ2_S   w = s * a * d * (ls[g] + 1/2) / 4         a of 8, 25, 43: codes of 3 bits with their sign s
     IQ3_XXS                  w = s * a * d * (ls[g] + 1/2) / 2         a of 4, 12, 20, ..., 62: 4 bits
@@ -84,7 +85,8 @@ def _ternary(fields: np.ndarray, blocks: Bytes, scale_at: int, name: str) -> Qua
 
 
 def read_tq1_0(blocks: Bytes, name: str) -> QuantizedWeight:
-    """54 bytes: 48 of five digits each, 4 of four, d; a byte is the fraction 0.d0 d1 d2 d3 d4 in base 3, times 256 and rounded up."""
+    """54 bytes: 48 of five digits each, 4 of four, d; a byte is the fraction 0.d0 d1 d2 d3 d4 in base 3, times 256 and
+    rounded up."""
 
     def digits(packed: Bytes, count: int) -> np.ndarray:
         shifted = packed[:, :, None, :] * np.array([3**place for place in range(count)], np.uint8)[:, None]
@@ -120,7 +122,8 @@ class TableBlocks:
     ----------
     type : its name.
     format : of the codes that it becomes.
-    scale : what elements of each group are multiplied by beside the half, ``[N, blocks, groups]``, whole numbers and halves of them.
+    scale : what elements of each group are multiplied by beside the half, ``[N, blocks, groups]``, whole numbers and
+        halves of them.
     unit : value of one unit of `format`, where half and scale are 1.
     half : the half of each block, ``[N, blocks, 1]``, and blocks in which it is 1.
     """

@@ -1,4 +1,5 @@
-"""Blocks of 256 elements of GGUF files, Q2_K to Q6_K: small groups whose scales are themselves whole numbers times a half.
+"""Blocks of 256 elements of GGUF files, Q2_K to Q6_K: small groups whose scales are themselves whole numbers times a
+half.
 
 With ``i`` for the element of a block, ``g`` for its group and d, m for the block's halves::
 
@@ -37,7 +38,8 @@ def _weight(codes: Any, format: str, scales: Any, name: str, zeros: Any = None) 
     rows = len(codes)
     rest = {} if zeros is None else {"zeros": zeros.reshape(rows, -1), "zeros_mode": "rescale"}
     return assemble(
-        codes.reshape(rows, -1), format, scales=scales.reshape(rows, -1), block=(1, BLOCK // scales.shape[2]), name=name, **rest,
+        codes.reshape(rows, -1), format, scales=scales.reshape(rows, -1), block=(1, BLOCK // scales.shape[2]),
+        name=name, **rest,
     )  # fmt: skip
 
 

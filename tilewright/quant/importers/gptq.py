@@ -41,9 +41,9 @@ def from_gptq(
         zero[g, n] = (field(qzeros[g, :], n) + 1) mod 2**bits    version 1
         w[n, k]    = (code[n, k] - zero[g_idx[k], n]) * scales[g_idx[k], n]
 
-    Fields of 3 bits run over from one word into the next (32 codes in three words).  With `planes` (``gptq_p``, whose zero points are
-    version 2's) 32 codes are as many words as they have bits, and their parts of 4, 2 and 1 bits (8 of 8) lie apart, the low
-    ones first; with e for i % 32 and x' for the words of its 32 codes::
+    Fields of 3 bits run over from one word into the next (32 codes in three words). With `planes` (``gptq_p``, whose
+    zero points are version 2's) 32 codes are as many words as they have bits, and their parts of 4, 2 and 1 bits (8 of
+    8) lie apart, the low ones first; with e for i % 32 and x' for the words of its 32 codes::
 
         field(x, i) = x'[0:32 * 4].field4(e) + 16 * x'[32 * 4:].field1(e)        5 bits; 3 are 2 + 1, 6 are 4 + 2, 7 are 4 + 2 + 1
 

@@ -19,13 +19,14 @@ ROWS, COLUMNS = 16, 64
 def from_marlin(qweight: Any, scales: Any, *, bits: int = 4, name: str = "weight") -> QuantizedWeight:
     """A symmetric 4-bit weight in Marlin's order: ``w[n, k] = (code[n, k] - 8) * scale[n, k // group]``.
 
-    A row of words holds 16 elements of K, tile by tile of 64 columns n.  Word ``4 * t + j`` of a tile belongs to thread t of a
-    warp and the 16 columns from ``16 * j`` on; its nibble s (the lowest first) is, with ``e = ORDER[s]``, the element at::
+    A row of words holds 16 elements of K, tile by tile of 64 columns n. Word ``4 * t + j`` of a tile belongs to thread
+    t of a warp and the 16 columns from ``16 * j`` on; its nibble s (the lowest first) is, with ``e = ORDER[s]``, the
+    element at::
 
         k = 2 * (t % 4) + e % 2 + 8 * (e // 2 % 2)         n = 16 * j + t // 4 + 8 * (e // 4)
 
-    Rows of scales are cut into 64 (one group: 32), in which place ``8 * i + j`` is column ``i + 8 * j`` (one group: place
-    ``8 * i + j`` is column ``2 * i + j % 2 + 8 * (j // 2)``).
+    Rows of scales are cut into 64 (one group: 32), in which place ``8 * i + j`` is column ``i + 8 * j`` (one group:
+    place ``8 * i + j`` is column ``2 * i + j % 2 + 8 * (j // 2)``).
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""Weights of MLX (Apple's array framework): integers in strings of bits, with a scale and a number that is added for each group."""
+"""Weights of MLX (Apple's array framework): integers in strings of bits, with a scale and a number that is added for
+each group."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def from_mlx(
 ) -> QuantizedWeight:
     """A weight of MLX's mode ``affine``: ``w[n, k] = code[n, k] * scales[n, k // group] + biases[n, k // group]``.
 
-    With ``code[n, k]`` for bits ``bits * k`` to ``bits * k + bits`` of the string that the words of row n make, lowest bits first.
+    With ``code[n, k]`` for bits ``bits * k`` to ``bits * k + bits`` of the string that the words of row n make, lowest
+    bits first.
 
     Parameters
     ----------
@@ -43,7 +45,9 @@ def from_mlx(
     words = expect(f"{name}.weight", weight, ["uint32"], [None, None], "[N, K * bits / 32]")
     N, K = words.shape[0], words.shape[1] * 32 // bits
     if group < 1 or K % group or K * bits != words.shape[1] * 32:
-        raise InvalidTensor(f"{name}.weight has rows of {words.shape[1]} words, which groups of {group} codes of {bits} bits do not make")  # fmt: skip
+        raise InvalidTensor(f"{name}.weight has rows of {words.shape[1]} words, which groups of {group} codes of "
+                            f"{bits} bits do not make")  # fmt: skip
     factors = expect(f"{name}.scales", scales, FLOATS, [N, K // group], "[N, K / group]")
     added = expect(f"{name}.biases", biases, FLOATS, [N, K // group], "[N, K / group]")
-    return assemble(fields(words, bits, K), f"uint{bits}", scales=factors, zeros=-added, zeros_mode="rescale", block=(1, group), name=name)  # fmt: skip
+    return assemble(fields(words, bits, K), f"uint{bits}", scales=factors, zeros=-added, zeros_mode="rescale",
+        block=(1, group), name=name)  # fmt: skip

@@ -1,4 +1,5 @@
-"""nvfp4 checkpoints: e2m1 codes in blocks of 16 along K, each with an e4m3 scale, and one float32 for the whole weight."""
+"""nvfp4 checkpoints: e2m1 codes in blocks of 16 along K, each with an e4m3 scale, and one float32 for the whole
+weight."""
 
 from __future__ import annotations
 
@@ -47,5 +48,6 @@ def from_nvfp4(
     if not np.isfinite(factor) or factor <= 0.0:
         raise InvalidTensor(f"{name}: the weight's scale is {factor}, where a positive number is due")
     return assemble(
-        fields(packed, 4, K), "e2m1", scales=scales, block=(1, BLOCK), tensor_scale=1.0 / factor if divides else factor, name=name,
+        fields(packed, 4, K), "e2m1", scales=scales, block=(1, BLOCK), tensor_scale=1.0 / factor if divides else factor,
+        name=name,
     )  # fmt: skip

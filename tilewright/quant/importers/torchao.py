@@ -1,4 +1,5 @@
-"""Weights of torchao as its safetensors files have them: parts of a tensor under names, its kind in the file's metadata."""
+"""Weights of torchao as its safetensors files have them: parts of a tensor under names, its kind in the file's
+metadata."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ PARTS = ("qdata", "scale", "zero_point", "act_pre_scale", "act_quant_scale", "ac
 """What they are made of; the last two are static scales of activations, which are quantised as they come."""
 
 ABOUT = (
-    "block_size", "dtype", "target_dtype", "shape", "activation_quantization", "act_quant_kwargs", "reduce_range", "mm_config",
+    "block_size", "dtype", "target_dtype", "shape", "activation_quantization", "act_quant_kwargs", "reduce_range",
+    "mm_config",
     "kernel_preference",
 )  # fmt: skip
 """What else is said of them; only the first and the third change what codes mean."""
@@ -46,7 +48,8 @@ def from_torchao(
     Parameters
     ----------
     kind : one of `KINDS`.
-    parts : ``qdata``, ``scale`` and, where the kind has them, ``zero_point`` and ``act_pre_scale``, by which activations are multiplied first.
+    parts : ``qdata``, ``scale`` and, where the kind has them, ``zero_point`` and ``act_pre_scale``, by which
+        activations are multiplied first.
     about : the other attributes, ``block_size`` among them.
     name : what messages call the weight.
 

@@ -42,18 +42,19 @@ AMX = ("amx_tile", "amx_int8", "amx_bf16")
 """Features of the matrix unit, whose registers a process must ask Linux for (`tile_permission`)."""
 
 INTEL_TRAITS = frozenset({"slow_bf16", "slow_streams"})
-"""What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one slot;
-a loop that reads one stream gets half of what memory gives, unless somebody asks for lines ahead of it."""
+"""What Intel's cores are known for: a `vdpbf16ps` of 512 bits takes both vector units 2.15 cycles, where AMD's take one
+slot; a loop that reads one stream gets half of what memory gives, unless somebody asks for lines ahead of it."""
 AMD_TRAITS = frozenset({"far_requests", "ordered_streams"})
-"""What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams from memory
-are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them, such as the end of a row,
-whose line is read first."""
+"""What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams
+from memory are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them,
+such as the end of a row, whose line is read first."""
 HALVED_TRAITS = frozenset({"halved_vectors"})
-"""What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that one product is
-done a cycle while other units unpack the next."""
+"""What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that
+one product is done a cycle while other units unpack the next."""
 WIDE_TRAITS = frozenset({"wide_first_level"})
-"""What Zen 5 (family 26, where it has AVX-512) is known for: as many lines are underway to the first-level cache as to the second, and requests
-that stop in the second take a fifth off what loads get from the shared cache (`requests.py`)."""
+"""What Zen 5 (family 26, where it has AVX-512) is known for: as many lines are underway to the first-level cache as to
+the second, and requests that stop in the second take a fifth off what loads get from the shared cache
+(`requests.py`)."""
 _FAMILIES = {25: HALVED_TRAITS, 26: WIDE_TRAITS}
 _TRAITS = {"GenuineIntel": INTEL_TRAITS, "AuthenticAMD": AMD_TRAITS}
 
@@ -103,7 +104,8 @@ def arch(options: Mapping[str, str]) -> Arch:
     """The machine that target options describe: ``{"arch": "avx2"}``; without, this one.
 
     ``arch`` is a key of `PRESETS` or ``"native"``; a preset may be followed by features to add, joined by ``+``
-    (``"avx2+avxvnni"``), ``"native"`` by features to leave out, each behind a ``-`` (``"native-amx_int8"``).  A machine other than this one gets this one's cores and caches.
+    (``"avx2+avxvnni"``), ``"native"`` by features to leave out, each behind a ``-`` (``"native-amx_int8"``). A machine
+    other than this one gets this one's cores and caches.
     """
     unknown = [key for key in options if key != "arch"]
     if unknown:

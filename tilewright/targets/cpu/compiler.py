@@ -146,7 +146,8 @@ def machine_flags(arch: Arch) -> tuple[str, ...]:
 
 
 def _run(source: Path, library: Path, flags: tuple[str, ...], header: Path | None = None) -> str | None:
-    """Compile into `library` what begins with `header`; the compiler's complaint, or None.  Interrupted, it leaves no library behind."""
+    """Compile into `library` what begins with `header`; the compiler's complaint, or None. Interrupted, it leaves no
+    library behind."""
     compiler = find_compiler()
     partial = library.with_suffix(".partial")
     command = [*compiler.command, *FLAGS, *flags]

@@ -1,8 +1,8 @@
 """`Decode` of packed codes into a tile in panel order: loads, shifts and masks, and whole vectors stored.
 
-Where few rows are multiplied, gemms unpack codes themselves (`forward_operands`); a tile pays when many do.  Codes that stand
-for other whole numbers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook; where they become floats, the shuffle
-is one of words.
+Where few rows are multiplied, gemms unpack codes themselves (`forward_operands`); a tile pays when many do. Codes that
+stand for other whole numbers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook; where they become
+floats, the shuffle is one of words.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _source(
 
 
 def _unpack_floats(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, context: Context) -> Statement | None:
-    """Codes by their number in a codebook of floats: a word of each load holds those of one column, which shifts bring down in turn."""
+    """Codes by their number in a codebook of floats: a word of each load holds those of one column, which shifts bring
+    down in turn."""
     codes, floats, bits = source.layout, tile.layout, op.source.dtype.bits
     plan = first_match(FLOAT32, FLOAT32, context.arch)
     if plan is None or codes.step * bits != 32 or op.codebook is None:

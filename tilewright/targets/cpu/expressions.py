@@ -57,7 +57,8 @@ class CpuExpressions(CpuConversions):
         return text if "ll" in text.text else Text(f"{text}ll", text.precedence)
 
     def _extreme(self, node: nodes.Binary, left: Text, right: Text) -> Text:
-        """The lesser or the greater of two; where one is known to be no NaN, machines' own instructions give it for the other."""
+        """The lesser or the greater of two; where one is known to be no NaN, machines' own instructions give it for the
+        other."""
         dtype, op = self._compute(node.left.dtype), node.op
         if dtype.lanes > 1 and dtype.is_float and (_is_number(node.right) or _is_number(node.left)):
             op = {"min": "lesser", "max": "greater"}[op]

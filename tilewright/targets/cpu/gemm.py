@@ -40,8 +40,8 @@ from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
 from tilewright.targets.cpu.vectors import add, load_vector, loop, mul, splat, splat_const, to_float
 
 MANY_TILES = 4
-"""From so many tiles of rows on, the few rows that are left follow on the same columns, which are in the first-level cache; where
-rows are few, tiles of their own width suit them better."""
+"""From so many tiles of rows on, the few rows that are left follow on the same columns, which are in the first-level
+cache; where rows are few, tiles of their own width suit them better."""
 
 ENOUGH_REGISTERS = 32
 """With fewer, sums beside totals would leave too few of either to cover the latency of an instruction."""
@@ -303,7 +303,8 @@ class VectorProduct(Operands):
 
 
 def _alike(bands: Sequence[_Band]) -> list[list[_Band]]:
-    """Bands one after the other whose tiles are as wide, which lose nothing by sharing the columns that the first one brought near."""
+    """Bands one after the other whose tiles are as wide, which lose nothing by sharing the columns that the first one
+    brought near."""
     return [list(group) for _, group in itertools.groupby(bands, key=lambda band: band.tile.vectors)]
 
 

@@ -1,4 +1,5 @@
-"""The dot-product instructions of ordinary processors: records for the passes, meanings for the interpreter, names in C.
+"""The dot-product instructions of ordinary processors: records for the passes, meanings for the interpreter, names in
+C.
 
 `dot_instructions` lists what a machine has, best first; a new instruction is one entry here and one function
 in ``device/tilewright_dot.h``.
@@ -63,8 +64,8 @@ device_function("prefetch_far", "tw_prefetch_far")
 def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
     """The place, the vector where it is a store, and how many of its lanes exist.
 
-    The end of a tile is stored whole, into the room behind it: what part of a vector has just been written can be read again
-    only once it has left for the cache, behind all stores before it.
+    The end of a tile is stored whole, into the room behind it: what part of a vector has just been written can be read
+    again only once it has left for the cache, behind all stores before it.
     """
     region = call.arguments[0]
     assert isinstance(region, Region)
@@ -76,7 +77,8 @@ def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
 
 
 def _has_room_behind(region: Region, vector: DType) -> bool:
-    """Whether a vector from the beginning of a region on reaches over the end of a tile's elements, and not of its memory."""
+    """Whether a vector from the beginning of a region on reaches over the end of a tile's elements, and not of its
+    memory."""
     (start,), (count,), tile = region.starts, region.extents, region.buffer
     count = int(count.value) if isinstance(count, Const) else count  # as loops that were written out leave it
     if tile.scope == "global" or tile.source is not None or not isinstance(start, Const) or not isinstance(count, int):

@@ -1,4 +1,5 @@
-"""Fast lowerings of the cpu target by operator; an operator without one, or whose own answers None, is lowered generically."""
+"""Fast lowerings of the cpu target by operator; an operator without one, or whose own answers None, is lowered
+generically."""
 
 from __future__ import annotations
 

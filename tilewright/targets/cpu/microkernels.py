@@ -90,12 +90,14 @@ class MicroKernel:
         first = mul(position, right.step)
         if right.number(Load(right.loaded, loaded, (const(0),)), const(0)) is not None:
             return statements + loop("part", 0, right.step, lambda part: self._products(
-                totals, place, loaded, lambda value: _present(right.number(value, part)), row, add(first, part)))  # fmt: skip
+                totals, place, loaded, lambda value: _present(right.number(value, part)), row,
+                add(first, part)))  # fmt: skip
         for offset, operand in right.parts():
             statements += self._products(totals, place, loaded, operand, row, add(first, offset))
         return statements
 
-    def _products(self, totals: Buffer, place: Callable[[Expr, Expr], Expr], loaded: Buffer, operand: Callable[[Expr], Expr],
+    def _products(self, totals: Buffer, place: Callable[[Expr, Expr], Expr], loaded: Buffer,
+        operand: Callable[[Expr], Expr],
                   row: Expr, k: Expr) -> list[Statement]:  # fmt: skip
         """One step of the instruction for the whole tile."""
         instruction, tile, right = self.plan.instruction, self.tile, self.right

@@ -1,7 +1,7 @@
 """The two operands of a micro-kernel as it reads them.
 
-The left one is broadcast.  The right one says how one load becomes the vectors of the next few steps of k; codes are unpacked
-in registers and never written to memory.
+The left one is broadcast. The right one says how one load becomes the vectors of the next few steps of k; codes are
+unpacked in registers and never written to memory.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ class PanelRight:
 
     @property
     def _soon(self) -> int:
-        """Elements from what is read to what a single row asks for: panels side by side are one stream, and asked for as one that is fast."""
+        """Elements from what is read to what a single row asks for: panels side by side are one stream, and asked for
+        as one that is fast."""
         assert self.requests is not None
         return (self.layout.beside + 1) // 2 * self.requests.distance // self.memory.dtype.storage_bytes
 
@@ -247,9 +248,11 @@ class PanelRight:
         return [self.requests.line(self.memory, place)]
 
     def tile_ahead(self, loads: int, words: int, passes: int, turn: Expr) -> Callable[[Expr, Expr], list[Statement]]:
-        """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes of rows.
+        """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes
+        of rows.
 
-        One pass asks for what follows in the panel, several share what they ask for of the next tile of so many `loads`.
+        One pass asks for what follows in the panel, several share what they ask for of the next tile of so many
+        `loads`.
         """
         size = self._memory_elements
 

@@ -48,8 +48,8 @@ from tilewright.targets.cpu.requests import LINE, requests_of
 from tilewright.targets.cpu.vectors import add, is_multiple, load_vector, loop, mul, reinterpret, splat_const
 
 SCALES_AHEAD = 4
-"""How many groups ahead scales are asked for, at least: the time from the last cache or from memory.  Those of a product's groups are
-asked for together, two products before theirs."""
+"""How many groups ahead scales are asked for, at least: the time from the last cache or from memory. Those of a
+product's groups are asked for together, two products before theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +286,16 @@ class Operands:
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
 
     def _beside(self, scale: Region) -> bool:
-        """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in it."""
+        """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in
+        it."""
         op, buffer = self.op, scale.buffer
         if buffer.scope != "global" or op.b.buffer.scope != "global" or buffer.strides is not None or buffer.packed:
             return False
         axis = -2 if op.transpose_b else -1
         size = buffer.shape[-1]
         return (isinstance(size, int) and size == op.b.buffer.shape[axis] and size % self.lanes == 0
-                and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1], self.lanes))  # fmt: skip
+                and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1],
+                    self.lanes))  # fmt: skip
 
     def shift_of_rows(self) -> Callable[[Expr, Expr], Expr] | None:
         """The operator's shift in the accumulator's type; the first chunk of k gets it."""
@@ -317,7 +319,8 @@ class Operands:
         return value
 
     def _beside_rows(self, shift: Region, axis: int) -> bool:
-        """Whether a global shift has a number for each row that a's matrix has, so that rows that exist in a exist in it."""
+        """Whether a global shift has a number for each row that a's matrix has, so that rows that exist in a exist in
+        it."""
         source = self._source(self.op.a)
         if shift.buffer.scope != "global" or source.buffer.scope != "global" or self.op.transpose_a:
             return False
@@ -413,7 +416,8 @@ class Operands:
         return self.named("vectors", index_binary("min", whole, columns))
 
     def left_over(self, across: int) -> int | None:
-        """Vectors of columns that tiles of `across` leave, wherever they leave any; None where that differs or nobody knows."""
+        """Vectors of columns that tiles of `across` leave, wherever they leave any; None where that differs or nobody
+        knows."""
         region, axis = self._source(self.op.b), -2 if self.op.transpose_b else -1
         extent, size = region.extents[axis], region.buffer.shape[axis]
         if not (isinstance(size, int) and isinstance(extent, int) and is_multiple(region.starts[axis], extent)):

@@ -14,8 +14,8 @@ from tilewright.machine.dot import DotInstruction
 VECTOR_PORTS = 2
 """Vector units and load units of the cores in use today: two each."""
 HALVED_BYTES = 64
-"""Vectors that cores with `halved_vectors` multiply one a cycle, while their other units unpack the next ones.  Codes that become floats
-keep those units busy too, so that float products are counted as elsewhere."""
+"""Vectors that cores with `halved_vectors` multiply one a cycle, while their other units unpack the next ones. Codes
+that become floats keep those units busy too, so that float products are counted as elsewhere."""
 LOAD_WEIGHT = 0.25
 """Loads rarely bind, but fewer leave room for whoever shares the core."""
 SAME_SET_ROWS = 8
@@ -56,7 +56,8 @@ class TileModel:
     unpack : slots of the vector units that a vector of the right operand needs before the product.
     columns : vectors of columns to cover.
     vector_bytes : memory of one vector of columns over the whole run of k.
-    totals : registers that every row of every vector takes: two where the sum of groups is kept beside the total of one.
+    totals : registers that every row of every vector takes: two where the sum of groups is kept beside the total of
+        one.
     """
 
     arch: Arch
@@ -96,8 +97,8 @@ class TileModel:
         """Register tiles that cover `rows` rows one after the other, the largest first.
 
         Each is used as often as it fits into what the ones before it left.  None: any number of rows, known
-        only when the program runs, and the best for `most` of them, of no more rows than these, are tried first; the tiles then
-        end with one of a single row.
+        only when the program runs, and the best for `most` of them, of no more rows than these, are tried first; the
+        tiles then end with one of a single row.
         """
         if rows is None:
             few = range(1, min(SAME_SET_ROWS, most or SAME_SET_ROWS) + 1)

@@ -1,8 +1,8 @@
 """How lines of memory are asked for before a product reads them: how far ahead of it, and into which cache.
 
-A core has few places for lines on their way to its first-level cache.  Requests that stop in the second one wait in a longer
-queue where the machine has it (`far_requests`), and leave the places to the loads themselves, unless there are as many places
-in both (`wide_first_level`).
+A core has few places for lines on their way to its first-level cache. Requests that stop in the second one wait in a
+longer queue where the machine has it (`far_requests`), and leave the places to the loads themselves, unless there are
+as many places in both (`wide_first_level`).
 """
 
 from __future__ import annotations

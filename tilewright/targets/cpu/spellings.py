@@ -15,7 +15,8 @@ from tilewright.targets.c_family import Spellings, Text
 CODES: Mapping[str, str] = {
     "bool": "bool", "float16": "f16", "bfloat16": "bf16", "tfloat32": "tf32", "float32": "f32", "float64": "f64",
     "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz", "float8_e5m2": "e5m2",
-    "float8_e5m2fnuz": "e5m2fnuz", "float8_e8m0fnu": "e8m0", "float4_e2m1fn": "e2m1", "float8_e4m3b11fnuz": "e4m3b11fnuz",
+    "float8_e5m2fnuz": "e5m2fnuz", "float8_e8m0fnu": "e8m0", "float4_e2m1fn": "e2m1",
+    "float8_e4m3b11fnuz": "e4m3b11fnuz",
     "float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2",
     **{f"{kind}{bits}": f"{kind[0]}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4, 8, 16, 32, 64)},
 }  # fmt: skip

@@ -19,7 +19,8 @@ STACK_BYTES = 16384
 """Tiles up to this size live on the stack of the block function, larger ones in the thread's scratch memory."""
 
 SMALL_BYTES = 4096
-"""Register buffers up to this size are always on the stack: the C compiler keeps those of micro-kernels in registers."""
+"""Register buffers up to this size are always on the stack: the C compiler keeps those of micro-kernels in
+registers."""
 
 PROMOTED_VECTORS = 64
 """Register buffers of at most this many vectors become C variables."""
@@ -89,7 +90,8 @@ class CpuStatements(CpuExpressions):
         elif buffer.placed:
             assert allocate.initial is not None
             self.line(
-                f"{element} *const {name} = ({element} *)(uintptr_t){self.operand(self.expression(allocate.initial), 13, 'mul')};"
+                f"{element} *const {name} = ({element} "
+                f"*)(uintptr_t){self.operand(self.expression(allocate.initial), 13, 'mul')};"
             )
         elif buffer.source is not None:
             self.line(f"{element} *const {name} = ({element} *){self.names.of(buffer.source)};")

@@ -1,8 +1,8 @@
 """`T.gemm` by the matrix unit of a processor: the loops around products of tiles.
 
 Thirty-two rows by two panels of columns are kept in four accumulators while k runs; sixteen rows or fewer that are left
-take four panels.  Totals that are elements of c as they are come from c and return to it; others (scaled, shifted, of another
-type, at the end of the columns) leave through a small tile of the block's own.
+take four panels. Totals that are elements of c as they are come from c and return to it; others (scaled, shifted, of
+another type, at the end of the columns) leave through a small tile of the block's own.
 """
 
 from __future__ import annotations
@@ -273,7 +273,8 @@ class TileProduct(VectorProduct):
         at = full_index(c, (add(row, ROWS * i), mul(add(vector, j), self.lanes)))
         return Region(c.buffer, at, (1,) * len(at)), _row_bytes(c)
 
-    def _products(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr, step: Expr) -> list[Statement]:  # fmt: skip
+    def _products(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr,
+        step: Expr) -> list[Statement]:  # fmt: skip
         """One step of k for all accumulators."""
         position, k = mul(step, self.tiles.words), mul(step, self.step)
         rows = range(len(shape.heights))

@@ -1,8 +1,9 @@
-"""The matrix unit of a processor: eight registers of tiles, as functions that kernels call, with their meaning in NumPy.
+"""The matrix unit of a processor: eight registers of tiles, as functions that kernels call, with their meaning in
+NumPy.
 
 Registers 0 to 3 are accumulators, 4 and 5 left tiles, 6 and 7 right ones.  A configuration gives them their sizes: how
-many rows the accumulators 0 and 1 and the left tile 4 have, how many the accumulators 2 and 3 and the left tile 5, and how
-many words of k left tiles have in a row, which are the rows of right tiles.
+many rows the accumulators 0 and 1 and the left tile 4 have, how many the accumulators 2 and 3 and the left tile 5, and
+how many words of k left tiles have in a row, which are the rows of right tiles.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
     return CudaArch(
         "cuda", name, features, warp_size=32, vector_bytes=32 if "access_32_bytes" in features else 16,
         shared_bytes=shared - RESERVED_SHARED, max_threads=1024, registers=255, compute=compute,
-        copy_engine=ENGINE if "tma" in features else None, shared_per_multiprocessor=shared, l1_bytes=facts.pop("l1_bytes", shared), **facts,
+        copy_engine=ENGINE if "tma" in features else None, shared_per_multiprocessor=shared,
+        l1_bytes=facts.pop("l1_bytes", shared), **facts,
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Rows that a parallel loop brings: each thread starts cp.async for its pieces, zeros for rows that are not wanted or do not exist."""
+"""Rows that a parallel loop brings: each thread starts cp.async for its pieces, zeros for rows that are not wanted or
+do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tiles of another block of the cluster, read into registers: up to 16 bytes at once over the network between blocks."""
+"""Tiles of another block of the cluster, read into registers: up to 16 bytes at once over the network between
+blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
 
 
 def lower_cluster_send(copy: Copy, context: Context) -> Statement:
-    """One thread's copy of the bytes of a shared tile to one of another block, which completes them on a barrier there."""
+    """One thread's copy of the bytes of a shared tile to one of another block, which completes them on a barrier
+    there."""
     block = context.facts[BLOCK]
     assert copy.rank is not None
     signalled: Region = context.facts[BARRIERS][copy]

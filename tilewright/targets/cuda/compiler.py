@@ -36,7 +36,8 @@ NAME = "kernel.cu"
 """What messages call lines of a text that have no ``#line``."""
 
 FLAGS = ("-std=c++17", "-lineinfo", "-fmad=false", "--ptxas-options=-v")
-"""Flags of every compilation.  Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its own."""
+"""Flags of every compilation. Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its
+own."""
 
 
 @dataclass(frozen=True, slots=True)

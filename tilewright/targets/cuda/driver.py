@@ -88,7 +88,8 @@ _EXPLANATIONS = {
     701: "the launch needs more registers or shared memory than a multiprocessor has",
     700: "a kernel read or wrote memory out of bounds; the process cannot use this device any more",
     702: "a kernel ran too long for a device that also serves a display",
-    710: "an assertion of a kernel failed (the driver wrote which one to standard error); the process cannot use this device any more",
+    710: "an assertion of a kernel failed (the driver wrote which one to standard error); the process cannot use "
+    "this device any more",
     715: "a kernel executed an illegal instruction; the process cannot use this device any more",
     716: "a kernel used a misaligned address; the process cannot use this device any more",
     719: "a kernel failed; the process cannot use this device any more",
@@ -211,15 +212,18 @@ class Driver:
         return module
 
     def keep_lines(self) -> None:
-        """Let kernels of the current context print `_PRINTED_BYTES` between two synchronisations; older lines are lost behind that.
+        """Let kernels of the current context print `_PRINTED_BYTES` between two synchronisations; older lines are lost
+        behind that.
 
-        After a kernel has printed the driver keeps what was set before, by this process or by another library in it; a warning says so.
+        After a kernel has printed the driver keeps what was set before, by this process or by another library in it; a
+        warning says so.
         """
         size = ctypes.c_size_t()
         self.check(self.library.cuCtxGetLimit(ctypes.byref(size), _PRINTF_FIFO), "cuCtxGetLimit")
         if size.value < _PRINTED_BYTES and self.library.cuCtxSetLimit(_PRINTF_FIFO, ctypes.c_size_t(_PRINTED_BYTES)):
             warnings.warn(
-                f"kernels print no more than {size.value >> 10} KB between two synchronisations, and what is more is lost: something in "
+                f"kernels print no more than {size.value >> 10} KB between two synchronisations, and what is "
+                "more is lost: something in "
                 "this process printed from the device before tilewright could ask for more room",
                 TilewrightWarning,
                 stacklevel=2,
@@ -237,7 +241,8 @@ class Driver:
             exchange(ctypes.byref(mode))
 
     def capture(self, stream: int) -> tuple[int, int]:
-        """The capture that a stream takes part in: a number that no other has, and the handle of the graph that is made.
+        """The capture that a stream takes part in: a number that no other has, and the handle of the graph that is
+        made.
 
         Raises
         ------

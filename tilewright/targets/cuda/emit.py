@@ -1,4 +1,5 @@
-"""A final program as CUDA text: tensor maps among the parameters, headers of the warpgroup instructions that are called."""
+"""A final program as CUDA text: tensor maps among the parameters, headers of the warpgroup instructions that are
+called."""
 
 from __future__ import annotations
 

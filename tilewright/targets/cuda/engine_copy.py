@@ -1,4 +1,5 @@
-"""Copies that the copy engine makes: one thread names a box of a tensor, a tile and the barrier that counts its bytes."""
+"""Copies that the copy engine makes: one thread names a box of a tensor, a tile and the barrier that counts its
+bytes."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ class _Boxes:
         return [self._load(described, const(column), const(row), blocks) for (column, row), _ in plan.boxes()]
 
     def _shares(self, plan: BoxPlan, distance: int, blocks: int) -> list[Statement]:
-        """This block's rows of the tile, for all blocks of the cluster, or for those of them whose ranks are so far apart."""
+        """This block's rows of the tile, for all blocks of the cluster, or for those of them whose ranks are so far
+        apart."""
         rows = plan.box[1] * plan.counts[1]
         share = rows // blocks
         if rows % (blocks * PATTERN_ROWS) or share > MAX_BOX:

@@ -168,7 +168,8 @@ class _Store:
         return index_binary("add", number, index_binary("mul", half, 8))
 
     def _neighbours(self, turn: int, part: Var, first: int) -> nodes.Seq:
-        """Sixteen columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of four columns."""
+        """Sixteen columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of four
+        columns."""
         registers, thread, dtype = (
             self.block.registers(self.copy.source.buffer),
             self.block.thread,
@@ -223,7 +224,8 @@ class _Store:
         return self.block.shared(whole, [box, row, column])
 
     def _map(self, width: int) -> TensorMap:
-        """The map of what a box stores; rows of part of a box lie in shared memory as far apart as those of a whole one."""
+        """The map of what a box stores; rows of part of a box lie in shared memory as far apart as those of a whole
+        one."""
         tensor = self.copy.destination.buffer
         boxes = self.staging.boxes
         box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.turned))

@@ -1,9 +1,11 @@
-"""Memory that belongs to CUDA graphs: it lives as long as a graph whose capture asked for it, and serves others after that.
+"""Memory that belongs to CUDA graphs: it lives as long as a graph whose capture asked for it, and serves others after
+that.
 
-What is captured runs whenever the graph is replayed, in any stream, so a capture has pieces of its own, and each of its branches too: they
-run at once.  The driver says when the last graph that was made of a capture is gone and its last replay has ended, by a *user object* that the graph
-holds.  Its destructor runs on a thread of the driver's, which may not call CUDA, at a time when Python may be gone; so it is ``sem_post`` of
-the C library on a semaphore that is looked at when memory is next wanted.
+What is captured runs whenever the graph is replayed, in any stream, so a capture has pieces of its own, and each of its
+branches too: they run at once. The driver says when the last graph that was made of a capture is gone and its last
+replay has ended, by a *user object* that the graph holds. Its destructor runs on a thread of the driver's, which may
+not call CUDA, at a time when Python may be gone; so it is ``sem_post`` of the C library on a semaphore that is looked
+at when memory is next wanted.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def _wgmma(
     choices = WGMMA_N_INTEGER if a.is_integer else WGMMA_N
     n, kept = choices[0], 256 // a.bits
     return MatrixInstruction(
-        f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}", WARPGROUP, 64, n, kept << sparse, a, b, accumulator,
+        f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}", WARPGROUP, 64, n, kept << sparse, a, b,
+        accumulator,
         REGISTERS if from_registers else SHARED, SHARED, mma_a(a.bits, kept, 4) if from_registers else None, None,
         mma_d(n, 4), n_choices=choices, majors=("k", "mn") if a.bits == 16 else ("k",), asynchronous=True, rate=rate,
         exact_bits=FP8_WGMMA_BITS if a.bits == 8 and a.is_float else None, sparse=sparse,

@@ -238,7 +238,8 @@ class PreparedKernel:
         if shape.cooperative and result == _TOO_LARGE:
             fit = self.resident_blocks()
             raise GridTooLarge(
-                f"all {_product(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of them at once",
+                f"all {_product(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of "
+                "them at once",
                 hint="launch fewer blocks, each of which takes several tiles in turn",
             )
         cluster = f", clusters of {shape.cluster}" if _product(shape.cluster) > 1 else ""

@@ -57,6 +57,8 @@ def _transpose(transpose: Transpose, context: Context) -> Statement | None:
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {
-    Unpack: lower_unpack, Gemm: _first(lower_warpgroup_gemm, lower_gemm), SparseGemm: _first(lower_warpgroup_gemm, lower_sparse_gemm), Reduce: lower_reduce, Copy: _copy, Transpose: _transpose, Commit: _first(lower_commit, lower_group),
+    Unpack: lower_unpack, Gemm: _first(lower_warpgroup_gemm, lower_gemm),
+    SparseGemm: _first(lower_warpgroup_gemm, lower_sparse_gemm), Reduce: lower_reduce, Copy: _copy,
+    Transpose: _transpose, Commit: _first(lower_commit, lower_group),
     Wait: _first(lower_wait, lower_group_wait), Parallel: lower_gather,
 }  # fmt: skip

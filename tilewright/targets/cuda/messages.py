@@ -231,10 +231,12 @@ def _memory_warnings(name: str, resources: Resources) -> Iterator[CompilerWarnin
     if spilled:
         yield CompilerWarning(
             "spill", name,
-            f"registers do not suffice ({resources.registers} a thread): {resources.spill_store_bytes} bytes are stored to "
+            f"registers do not suffice ({resources.registers} a thread): {resources.spill_store_bytes} bytes are "
+            "stored to "
             f"and {resources.spill_load_bytes} loaded from local memory",
         )  # fmt: skip
     elif resources.stack_bytes:
         yield CompilerWarning(
-            "local memory", name, f"{resources.stack_bytes} bytes a thread lie in local memory: an array is indexed by a value known only at run time"
+            "local memory", name, f"{resources.stack_bytes} bytes a thread lie in local memory: an array is "
+                                  "indexed by a value known only at run time"
         )  # fmt: skip

@@ -1,4 +1,5 @@
-"""NVRTC, NVIDIA's compiler as a library, by ctypes: found in the package index's wheel or in a toolkit; no header is needed."""
+"""NVRTC, NVIDIA's compiler as a library, by ctypes: found in the package index's wheel or in a toolkit; no header is
+needed."""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def find_nvrtc() -> Nvrtc:
 
 @functools.cache
 def nvrtc_identity() -> str:
-    """What tells one NVRTC from another, found out without loading it: where the libraries lie, their sizes and times."""
+    """What tells one NVRTC from another, found out without loading it: where the libraries lie, their sizes and
+    times."""
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _newest_first()]
     return repr(facts) if facts else str(find_nvrtc().version)  # raises
 

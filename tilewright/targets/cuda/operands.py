@@ -83,7 +83,8 @@ def _k_major(linear: np.ndarray, swizzle: Swizzle, depth: int, dtype: DType) -> 
 
 
 def _mn_major(linear: np.ndarray, swizzle: Swizzle, depth: int, dtype: DType) -> WgmmaOperand | None:
-    """Rows of mn, 16-bit elements: with a swizzle `stride` leads along k and `leading` along mn, without one the reverse."""
+    """Rows of mn, 16-bit elements: with a swizzle `stride` leads along k and `leading` along mn, without one the
+    reverse."""
     mn, run = linear.shape[0], swizzle.span // 2
     if mn % run:
         return None

@@ -1,4 +1,5 @@
-"""Expressions that only NVIDIA's vocabulary has: matrix loads, products of warpgroups, copies of the engine, clusters."""
+"""Expressions that only NVIDIA's vocabulary has: matrix loads, products of warpgroups, copies of the engine,
+clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class CudaPrinter(GpuPrinter):
 
     Parameters
     ----------
-    launch_registers : registers that a thread has when its block starts: what ``setmaxnreg`` asks for is more or less than that.
+    launch_registers : registers that a thread has when its block starts: what ``setmaxnreg`` asks for is more or less
+        than that.
     """
 
     def __init__(self, names: Names, launch_registers: int = 255) -> None:

@@ -1,4 +1,5 @@
-"""Rows of a tensor become a right operand in registers: each lane loads 16 bytes, the four lanes of a quad exchange words.
+"""Rows of a tensor become a right operand in registers: each lane loads 16 bytes, the four lanes of a quad exchange
+words.
 
 The operand wants of each row 4 bytes in every lane of a quad; loads of 4 bytes cost several times as much.
 """

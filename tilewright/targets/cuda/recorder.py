@@ -1,4 +1,5 @@
-"""Launches written out: the function that launches a kernel again, with other addresses and numbers, and nothing to spare."""
+"""Launches written out: the function that launches a kernel again, with other addresses and numbers, and nothing to
+spare."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class MapOfGiven:
-    """Stands for the tensor map of a buffer in values that are recorded: which parameter, and how an address is encoded."""
+    """Stands for the tensor map of a buffer in values that are recorded: which parameter, and how an address is
+    encoded."""
 
     number: int
     encode: Callable[[int], bytes]

@@ -1,10 +1,12 @@
 """The words of metadata that the lanes of a warp give sparse matrix instructions, read from a shared tile.
 
-In the order of lanes (`formats.sparse.in_lanes`) a warp's words lie side by side, and one access of a word each brings them.
+In the order of lanes (`formats.sparse.in_lanes`) a warp's words lie side by side, and one access of a word each brings
+them.
 
-A step of k has 4 bytes a row for elements of 16 and 32 bits, 8 for bytes.  Of bytes each lane has a word of one row, so that all
-lanes count.  Of the others two lanes of a quad have all of a step, a halfword of row g and one of row g + 8 each, and the selector
-says which two: where instructions have one, lanes 0 and 1 hold what belongs to a step and lanes 2 and 3 what belongs to the next.
+A step of k has 4 bytes a row for elements of 16 and 32 bits, 8 for bytes. Of bytes each lane has a word of one row, so
+that all lanes count. Of the others two lanes of a quad have all of a step, a halfword of row g and one of row g + 8
+each, and the selector says which two: where instructions have one, lanes 0 and 1 hold what belongs to a step and lanes
+2 and 3 what belongs to the next.
 
 Source: NVIDIA's manual of PTX, mma.sp; which lanes' words count was measured (`tests/gpu/cuda_facts_sparse.py`).
 """

@@ -1,9 +1,11 @@
-"""Left operands of bytes that are contiguous along m, where matrix instructions want them along k: lanes turn them in registers.
+"""Left operands of bytes that are contiguous along m, where matrix instructions want them along k: lanes turn them in
+registers.
 
-``ldmatrix.trans`` turns 8 x 8 units of 16 bits: a lane gets units of one column from two rows, which are the bytes of rows 2 i and
-2 i + 1 of the operand at two places along k.  Two such registers hold what two registers of the instruction want, so two
-permutations of bytes finish the work, and the instruction's rows i and i + 8 are rows 2 i and 2 i + 1 of the tile; the
-accumulator's layout says so (`MatrixInstruction.turning`).  Shared memory is read as often as by descriptor.
+``ldmatrix.trans`` turns 8 x 8 units of 16 bits: a lane gets units of one column from two rows, which are the bytes of
+rows 2 i and 2 i + 1 of the operand at two places along k. Two such registers hold what two registers of the instruction
+want, so two permutations of bytes finish the work, and the instruction's rows i and i + 8 are rows 2 i and 2 i + 1 of
+the tile; the accumulator's layout says so (`MatrixInstruction.turning`). Shared memory is read as often as by
+descriptor.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ WORDS = 4
 """Registers of 32 bits of a lane for one instruction."""
 
 EVEN, ODD = (0x6420, 0x2064), (0x7531, 0x3175)
-"""Bytes of two registers that belong to row 2 i, and to row 2 i + 1; for lanes of the lower and of the upper half of a quad."""
+"""Bytes of two registers that belong to row 2 i, and to row 2 i + 1; for lanes of the lower and of the upper half of a
+quad."""
 
 
 def turned_left(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr) -> tuple[Buffer, list[Statement]]:
@@ -70,8 +73,8 @@ def turned_left(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr) ->
 def _place(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr, row: int, step: int) -> Region:
     """Where the 16 bytes lie that a lane names: row ``lane % 8`` of matrix ``lane // 8``.
 
-    A quad's lanes get rows 2 c and 2 c + 1 of each matrix and want 4 c to 4 c + 3 along k out of two of them; the upper two
-    lanes get the halves in the other order, so that the eight rows of a matrix meet in no bank.
+    A quad's lanes get rows 2 c and 2 c + 1 of each matrix and want 4 c to 4 c + 3 along k out of two of them; the upper
+    two lanes get the halves in the other order, so that the eight rows of a matrix meet in no bank.
     """
     lane = index_binary("floormod", block.thread, 32)
     warp = index_binary("floormod", index_binary("floordiv", block.thread, 32), 4)

@@ -1,8 +1,9 @@
-"""`T.unpack` in registers: a lane loads the words of its rows, masks and shifts make them operands of matrix instructions.
+"""`T.unpack` in registers: a lane loads the words of its rows, masks and shifts make them operands of matrix
+instructions.
 
-Left as they come (`Unpack.offset` None), codes cost an and each, and a shift for every other pair of registers: what a mask
-leaves in the low bits of a half is a subnormal number, which the tensor cores take exactly; a bfloat16 needs the bits of 128
-beside it.  Codes with an offset cost one more operation on two of them, scaled ones another.
+Left as they come (`Unpack.offset` None), codes cost an and each, and a shift for every other pair of registers: what a
+mask leaves in the low bits of a half is a subnormal number, which the tensor cores take exactly; a bfloat16 needs the
+bits of 128 beside it. Codes with an offset cost one more operation on two of them, scaled ones another.
 """
 
 from __future__ import annotations
@@ -244,7 +245,8 @@ class _Unpack:
         return binary("shl" if left > 0 else "shr", word, const(abs(left), UINT32))
 
     def _tables(self, words: Buffer, made: list[Statement]) -> list[list[Expr]]:
-        """For each word the registers of its four fields, looked up byte by byte; none where codes are decoded otherwise."""
+        """For each word the registers of its four fields, looked up byte by byte; none where codes are decoded
+        otherwise."""
         form = self.unpack.form
         if not form.is_looked_up:
             return []
@@ -342,7 +344,8 @@ class _Unpack:
         return found
 
     def _lifted(self, row: Expr, kind: str, group: int, made: list[Statement]) -> list[tuple[Expr, Expr | None]]:
-        """Of rows g and g + 8, each twice in a word: what masked codes are multiplied by, and what the offset takes away."""
+        """Of rows g and g + 8, each twice in a word: what masked codes are multiplied by, and what the offset takes
+        away."""
         form, offset = self.unpack.form, self.unpack.offset
         assert offset is not None
         both = self._both(row, "scales", group, made)

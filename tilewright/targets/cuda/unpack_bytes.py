@@ -1,8 +1,8 @@
 """Codes of packed weights as registers of four 8-bit operands: int8, and small whole numbers as 8-bit floats.
 
-Two's complement in the highest bits of a byte is the code times a power of two, which scales take back: a shift and a mask
-for four codes.  With zeros or second-level scales a register is ``codes * scale + bias`` in 32-bit arithmetic, all four
-bytes at once: what belongs to a byte lies between 0 and 255 once 128 is added to it, so that nothing carries over.
+Two's complement in the highest bits of a byte is the code times a power of two, which scales take back: a shift and a
+mask for four codes. With zeros or second-level scales a register is ``codes * scale + bias`` in 32-bit arithmetic, all
+four bytes at once: what belongs to a byte lies between 0 and 255 once 128 is added to it, so that nothing carries over.
 
 An 8-bit float whose exponent is least counts up like an integer, up to twice the numbers that its mantissa holds.  So a
 small whole number is its own bit pattern, times the least subnormal, and a negative one needs the sign beside it.

@@ -1,9 +1,11 @@
 """`T.gemm` on ``wgmma``: whole warpgroups multiply tiles that they name by descriptor, while they do other things.
 
 For each step of k and each 64 rows of its part a warpgroup issues one instruction as wide as its part of n; the
-descriptor of a step is that of the tile plus a constant, and one statement issues all steps.  An operator with a token ends there; one without waits.
+descriptor of a step is that of the tile plus a constant, and one statement issues all steps. An operator with a token
+ends there; one without waits.
 
-A left operand of bytes that lies along m is turned by lanes (`targets/cuda/turned_operand.py`), and multiplied out of registers.
+A left operand of bytes that lies along m is turned by lanes (`targets/cuda/turned_operand.py`), and multiplied out of
+registers.
 
 The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_gemm.py`).
 """

@@ -1,11 +1,12 @@
 """Workspaces of host programs: global memory that a call's kernels share with one another.
 
-Most hold nothing when the call has ended, so all programs that a thread launches into a stream use the same memory: kernels of
-a stream run in order, and one that begins early touches no workspace before it has waited for those ahead of it (the emulator
-checks that).  Words that atomics count in are a program's own: zeros at first, later what the call before left.
+Most hold nothing when the call has ended, so all programs that a thread launches into a stream use the same memory:
+kernels of a stream run in order, and one that begins early touches no workspace before it has waited for those ahead of
+it (the emulator checks that). Words that atomics count in are a program's own: zeros at first, later what the call
+before left.
 
-Launches that are captured into a graph run whenever it is replayed, in any stream, so a capture has workspaces of its own
-(`graph_memory`).
+Launches that are captured into a graph run whenever it is replayed, in any stream, so a capture has workspaces of its
+own (`graph_memory`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class OfStream:
 class StreamMemory:
     """The memory of workspaces that hold nothing between calls: so many pieces for each thread and stream.
 
-    A piece that has become too small is replaced by one of twice the size or more; the old one stays, since launches of it may be
-    on their way.
+    A piece that has become too small is replaced by one of twice the size or more; the old one stays, since launches of
+    it may be on their way.
 
     Attributes
     ----------

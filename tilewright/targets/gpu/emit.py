@@ -1,6 +1,7 @@
 """A final program as one text of C++ for GPUs: its kernels, in the order of the host program.
 
-`KernelText` prints one kernel; a family's own says which printer it takes, what it includes, and which parameters it has besides.
+`KernelText` prints one kernel; a family's own says which printer it takes, what it includes, and which parameters it
+has besides.
 """
 
 from __future__ import annotations
@@ -140,11 +141,13 @@ def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
 
 
 def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
-    """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited for.
+    """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited
+    for.
 
-    Those are what it reads and writes (other blocks may hand it something there), and all that it reads where it begins before
-    the kernel ahead of it in the stream has ended.  A compiler that is told nothing else writes them (``__restrict__``)
-    reads early: above ``griddepcontrol.wait``, or above the wait for a flag, since neither names the buffer.
+    Those are what it reads and writes (other blocks may hand it something there), and all that it reads where it begins
+    before the kernel ahead of it in the stream has ended. A compiler that is told nothing else writes them
+    (``__restrict__``) reads early: above ``griddepcontrol.wait``, or above the wait for a flag, since neither names the
+    buffer.
     """
     read = {root(load.buffer) for load in find(kernel.body, nodes.Load)}
     written = {root(store.buffer) for store in find(kernel.body, nodes.Store)}
@@ -238,7 +241,8 @@ class KernelText:
         for var, axis in zip(self.kernel.block_vars, "xyz"):
             if var in used:
                 lines.append(
-                    f"  const {self.printer.spellings.types[var.dtype.name]} {self.printer.names.of(var)} = {self.block_index.format(axis=axis)};"
+                    f"  const {self.printer.spellings.types[var.dtype.name]} {self.printer.names.of(var)} = "
+                    f"{self.block_index.format(axis=axis)};"
                 )
         lines += self._thread_indices(used)
         return lines

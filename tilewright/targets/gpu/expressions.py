@@ -74,7 +74,8 @@ class GpuExpressions(CFamilyPrinter):
         return result if node.op in nodes.COMPARISONS else self._in_range(result, dtype)
 
     def _in_range(self, text: Text, dtype: DType) -> Text:
-        """The result of an operation: C++ works on int where a type is narrower, and what leaves the type's range must come back."""
+        """The result of an operation: C++ works on int where a type is narrower, and what leaves the type's range must
+        come back."""
         return self._wrapped(text, dtype) if dtype.is_integer and dtype.bits < 32 else text
 
     def _wrapped(self, text: Text, dtype: DType) -> Text:
@@ -96,7 +97,8 @@ class GpuExpressions(CFamilyPrinter):
     def expression_Select(self, select: nodes.Select) -> Text:
         """A choice between values; where memory is read for one that is of a class, a choice between words.
 
-        Of classes C++ chooses a place and copies from there.  Behind a dozen of such choices in a row NVRTC 13 does not come to an end.
+        Of classes C++ chooses a place and copies from there. Behind a dozen of such choices in a row NVRTC 13 does not
+        come to an end.
         """
         kind, branches = self.spellings.types[select.dtype.name], (select.then, select.otherwise)
         reads = any(isinstance(one, nodes.Load) and one.buffer.scope in ("global", "shared") for one in branches)
@@ -228,7 +230,8 @@ class GpuExpressions(CFamilyPrinter):
         """A line of the program's; numbers go as C prints them."""
         text, *numbers = call.arguments
         dtypes = [number.dtype for number in numbers if isinstance(number, Expr)]
-        shown = [self._convert("float", self.expression(number), number.dtype) if number.dtype.is_float and number.dtype.bits < 32
+        shown = [self._convert("float", self.expression(number),
+            number.dtype) if number.dtype.is_float and number.dtype.bits < 32
                  else self.expression(number) for number in numbers if isinstance(number, Expr)]  # fmt: skip
         return self.call("tw::print", Text(f'"{c_format(str(text), dtypes)}"'), *shown)
 

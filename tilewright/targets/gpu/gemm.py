@@ -87,7 +87,8 @@ class _WarpGemm(WarpProduct[Gemm]):
 
 
 def _unrolled(steps: int) -> int:
-    """How many of so many steps are written out: an even number where not all of them, for the two sets of registers."""
+    """How many of so many steps are written out: an even number where not all of them, for the two sets of
+    registers."""
     return next((count for count in (8, 6, 4) if steps > 8 and steps % count == 0), steps)
 
 

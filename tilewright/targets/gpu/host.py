@@ -110,7 +110,8 @@ class HostProgram:
 
 _METHODS: Mapping[type, Callable[[HostProgram, Any, dict[Buffer | Var, Any]], None]] = {
     Seq: HostProgram._seq, nodes.Let: HostProgram._let, nodes.If: HostProgram._if, nodes.For: HostProgram._for,
-    nodes.Allocate: HostProgram._allocation, Kernel: HostProgram._kernel, nodes.Assume: HostProgram._nothing, nodes.Print: HostProgram._print,
+    nodes.Allocate: HostProgram._allocation, Kernel: HostProgram._kernel, nodes.Assume: HostProgram._nothing,
+    nodes.Print: HostProgram._print,
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Operands of matrix instructions by ordinary loads: each lane reads its own elements, as many at once as lie side by side."""
+"""Operands of matrix instructions by ordinary loads: each lane reads its own elements, as many at once as lie side by
+side."""
 
 from __future__ import annotations
 

@@ -143,13 +143,15 @@ class GpuPrinter(GpuExpressions):
         self.line(f"if (!({self.value(check.condition)})) tw::assertion_failed({said});")
 
     def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
-        """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads there."""
+        """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads
+        there."""
         restrict = f"{self.restrict} " if settled else ""
         return f"{self.memory(buffer, not written)}* {restrict}{self.names.of(buffer)}"
 
 
 def needed_names(body: Statement) -> set[Var | Buffer]:
-    """Variables and buffers that statements ask for: what a name's value asks for counts where the name does, or where it does something."""
+    """Variables and buffers that statements ask for: what a name's value asks for counts where the name does, or where
+    it does something."""
     named: dict[Var | Buffer, Expr | Buffer | None] = {}
     needed: set[Var | Buffer] = set()
     for node in walk(body):

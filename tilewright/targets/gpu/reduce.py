@@ -38,7 +38,8 @@ CHAINS = (4, 2, 1)
 """Ways to fold a thread's elements of a line: so many at once, since each step waits for the one before it."""
 
 MOST_FOLDED = 64
-"""Totals that a thread folds of all warps by itself; of more, each folds some lines for the others, who wait once more."""
+"""Totals that a thread folds of all warps by itself; of more, each folds some lines for the others, who wait once
+more."""
 
 
 def lower_reduce(reduction: Reduce, context: Context) -> Statement | None:
@@ -198,7 +199,8 @@ class _Reduction:
         return For(line, const(0), const(self.total.size), const(1), seq(steps), "unroll", span=self.operator.span)
 
     def _among_warps(self, digits: Sequence[Digit]) -> list[Statement]:
-        """Through shared memory, where lanes cannot exchange them: all leave their totals, and fold those of the others."""
+        """Through shared memory, where lanes cannot exchange them: all leave their totals, and fold those of the
+        others."""
         warps = _count(digits)
         scratch = Buffer(
             f"{self.total.name}_shared", (warps * self.total.size * self.block.threads // warps,), self.dtype, "shared"
@@ -274,7 +276,8 @@ class _Reduction:
 
 
 def _split_at_warp(digit: Digit, warp: int) -> list[Digit]:
-    """A digit of threads as one of lanes and one of warps; as it is where it does not count whole bits of a lane's number."""
+    """A digit of threads as one of lanes and one of warps; as it is where it does not count whole bits of a lane's
+    number."""
     if not _is_power(digit.stride) or not _is_power(digit.extent):
         return [digit]
     lanes = warp // digit.stride if digit.stride < warp else digit.extent

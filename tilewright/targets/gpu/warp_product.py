@@ -1,4 +1,5 @@
-"""Products on warps that each hold whole instruction tiles: operands from shared memory to registers, and the instructions."""
+"""Products on warps that each hold whole instruction tiles: operands from shared memory to registers, and the
+instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a program does: bytes of its tensors, products of tiles, other operations; and the time that a machine's roofline allows for it.
+"""What a program does: bytes of its tensors, products of tiles, other operations; and the time that a machine's
+roofline allows for it.
 
 Counted on the program as its author wrote it, before any pass: tiles count whole, tensors once.
 """

@@ -16,8 +16,8 @@ def arch(options: Mapping[str, str]) -> AmdArch:
 
     Parameters
     ----------
-    options : ``arch`` names it, as torch does (``"gfx942"``, ``"gfx942:sramecc+:xnack-"``); without it, the device present.
-        ``cores`` sets the number of compute units.
+    options : ``arch`` names it, as torch does (``"gfx942"``, ``"gfx942:sramecc+:xnack-"``); without it, the device
+        present. ``cores`` sets the number of compute units.
 
     Raises
     ------

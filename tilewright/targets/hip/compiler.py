@@ -1,7 +1,7 @@
 """Text to a code object: the clang of the `ziglang` package, or of ROCm, by way of assembly.
 
-HIP text becomes assembly, assembly an object, the object a code object that `hipModuleLoadData` takes.  (With ``-c`` at once clang looks for a
-linker of ROCm's.)
+HIP text becomes assembly, assembly an object, the object a code object that `hipModuleLoadData` takes. (With ``-c`` at
+once clang looks for a linker of ROCm's.)
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ NAME = "kernel.hip"
 """What messages call lines of a text that have no ``#line``."""
 
 FLAGS = (
-    "-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-O3", "-std=c++17", "-ffp-contract=off", "-munsafe-fp-atomics",
+    "-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-O3", "-std=c++17", "-ffp-contract=off",
+    "-munsafe-fp-atomics",
     "-fno-builtin", "-mcode-object-version=5", "-Rpass-analysis=kernel-resource-usage", "-w",
 )  # fmt: skip
-"""Flags of every compilation.  Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its own."""
+"""Flags of every compilation. Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its
+own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,8 @@ def compile_text(text: str, arch: Arch, planned: Mapping[str, int] | None = None
         _run([*clang.linker, "-shared", "kernel.o", "-o", "kernel.hsaco"], directory)
         resources = parse_resources(log, planned or {})
         return Binary(
-            (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources, tuple(warnings_of(resources))
+            (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources,
+            tuple(warnings_of(resources))
         )  # fmt: skip
 
 
@@ -163,5 +166,6 @@ def _refused(log: str, errors: Sequence[Refusal]) -> DeviceCompilationFailed:
     where = f" (line {first.line} of the emitted text)" if first.span is None and first.line else ""
     more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
     return DeviceCompilationFailed(
-        f"clang refused the text{where}: {first.text}{more}", span=first.span, hint="kernel.get_kernel_source() shows the text"
+        f"clang refused the text{where}: {first.text}{more}", span=first.span,
+        hint="kernel.get_kernel_source() shows the text"
     )  # fmt: skip

@@ -28,7 +28,8 @@ def emit(function: Function, arch: Arch) -> Source:
         if any(node.function == "print_line" for node in find(kernel, nodes.Call)):
             raise MissingCapability(
                 f"kernels for {arch.name} cannot print: lines have no way to the host without ROCm's device library",
-                span=kernel.span, hint="store the numbers in a tensor, or look at them with kernel.emulate() on another target",
+                span=kernel.span, hint="store the numbers in a tensor, or look at them with kernel.emulate() on "
+                                       "another target",
             )  # fmt: skip
     return gpu.emit(
         function, arch, Dialect("hip", lambda _: [f"tilewright_{arch.name}.h"], HipKernel, frozenset(TYPES))
@@ -40,7 +41,8 @@ class HipPrinter(GpuPrinter):
 
     Attributes
     ----------
-    shares_tensors : whether threads of a block may read from global memory what others of them wrote there: only then do barriers wait for it.
+    shares_tensors : whether threads of a block may read from global memory what others of them wrote there: only then
+        do barriers wait for it.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS

@@ -16,4 +16,5 @@ HIP = Vocabulary(
     threads=2048,
     shared_bytes=64 << 10,
 )
-"""The words of the device headers on a compute unit; the header that a text includes says how many lanes run together."""
+"""The words of the device headers on a compute unit; the header that a text includes says how many lanes run
+together."""

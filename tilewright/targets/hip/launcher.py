@@ -33,7 +33,8 @@ class Kernel:
     _functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
 
     def __call__(self, grid: tuple[int, int, int], values: Sequence[Any], stream: int | None = None) -> None:
-        """Launch on the current device, in its current stream unless another is named; a grid without blocks launches nothing.
+        """Launch on the current device, in its current stream unless another is named; a grid without blocks launches
+        nothing.
 
         Raises
         ------

@@ -81,8 +81,10 @@ class Loop:
         """How many instructions of each kind."""
         kinds = Counter(
             "products" if _PRODUCT.match(name) else "LDS" if name.startswith("ds_")
-            else "memory" if name.startswith(("global_", "buffer_", "flat_")) else "scratch" if name.startswith("scratch_")
-            else "vector" if name.startswith("v_") else "waits" if name.startswith(("s_wait", "s_nop", "s_barrier")) else "scalar"
+            else "memory" if name.startswith(("global_", "buffer_",
+                "flat_")) else "scratch" if name.startswith("scratch_")
+            else "vector" if name.startswith("v_") else "waits" if name.startswith(("s_wait", "s_nop",
+                "s_barrier")) else "scalar"
             for name in self.names
         )  # fmt: skip
         return dict(kinds.most_common())
@@ -95,7 +97,8 @@ def code_of_kernel(assembly: str, name: str) -> str:
 
 
 def hottest_loop(code: str) -> Loop | None:
-    """The loop with the most products, or of those without any the longest innermost one; None where nothing is repeated."""
+    """The loop with the most products, or of those without any the longest innermost one; None where nothing is
+    repeated."""
     lines = [line.split(";")[0].rstrip() for line in code.split("\n")]
     places = {match[1]: number for number, line in enumerate(lines) if (match := _LABEL.match(line))}
     ends: dict[int, int] = {}  # of each loop's first line, the last place that leads back to it

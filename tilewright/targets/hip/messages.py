@@ -1,4 +1,5 @@
-"""What clang said of a kernel, in the author's terms: errors at their lines, and what a kernel takes of a compute unit."""
+"""What clang said of a kernel, in the author's terms: errors at their lines, and what a kernel takes of a compute
+unit."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _CRASH = re.compile(r"^(?:fatal error: error in backend|LLVM ERROR): (?P<text>.*
 _REMARK = re.compile(r"remark:\s+(?P<name>[A-Za-z]+(?: [A-Za-z]+)*)(?: \[[^\]]*\])?: (?P<value>\S+) \[-Rpass-analysis")
 
 _FIELDS = {
-    "TotalSGPRs": "scalar_registers", "SGPRs": "scalar_registers", "VGPRs": "vector_registers", "AGPRs": "accumulator_registers", "ScratchSize": "scratch_bytes",
+    "TotalSGPRs": "scalar_registers", "SGPRs": "scalar_registers", "VGPRs": "vector_registers",
+    "AGPRs": "accumulator_registers", "ScratchSize": "scratch_bytes",
     "Occupancy": "waves", "LDS Size": "lds_bytes", "SGPRs Spill": "scalar_spills", "VGPRs Spill": "vector_spills",
 }  # fmt: skip
 """clang's names of resources."""
@@ -28,7 +30,8 @@ class Resources:
     ----------
     registers : of a thread, 32 bits each: vector registers and those of accumulators.
     shared_bytes, lds_bytes : LDS of a block, besides what its program plans, and all of it.
-    scratch_bytes : memory of a thread for what did not fit registers; arrays that are indexed by variables lie there too.
+    scratch_bytes : memory of a thread for what did not fit registers; arrays that are indexed by variables lie there
+        too.
     vector_registers, accumulator_registers, scalar_registers : VGPRs, AGPRs and SGPRs.
     waves : that a SIMD unit holds at once.
     vector_spills, scalar_spills : registers that were spilled.
@@ -88,7 +91,8 @@ class Refusal:
 def refusals(log: str, name: str) -> list[Refusal]:
     """Errors in clang's log, in order; `name` is what it calls lines of the text itself."""
     found = [
-        Refusal(match["text"].strip(), None if match["file"].endswith(name) else Span(match["file"], int(match["line"])), int(match["line"]))
+        Refusal(match["text"].strip(), None if match["file"].endswith(name) else Span(match["file"],
+            int(match["line"])), int(match["line"]))
         for match in _ERROR.finditer(log)
     ]  # fmt: skip
     return found or [Refusal(f"its backend stopped: {match['text'].strip()}", None) for match in _CRASH.finditer(log)]

@@ -14,8 +14,8 @@ def arch(options: Mapping[str, str]) -> AppleArch:
 
     Parameters
     ----------
-    options : ``arch`` names a family (``"apple7"`` to ``"apple10"``) or a chip (``"m1-max"``); without it, the one present, else
-        ``apple7``, which runs on all.  ``cores`` sets the number of GPU cores.
+    options : ``arch`` names a family (``"apple7"`` to ``"apple10"``) or a chip (``"m1-max"``); without it, the one
+        present, else ``apple7``, which runs on all. ``cores`` sets the number of GPU cores.
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""A final program as one text of Metal Shading Language, which compiles by itself: the vocabulary that it uses stands before its kernels."""
+"""A final program as one text of Metal Shading Language, which compiles by itself: the vocabulary that it uses stands
+before its kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A second opinion on Metal texts without a Mac: clang's C++ for OpenCL, in which address spaces are types as they are in Metal."""
+"""A second opinion on Metal texts without a Mac: clang's C++ for OpenCL, in which address spaces are types as they are
+in Metal."""
 
 from __future__ import annotations
 

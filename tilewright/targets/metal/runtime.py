@@ -1,7 +1,8 @@
-"""Running Metal texts on a Mac: through torch's MPS backend, which compiles a text and launches its kernels on its own tensors.
+"""Running Metal texts on a Mac: through torch's MPS backend, which compiles a text and launches its kernels on its own
+tensors.
 
-Sources: torch's ``torch.mps.compile_shader`` as its public code has it.  A call takes tensors by place, Python's ints as int64 and
-floats as float32; ``threads`` counts all threads of each dimension, ``group_size`` those of a threadgroup.
+Sources: torch's ``torch.mps.compile_shader`` as its public code has it. A call takes tensors by place, Python's ints as
+int64 and floats as float32; ``threads`` counts all threads of each dimension, ``group_size`` those of a threadgroup.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def present_chip() -> str | None:
 
 
 class Launcher:
-    """Runs a function's host program in torch's current MPS stream; called with the entry arguments, tensors for buffers.
+    """Runs a function's host program in torch's current MPS stream; called with the entry arguments, tensors for
+    buffers.
 
     Parameters
     ----------
@@ -41,7 +43,8 @@ class Launcher:
 
     Raises
     ------
-    MissingCapability : there is no torch with an MPS device here, or a kernel has more arguments than Metal lets it have.
+    MissingCapability : there is no torch with an MPS device here, or a kernel has more arguments than Metal lets it
+        have.
     """
 
     takes_tensors = True

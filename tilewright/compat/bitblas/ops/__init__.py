@@ -13,7 +13,8 @@ from tilewright.compat.bitblas.ops.permutes import (
 )
 
 __all__ = [
-    "FlashAtten", "FlashAttenConfig", "LOP3Permutate", "LOP3PermutateConfig", "LadderPermutate", "LadderPermutateConfig", "Matmul", "MatmulConfig",
+    "FlashAtten", "FlashAttenConfig", "LOP3Permutate", "LOP3PermutateConfig", "LadderPermutate",
+    "LadderPermutateConfig", "Matmul", "MatmulConfig",
     "MatmulConfigWithSplitK", "MatmulWithSplitK",
     "QuantCompress", "QuantCompressConfig",
 ]  # fmt: skip

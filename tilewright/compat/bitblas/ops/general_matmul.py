@@ -56,8 +56,8 @@ _FLOAT8 = ("e4m3_float8", "e5m2_float8")
 class MatmulConfig(OwnConfig):
     """`tilewright.matmul.MatmulConfig` with BitBLAS's defaults: of M, accum_dtype, fast_decoding and propagate_b.
 
-    ``propagate_a`` says nothing here: A is always row-major.  ``propagate_b`` (a number, a bool or a `TransformKind`) is the
-    order of packed weights; None is BitBLAS's choice.
+    ``propagate_a`` says nothing here: A is always row-major. ``propagate_b`` (a number, a bool or a `TransformKind`) is
+    the order of packed weights; None is BitBLAS's choice.
     """
 
     accum_dtype: str | None = "float16"
@@ -132,7 +132,8 @@ class Matmul(OwnMatmul):
     Parameters
     ----------
     config : a `MatmulConfig`.
-    target : ``"cuda"``, ``"cuda -arch=sm_80"``, ``"cpu"``, an object of ``bitblas.tvm``; None for the best machine here.
+    target : ``"cuda"``, ``"cuda -arch=sm_80"``, ``"cpu"``, an object of ``bitblas.tvm``; None for the best machine
+        here.
     enable_tuning : accepted; tuning is `hardware_aware_finetune`.
     """
 
@@ -182,7 +183,8 @@ class Matmul(OwnMatmul):
 
     @property
     def _is_turned(self) -> bool:
-        """Whether raw weights are ``[K, N]``, as whole elements are in the layouts nn and tn where nothing cuts them into tiles."""
+        """Whether raw weights are ``[K, N]``, as whole elements are in the layouts nn and tn where nothing cuts them
+        into tiles."""
         return super()._is_turned and not self.config.order.stage
 
     def _in_rows(self, array: np.ndarray) -> np.ndarray:
@@ -213,7 +215,8 @@ class Matmul(OwnMatmul):
 
     @property
     def weight_transform(self) -> Callable[[Any], Any] | None:  # type: ignore[override]
-        """From stored codes ``[N, K]`` (in the layouts nn and tn ``[K, N]``), one an element, to ``[N, K * bits / 8]``; None where they stay as they are."""
+        """From stored codes ``[N, K]`` (in the layouts nn and tn ``[K, N]``), one an element, to ``[N, K * bits / 8]``;
+        None where they stay as they are."""
         order, of = self.config.order, self.config.format
         if order.bits >= 8 and not order.stage:
             return None
@@ -265,7 +268,8 @@ class Matmul(OwnMatmul):
         return super()._followed(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
 
     def _in_order(self, W: Any, scale: Any, zeros: Any, bias: Any) -> tuple[Any, Any, Any]:
-        """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so ``matmul(A, W, bias)`` is a call there."""
+        """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so
+        ``matmul(A, W, bias)`` is a call there."""
         given, own = (scale, zeros, bias), isinstance(W, PackedWeight)
         has = [self.config.with_scaling and not own, self.config.with_zeros and not own, self.config.with_bias]
         there = [one is not None for one in given]
@@ -303,7 +307,8 @@ class Matmul(OwnMatmul):
         return ladder.ladder_call(self.config.facts(), request, machine, np.zeros(1, np.float32)).kernel
 
     def explain(self) -> str:
-        """Which kernel serves a packed weight of this config and why not the ones before it; then that of raw tensors."""
+        """Which kernel serves a packed weight of this config and why not the ones before it; then that of raw
+        tensors."""
         reason = ladder.refuses(self.config.facts(), self.config.request(), self.arch)
         few = f"raw weights are multiplied as they lie: {ladder.FEW} rows, and more where none may be kept in another order"
         said = few if reason is None else f"raw weights are repacked: {reason}"
@@ -355,7 +360,8 @@ class Matmul(OwnMatmul):
             return made
 
         found = search(
-            ladder.candidates(facts, request, self.arch), build, lambda made: time_call(made.run, self._device()), topk=topk,
+            ladder.candidates(facts, request, self.arch), build, lambda made: time_call(made.run, self._device()),
+            topk=topk,
             parallel=parallel,
         )  # fmt: skip
         key = ladder.key(facts, request, machine.arch)

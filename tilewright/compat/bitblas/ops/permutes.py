@@ -1,4 +1,5 @@
-"""``LadderPermutate``, ``QuantCompress`` and ``LOP3Permutate``: the steps from codes to BitBLAS's packed bytes, one by one."""
+"""``LadderPermutate``, ``QuantCompress`` and ``LOP3Permutate``: the steps from codes to BitBLAS's packed bytes, one by
+one."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class LadderPermutate(_Step):
         halves = config.datatype == "float16"
         if not halves and config.transpose_matrix != (config.propagate_kind == "B"):
             raise Unsupported(
-                f"permuting {config.propagate_kind} of {config.datatype} with transpose_matrix={config.transpose_matrix}",
+                f"permuting {config.propagate_kind} of {config.datatype} with "
+                f"transpose_matrix={config.transpose_matrix}",
                 ("A as it is", "B transposed"),
             )
 
@@ -143,8 +145,8 @@ class LadderPermutate(_Step):
 
 
 def _turned(array: np.ndarray, columns: int) -> np.ndarray:
-    """With the quarters beside the diagonal of each tile of 16 rows exchanged: ldmatrix gives them in turn down the rows of an operand that is
-    not transposed, along the rows of one that is."""
+    """With the quarters beside the diagonal of each tile of 16 rows exchanged: ldmatrix gives them in turn down the
+    rows of an operand that is not transposed, along the rows of one that is."""
     rows, width = array.shape
     if rows % 16 or width % columns:
         return array  # which the order refuses with its reason

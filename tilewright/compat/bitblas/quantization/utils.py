@@ -1,4 +1,5 @@
-"""``general_compress``, ``interleave_weight`` and ``gen_quant4``, with BitBLAS's bytes for every number that has some."""
+"""``general_compress``, ``interleave_weight`` and ``gen_quant4``, with BitBLAS's bytes for every number that has
+some."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tilewright.formats import WORD_ORDERS, pack_plain, unpack_plain
 
 
 def general_compress(lowprecision_weight: np.ndarray, source_bits: int = 4, storage_dtype: Any = np.int8) -> np.ndarray:
-    """Codes ``[..., K]`` as bytes ``[..., K * source_bits / 8]``: code k of a row is bits ``b * k`` to ``b * k + b`` of it.
+    """Codes ``[..., K]`` as bytes ``[..., K * source_bits / 8]``: code k of a row is bits ``b * k`` to ``b * k + b`` of
+    it.
 
     Parameters
     ----------
@@ -57,7 +59,8 @@ def gen_quant4(k: int, n: int, groupsize: int = -1) -> tuple[Any, Any, Any, Any]
 
     Returns
     -------
-    the weight ``[k, n]``, an `nn.Linear` with the rounded one, scales ``[k / groupsize, n]``, and signed codes ``[k, n]``.
+    the weight ``[k, n]``, an `nn.Linear` with the rounded one, scales ``[k / groupsize, n]``, and signed codes
+    ``[k, n]``.
 
     Raises
     ------

@@ -1,7 +1,8 @@
-"""Whether a region of a tensor begins inside it: where it does, only its last two dimensions may leave the tensor, at their ends.
+"""Whether a region of a tensor begins inside it: where it does, only its last two dimensions may leave the tensor, at
+their ends.
 
-Accesses outside of a tensor mean zeros, before its first element and beside its planes as well as beyond its end.  Whoever reads
-several elements at once counts how many there are up to the end, and asks here about all else.
+Accesses outside of a tensor mean zeros, before its first element and beside its planes as well as beyond its end.
+Whoever reads several elements at once counts how many there are up to the end, and asks here about all else.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def unproven_beginning(region: Region, analyzer: Analyzer | None, reaching: Sequ
 
 
 class PipelinedFacts(ScopedRewriter):
-    """A rewriter that also knows the ranges of pipelined loops, which are loops to a machine that loads nothing ahead."""
+    """A rewriter that also knows the ranges of pipelined loops, which are loops to a machine that loads nothing
+    ahead."""
 
     alone_nothing = ScopedRewriter.alone_nothing | {"Pipelined"}
 

@@ -1,4 +1,5 @@
-"""Ways to make a copy, best first, as `gemm_ways` has those of gemms: what `Copy.prefer` says of each, and why it may not fit."""
+"""Ways to make a copy, best first, as `gemm_ways` has those of gemms: what `Copy.prefer` says of each, and why it may
+not fit."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ def store_misfit(copy: Copy, site: Site) -> str | None:
 
 
 def bulk_misfit(copy: Copy, site: Site) -> str | None:
-    """Why the engine cannot move bytes in one piece between a tensor and a tile that no gemm reads, so that it may be row-major."""
+    """Why the engine cannot move bytes in one piece between a tensor and a tile that no gemm reads, so that it may be
+    row-major."""
     tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
     engine = site.arch.copy_engine
     if engine is None:

@@ -1,4 +1,5 @@
-"""Which tiles of a kernel channels, authors, the copy engine and gemms fill or read: what decides how a copy may be made."""
+"""Which tiles of a kernel channels, authors, the copy engine and gemms fill or read: what decides how a copy may be
+made."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
     """Shared tiles that the author has the copy engine fill or empty."""
     copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
     return frozenset(
-        region.buffer for copy in copies for region in (copy.source, copy.destination) if region.buffer.scope == "shared"
+        region.buffer for copy in copies for region in (copy.source,
+            copy.destination) if region.buffer.scope == "shared"
     )  # fmt: skip
 
 

@@ -1,10 +1,12 @@
-"""Parallel loops that only bring rows of a tensor into a shared tile: what an author writes where no region says which rows.
+"""Parallel loops that only bring rows of a tensor into a shared tile: what an author writes where no region says which
+rows.
 
     for i, d in parallel(64, 128):
         tile[i, d] = K[rows[first + i], d] if first + i < length else 0.0
 
-Every such row is made of pieces that threads move by cp.async, as those of a copy; where the choice fails, or the tensor ends, the piece is
-zeros.  Who decides what is started ahead asks `gather_of`, and `gather_bytes` for the size of the pieces.
+Every such row is made of pieces that threads move by cp.async, as those of a copy; where the choice fails, or the
+tensor ends, the piece is zeros. Who decides what is started ahead asks `gather_of`, and `gather_bytes` for the size of
+the pieces.
 """
 
 from __future__ import annotations
@@ -150,7 +152,8 @@ def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyze
 
 
 def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
-    """Whether `width` neighbours of the tile are neighbours in the tensor, wanted together, the first at a multiple of `width`."""
+    """Whether `width` neighbours of the tile are neighbours in the tensor, wanted together, the first at a multiple of
+    `width`."""
     start, lane = Var(INT32, "piece"), Var(INT32, "lane")
     rows = gather.loop.vars[:-1]
     place = index_binary("add", index_binary("mul", start, width), lane)

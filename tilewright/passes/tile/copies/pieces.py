@@ -1,4 +1,5 @@
-"""cp.async: how many bytes of a copy, or of a loop that brings rows, one instruction of a thread moves; or why none can, in words."""
+"""cp.async: how many bytes of a copy, or of a loop that brings rows, one instruction of a thread moves; or why none
+can, in words."""
 
 from __future__ import annotations
 

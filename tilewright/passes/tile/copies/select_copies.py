@@ -1,4 +1,5 @@
-"""Chooses how copies into shared memory are made: by the copy engine, by cp.async, or by loads and stores; and says why not better.
+"""Chooses how copies into shared memory are made: by the copy engine, by cp.async, or by loads and stores; and says why
+not better.
 
 Before::
 
@@ -8,10 +9,11 @@ After, where rows of the tile consist of pieces that the machine moves by itself
 
     copy(source=A[k * 64 : +64, :], destination=tile, prefer="cp_async")
 
-The best of the ways that fit (`copy_ways.py`) stands in the operator (``prefer``), so that it survives every rewriting.  A role's copy into the
-slot of a channel is the engine's (``prefer="tma"``) where rows lie in one piece and the tensor's strides are multiples of 16 bytes; the channel
-counts the arrivals of one that threads start there (``token="cp_async_slots"``).  Parallel loops that only bring rows (`gathers.py`) are
-treated alike.  What the author prefers wins where it can be done, and a warning says so where it cannot.
+The best of the ways that fit (`copy_ways.py`) stands in the operator (``prefer``), so that it survives every rewriting.
+A role's copy into the slot of a channel is the engine's (``prefer="tma"``) where rows lie in one piece and the tensor's
+strides are multiples of 16 bytes; the channel counts the arrivals of one that threads start there
+(``token="cp_async_slots"``). Parallel loops that only bring rows (`gathers.py`) are treated alike. What the author
+prefers wins where it can be done, and a warning says so where it cannot.
 
 The choice is made before layouts are inferred: any row-major or swizzled tile will do as destination.
 """
@@ -108,7 +110,8 @@ class _Select(ScopedRewriter):
         self.context.warn(f"this copy cannot be {by}: {reason}", copy.span)
 
     def visit_Parallel(self, loop: Parallel) -> Any:
-        """A loop that brings rows, where a channel, a pipeline or its author starts it ahead; elsewhere threads load and store."""
+        """A loop that brings rows, where a channel, a pipeline or its author starts it ahead; elsewhere threads load
+        and store."""
         gather = gather_of(loop) if loop.prefer is None else None
         into_slot = gather is not None and gather.tile in self.site.slots
         by_author = loop.prefer is None and loop.token is not None

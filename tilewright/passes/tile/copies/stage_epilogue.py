@@ -11,9 +11,10 @@ After::
     copy(total, C[row : +128, column : +256], prefer="tma")
 
 The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
-loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way, and so does one that
-`T.transpose` stores: its halves are turned on their way into boxes of as many columns as an instruction has rows.  Where a block
-has one tile only, its ring is of no use any more, and there are boxes for all of it (`overlay_rings`).
+loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way, and so does
+one that `T.transpose` stores: its halves are turned on their way into boxes of as many columns as an instruction has
+rows. Where a block has one tile only, its ring is of no use any more, and there are boxes for all of it
+(`overlay_rings`).
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def stage_epilogue(function: Function, context: Context) -> Function:
 def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
     """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
 
-    Sixteen columns are packed at once.  Where a width does not divide an instruction's columns, what is left goes through part of a box.
+    Sixteen columns are packed at once. Where a width does not divide an instruction's columns, what is left goes
+    through part of a box.
     """
     columns = plan.instruction.n
     most = columns if plan.instruction.m * dtype.bits <= ROW_BITS else 0
@@ -192,7 +194,8 @@ class _Stage(ScopedRewriter):
                 self.accumulators.setdefault(made, plan)
 
     def _is_read_behind(self, copy: Leaving) -> bool:
-        """Whether the kernel reads what the copy stores: after it, or anywhere where blocks tell one another how far they are."""
+        """Whether the kernel reads what the copy stores: after it, or anywhere where blocks tell one another how far
+        they are."""
         tensor = root(copy.destination.buffer)
         behind = self.blocks_talk
         for node in self.order:

@@ -41,7 +41,8 @@ def may_start_alone(gemm: Product) -> bool:
 
 
 def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]) -> list[Way]:
-    """The plans that fit, best first, each with the reasons against instructions before its own; a lone None where none does.
+    """The plans that fit, best first, each with the reasons against instructions before its own; a lone None where none
+    does.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
 
 
 def _instructions(gemm: Product, arch: Arch) -> Sequence[MatrixInstruction]:
-    """The machine's instructions, best first: for a left operand in registers those first that take it as results of a product lie."""
+    """The machine's instructions, best first: for a left operand in registers those first that take it as results of a
+    product lie."""
     if isinstance(gemm, SparseGemm):
         return arch.sparse_instructions
     if not in_registers(gemm.a):
@@ -104,7 +106,8 @@ def _no_instruction(gemm: Product, arch: Arch) -> str:
 
 
 def _is_turned(gemm: Product, instruction: MatrixInstruction) -> bool:
-    """Whether lanes turn a left operand of bytes that lies the other way, while its products are waited for in their own turn."""
+    """Whether lanes turn a left operand of bytes that lies the other way, while its products are waited for in their
+    own turn."""
     bytes_across = gemm.transpose_a and gemm.a.dtype.bits == 8 and gemm.a.buffer.scope == "shared"
     alone = gemm.token is None and not instruction.sparse
     return bytes_across and alone and instruction.asynchronous and instruction.a_memory == "registers"
@@ -184,7 +187,8 @@ def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Map
 
 
 def _is_named(region: Region, transposed: bool) -> bool:
-    """Whether a descriptor can name a part of a tile: all of it, or rows of k from where the swizzle's pattern begins."""
+    """Whether a descriptor can name a part of a tile: all of it, or rows of k from where the swizzle's pattern
+    begins."""
     if region.extents[-1] != region.buffer.shape[-1]:
         return False
     if region.extents[-2] == region.buffer.shape[-2]:
@@ -220,7 +224,8 @@ def _group_plans(
 def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
     """Columns that one instruction may take, widest first.
 
-    Where b lies row by row along n, an instruction begins where a swizzle's span does, or ends in the one span that there is.
+    Where b lies row by row along n, an instruction begins where a swizzle's span does, or ends in the one span that
+    there is.
     """
     run = 1 if gemm.transpose_b else tiles[gemm.b.buffer] * 8 // gemm.b.dtype.bits
     within = gemm.n == run

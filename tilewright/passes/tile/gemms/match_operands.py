@@ -1,4 +1,5 @@
-"""Gemms of types that no matrix instruction multiplies take both operands in the narrowest type that holds them exactly.
+"""Gemms of types that no matrix instruction multiplies take both operands in the narrowest type that holds them
+exactly.
 
 Before::
 
@@ -10,8 +11,8 @@ After::
     copy(b, b_wide)
     gemm(a=a, b=b_wide, c=c)
 
-The products are the same numbers.  Where there is no instruction for the wider type either, or no room for its tiles, the gemm
-stays as it was.
+The products are the same numbers. Where there is no instruction for the wider type either, or no room for its tiles,
+the gemm stays as it was.
 """
 
 from __future__ import annotations

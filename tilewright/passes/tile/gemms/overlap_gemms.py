@@ -23,8 +23,9 @@ After::
     if steps <= 0:
         fill(total, 0.0)
 
-Where an iteration has several gemms, `rotate_gemms` moves the last one into the next iteration.  A slot is released once the gemm that reads it is done, an iteration later than before; so a channel needs two of
-them.  Gemms whose operands or sums the loop uses for anything else are waited for where they stand.
+Where an iteration has several gemms, `rotate_gemms` moves the last one into the next iteration. A slot is released once
+the gemm that reads it is done, an iteration later than before; so a channel needs two of them. Gemms whose operands or
+sums the loop uses for anything else are waited for where they stand.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ class _Roles(Rewriter):
         return True
 
     def _rotated(self, loop: For, before: list[Statement]) -> list[Statement] | None:
-        """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows it."""
+        """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows
+        it."""
         made = rotate_gemms(loop, self.channels, self._token)
         return None if made is None else [*before, *made]
 

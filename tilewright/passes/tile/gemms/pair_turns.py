@@ -1,4 +1,5 @@
-"""Two turns of a loop at a time, for sparse gemms in flight: the metadata of one is read while that of the next is loaded.
+"""Two turns of a loop at a time, for sparse gemms in flight: the metadata of one is read while that of the next is
+loaded.
 
 Before::
 
@@ -17,8 +18,9 @@ After (the first gemm's metadata stays in ``places_0``, the second one's in ``pl
         commit("wgmma")
         wait("wgmma", pending=1)
 
-The instruction reads its metadata when it runs, not when it is issued, and no compiler knows; so registers that a product in
-flight may still read must have another name than those that are loaded next, and be used once more behind the wait for it.
+The instruction reads its metadata when it runs, not when it is issued, and no compiler knows; so registers that a
+product in flight may still read must have another name than those that are loaded next, and be used once more behind
+the wait for it.
 """
 
 from __future__ import annotations

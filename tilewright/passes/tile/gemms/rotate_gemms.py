@@ -1,4 +1,5 @@
-"""Moves the last gemm of an iteration beside the first one of the next, so that what lies between them overlaps with it.
+"""Moves the last gemm of an iteration beside the first one of the next, so that what lies between them overlaps with
+it.
 
 Before (attention: the second gemm needs what became of the first one's result)::
 

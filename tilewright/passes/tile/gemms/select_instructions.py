@@ -94,7 +94,8 @@ def descriptor_tiles(kernel: Kernel) -> dict[Buffer, int]:
 
 
 def _span(tile: Buffer, kernel: Kernel) -> int | None:
-    """The span within which a tile's rows are swizzled, by inference or by the author's layout; None where they are not."""
+    """The span within which a tile's rows are swizzled, by inference or by the author's layout; None where they are
+    not."""
     layout = dict(kernel.layouts).get(tile)
     if layout is None:
         return tile_span(tile, kernel)

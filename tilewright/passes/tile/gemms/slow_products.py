@@ -1,4 +1,5 @@
-"""What to tell the author of a product that threads multiply element by element, at a hundredth of the matrix unit's speed."""
+"""What to tell the author of a product that threads multiply element by element, at a hundredth of the matrix unit's
+speed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST_TILES = 400
 
 
 def reason(gemm: Product, refused: str, arch: Arch) -> str | None:
-    """Why a product that matrix instructions could execute, were it written otherwise, is left to threads; None where they could not.
+    """Why a product that matrix instructions could execute, were it written otherwise, is left to threads; None where
+    they could not.
 
     Parameters
     ----------

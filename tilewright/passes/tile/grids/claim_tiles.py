@@ -1,4 +1,5 @@
-"""How the blocks of a persistent grid take tiles as they become free for them: the loop that `persist_grid` puts around a role.
+"""How the blocks of a persistent grid take tiles as they become free for them: the loop that `persist_grid` puts around
+a role.
 
 A word in global memory counts the tiles that were taken.  The role that loads takes the next number and hands it to all
 roles through a channel of its own::
@@ -19,7 +20,7 @@ roles through a channel of its own::
                 break
             ...
 
-The consumer's loop is the same from `receive` on.  Every block takes one number beyond the last tile, so the last number
+The consumer's loop is the same from `receive` on. Every block takes one number beyond the last tile, so the last number
 of all is known.
 """
 

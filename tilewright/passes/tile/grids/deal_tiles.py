@@ -1,7 +1,8 @@
-"""How the blocks of a persistent grid go through tiles that are dealt beforehand: the loop that `persist_grid` puts around a role.
+"""How the blocks of a persistent grid go through tiles that are dealt beforehand: the loop that `persist_grid` puts
+around a role.
 
-Group number ``g`` of ``n`` has the tiles ``g``, ``n + g``, ``2 n + g`` and so on.  Where tiles differ in their steps, every
-other turn goes the other way round, so that who has a long tile has a short one next.
+Group number ``g`` of ``n`` has the tiles ``g``, ``n + g``, ``2 n + g`` and so on. Where tiles differ in their steps,
+every other turn goes the other way round, so that who has a long tile has a short one next.
 """
 
 from __future__ import annotations

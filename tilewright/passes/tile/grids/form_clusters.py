@@ -22,9 +22,9 @@ After::
         ...
                     copy(B[bx * 256, k * 64], b_ring[k % 4, :, :], multicast=True)
 
-The blocks of a cluster go through the loop in step, so the axis is one on which its bounds do not depend.  Where the author
-asks for clusters along several axes, the blocks of a row or a column of the cluster share what does not depend on its axis.  Where an
-axis does not divide by the cluster, blocks beyond the grid load zeros and store nothing.
+The blocks of a cluster go through the loop in step, so the axis is one on which its bounds do not depend. Where the
+author asks for clusters along several axes, the blocks of a row or a column of the cluster share what does not depend
+on its axis. Where an axis does not divide by the cluster, blocks beyond the grid load zeros and store nothing.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def _speaks_of_clusters(kernel: Kernel) -> bool:
 
 
 def _apart(kernel: Kernel) -> Kernel:
-    """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need them."""
+    """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need
+    them."""
     if _speaks_of_clusters(kernel):
         return kernel
     return replace(kernel, attributes=tuple(one for one in kernel.attributes if one[0] != CLUSTER))

@@ -13,8 +13,8 @@ After::
         ...
         grid_sync(arrivals[0])
 
-The word is a workspace: zero when it is made, and left as it was by each meeting but for its highest bit.  All blocks must
-run at once; a grid of which no machine of this kind could hold so many is refused.
+The word is a workspace: zero when it is made, and left as it was by each meeting but for its highest bit. All blocks
+must run at once; a grid of which no machine of this kind could hold so many is refused.
 """
 
 from __future__ import annotations

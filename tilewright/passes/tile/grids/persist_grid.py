@@ -32,9 +32,9 @@ After (``groups`` of one block each, or of a cluster's)::
                 ...                                  # the same loop: it runs ahead into the next tile
 
 The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
-the iterations of all tiles; where tiles differ in them, a scalar of each role does.  Such grids stay as they are unless the
-author asks: tiles that are dealt beforehand do not balance as well.  With ``persistent="claim"`` blocks take the next tile
-when they are ready for it (`claim_tiles`).
+the iterations of all tiles; where tiles differ in them, a scalar of each role does. Such grids stay as they are unless
+the author asks: tiles that are dealt beforehand do not balance as well. With ``persistent="claim"`` blocks take the
+next tile when they are ready for it (`claim_tiles`).
 """
 
 from __future__ import annotations
@@ -260,7 +260,8 @@ class _Persist:
         return list(find(self.source.body, Role))
 
     def passes(self, role: Role, channel: Channel) -> Expr | None:
-        """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is not so."""
+        """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is
+        not so."""
         found = [node for node in find(role.body, Acquire, Receive) if node.channel == channel.name]
         if len(found) != 1:
             return None

@@ -1,4 +1,5 @@
-"""Running numbers of channels in a role that goes through many tiles: they go on from the tiles before, and slots follow them."""
+"""Running numbers of channels in a role that goes through many tiles: they go on from the tiles before, and slots
+follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a tile of a persistent grid receives once gets a second slot, so that the next tile's is there when this one ends.
+"""What a tile of a persistent grid receives once gets a second slot, so that the next tile's is there when this one
+ends.
 
 Before (attention: the queries of a block, beside the ring of keys)::
 
@@ -8,7 +9,8 @@ Before (attention: the queries of a block, beside the ring of keys)::
     acquire("queries", 0)
     copy(Q[block * 128], queries[0, :, :])
 
-After, where shared memory has room beside the boxes through which results leave; `persist_grid` writes the slots' numbers::
+After, where shared memory has room beside the boxes through which results leave; `persist_grid` writes the slots'
+numbers::
 
     queries = shared(float16[2, 128, 128])
     channel("queries", queries, stages=2, ...)
@@ -29,7 +31,8 @@ BOXES_BYTES = 16 << 10
 
 
 def with_second_slots(kernel: Kernel, once: Collection[Channel], arch: Arch) -> tuple[Kernel, list[str]]:
-    """The kernel with a second slot for channels that are passed `once` a tile, as far as there is room, and which have one."""
+    """The kernel with a second slot for channels that are passed `once` a tile, as far as there is room, and which have
+    one."""
     deeper: list[str] = []
     groups = max(role.all_warps * WARP // WARPGROUP for role in find(kernel.body, Role))
     for channel in once:

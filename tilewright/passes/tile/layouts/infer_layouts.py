@@ -82,7 +82,8 @@ class _Anchors:
 
     Attributes
     ----------
-    exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they begin with zeros.
+    exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they
+        begin with zeros.
     """
 
     stores: dict[Leaving, Staging]
@@ -324,7 +325,8 @@ class _Inference:
     # What has to change hands -------------------------------------------------------------------
 
     def _strangers(self) -> dict[Parallel, set[Buffer]]:
-        """Fragments that loops index plainly, held by other threads than run the loop, or by several where one has to."""
+        """Fragments that loops index plainly, held by other threads than run the loop, or by several where one has
+        to."""
         found: dict[Parallel, set[Buffer]] = {}
         for one in self.loops:
             once = one.layout is not None and has_copies(one.layout) and happens_once(one.loop)
@@ -435,7 +437,8 @@ class _SetLayouts(Rewriter):
 
 
 def _of_loop(loop: Parallel, layout: Layout) -> Layout:
-    """The layout of a loop over a whole fragment; where either has a single element, its dimension may have no match in the other."""
+    """The layout of a loop over a whole fragment; where either has a single element, its dimension may have no match in
+    the other."""
     (access,) = accesses_of(loop)
     assert access.axes is not None
     for axis in reversed(range(layout.rank)):

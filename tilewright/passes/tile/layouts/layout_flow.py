@@ -112,7 +112,8 @@ def overwrites(loop: Parallel, buffer: Buffer) -> bool:
 
 
 def filled_first(body: Seq, buffer: Buffer) -> bool:
-    """Whether the first statement that touches a fragment, of the sequence that declares it, overwrites the whole of it."""
+    """Whether the first statement that touches a fragment, of the sequence that declares it, overwrites the whole of
+    it."""
     within = next((one for one in find(body, Seq) if any(_declares(part, buffer) for part in one.statements)), None)
     if within is None:
         return False

@@ -113,7 +113,8 @@ class _Share(Rewriter):
 
 
 class _Apart(Rewriter):
-    """Stores of values that were read of the same fragments: the value has a name, so that all have read when one stores."""
+    """Stores of values that were read of the same fragments: the value has a name, so that all have read when one
+    stores."""
 
     def __init__(self, fragments: Collection[Buffer]) -> None:
         self.fragments = fragments

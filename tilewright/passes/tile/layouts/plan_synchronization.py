@@ -53,7 +53,8 @@ from tilewright.passes.tile.layouts.shared_places import Pending, Place, Togethe
 
 
 def plan_synchronization(function: Function, context: Context) -> Function:
-    """Insert ``sync_threads`` where threads hand memory to one another: shared tiles, and tensors that are read and written.
+    """Insert ``sync_threads`` where threads hand memory to one another: shared tiles, and tensors that are read and
+    written.
 
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.

@@ -83,7 +83,8 @@ class _Separate(Rewriter):
         return self._apart(operator, read | partly, written)
 
     def _apart(self, statement: Statement, needed: set[Buffer], written: set[Buffer]) -> Statement:
-        """`statement` on fragments of its own for the views in it: filled where `needed`, copied back where `written`."""
+        """`statement` on fragments of its own for the views in it: filled where `needed`, copied back where
+        `written`."""
         views = sorted((b for b in needed | written if _is_view(b) and not _is_same(b)), key=lambda view: view.name)
         if not views:
             return self.generic(statement)

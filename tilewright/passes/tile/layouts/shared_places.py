@@ -185,7 +185,8 @@ def bound_in(statement: Statement) -> set[Var]:
 
 
 def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) -> Pending:
-    """The places that a statement touches in shared memory, and in the tensors through which a block's threads exchange values."""
+    """The places that a statement touches in shared memory, and in the tensors through which a block's threads exchange
+    values."""
     bound = bound_in(statement)
     found: dict[str, set[Any]] = {"read": set(), "written": set(), "flying_reads": set(), "flying_writes": set()}
 
@@ -244,7 +245,8 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
 
 
 def _written_again(node: Statement, around: tuple[For, ...]) -> set[Buffer]:
-    """Tensors of which a turn of a loop writes, by other threads, what an earlier turn wrote: shifted by less than the whole."""
+    """Tensors of which a turn of a loop writes, by other threads, what an earlier turn wrote: shifted by less than the
+    whole."""
     if isinstance(node, For):
         around = (*around, node)
     if isinstance(node, Parallel):
@@ -281,7 +283,8 @@ def _shifts(store: Store, work: Parallel, loop: For) -> bool:
 
 
 def _of_threads(kernel: Kernel) -> set[Buffer]:
-    """Tensors that statements touch in which the author speaks of threads: of their index, or of what was made of it."""
+    """Tensors that statements touch in which the author speaks of threads: of their index, or of what was made of
+    it."""
     told: set[Var | Buffer] = set(kernel.thread_vars)
     tensors: set[Buffer] = set()
 

@@ -55,7 +55,8 @@ def through_shared(statement: Statement, fragments: Collection[Buffer], fresh: C
 
 
 def happens_once(loop: Parallel) -> bool:
-    """Whether an element's work must not be repeated by all threads that hold it, although all need what it leaves in registers.
+    """Whether an element's work must not be repeated by all threads that hold it, although all need what it leaves in
+    registers.
 
     One of them would write to memory what the others still have to read, or each would have an effect of its own.
     """

@@ -171,7 +171,8 @@ class _Inject(Rewriter):
 
 
 def _loads_ahead(arch: Arch) -> bool:
-    """Whether a block's threads work on while what they load is on its way: else more slots than one only take memory."""
+    """Whether a block's threads work on while what they load is on its way: else more slots than one only take
+    memory."""
     return arch.has("register_staging") or any(one.asynchronous for one in arch.copy_instructions)
 
 
@@ -273,7 +274,8 @@ class Emission:
         return [self._redirected(let, plan.loop.var) for let in self._outer_names(last)]
 
     def _outer_names(self, numbers: Sequence[int]) -> list[Name]:
-        """The names that statements, or conditions that they stand under, use; names below a condition are not meant elsewhere."""
+        """The names that statements, or conditions that they stand under, use; names below a condition are not meant
+        elsewhere."""
         plan = self.plan
         wanted: set[Name] = set()
         for number in numbers:

@@ -13,8 +13,8 @@ After::
     for i, d in parallel(64, 128):
         tile[i, d] = K[first + i, d] if i < rows else 0.0
 
-So every element is seen to be written, whichever way is taken; and what moves neighbours together, or without threads, knows one
-form of it.
+So every element is seen to be written, whichever way is taken; and what moves neighbours together, or without threads,
+knows one form of it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
             copy(source=A[k], destination=a)        copy(..)           mask[k] != 0
             gemm(a=a, b=b, c=c)                     gemm(..)           mask[k] != 0
 
-So loads can be ahead of what they serve.  It takes a condition that can be asked in any iteration before, more than once: one that all threads
-answer alike, from what the loop does not change.
+So loads can be ahead of what they serve. It takes a condition that can be asked in any iteration before, more than
+once: one that all threads answer alike, from what the loop does not change.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ Before (the producer fills the ring no more when the consumer's loop is done)::
         for i, j in parallel(128, 256):
             sums[i, j] = total[i, j]
 
-After, in a kernel with the attribute ``overlaid=(("sums",), ("a_ring", "b_ring"))``, which `plan_shared_memory` follows::
+After, in a kernel with the attribute ``overlaid=(("sums",), ("a_ring", "b_ring"))``, which `plan_shared_memory`
+follows::
 
         release("loads", steps - 1)
         sync_threads()                      # of the role: nobody reads the ring any more

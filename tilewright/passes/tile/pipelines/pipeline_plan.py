@@ -350,13 +350,15 @@ def _from_author(plan: Plan, unstageable: dict[Buffer, str]) -> None:
     plan.orders = list(loop.order) if loop.order is not None else list(range(count))
     if len(set(plan.orders)) != count:
         raise PipelinePlanError(
-            "order= names two statements the same", span=loop.span, hint="every statement of a step has a place of its own"
+            "order= names two statements the same", span=loop.span, hint="every statement of a step has a place "
+                                                                         "of its own"
         )  # fmt: skip
     plan.staged = _staged(plan, unstageable)
     for first, second, reason in _broken(plan, unstageable):
         lines = [_line(plan.statements[number]) for number in (first, second)]
         raise PipelinePlanError(
-            f"this plan runs {lines[1]} before {lines[0]}, on which it depends: {reason}", span=plan.statements[second].span,
+            f"this plan runs {lines[1]} before {lines[0]}, on which it depends: {reason}",
+            span=plan.statements[second].span,
             hint="give it a later stage, or the same stage and a later order",
         )  # fmt: skip
 

@@ -6,8 +6,8 @@ Before::
         copy(source=A[:, k * 32 : +32], destination=a)
         gemm(a=a, b=b, c=c)
 
-After: a plan of stages and orders, so that what is loaded for the next iteration is on its way while this one's tiles are multiplied,
-and is stored to shared memory behind that::
+After: a plan of stages and orders, so that what is loaded for the next iteration is on its way while this one's tiles
+are multiplied, and is stored to shared memory behind that::
 
     for k in pipelined(K, num_stages=2, stage=(0, 1, 1), order=(1, 0, 2)):
         a_registers = fragment(float16[64, 32])
@@ -15,7 +15,8 @@ and is stored to shared memory behind that::
         copy(source=a_registers, destination=a)
         gemm(a=a, b=b, c=c)
 
-The registers are one stage of the pipeline: with ``num_stages=2`` each tile has one slot in shared memory, with three or more two slots.
+The registers are one stage of the pipeline: with ``num_stages=2`` each tile has one slot in shared memory, with three
+or more two slots.
 """
 
 from __future__ import annotations

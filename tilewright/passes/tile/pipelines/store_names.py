@@ -1,6 +1,8 @@
-"""In a pipelined loop, what a name or a scalar's declaration reads of the loop's own memory is stored: a statement with a place.
+"""In a pipelined loop, what a name or a scalar's declaration reads of the loop's own memory is stored: a statement with
+a place.
 
-Statements of a pipelined loop get places of their own, ahead of others or behind them; names and declarations stand before all of them.
+Statements of a pipelined loop get places of their own, ahead of others or behind them; names and declarations stand
+before all of them.
 
 Before::
 
@@ -25,8 +27,8 @@ After::
                 w[()] = tile[5]
                 B[k] = w[()] * 2.0
 
-Names of what the loop does not write stay names: loads ahead of their iteration may ask them.  In a plan of the author's, which has
-no numbers for names, the store stands just before the first statement that uses it.
+Names of what the loop does not write stay names: loads ahead of their iteration may ask them. In a plan of the
+author's, which has no numbers for names, the store stands just before the first statement that uses it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ def sees_all(view: Buffer) -> bool:
 
 
 def shown_tile(buffer: Buffer) -> Buffer:
-    """The tile whose elements a buffer shows: itself, or for a view that tile; one that has fewer bytes shows its own (`T.alias`)."""
+    """The tile whose elements a buffer shows: itself, or for a view that tile; one that has fewer bytes shows its own
+    (`T.alias`)."""
     return root(buffer) if buffer.source is not None and sees_all(buffer) else buffer
 
 

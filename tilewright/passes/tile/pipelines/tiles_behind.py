@@ -13,7 +13,8 @@ Uses = Callable[[Statement], set[Buffer]]
 
 
 def tiles_behind(kernel: Kernel, also: Uses = lambda statement: set()) -> dict[Buffer, Statement]:
-    """Shared tiles that one role alone uses, behind everything that it does with rings, and the statements that use them first.
+    """Shared tiles that one role alone uses, behind everything that it does with rings, and the statements that use
+    them first.
 
     Parameters
     ----------

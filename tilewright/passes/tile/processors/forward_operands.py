@@ -109,7 +109,8 @@ def tells_ends(filling: Statement, tile: Region) -> bool:
 
 
 class _Beginnings(PipelinedFacts):
-    """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by its last rows."""
+    """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by
+    its last rows."""
 
     def __init__(self, function: Function) -> None:
         super().__init__(function)
@@ -117,7 +118,8 @@ class _Beginnings(PipelinedFacts):
         self.whole_columns: set[Statement] = set()
 
     def of(self, operand: str) -> set[Statement]:
-        """The statements whose source an operand may be read in: a left one's columns are not counted up to the tensor's end."""
+        """The statements whose source an operand may be read in: a left one's columns are not counted up to the
+        tensor's end."""
         return self.whole_columns if operand == "a" else self.inside
 
     def visit_Copy(self, copy: Copy) -> Copy:

@@ -128,7 +128,8 @@ def packed_layout(weight: Buffer, transposed: bool, arch: Arch) -> PanelLayout:
 def side_by_side(arch: Arch) -> int:
     """Panels of codes of fewer than eight bits that lie side by side: as many as one row of a product takes at once.
 
-    In one piece Zen 5 reads codes out of its third-level cache a fifth faster than in six; only vectors of 64 bytes were measured.
+    In one piece Zen 5 reads codes out of its third-level cache a fifth faster than in six; only vectors of 64 bytes
+    were measured.
     """
     return (6 if arch.l1_bytes >= 48 << 10 else 4) if arch.vector_bytes == 64 else 1
 

@@ -23,7 +23,8 @@ After::
                         i: int32 = element
                         B[i] = A[i]
 
-It is for blocks of many threads (cuda): one thread has nothing to deal, and the interpreter lets the block do such work if any thread comes.
+It is for blocks of many threads (cuda): one thread has nothing to deal, and the interpreter lets the block do such work
+if any thread comes.
 """
 
 from __future__ import annotations

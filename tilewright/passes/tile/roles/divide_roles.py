@@ -1,4 +1,5 @@
-"""Divides a kernel into its two roles: each a slice of the program, under the loops and conditions around its statements.
+"""Divides a kernel into its two roles: each a slice of the program, under the loops and conditions around its
+statements.
 
 `specialize_warps` shows a kernel before and after, and decides where this is done.
 """
@@ -181,7 +182,8 @@ class Division:
         span = next(iter(self.wanted)).span
         rings = [Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles]
         channels = [
-            Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",), span=span)
+            Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",),
+                span=span)
             for link, name in self.channels.items()
         ]  # fmt: skip
         roles = Roles(
@@ -335,7 +337,8 @@ class _Slice:
         return made
 
     def _works(self, statement: Statement) -> bool:
-        """Whether the producer has anything to do in a statement; to leave a loop in which it has nothing to do is nothing."""
+        """Whether the producer has anything to do in a statement; to leave a loop in which it has nothing to do is
+        nothing."""
         plan = self.division.plan
         return next(leaving(statement), None) is not None or any(
             node in plan.moved or (isinstance(node, Store) and node.buffer in plan.scalars)

@@ -236,7 +236,8 @@ class _Planner:
             self.refused.setdefault(tile, "loads of others depend on it")
 
     def _needed(self, site: Site) -> list[Expr]:
-        """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those that leave its loops."""
+        """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those
+        that leave its loops."""
         around = list(site.around())
         for other in self.survey.sites:
             if isinstance(other.statement, (Break, Continue)) and any(

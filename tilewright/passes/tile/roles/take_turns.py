@@ -1,4 +1,5 @@
-"""Warpgroups that work for long on what their gemms made take turns at starting these, so that one multiplies meanwhile.
+"""Warpgroups that work for long on what their gemms made take turns at starting these, so that one multiplies
+meanwhile.
 
 Before (two warpgroups)::
 
@@ -23,13 +24,14 @@ After::
         end_turns()
 
 Without turns all warpgroups may start their products at once, get them at once and work at once, while the matrix unit
-has nothing to do.  It works on groups in the order in which they were started: the second warpgroup's products follow the
-first one's without a gap, and the first one adds meanwhile.  The first warpgroup has the first turn, and behind the loop
-it takes what the last one passed, so that no turn is left over for the next loop.
+has nothing to do. It works on groups in the order in which they were started: the second warpgroup's products follow
+the first one's without a gap, and the first one adds meanwhile. The first warpgroup has the first turn, and behind the
+loop it takes what the last one passed, so that no turn is left over for the next loop.
 
 Who waits for a turn cannot come to a meeting: warpgroups that hand memory to one another between the products of an
-iteration take no turns, and start these together anyway.  Where little is done with the products (sums that are promoted), warpgroups drift apart by themselves and meeting costs
-more than it brings.  Source: the ping-pong of FlashAttention-3 (Shah et al., 2024), section 3.1.
+iteration take no turns, and start these together anyway. Where little is done with the products (sums that are
+promoted), warpgroups drift apart by themselves and meeting costs more than it brings. Source: the ping-pong of
+FlashAttention-3 (Shah et al., 2024), section 3.1.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class _Turns(Rewriter):
         return made
 
     def visit_Seq(self, body: Seq) -> Any:
-        """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind the last."""
+        """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind
+        the last."""
         made: Seq = self.generic(body)
         if self.instances == 1 or not any(is_turn(one, "pass_turn") for one in made.statements):
             return made
@@ -160,7 +163,8 @@ def _works_between(statements: Sequence[Statement]) -> bool:
 
 
 def _may_meet(statement: Statement) -> bool:
-    """Whether all threads of the role may wait for one another in a statement: folds through shared memory are made later."""
+    """Whether all threads of the role may wait for one another in a statement: folds through shared memory are made
+    later."""
     return holds(statement, Reduce, Scan) or any(call.function in MEETINGS for call in find(statement, Call))
 
 

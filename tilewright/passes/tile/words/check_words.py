@@ -24,7 +24,8 @@ NEEDS: dict[str, tuple[str, str, str]] = {
         ("named_barrier_sync", "named_barrier_arrive"),
         ("named_barrier", "named barriers", "T.sync_threads()"),
     ),
-    **dict.fromkeys(("setmaxnreg",), ("setmaxnreg", "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg")),
+    **dict.fromkeys(("setmaxnreg",), ("setmaxnreg", "registers given from warps to others (T.set_max_nreg)",
+        "no T.set_max_nreg")),
     **dict.fromkeys(("cp_async", "cp_async_zfill"), ("cp_async", "copies that threads start (cp.async)", "T.copy")),
     **dict.fromkeys(("dp4a",), ("dp4a", "sums of four products of bytes (T.dp4a)", "T.gemm")),
     **dict.fromkeys(
@@ -54,7 +55,8 @@ def check_words(function: Function, context: Context) -> Function:
     for kernel in kernels(function):
         if context.arch.has("threads") and kernel.num_threads > context.arch.max_threads:
             raise MissingCapability(
-                f"a block of {context.arch.name} has at most {context.arch.max_threads} threads, not {kernel.num_threads}",
+                f"a block of {context.arch.name} has at most {context.arch.max_threads} threads, not "
+                f"{kernel.num_threads}",
                 span=kernel.span, hint="a thread may have many elements: make threads= of T.Kernel smaller",
             )  # fmt: skip
         _check(kernel, kernel, context)
@@ -75,7 +77,8 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
     if isinstance(node, TileOperator) and node.token is not None and not context.arch.has("threads"):
         raise MissingCapability(
             f"{context.arch.name} has no work that goes on while a block does other things (T.{_word(node)})",
-            span=node.span, hint=f"write {'T.atomic_add without use_tma' if getattr(node, 'adds', False) else 'T.' + node.name}",
+            span=node.span,
+            hint=f"write {'T.atomic_add without use_tma' if getattr(node, 'adds', False) else 'T.' + node.name}",
         )  # fmt: skip
     if isinstance(node, Call) and node.function in NEEDS:
         feature, what, instead = NEEDS[node.function]

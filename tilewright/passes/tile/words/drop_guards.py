@@ -17,8 +17,9 @@ After::
             for i in parallel(512):
                 C[bx * 512 + i] = A[bx * 512 + i]
 
-A store beyond a tensor's end has no effect, and reading there gives a value that only such stores would take.  Where the guards of
-accesses are written later, they stand once for several elements; a condition written by the author asks each of them.
+A store beyond a tensor's end has no effect, and reading there gives a value that only such stores would take. Where the
+guards of accesses are written later, they stand once for several elements; a condition written by the author asks each
+of them.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class _Drop(ScopedRewriter):
         return isinstance(stride, Const) and stride.value == 1
 
     def _says_nothing(self, part: Expr, others: Sequence[Expr], body: Seq) -> bool:
-        """Whether a part of a condition may go: where it does not hold, nothing in `body` has an effect or does harm."""
+        """Whether a part of a condition may go: where it does not hold, nothing in `body` has an effect or does
+        harm."""
         if not reads_nothing(part):
             return False
         if self.analyzer.prove(part):

@@ -1,4 +1,5 @@
-"""Waits for what nobody starts are left out: `T.gemm` is waited for where the compiler says, one thread copies by itself.
+"""Waits for what nobody starts are left out: `T.gemm` is waited for where the compiler says, one thread copies by
+itself.
 
 Before (an author who asked every gemm not to wait, ``wg_wait=-1``)::
 
@@ -11,8 +12,8 @@ After::
     gemm(q, keys, scores)
     gemm(q_tail, keys_tail, scores)
 
-Where a block is one thread, the author's loops of copies (`T.attr(..., "async_scope")`) are ordinary loops, and have ended
-where they stand.
+Where a block is one thread, the author's loops of copies (`T.attr(..., "async_scope")`) are ordinary loops, and have
+ended where they stand.
 """
 
 from __future__ import annotations

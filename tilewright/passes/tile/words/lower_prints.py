@@ -17,7 +17,8 @@ After::
                     print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {} {} {} {} {}", bx, part * 16 + i, at * 8, ...)
                 print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {}", bx, part * 16 + i, 16, 20, acc_shown[i, 16], ...)
 
-Elements of a fragment are with many threads, so they meet in a small tile, some rows at a time.  Within a parallel loop each element shows its own line, by whichever thread it falls to.
+Elements of a fragment are with many threads, so they meet in a small tile, some rows at a time. Within a parallel loop
+each element shows its own line, by whichever thread it falls to.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ class _Lower(Rewriter):
         if apart or self.in_loop:
             raise MissingCapability(
                 f"the fragment {tile.buffer.name} is shown by the whole block together, and here its threads are apart",
-                span=node.span, hint="print it outside of parallel loops and conditions on threads, or print single elements",
+                span=node.span, hint="print it outside of parallel loops and conditions on threads, or print "
+                                     "single elements",
             )  # fmt: skip
         rows, *others = (int(extent) for extent in tile.extents if isinstance(extent, int))
         count = _rows_at_once(rows, tile.dtype.nbytes(math.prod(others)), 1 if others else PER_LINE)

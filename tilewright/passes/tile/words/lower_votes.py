@@ -1,4 +1,5 @@
-"""`T.any_of` and `T.all_of`, where threads share a block's work: a reduction of a fragment, a loop of each thread over other tiles.
+"""`T.any_of` and `T.all_of`, where threads share a block's work: a reduction of a fragment, a loop of each thread over
+other tiles.
 
 Before::
 
@@ -104,7 +105,8 @@ class _Votes(Rewriter):
         """What all threads get of a reduction."""
         if self.in_parallel:
             raise MissingCapability(
-                f"single elements of a T.Parallel cannot ask about the fragment {region.buffer.name!r}, which lies in many threads",
+                f"single elements of a T.Parallel cannot ask about the fragment {region.buffer.name!r}, which "
+                "lies in many threads",
                 hint=f"ask before the loop: `found = T.{kind}_of({region.buffer.name})`",
             )  # fmt: skip
         shape = region.static_tile_shape

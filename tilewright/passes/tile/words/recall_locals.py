@@ -15,8 +15,8 @@ After::
         if Mask[by, bx, k]:
             ...
 
-Registers have no addresses: an array of a thread that a loop's variable indexes lies in slow memory, and what its elements decide is known to
-no other warp.  An element of a tensor that nobody writes is at hand for all of them.
+Registers have no addresses: an array of a thread that a loop's variable indexes lies in slow memory, and what its
+elements decide is known to no other warp. An element of a tensor that nobody writes is at hand for all of them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def filling(statement: Statement, array: Buffer) -> Filled | None:
 
 
 def is_lasting(value: Expr, written: set[Buffer]) -> bool:
-    """Whether a value is that of tensors which the kernel does not write, so that it is the same wherever it is asked for."""
+    """Whether a value is that of tensors which the kernel does not write, so that it is the same wherever it is asked
+    for."""
     loads = [node.buffer for node in find(value, Load)]
     calls = list(find(value, Call))
     lasting = all(buffer.scope == "global" and root(buffer) not in written for buffer in loads)

@@ -12,8 +12,8 @@ After::
     first[()] = starts[k]
     copy(source=A[first[()] : +64, :], destination=tile)
 
-So what such an array decides, where a tile begins or whether a block works at all, is known to all threads alike: copies that it places
-may be those of the copy engine, and conditions on it those of the block.
+So what such an array decides, where a tile begins or whether a block works at all, is known to all threads alike:
+copies that it places may be those of the copy engine, and conditions on it those of the block.
 """
 
 from __future__ import annotations
