@@ -21,9 +21,10 @@ After::
 
 Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide
 alike around work that threads do together. Neighbouring conditions run at once where they divide the warps alike, but
-where one changes shared tiles that the other uses and neither speaks of barriers: these run one after the other.
-Fragments, arrays and scalars of a thread, and names that depend on its index, go to the roles that use them, with what
-initialises them. In roles the thread's index stays that of the block.
+where one changes shared tiles that the other uses and neither speaks of barriers: these run one after the other. Loops
+and conditions of the block around nothing but such conditions are each warp group's own. Fragments, arrays and scalars
+of a thread, and names that depend on its index, go to the roles that use them, with what initialises them. In roles the
+thread's index stays that of the block.
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ class _Divide:
     thread_vars: tuple[Var, Var, Var]
     threads: tuple[int, int, int]
     copies: dict[Buffer, list[Buffer]] = field(default_factory=dict)
+    around: dict[Statement, dict[frozenset[int], Seq] | None] = field(default_factory=dict)
+    """How loops and conditions around chains of conditions are divided."""
 
     @property
     def warps(self) -> int:
@@ -220,9 +223,16 @@ class _Divide:
                 ).at(work.span or node.span)
 
     def _parts(self, statement: Statement, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
-        """The bodies of a chain of conditions, by the warps that execute them; None where it divides nothing."""
-        if not isinstance(statement, If) or not is_together(statement):
+        """The bodies of a chain of conditions, by the warps that execute them; None where it divides nothing.
+
+        A loop, or a condition of the block's, around such chains alone is divided as these are.
+        """
+        if not isinstance(statement, (If, For)) or not is_together(statement):
             return None
+        if isinstance(statement, For) or self._deciding(statement.condition, names) is None:
+            if statement not in self.around:
+                self.around[statement] = self._parts_around(statement, names)
+            return self.around[statement]
         found: dict[frozenset[int], Seq] = {}
         left = frozenset(range(self.warps))
         rest: Statement | None = statement
@@ -241,6 +251,64 @@ class _Divide:
             left -= taken
             rest = only.otherwise if left else None
         return found
+
+    def _parts_around(self, statement: If | For, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
+        """The same loop or condition for each group of warps with what this group does there; None where all do
+        something."""
+        bodies = (statement.body,) if isinstance(statement, For) else (statement.then, statement.otherwise)
+        shares = [self._shares(body, names) if body is not None else {} for body in bodies]
+        found = [share for share in shares if share is not None]
+        if len(found) < len(shares) or not all(_agree(one, other) for one in found for other in found):
+            return None
+        groups = sorted({warps for share in found for warps in share}, key=min)
+        if not groups:
+            return None
+        made: dict[frozenset[int], Seq] = {}
+        for warps in groups:
+            own = [share.get(warps, Seq(())) for share in found]
+            whole: Statement = (
+                replace(statement, body=own[0])
+                if isinstance(statement, For)
+                else replace(statement, then=own[0], otherwise=own[1] if statement.otherwise is not None else None)
+            )
+            one = Seq((whole,), span=statement.span)
+            made[warps] = fresh(one) if made else one
+            self.remember(one, made[warps])
+        return made
+
+    def _shares(self, body: Seq, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
+        """What each group of warps does of a sequence; None where others than chains of conditions and names are in it.
+
+        Groups that run on for themselves must tell one another when shared tiles are ready.
+        """
+        names = dict(names)
+        shares: dict[frozenset[int], list[Statement]] = {}
+        known: list[Statement] = []
+        for one in _flat(body.statements):
+            if isinstance(one, Let):
+                if _is_plain(one.value):
+                    names[one.var] = substitute(one.value, names)
+                for share in (known, *shares.values()):
+                    share.append(one)
+                continue
+            parts = self._parts(one, names)
+            if parts is None or not _agree(shares, parts):
+                return None
+            for warps, part in parts.items():
+                shares.setdefault(warps, list(known)).extend(part.statements)
+        made = {warps: Seq(tuple(share), span=body.span) for warps, share in shares.items()}
+        alone = [part for part in made.values() if not _waits(part)]
+        if any(
+            _shared_written(one) & _shared_used(other) for one in alone for other in made.values() if other is not one
+        ):
+            return None
+        return made
+
+    def remember(self, old: Seq, new: Seq) -> None:
+        """Fragments of a copy of a sequence have the layouts that the author gave to those of the sequence."""
+        for one, other in zip(_allocated(old), _allocated(new), strict=True):
+            if one is not other:
+                self.copies.setdefault(one, []).append(other)
 
     # Sequences ------------------------------------------------------------------------------------
 
@@ -439,18 +507,12 @@ class _Sink:
             whole = Seq((*needed, *body.statements), span=body.span)
             if needed and (taken or any(one in earlier for earlier in slices[: len(made)] for one in needed)):
                 copied = fresh(whole)
-                self._remember(whole, copied)
+                self.dividing.remember(whole, copied)
                 whole = copied
             whole = substitute(whole, self.dividing.indices(first * WARP))
             made.append(replace(role, body=whole))
             first += role.warps
         return before, replace(roles, roles=tuple(made)), after
-
-    def _remember(self, old: Seq, new: Seq) -> None:
-        pairs = zip(_allocated(old), _allocated(new), strict=True)
-        for one, other in pairs:
-            if one is not other:
-                self.dividing.copies.setdefault(one, []).append(other)
 
     def _own(self) -> set[Any]:
         """Memory that threads have for themselves, and names whose values differ between them or depend on it."""

@@ -409,6 +409,45 @@ def sent_tiles(N=256):
 HOPPER.append(sent_tiles)
 
 
+def loops_around_roles(M=130, N=72, K=320, block=(64, 64, 32), stages=3):
+    """The loops, a condition and names stand around the warps' parts; the sums belong to the block, as authors write them."""
+    BM, BN, BK = block
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, BN), 2, threads=256) as (bx, half):
+            A_shared = T.alloc_shared((stages, BM, BK), "float16")
+            B_shared = T.alloc_shared((stages, BN, BK), "float16")
+            total = T.alloc_fragment((BM, BN), "float32")
+            full, free = T.alloc_barrier([128] * stages), T.alloc_barrier([128] * stages)
+            for tile in T.serial(2):
+                by = tile * 2 + half
+                if by * BM < M:
+                    with T.ws(0):
+                        T.clear(total)
+                    for k in T.serial(K // BK):
+                        step = tile * (K // BK) + k
+                        with T.ws(1):
+                            T.barrier_wait(free[step % stages], step // stages % 2 ^ 1)
+                            T.copy(A[by * BM, k * BK], A_shared[step % stages, :, :])
+                            T.copy(B[bx * BN, k * BK], B_shared[step % stages, :, :])
+                            T.barrier_arrive(full[step % stages])
+                        with T.ws(0):
+                            T.barrier_wait(full[step % stages], step // stages % 2)
+                            T.gemm(
+                                A_shared[step % stages, :, :], B_shared[step % stages, :, :], total, transpose_B=True
+                            )
+                            T.barrier_arrive(free[step % stages])
+                    with T.ws(0):
+                        T.copy(total, C[by * BM, bx * BN])
+
+    arguments, expected = product(M, N, K)
+    return main, arguments, expected
+
+
+HOPPER.append(loops_around_roles)
+
+
 def gathered_attention(H=64, D=64, S=192, block=64, asynchronous=True):
     """One warpgroup gathers rows by an index list, one computes weights and half of the result, one the other half."""
     scale = 1.44269504 / D**0.5

@@ -23,9 +23,10 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
 
 A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it; one that cp.async
 fills, until what is under way has been waited for, whether or not anybody reads it. Before bytes change hands there is
-a barrier; where the program has none, one is added. Tiles that `overlay_rings` named may lie where rings do. Tiles that
-the copy engine or matrix instructions read by descriptor keep their bytes to themselves, since what they do is not over
-when the statement is; so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
+a barrier; where the program has none, one is added. Tiles that `overlay_rings` named may lie where rings do, and tiles
+declared below the outermost sequence that take turns (`shared_turns`) share bytes too. Tiles that the copy engine or
+matrix instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement
+is; so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.thread.shared_turns import declared_below, take_turns
 
 OVERLAID = "overlaid"
 """Attribute of `overlay_rings`: names of tiles, and of the rings that are used no more when those are."""
@@ -81,6 +83,8 @@ class _Tile:
     offset: int = 0
     behind: frozenset[str] = frozenset()
     """Names of the rings whose bytes it may take."""
+    turns: frozenset[Buffer] = frozenset()
+    """Tiles that it takes turns with."""
 
     @property
     def name(self) -> str:
@@ -92,7 +96,7 @@ class _Tile:
 
     def meets(self, other: _Tile) -> bool:
         """Whether both live at some moment."""
-        apart = other.name in self.behind or self.name in other.behind
+        apart = other.name in self.behind or self.name in other.behind or other.allocate.buffer in self.turns
         return not apart and self.first <= other.last and other.first <= self.last
 
     def overlaps(self, other: _Tile) -> bool:
@@ -173,17 +177,21 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
                     waits.append(position)
     leaves_early = holds(kernel.body, Return)
     overlaid, rings = kernel.attribute(OVERLAID, ((), ()))
+    declared = shared_allocations(kernel)
+    kept = {one.buffer for one in declared if leaves_early or one.buffer.scope == "barrier" or one.buffer in lasting}
+    below = declared_below(kernel).intersection(one.buffer for one in declared) - kept - landing.keys()
+    turns = take_turns(kernel, below)
     tiles = []
-    for allocate in shared_allocations(kernel):
+    for allocate in declared:
         buffer = allocate.buffer
         places = used.get(buffer, [0])
-        always = leaves_early or buffer.scope == "barrier" or buffer in lasting
-        first, last = (0, len(statements)) if always else (min(places), max(places))
+        first, last = (0, len(statements)) if buffer in kept else (min(places), max(places))
         if buffer in landing:
             last = max(last, next((at for at in waits if at >= landing[buffer]), len(statements)))
         alignment = _MATRIX_ALIGNMENT if buffer in matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
-        tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last, behind=before))
+        others = frozenset(other for pair in turns if buffer in pair for other in pair if other is not buffer)
+        tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last, 0, before, others))
     return tiles
 
 

@@ -5,6 +5,7 @@ The result's layout gives every thread along the reduced dimension a copy, so al
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -200,24 +201,22 @@ class _Reduction:
 
     def _among_warps(self, digits: Sequence[Digit]) -> list[Statement]:
         """Through shared memory, where lanes cannot exchange them: all leave their totals, and fold those of the
-        others."""
-        warps = _count(digits)
-        scratch = Buffer(
-            f"{self.total.name}_shared", (warps * self.total.size * self.block.threads // warps,), self.dtype, "shared"
-        )
-        rank: Expr = const(0)
-        weight = 1
-        for one in digits:
-            value = index_binary("floormod", index_binary("floordiv", self.block.thread, one.stride), one.extent)
-            rank = index_binary("add", rank, index_binary("mul", value, weight))
-            weight *= one.extent
-        # Threads that differ in these digits alone belong together: one column of the scratch for each of their groups.
-        column = self._compressed(digits)
-        groups = self.block.threads // warps
+        others.
+
+        Of threads that hold the same totals by now, the first one leaves them.
+        """
+        warps, kept = _count(digits), self._kept_threads()
+        groups = _count(kept)
+        scratch = Buffer(f"{self.total.name}_shared", (warps * self.total.size * groups,), self.dtype, "shared")
+        rank, column = _rank(self.block.thread, digits), _rank(self.block.thread, kept)
+        first = self._is_first([*kept, *digits])
 
         def place(warp: Expr, line: Expr) -> Expr:
             row = index_binary("add", index_binary("mul", warp, self.total.size), line)
             return index_binary("add", index_binary("mul", row, groups), column)
+
+        def by_first(work: Statement) -> Statement:
+            return If(first, seq(work), span=self.operator.span) if first is not None else work
 
         def leave(line: Var) -> Seq:
             return seq(Store(scratch, (place(rank, line),), self._get(line), span=self.operator.span))
@@ -240,11 +239,37 @@ class _Reduction:
             return seq(If(index_binary("lt", line, self.total.size), own, span=self.operator.span))
 
         meet = self.block.meeting
-        left = [Allocate(scratch), meet(), self._lines(leave), meet()]
+        left = [Allocate(scratch), meet(), by_first(self._lines(leave)), meet()]
         if warps * self.total.size <= MOST_FOLDED:
             return [*left, self._lines(lambda line: fold(line, line))]
         turns = -(-self.total.size // warps)
-        return [*left, self._repeat("turn", turns, share), meet(), self._lines(take)]
+        return [*left, by_first(self._repeat("turn", turns, share)), meet(), self._lines(take)]
+
+    def _kept_threads(self) -> list[Digit]:
+        """Digits of threads that hold different lines."""
+        kept = (
+            one for axis, dimension in enumerate(self.source.digits) if axis != self.operator.axis for one in dimension
+        )
+        return [one for one in kept if one.place == THREAD]
+
+    def _is_first(self, digits: Sequence[Digit]) -> Expr | None:
+        """Whether a thread is the first of those that are alike in some digits of its number; None where each is
+        alone."""
+        conditions: list[Expr] = []
+        below = 1
+        for one in sorted(digits, key=lambda digit: digit.stride):
+            if one.stride % below:
+                own = _number(_rank(self.block.thread, digits), digits)
+                return index_binary("eq", self.block.thread, own)
+            if one.stride > below:
+                between = index_binary(
+                    "floormod", index_binary("floordiv", self.block.thread, below), one.stride // below
+                )
+                conditions.append(index_binary("eq", between, 0))
+            below = one.stride * one.extent
+        if below < self.block.threads:
+            conditions.append(index_binary("lt", self.block.thread, below))
+        return functools.reduce(lambda a, b: binary("all", a, b), conditions) if conditions else None
 
     def _lines(self, body: Callable[[Var], Seq]) -> Statement:
         """A loop over the lines whose totals this thread has."""
@@ -253,15 +278,6 @@ class _Reduction:
     def _repeat(self, name: str, count: int, body: Callable[[Var], Seq]) -> Statement:
         var = Var(INT32, name)
         return For(var, const(0), const(count), const(1), body(var), "unroll", span=self.operator.span)
-
-    def _compressed(self, digits: Sequence[Digit]) -> Expr:
-        """The thread index without the digits given: consecutive numbers for the others."""
-        value: Expr = self.block.thread
-        for one in sorted(digits, key=lambda d: -d.stride):
-            low = index_binary("floormod", value, one.stride)
-            high = index_binary("floordiv", value, one.stride * one.extent)
-            value = index_binary("add", low, index_binary("mul", high, one.stride))
-        return value
 
     def _finish(self) -> Statement:
         """The totals in the destination, combined with what was there where it is kept."""
@@ -296,6 +312,17 @@ def _count(digits: Sequence[Digit]) -> int:
     for one in digits:
         total *= one.extent
     return total
+
+
+def _rank(thread: Expr, digits: Sequence[Digit]) -> Expr:
+    """The running number over `digits`, least significant first, of a thread."""
+    rank: Expr = const(0)
+    below = 1
+    for one in digits:
+        value = index_binary("floormod", index_binary("floordiv", thread, one.stride), one.extent)
+        rank = index_binary("add", rank, index_binary("mul", value, below))
+        below *= one.extent
+    return rank
 
 
 def _number(value: Expr, digits: Sequence[Digit]) -> Expr:

@@ -1,0 +1,157 @@
+"""Which tiles declared below the outermost sequence of a kernel take turns: no thread can touch one while another needs
+the other.
+
+The scratch of two reductions in one loop is an example. A program is followed with what was touched since threads last
+met::
+
+    Seq                          touched since a meeting
+      a = shared(float32[64])
+      sync_threads()             nothing
+      a[tx] = x                  a
+      sync_threads()             nothing
+      x = a[tx ^ 32]             a
+    Seq
+      b = shared(float32[64])
+      sync_threads()             nothing, so that b may take the bytes of a
+      b[tx] = x                  b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations, product
+
+from tilewright.ir.nodes import (
+    Allocate,
+    Break,
+    Buffer,
+    Call,
+    Const,
+    Continue,
+    Evaluate,
+    For,
+    If,
+    Kernel,
+    Seq,
+    Statement,
+    While,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find, own, uses
+
+MEETINGS = frozenset({"sync_threads", "named_barrier_sync"})
+
+_Path = tuple[tuple[int, bool], ...]
+"""The conditions around a statement, each with the way that was taken."""
+
+_Touched = Mapping[Buffer, frozenset[_Path]]
+"""Tiles that threads may still be at, each with the conditions under which they were touched."""
+
+
+def take_turns(kernel: Kernel, tiles: Collection[Buffer]) -> frozenset[frozenset[Buffer]]:
+    """Pairs of `tiles` that may share bytes as the kernel is.
+
+    A meeting is met by all threads that come to it, so all of them are through with what they did before it under the
+    same conditions. What they did under a condition that they left counts as done under those around it.
+
+    Parameters
+    ----------
+    tiles : shared tiles that are declared below the kernel's outermost sequence, and that only threads touch, none of
+        which returns early.
+    """
+    if len(tiles) < 2:
+        return frozenset()
+    survey = _Survey(frozenset(tiles))
+    survey.body(kernel.body, (), {})
+    pairs = (frozenset(pair) for pair in combinations(sorted(tiles, key=lambda one: one.name), 2))
+    return frozenset(pair for pair in pairs if len(pair) == 2 and pair not in survey.meeting)
+
+
+@dataclass(slots=True)
+class _Survey:
+    tiles: frozenset[Buffer]
+    meeting: set[frozenset[Buffer]] = field(default_factory=set)
+    """Pairs of tiles that live at one time."""
+    jumps: list[_Touched] = field(default_factory=list)
+    """What was touched where a loop is left, or its next iteration begun, from its middle."""
+
+    def body(self, body: Seq, path: _Path, touched: _Touched) -> _Touched:
+        self._lives(body)
+        for statement in body.statements:
+            touched = self.statement(statement, path, touched)
+        return touched
+
+    def statement(self, statement: Statement, path: _Path, touched: _Touched) -> _Touched:
+        if isinstance(statement, Seq):
+            return self.body(statement, path, touched)
+        touched = self._touch(own(statement), path, touched)
+        if isinstance(statement, If):
+            return self._condition(statement, path, touched)
+        if isinstance(statement, (For, While)):
+            return self._loop(statement, path, touched)
+        if isinstance(statement, (Break, Continue)):
+            self.jumps.append(touched)
+        elif _is_meeting(statement):
+            left = {tile: frozenset(at for at in places if at[: len(path)] != path) for tile, places in touched.items()}
+            return {tile: places for tile, places in left.items() if places}
+        return touched
+
+    def _touch(self, nodes: object, path: _Path, touched: _Touched) -> _Touched:
+        found = self._used(nodes)
+        self.meeting |= {frozenset(pair) for pair in product(found, {*found, *touched})}
+        return {**touched, **{tile: touched.get(tile, frozenset()) | {path} for tile in found}} if found else touched
+
+    def _used(self, nodes: object) -> set[Buffer]:
+        return {root(node) for node in nodes if isinstance(node, Buffer)} & self.tiles  # type: ignore[attr-defined]
+
+    def _condition(self, statement: If, path: _Path, touched: _Touched) -> _Touched:
+        ways = [(statement.then, True), *([(statement.otherwise, False)] if statement.otherwise is not None else [])]
+        after = [touched]
+        for body, way in ways:
+            found = self.body(body, (*path, (id(statement), way)), touched)
+            after.append({tile: frozenset(at[: len(path)] for at in places) for tile, places in found.items()})
+        if len(ways) == 2:
+            then, otherwise = (self._used(uses(body)) for body, _ in ways)
+            self.meeting |= {frozenset(pair) for pair in product(then, otherwise)}
+        return _united(after)
+
+    def _loop(self, loop: For | While, path: _Path, touched: _Touched) -> _Touched:
+        outer, self.jumps = self.jumps, []
+        while True:
+            after = _united([touched, self.body(loop.body, path, touched), *self.jumps])
+            if after == touched:
+                self.jumps = outer
+                return after
+            touched = after
+
+    def _lives(self, body: Seq) -> None:
+        """A tile is needed from the first to the last statement, of the sequence that declares it, that mentions it."""
+        declared = {one.buffer for one in body.statements if isinstance(one, Allocate)} & self.tiles
+        if not declared:
+            return
+        used = [self._used(uses(one)) for one in body.statements]
+        for tile in declared:
+            places = [place for place, found in enumerate(used) if tile in found]
+            if places:
+                others = set().union(*used[places[0] : places[-1] + 1])
+                self.meeting |= {frozenset((tile, other)) for other in others}
+
+
+def _united(states: Collection[_Touched]) -> _Touched:
+    tiles = {tile for state in states for tile in state}
+    return {tile: frozenset().union(*(state.get(tile, frozenset()) for state in states)) for tile in tiles}
+
+
+def _is_meeting(statement: Statement) -> bool:
+    """Whether all threads that come here wait for one another."""
+    value = statement.value if isinstance(statement, Evaluate) else None
+    if not isinstance(value, Call) or value.function not in MEETINGS:
+        return False
+    return not value.arguments or isinstance(value.arguments[0], Const)
+
+
+def declared_below(kernel: Kernel) -> frozenset[Buffer]:
+    """Tiles that are declared within a statement of the kernel's outermost sequence."""
+    outermost = {one.buffer for one in kernel.body.statements if isinstance(one, Allocate)}
+    return frozenset(one.buffer for one in find(kernel.body, Allocate)) - outermost
