@@ -123,11 +123,11 @@ def grid(M: int, N: int, K: int, weight: Any, known: Any, machine: Any) -> Itera
     from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
     from tilewright.kernels.hopper_quant_medium_choice import CYCLES
     from tilewright.kernels.hopper_quant_medium_choice import fitted as fitted_medium
-    from tilewright.kernels.tiles import resident_blocks
+    from tilewright.kernels.roofline import speed_of
     from tilewright.matmul.tiers.dispatch import choose
     from tilewright.matmul.tiers.records import form_of
 
-    cores, facts = machine.arch.cores, weight.facts
+    speed, cores, facts = speed_of(machine.arch), machine.arch.cores, weight.facts
     tier, asked, _ = choose(facts, known, machine.arch)
     heights = [n for n in (8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256) if n < 2 * max(M, 8)]
     heights = [n for n in heights if -(-M // n) <= 6 or n >= 128]
@@ -145,13 +145,13 @@ def grid(M: int, N: int, K: int, weight: Any, known: Any, machine: Any) -> Itera
                         yield {"kernel": "medium", **sizes, "blocks": blocks}
         return
     plan, _ = tier._plan(weight, asked)
-    base = byte_quant_choice(N, K, 64, plan.form, plan.is_promoted, False, cores)
+    base = byte_quant_choice(N, K, 64, plan.form, plan.is_promoted, False, speed)
     across = plan.form.shape(N, K)[1]
     for tokens in heights:
         for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)) if tokens <= 128 else ((2, 1),):
             for cluster in (1, 2, 4) if tokens <= 128 else (1,):
                 count = -(-N // (64 * warpgroups * tiles)) * -(-M // tokens)
-                if cluster > 1 and count * cluster > resident_blocks(cluster, cores):
+                if cluster > 1 and count * cluster > speed.resident(cluster, stay=True):
                     continue
                 part = tokens if tokens <= 128 or not plan.is_promoted else tokens // 2
                 turns = plan.is_promoted and plan.form.operand.is_integer and warpgroups == 2

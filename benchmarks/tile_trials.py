@@ -22,9 +22,9 @@ from gemm import random as random_matrix
 from gemm_shapes import PAUSE, sizes
 
 from tilewright.kernels.dense_matmul import dense_matmul
+from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import candidates, choose_parts
 from tilewright.kernels.tiles import (
-    CORES,
     ROW_BYTES,
     SHARED_BYTES,
     STAGING_BYTES,
@@ -86,7 +86,7 @@ def others(M: int, N: int, K: int, count: int) -> list[Parts]:
     """The model's choice, and the fastest by it of tiles of other sizes."""
     chosen = choose_parts(M, N, K)
     found, seen = [chosen], {frozenset((chosen[0][1].block_M, chosen[0][1].block_N, chosen[0][1].splits))}
-    for tiles in sorted(candidates(M, N), key=lambda one: cycles(one, M, N, K, CORES)):
+    for tiles in sorted(candidates(M, N), key=lambda one: cycles(one, M, N, K, HOPPER)):
         key = frozenset((tiles.block_M, tiles.block_N, tiles.splits))
         if len(found) <= count and (key not in seen or len(chosen) > 1):
             seen.add(key)

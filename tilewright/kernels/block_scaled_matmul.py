@@ -11,8 +11,9 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tile_choice import MANY
-from tilewright.kernels.tiles import CORES, FEW_ROWS, Tiles
+from tilewright.kernels.tiles import FEW_ROWS, Tiles
 
 BLOCK = 128
 """Elements of k, and rows of B, that share a scale."""
@@ -25,7 +26,7 @@ SMALL = ((64, 128, 6, None), (64, 64, 8, None), (64, 32, 8, (1, 1)))
 """Rows, columns, slots and clusters of tiles for few, on one; of the narrowest a multiprocessor holds two."""
 
 
-def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
+def block_tiles(M: int, N: int, speed: Speed = HOPPER) -> Tiles:
     """Tiles for a product of this size: half of a thread's registers hold the sum, half what is added to it.
 
     Large ones where all multiprocessors get some, those of the fewest waves in the end; else the widest of the small
@@ -35,17 +36,17 @@ def block_tiles(M: int, N: int, cores: int = CORES) -> Tiles:
     def count(rows: int, columns: int) -> int:
         return -(-M // rows) * -(-N // columns)
 
-    if count(128, 128) >= cores and M > FEW_ROWS:
-        rows, columns, stages, _ = min(LARGE, key=lambda one: -(-count(*one[:2]) // cores) * one[0] / one[3])
+    if count(128, 128) >= speed.cores and M > FEW_ROWS:
+        rows, columns, stages, _ = min(LARGE, key=lambda one: -(-count(*one[:2]) // speed.cores) * one[0] / one[3])
         return Tiles(rows, columns, BLOCK, stages, 256, (2, 1) if -(-N // columns) % 2 == 0 else None)
-    enough = (one for one in SMALL if count(*one[:2]) >= cores)
+    enough = (one for one in SMALL if count(*one[:2]) >= speed.cores)
     rows, columns, stages, cluster = next(enough, SMALL[-1])
     return Tiles(rows, columns, BLOCK, stages, 128, cluster)
 
 
-def block_candidates(M: int, N: int, cores: int = CORES) -> Iterator[Tiles]:
+def block_candidates(M: int, N: int, speed: Speed = HOPPER) -> Iterator[Tiles]:
     """Tiles for a product of this size: those of `block_tiles`, then all that there are."""
-    yield block_tiles(M, N, cores)
+    yield block_tiles(M, N, speed)
     for rows, columns, stages, _ in LARGE:
         for cluster in ((2, 1), None):
             yield Tiles(rows, columns, BLOCK, stages, 256, cluster)

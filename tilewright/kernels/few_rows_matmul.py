@@ -14,7 +14,8 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.cluster_sums import PADDING, add_shares
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import CORES, FEW_ROWS, SHARED_BYTES
+from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.tiles import FEW_ROWS, SHARED_BYTES
 
 ROW_BYTES = 128
 
@@ -71,7 +72,9 @@ def room_for(rows: int) -> int:
     return next(size for size in (8, 16, 32, 64) if size >= rows)
 
 
-def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, cores: int = CORES) -> tuple[int, int, int]:
+def choose_division(
+    N: int, K: int, dtype: str = "bfloat16", rows: int = 1, speed: Speed = HOPPER
+) -> tuple[int, int, int]:
     """Rows of the weight in a tile, parts of K and slots of a ring that take the least time.
 
     The weight is read as fast as memory goes where enough of it is on its way at once: the rings of all blocks that
@@ -89,10 +92,10 @@ def choose_division(N: int, K: int, dtype: str = "bfloat16", rows: int = 1, core
         height, splits, stages = way
         blocks, ring = -(-N // height) * splits, height * ROW_BYTES * stages
         on_each = SHARED_BYTES // (RESERVED + stages * (height + room_for(rows)) * ROW_BYTES)
-        running = int(cores * FILLED[splits]) * on_each
+        running = int(speed.cores * FILLED[splits]) * on_each
         full, rest = divmod(blocks, running)
         reading = (full * running * slowness(running * ring) + rest * slowness(rest * ring)) / blocks
-        waves, most = full + (rest > 0), -(-min(blocks, running) // cores)
+        waves, most = full + (rest > 0), -(-min(blocks, running) // speed.cores)
         multiplying = waves * most * height * room_for(rows) * (K // splits) / PRODUCTS
         beside = BEGIN / most + MEETING * (splits.bit_length() - 1) + PEER * (splits - 1) * room_for(rows) / FEW_ROWS
         return alone * reading + BESIDE * multiplying + waves * beside

@@ -14,7 +14,8 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.tiles import CORES, FEW_ROWS, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
+from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
 
 BAND = 8
 """Tiles of rows that are walked column by column, so that neighbours in time share tiles of the weights in the L2
@@ -42,7 +43,7 @@ class GroupTiles:
     warpgroups: int = 2
     down: int = 1
     across: int = 1
-    blocks: int = CORES
+    blocks: int = HOPPER.cores
 
     @property
     def turned(self) -> bool:
@@ -54,7 +55,7 @@ class GroupTiles:
         return self.down * self.across
 
 
-def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
+def group_tiles(rows: int, N: int, speed: Speed = HOPPER) -> GroupTiles:
     """Tiles for runs of about so many rows.
 
     From 32 rows on tiles hold 128 although most of each may be empty: weights are what takes time, and runs are as long
@@ -70,7 +71,7 @@ def group_tiles(rows: int, N: int, cores: int = CORES) -> GroupTiles:
         down, across = (1, 2) if rows <= 160 and columns < N else (2, 1)
     room = SHARED_BYTES - (STAGING_BYTES if held > FEW_ROWS else 2048)
     stages = min(12, room // ((held + columns) * ROW_BYTES))
-    return GroupTiles(held, columns, stages, warpgroups, down, across, cores)
+    return GroupTiles(held, columns, stages, warpgroups, down, across, speed.cores)
 
 
 @T.macro

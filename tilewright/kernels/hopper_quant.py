@@ -15,7 +15,8 @@ from tilewright.kernels.hopper_quant_small import (
     small_quant_matmul,
     small_quant_sizes,
 )
-from tilewright.kernels.tiles import CLUSTERS, CORES
+from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.tiles import CLUSTERS
 from tilewright.machine.fragment_records import FragmentRecords
 
 FEW = 16
@@ -23,19 +24,25 @@ FEW = 16
 
 
 def chosen(
-    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
+    N: int,
+    K: int,
+    M: int,
+    form: FragmentRecords,
+    out: str = "float16",
+    epilogue: Epilogue = PLAIN,
+    speed: Speed = HOPPER,
 ) -> tuple[dict[str, Any], Any]:
     """Sizes, and the kernel that takes them; a few kernels serve all numbers of rows of a weight."""
-    digits = digit_quant_choice(N, K, M, form, cores)
+    digits = digit_quant_choice(N, K, M, form, speed)
     if digits is not None:
         return digits, digit_quant_matmul
-    small = small_quant_choice(N, K, M, form, cores) if M <= FEW else {}
+    small = small_quant_choice(N, K, M, form, speed) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(CLUSTERS)
     many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers
     covers = covers and not (M > 8 and many)
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
-    return medium_quant_choice(N, K, M, form, out, epilogue, cores), medium_quant_matmul
+    return medium_quant_choice(N, K, M, form, out, epilogue, speed), medium_quant_matmul
 
 
 FACTORIES = {"digits": digit_quant_matmul, "small": small_quant_matmul, "medium": medium_quant_matmul}
@@ -43,23 +50,29 @@ FACTORIES = {"digits": digit_quant_matmul, "small": small_quant_matmul, "medium"
 
 
 def candidates(
-    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
+    N: int,
+    K: int,
+    M: int,
+    form: FragmentRecords,
+    out: str = "float16",
+    epilogue: Epilogue = PLAIN,
+    speed: Speed = HOPPER,
 ) -> Iterator[dict[str, Any]]:
     """Ways to compute the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
     names = {factory: name for name, factory in FACTORIES.items()}
-    sizes, factory = chosen(N, K, M, form, out, epilogue, cores)
+    sizes, factory = chosen(N, K, M, form, out, epilogue, speed)
     yield {"kernel": names[factory], **sizes}
-    for sizes in digit_quant_candidates(N, K, M, form, cores):
+    for sizes in digit_quant_candidates(N, K, M, form, speed):
         yield {"kernel": "digits", **sizes}
     if M <= FEW:
         for records in (r for r in (4, 2, 8) if form.shape(N, K)[1] % r == 0):
             for cluster in CLUSTERS:
-                sizes = small_quant_sizes(N, K, M, form, records, cluster, cores)
+                sizes = small_quant_sizes(N, K, M, form, records, cluster, speed)
                 if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:
                     yield {"kernel": "small", **sizes}
     if M > FEW or form.scales_codes:
         # What suits other numbers of rows and columns: every tile, and every way to divide K.
         for rows in (M, 2 * M, M // 2, 16, 32, 64, 128, 256, 1024, 4096):
             for columns in (N, 4 * N, N // 4):
-                suits = medium_quant_choice(max(columns, 128), K, max(rows, 1), form, out, epilogue, cores)
+                suits = medium_quant_choice(max(columns, 128), K, max(rows, 1), form, out, epilogue, speed)
                 yield {"kernel": "medium", **suits}

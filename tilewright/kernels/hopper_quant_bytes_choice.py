@@ -9,7 +9,8 @@ import numpy as np
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import ROWS, repertoire
-from tilewright.kernels.tiles import CORES, SHARED_BYTES, resident_blocks
+from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.32, 1.77), "float": (0.05, 3.29)}
@@ -38,7 +39,7 @@ sum."""
 
 
 def byte_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, cores: int = CORES
+    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
 ) -> dict[str, int]:
     """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest
     for these.
@@ -48,34 +49,34 @@ def byte_quant_choice(
     across = form.shape(N, K)[1]
     if M <= FEW:
         return byte_quant_fastest(
-            N, K, next(rows for rows in (8, 16, 32, FEW) if rows >= M), form, promoted, running, cores
+            N, K, next(rows for rows in (8, 16, 32, FEW) if rows >= M), form, promoted, running, speed
         )
-    choices = [one for one in _serving(N, K, form, promoted, running, cores) if _suits(N, M, one, cores)]
+    choices = [one for one in _serving(N, K, form, promoted, running, speed) if _suits(N, M, one, speed)]
     if not choices:
-        return byte_quant_fastest(N, K, M, form, promoted, running, cores)
-    return min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, cores))
+        return byte_quant_fastest(N, K, M, form, promoted, running, speed)
+    return min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, speed))
 
 
-def _suits(N: int, M: int, sizes: dict[str, int], cores: int) -> bool:
+def _suits(N: int, M: int, sizes: dict[str, int], speed: Speed) -> bool:
     """Whether blocks that stay have tiles enough, so that not all of them hand sums over, and those that divide K run
     at once."""
     if sizes["cluster"] > 1:
-        return _tiles(N, M, sizes) * sizes["cluster"] <= resident_blocks(sizes["cluster"], cores)
-    return not sizes["blocks"] or _tiles(N, M, sizes) >= MOST_OF * cores // sizes["sharing"]
+        return _tiles(N, M, sizes) * sizes["cluster"] <= speed.resident(sizes["cluster"], stay=True)
+    return not sizes["blocks"] or _tiles(N, M, sizes) >= MOST_OF * speed.cores // sizes["sharing"]
 
 
 @functools.lru_cache(maxsize=1024)
 def _serving(
-    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, cores: int
+    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, speed: Speed
 ) -> list[dict[str, int]]:  # fmt: skip
     """The sizes of all kernels that calls of more than `FEW` rows run: a few, so that each number of rows has one that
     suits it."""
     across, rows = form.shape(N, K)[1], [M for M in ROWS if M > FEW]
-    found = [byte_quant_fastest(N, K, M, form, promoted, running, cores) for M in rows]
+    found = [byte_quant_fastest(N, K, M, form, promoted, running, speed) for M in rows]
     best = list({repr(sizes): sizes for sizes in found}.values())
     times = [
         [
-            _microseconds(N, across, M, form, promoted, one, cores) if _suits(N, M, one, cores) else np.inf
+            _microseconds(N, across, M, form, promoted, one, speed) if _suits(N, M, one, speed) else np.inf
             for one in best
         ]
         for M in rows
@@ -84,7 +85,7 @@ def _serving(
 
 
 def byte_quant_fastest(
-    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, cores: int = CORES
+    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
 ) -> dict[str, int]:
     """The sizes that take the least time for `M` rows of A, found on an H200.
 
@@ -98,7 +99,7 @@ def byte_quant_fastest(
     running : whether sums may run on from group to group.
     """
     across = form.shape(N, K)[1]
-    alone = _alone(N, M, form, promoted, cores)
+    alone = _alone(N, M, form, promoted, speed)
     choices = [alone]
     if alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
         lower = {**alone, "tiles": 1, "sharing": 1}
@@ -108,15 +109,15 @@ def byte_quant_fastest(
     if not promoted and alone["tokens"] == 256:
         choices += [{**alone, "tokens": n, "part": n} for n in HEIGHTS if n > 128]
     if promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and across % 2 == 0:
-        stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": cores}
+        stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": speed.cores}
         staying = []
         for tokens in (*(n for n in HEIGHTS if n > 128), 256) if M > 128 else ():
             part = _part(form, promoted) * tokens // 256
             staying.append({**stay, "tokens": tokens, "part": part, "sharing": 2, "turns": True, "running": False})
         for tokens, turns in RUNNING.items() if running else ():
             staying.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
-        choices += [sizes for sizes in staying if _suits(N, M, sizes, cores)]
-    best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, cores))
+        choices += [sizes for sizes in staying if _suits(N, M, sizes, speed)]
+    best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, speed))
     if best["blocks"]:
         best["band"] = min(BAND, -(-M // best["tokens"]))
     return fitted(form, best, across)
@@ -127,7 +128,7 @@ def _part(form: FragmentRecords, promoted: bool) -> int:
     return 256 if not promoted else 128 if form.zero is None else 64
 
 
-def _alone(N: int, M: int, form: FragmentRecords, promoted: bool, cores: int) -> dict[str, int]:
+def _alone(N: int, M: int, form: FragmentRecords, promoted: bool, speed: Speed) -> dict[str, int]:
     """Sizes with a block for each tile."""
     tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
     if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
@@ -141,9 +142,9 @@ def _alone(N: int, M: int, form: FragmentRecords, promoted: bool, cores: int) ->
     blocks = -(-N // 128) * -(-M // tokens)
     sizes["tiles"] = 2 if blocks >= 200 else 1
     # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
-    sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= resident_blocks(c, cores)), default=1)
+    sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= speed.resident(c, stay=True)), default=1)
     sizes["records"] = 2 if tokens == 128 else 4
-    if 2 * blocks * sizes["cluster"] <= resident_blocks(sizes["cluster"], cores):
+    if 2 * blocks * sizes["cluster"] <= speed.resident(sizes["cluster"], stay=True):
         sizes["warpgroups"] = 1
     elif tokens == 128 and sizes["tiles"] == 1:
         sizes["turns"] = in_turns
@@ -151,7 +152,7 @@ def _alone(N: int, M: int, form: FragmentRecords, promoted: bool, cores: int) ->
 
 
 def _microseconds(
-    N: int, across: int, M: int, form: FragmentRecords, promoted: bool, sizes: dict[str, int], cores: int
+    N: int, across: int, M: int, form: FragmentRecords, promoted: bool, sizes: dict[str, int], speed: Speed
 ) -> float:  # fmt: skip
     """About how long a product takes with two warpgroups a block and K whole."""
     kind = (
@@ -159,7 +160,7 @@ def _microseconds(
     )
     once, each = GROUP[kind]
     group = sizes["tiles"] * (once + each * sizes["tokens"] / 1000)
-    groups, tiles = cores // sizes["sharing"], _tiles(N, M, sizes)
+    groups, tiles = speed.cores // sizes["sharing"], _tiles(N, M, sizes)
     waves = -(-tiles // groups)
     if not sizes["blocks"]:
         return START + waves * (across * group + ENDED)

@@ -18,7 +18,8 @@ import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.hopper_quant_small import InvalidShares, worker_registers
-from tilewright.kernels.tiles import CLUSTERS, CORES, SHARED_BYTES, resident_blocks
+from tilewright.kernels.roofline import HOPPER, Speed, speed_of
+from tilewright.kernels.tiles import CLUSTERS, SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 DIGITS = 4
@@ -73,7 +74,7 @@ def digit_quant_matmul(
     stages: int = 3,
     ahead: int = 1,
     cluster: int = 2,
-    blocks: int = 132,
+    blocks: int | None = None,
 ) -> T.PrimFunc:
     """Product of one or two rows with ``(codes - offset) * scales``.
 
@@ -89,7 +90,7 @@ def digit_quant_matmul(
     stages : copies of a worker on their way.
     ahead : those that begin before activations are asked for, which would wait behind all of them.
     cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
-    blocks : how many blocks run; each cluster takes every so many-th tile of W's rows.
+    blocks : how many blocks run, None for one a multiprocessor; each cluster takes every so many-th tile of W's rows.
 
     Returns
     -------
@@ -111,7 +112,7 @@ def digit_quant_matmul(
     quads, span = records * IN_RECORD, records * COLUMNS
     used, fills = tokens * DIGITS, cluster * warps * records * COLUMNS == K
     adders = 4 - warps % 4
-    groups = min(blocks // cluster, down)
+    groups = min((blocks or speed_of(T.machine()).cores) // cluster, down)
     turns = -(-down // (groups * cluster))
 
     @T.macro
@@ -251,22 +252,22 @@ def digit_quant_matmul(
 
 
 def digit_quant_sizes(
-    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, cores: int = CORES
+    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
 ) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where
     they do not fit."""
     down, across, words = form.shape(N, K)
     tokens, warps = max(1, min(M, TOKENS)), -(-across // (records * cluster))
-    turns = -(-down // (resident_blocks(cluster, cores) // cluster))
+    turns = -(-down // (speed.resident(cluster, stay=True) // cluster))
     fixed = 4 * form.rows * tokens * (DIGITS * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
     fixed += warps * DIGITS * tokens * (records * COLUMNS + APART)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
-    return {**sizes, "cluster": cluster, "blocks": resident_blocks(cluster, cores)}
+    return {**sizes, "cluster": cluster, "blocks": speed.resident(cluster, stay=True)}
 
 
 def digit_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES
+    N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
 ) -> dict[str, int] | None:  # fmt: skip
     """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are
     as good.
@@ -276,7 +277,7 @@ def digit_quant_choice(
     """
     if M > TOKENS or max(M, 1) * LEAST_WEIGHT.get(form.bits, math.inf) > N * K:
         return None
-    found = digit_quant_candidates(N, K, M, form, cores)
+    found = digit_quant_candidates(N, K, M, form, speed)
     if form.bits == 4:
         # More bytes of weights for each number of A: one block takes all of K, and nothing is handed over.
         return next(
@@ -288,13 +289,13 @@ def digit_quant_choice(
 
 
 def digit_quant_candidates(
-    N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES
+    N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
 ) -> list[dict[str, int]]:  # fmt: skip
     """Sizes that suit a problem; none where the kernel has no such records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []
     tried = [(records, cluster) for cluster in CLUSTERS for records in (2, 4, 8, 1)]
-    sizes = [digit_quant_sizes(N, K, M, form, *one, cores) for one in tried if form.shape(N, K)[1] % one[0] == 0]
+    sizes = [digit_quant_sizes(N, K, M, form, *one, speed) for one in tried if form.shape(N, K)[1] % one[0] == 0]
     return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
 
 

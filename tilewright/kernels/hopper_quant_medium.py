@@ -27,6 +27,7 @@ from tilewright.kernels.even_shares import (
 )
 from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
+from tilewright.kernels.roofline import speed_of
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HALF = 64
@@ -60,7 +61,7 @@ def medium_quant_matmul(
     halves: int = 2,
     sharing: int = 1,
     band: int = 1,
-    blocks: int = 132,
+    blocks: int | None = None,
     promoted: bool = False,
     lifted: bool = False,
     experts: int = 0,
@@ -83,7 +84,7 @@ def medium_quant_matmul(
     halves : times 64 columns of A in one slot: 1, or an even number of which those of a copy of weights are a multiple.
     sharing : blocks that send one another the activations, each with rows of W of its own.
     band : tiles of A's rows that are walked before the next rows of W.
-    blocks : that run at once; they share the tiles evenly.
+    blocks : that run at once, None for one a multiprocessor; they share the tiles evenly.
     promoted : scales are applied to float32 sums of groups of 128 instead of codes: less work for few rows, more for
         many.
     lifted : codes are scaled by one operation instead of two (`T.unpack`), for scales near one another; not with zeros.
@@ -109,7 +110,7 @@ def medium_quant_matmul(
     parts, all_parts = own // form.rows, rows // form.rows
     wide = -(-down // (all_parts * sharing))  # tiles that cover W's rows
     chunks, slots = across // records, 2 * records // halves
-    groups = blocks // sharing
+    groups = (blocks or speed_of(T.machine()).cores) // sharing
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
     piece = next(rows for rows in range(min(tokens, SLAB), 0, -8) if tokens % rows == 0)
     heights = (tokens, *lower)

@@ -11,7 +11,8 @@ from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import ROWS, repertoire
-from tilewright.kernels.tiles import CORES, SHARED_BYTES
+from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 CYCLES = {
@@ -40,11 +41,17 @@ KINDS = 8
 
 
 def medium_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
+    N: int,
+    K: int,
+    M: int,
+    form: FragmentRecords,
+    out: str = "float16",
+    epilogue: Epilogue = PLAIN,
+    speed: Speed = HOPPER,
 ) -> dict[str, int]:
     """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest
     for its rows."""
-    tokens, tiles, blocks = min(_serving(N, K, cores), key=lambda one: _cycles(N, K, M, *one))
+    tokens, tiles, blocks = min(_serving(N, K, speed.cores), key=lambda one: _cycles(N, K, M, *one))
     return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
 
 
@@ -61,7 +68,7 @@ LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
 
 
 def expert_quant_choices(
-    rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, cores: int = CORES
+    rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER
 ) -> list[dict[str, Any]]:
     """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then
     those for others."""
@@ -70,7 +77,7 @@ def expert_quant_choices(
     found: list[dict[str, Any]] = []
     for tokens, lower in dict.fromkeys([first, *RUNS.values(), LONG_RUNS, *whole]):
         sizes = fitted(form, tokens, 2, out, epilogue)
-        found.append({**sizes, "promoted": sizes["promoted"] and not lower, "lower": lower, "blocks": cores})
+        found.append({**sizes, "promoted": sizes["promoted"] and not lower, "lower": lower, "blocks": speed.cores})
     return found
 
 

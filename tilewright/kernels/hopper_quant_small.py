@@ -18,7 +18,8 @@ from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
-from tilewright.kernels.tiles import CLUSTERS, CORES, SHARED_BYTES, resident_blocks
+from tilewright.kernels.roofline import HOPPER, Speed, speed_of
+from tilewright.kernels.tiles import CLUSTERS, SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
@@ -57,7 +58,7 @@ def small_quant_matmul(
     stages: int = 2,
     ahead: int = 1,
     cluster: int = 1,
-    blocks: int = 132,
+    blocks: int | None = None,
 ) -> T.PrimFunc:
     """Product of up to `tokens` rows with ``(codes - offset) * scales``, or ``(codes - zeros) * scales``.
 
@@ -74,7 +75,7 @@ def small_quant_matmul(
     stages : copies of a worker on their way.
     ahead : those that begin before activations are asked for, which would wait behind all of them.
     cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
-    blocks : how many blocks run; each cluster takes every so many-th tile of W's rows.
+    blocks : how many blocks run, None for one a multiprocessor; each cluster takes every so many-th tile of W's rows.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def small_quant_matmul(
     adders = 4 - warps % 4
     in_codes = form.sets > 1 and form.zero is None and form.raw_bias + offset != 0
     units = [1.0 if in_codes else form.raw_unit(h) for h in (0, 1)]
-    groups = min(blocks // cluster, down)
+    groups = min((blocks or speed_of(T.machine()).cores) // cluster, down)
     turns = -(-down // (groups * cluster))
     bias = 0 if in_codes else form.raw_bias + offset
     added = bias != 0 or form.zero is not None
@@ -213,7 +214,7 @@ def worker_registers(warps: int) -> int | None:
     return min(232, (even * (warps + 4) - 32 * 4) // warps // 8 * 8)
 
 
-def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int = CORES) -> dict[str, int]:
+def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int]:
     """The sizes that `small_quant_matmul` is called with for a problem, found on an H200.
 
     A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records. Fewer warps with
@@ -222,7 +223,7 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
     cluster = next((c for c in CLUSTERS if units <= c * most_warps(M, form)), max(CLUSTERS))
-    return small_quant_sizes(N, K, M, form, records, cluster, cores)
+    return small_quant_sizes(N, K, M, form, records, cluster, speed)
 
 
 def most_warps(M: int, form: FragmentRecords) -> int:
@@ -232,16 +233,16 @@ def most_warps(M: int, form: FragmentRecords) -> int:
 
 
 def small_quant_sizes(
-    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, cores: int = CORES
+    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
 ) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""
     tokens = 8 if M <= 8 else 16
     units = -(-(-(-K // (4 * COLUMNS)) * 4) // records)
     warps = -(-units // cluster)
     down, _, _ = form.shape(N, K)
-    turns = -(-down // (resident_blocks(cluster, cores) // cluster))
+    turns = -(-down // (speed.resident(cluster, stay=True) // cluster))
     fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024
     fixed += table_bytes(form)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * form.words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
-    return {**sizes, "cluster": cluster, "blocks": resident_blocks(cluster, cores)}
+    return {**sizes, "cluster": cluster, "blocks": speed.resident(cluster, stay=True)}

@@ -16,8 +16,9 @@ import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
 from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tile_choice import MANY
-from tilewright.kernels.tiles import CORES, ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
+from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
 
 
 @tilewright.jit
@@ -53,7 +54,7 @@ def sparse_matmul(
     """
     N, accumulate = T.dynamic("N"), sum_type(dtype)
     parts: Parts = (
-        ((M, tiles),) if isinstance(tiles, Tiles) else tiles or ((M, _tiles(_best(M, 4 * MANY, CORES), dtype)),)
+        ((M, tiles),) if isinstance(tiles, Tiles) else tiles or ((M, _tiles(_best(M, 4 * MANY, HOPPER), dtype)),)
     )
     block_K = parts[0][1].block_K
     step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
@@ -144,7 +145,7 @@ EFFICIENCY: dict[Shape, float] = {
 estimated): the dense operand is read from shared memory for each 64 rows, and both are written there once a tile."""
 
 
-def sparse_parts(M: int, N: int, dtype: str, cores: int = CORES) -> Parts:
+def sparse_parts(M: int, N: int, dtype: str, speed: Speed = HOPPER) -> Parts:
     """Rows and tiles of one or two parts of a product of this size: whole waves of large tiles, and what they leave.
 
     Parameters
@@ -152,29 +153,29 @@ def sparse_parts(M: int, N: int, dtype: str, cores: int = CORES) -> Parts:
     N : columns expected; kernels made with the result take any number.
     dtype : of the operands.
     """
-    single = _best(M, N, cores)
+    single = _best(M, N, speed)
     best: Parts = ((M, _tiles(single, dtype)),)
-    fewest = _cycles(single, M, N, cores) * WORTH
+    fewest = _cycles(single, M, N, speed) * WORTH
     for shape in EFFICIENCY:
         down, across = -(-M // shape[0]), -(-N // shape[1])
-        whole = down * across // cores * cores // across  # rows of tiles that make whole waves
+        whole = down * across // speed.cores * speed.cores // across  # rows of tiles that make whole waves
         for count in (whole, whole - 1):  # blocks share loads in pairs
             height = count * shape[0]
             if 0 < height < M:
-                second = _best(M - height, N, cores)
-                cycles = _cycles(shape, height, N, cores) + _cycles(second, M - height, N, cores)
+                second = _best(M - height, N, speed)
+                cycles = _cycles(shape, height, N, speed) + _cycles(second, M - height, N, speed)
                 if cycles < fewest:
                     best, fewest = ((height, _tiles(shape, dtype)), (M - height, _tiles(second, dtype))), cycles
     return best
 
 
-def _best(M: int, N: int, cores: int) -> Shape:
-    return min(EFFICIENCY, key=lambda shape: _cycles(shape, M, N, cores))
+def _best(M: int, N: int, speed: Speed) -> Shape:
+    return min(EFFICIENCY, key=lambda shape: _cycles(shape, M, N, speed))
 
 
-def _cycles(shape: Shape, M: int, N: int, cores: int) -> float:
+def _cycles(shape: Shape, M: int, N: int, speed: Speed) -> float:
     """What a part takes, as areas of tiles in a row."""
-    waves = -(-(-(-M // shape[0]) * -(-N // shape[1])) // cores)
+    waves = -(-(-(-M // shape[0]) * -(-N // shape[1])) // speed.cores)
     return waves * math.prod(shape) / EFFICIENCY[shape]
 
 

@@ -16,15 +16,12 @@ import numpy as np
 
 import tilewright
 from tilewright.kernels.repertoire import MOST, ROWS, repertoire
+from tilewright.kernels.roofline import HOPPER, Speed, ceil_div
 from tilewright.kernels.tiles import (
-    CORES,
-    PRODUCTS,
-    START,
     Launch,
     Parts,
     Tiles,
     all_tiles,
-    ceil_div,
     cycles,
     cycles_of_parts,
     fitted_tiles,
@@ -46,69 +43,71 @@ MANY = 4096
 
 
 def choose_parts(
-    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None
 ) -> Parts:  # fmt: skip
     """One or two parts for a product of this size; parameters as for `choose_tiles`."""
     size = tilewright.dtype(dtype).storage_bytes
-    single = choose_tiles(M, N, K, dtype, cores, turned)
+    single = choose_tiles(M, N, K, dtype, speed, turned)
     best: Parts = ((N, single),)
-    fewest = WORTH * cycles(single, M, N, K, cores)
+    fewest = WORTH * cycles(single, M, N, K, speed)
     if single.persistent is False:
         return best
     # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others
     # need a look.
-    for least, width, first, launch in sorted(_first_parts(M, N, K, size, cores, turned), key=lambda found: found[0]):
+    for least, width, first, launch in sorted(_first_parts(M, N, K, size, speed, turned), key=lambda found: found[0]):
         if least >= fewest:
             break
-        for second, other in _fastest(M, N - width, K, dtype, cores, turned):
-            both = launch.beside(other, cores)
+        for second, other in _fastest(M, N - width, K, dtype, speed, turned):
+            both = launch.beside(other, speed)
             if both < fewest:
                 best, fewest = ((width, first), (N - width, second)), both
     return best
 
 
 def _first_parts(
-    M: int, N: int, K: int, size: int, cores: int, turned: bool | None
+    M: int, N: int, K: int, size: int, speed: Speed, turned: bool | None
 ) -> Iterator[tuple[float, int, Tiles, Launch]]:  # fmt: skip
     """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at
     least, and the part."""
     table = all_tiles(size, bool(turned))
     large = table.rows * table.columns >= LARGE
     down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
-    whole = down * across // cores * cores // down  # columns of tiles that make whole waves
+    whole = down * across // speed.cores * speed.cores // down  # columns of tiles that make whole waves
     for count in (whole, whole - 1):  # blocks share loads in pairs
         widths = count * table.columns
         useful = large & (widths > 0) & (widths < N)
         widths = np.where(useful, widths, N)
-        found = launches_of(table, M, widths, K, cores)
-        taken = np.where(useful & suiting(table, M, widths, cores), found.cycles, np.inf)
+        found = launches_of(table, M, widths, K, speed)
+        taken = np.where(useful & suiting(table, M, widths, speed), found.cycles, np.inf)
         for of_shape in table.shapes:
             line = of_shape.start + int(taken[of_shape].argmin())
             if np.isfinite(taken[line]):
                 launch, width = found.one(line), int(widths[line])
-                work = launch.tiles * (launch.cycles - START) / launch.waves + M * (N - width) * K / PRODUCTS[size]
+                work = launch.tiles * (launch.cycles - speed.rates.launch) / launch.waves + M * (
+                    N - width
+                ) * K / speed.multiplied(size)
                 yield (
-                    max(launch.cycles, START + work / cores),
+                    max(launch.cycles, speed.rates.launch + work / speed.cores),
                     width,
-                    fitted_tiles(table.of[line], M, width, cores),
+                    fitted_tiles(table.of[line], M, width, speed),
                     launch,
                 )
 
 
 @functools.lru_cache(maxsize=4096)
 def _fastest(
-    M: int, N: int, K: int, dtype: str, cores: int, turned: bool | None
+    M: int, N: int, K: int, dtype: str, speed: Speed, turned: bool | None
 ) -> list[tuple[Tiles, Launch]]:  # fmt: skip
     """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
-    found = launches_of(table, M, N, K, cores)
-    taken = np.where(suiting(table, M, N, cores), found.cycles, np.inf)
+    found = launches_of(table, M, N, K, speed)
+    taken = np.where(suiting(table, M, N, speed), found.cycles, np.inf)
     order = [int(line) for line in np.argsort(taken, kind="stable")[:TRIED] if np.isfinite(taken[line])]
-    return [(fitted_tiles(table.of[line], M, N, cores), found.one(line)) for line in order]
+    return [(fitted_tiles(table.of[line], M, N, speed), found.one(line)) for line in order]
 
 
 def choose_tiles(
-    M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None
 ) -> Tiles:  # fmt: skip
     """The tiles for a product of this size, all in one part.
 
@@ -118,16 +117,16 @@ def choose_tiles(
     dtype : of the operands.
     turned : whether tiles must, or must not, be `Tiles.turned`.
     """
-    return _fastest(M, N, K, dtype, cores, turned)[0][0]
+    return _fastest(M, N, K, dtype, speed, turned)[0][0]
 
 
 def candidates(
-    M: int, N: int, dtype: str = "bfloat16", cores: int = CORES, turned: bool | None = None
+    M: int, N: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None
 ) -> Iterator[Tiles]:  # fmt: skip
     """All tiles that a product of so many rows and columns may be cut into."""
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
-    for line in np.flatnonzero(suiting(table, M, N, cores)):
-        yield fitted_tiles(table.of[int(line)], M, N, cores)
+    for line in np.flatnonzero(suiting(table, M, N, speed)):
+        yield fitted_tiles(table.of[int(line)], M, N, speed)
 
 
 PROMOTED = 64
@@ -135,22 +134,22 @@ PROMOTED = 64
 
 
 def choose_promoted(
-    M: int, N: int, K: int, dtype: str = "float8_e4m3fn", cores: int = CORES, turned: bool | None = None
+    M: int, N: int, K: int, dtype: str = "float8_e4m3fn", speed: Speed = HOPPER, turned: bool | None = None
 ) -> Parts:  # fmt: skip
     """One part for a product whose sums are promoted every step: each thread holds two accumulators."""
     fitting = (
-        tiles for tiles in candidates(M, N, dtype, cores, turned)
+        tiles for tiles in candidates(M, N, dtype, speed, turned)
         if tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads and not tiles.ping_pong
     )  # fmt: skip
-    return ((N, min(fitting, key=lambda tiles: cycles(tiles, M, N, K, cores))),)
+    return ((N, min(fitting, key=lambda tiles: cycles(tiles, M, N, K, speed))),)
 
 
-def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Iterator[Parts]:
+def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Iterator[Parts]:
     """Ways to cut a product: that of `parts_for`, of `choose_parts`, then all single parts by the cycles that they
     would take."""
-    yield parts_for(M, N, K, dtype, cores)
-    yield choose_parts(M, N, K, dtype, cores)
-    for tiles in sorted(candidates(M, N, dtype, cores), key=lambda tiles: cycles(tiles, M, N, K, cores)):
+    yield parts_for(M, N, K, dtype, speed)
+    yield choose_parts(M, N, K, dtype, speed)
+    for tiles in sorted(candidates(M, N, dtype, speed), key=lambda tiles: cycles(tiles, M, N, K, speed)):
         yield ((N, tiles),)
 
 
@@ -163,17 +162,17 @@ tiles."""
 
 
 @functools.lru_cache(maxsize=1024)
-def serving(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> tuple[Parts, ...]:
+def serving(N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> tuple[Parts, ...]:
     """The parts of all kernels that calls of more than a few rows run, so that each number of rows has one that suits
     it."""
     rows = [M for M in ROWS if FEW[-1] < M]
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, None)
-    taken = np.array([launches_of(table, M, N, K, cores).cycles for M in rows])
-    suits = np.array([suiting(table, M, N, cores) for M in rows])
+    taken = np.array([launches_of(table, M, N, K, speed).cycles for M in rows])
+    suits = np.array([suiting(table, M, N, speed) for M in rows])
     lines = list(dict.fromkeys(int(line) for line in np.where(suits, taken, np.inf).argmin(axis=1)))
-    both = [choose_parts(M, N, K, dtype, cores) for M in rows[::4] if M >= TWO_PARTS]
+    both = [choose_parts(M, N, K, dtype, speed) for M in rows[::4] if M >= TWO_PARTS]
     pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
-    of_pairs = [[_cycles(parts, M, K, cores) for M in rows] for parts in pairs]
+    of_pairs = [[_cycles(parts, M, K, speed) for M in rows] for parts in pairs]
     times = np.concatenate([taken[:, lines], np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
     kept = repertoire(times, MOST - len(FEW))
     fastest = [kept[column] for column in times[:, kept].argmin(axis=1)]
@@ -184,23 +183,23 @@ def serving(N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> tupl
             continue
         # For the most rows that it is the fastest for a block may have several tiles.
         most = max((M for M, line in zip(rows, fastest) if line == column), default=rows[-1])
-        found.append(((N, fitted_tiles(table.of[lines[column]], most, N, cores)),))
+        found.append(((N, fitted_tiles(table.of[lines[column]], most, N, speed)),))
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def parts_for(M: int, N: int, K: int, dtype: str = "bfloat16", cores: int = CORES) -> Parts:
+def parts_for(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Parts:
     """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
     if FEW[-1] >= M:
-        return choose_parts(next(rows for rows in FEW if rows >= M), N, K, dtype, cores)
-    return min(serving(N, K, dtype, cores), key=lambda parts: _cycles(parts, M, K, cores))
+        return choose_parts(next(rows for rows in FEW if rows >= M), N, K, dtype, speed)
+    return min(serving(N, K, dtype, speed), key=lambda parts: _cycles(parts, M, K, speed))
 
 
-def _cycles(parts: Parts, M: int, K: int, cores: int) -> float:
+def _cycles(parts: Parts, M: int, K: int, speed: Speed) -> float:
     """Cycles by the model, which speaks of two parts only where the first makes whole waves of tiles."""
     if len(parts) == 2:
         (width, first), _ = parts
         down = ceil_div(M, first.block_M)
-        if -down * ceil_div(width, first.block_N) % cores >= max(down, 2):
+        if -down * ceil_div(width, first.block_N) % speed.cores >= max(down, 2):
             return math.inf
-    return cycles_of_parts(parts, M, K, cores)
+    return cycles_of_parts(parts, M, K, speed)

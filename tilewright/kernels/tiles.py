@@ -1,14 +1,8 @@
-"""Tiles of a dense product on a GPU, and the cycles that a launch takes with them, by a model of the machine.
+"""Tiles of a dense product on a GPU, and what a launch does with them (`roofline.Work`).
 
-A multiprocessor takes tiles one after the other, and all of them in waves. A step of k takes as long as its products,
-as shared memory takes to be written and read for them, or as the second-level cache takes to bring the operands,
-whichever is longest; a product as long as its steps or as memory takes for the matrices. Long ones meet the power
-limit, where bytes that move cost products. The last wave costs as much however few tiles are left. `tile_choice`
-chooses by it.
-
-The rates are those that fit 420 products of bfloat16 on an H200 (71 to 8192 rows, weights of language models, tiles of
+What is said in cycles fits 420 products of bfloat16 on an H200 (71 to 8192 rows, weights of language models, tiles of
 every kind, 22 November 2026): of the tiles that were tried for a product, the model chose some that were 0.6% slower
-than the best, on average, and as much of 20 products that it had not seen.
+than the best, on average, and as much of 20 products that it had not seen. `tile_choice` chooses by it.
 """
 
 from __future__ import annotations
@@ -20,28 +14,19 @@ from typing import Any
 
 import numpy as np
 
-CORES = 132
-"""Multiprocessors, where the caller does not say."""
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
 
-PRODUCTS = {1: 4096, 2: 2048, 4: 1024, 8: 128}
-"""Multiplications a cycle and multiprocessor, by the bytes of an operand."""
+BEGIN = 2000
+"""Cycles that blocks cost which begin beside another launch."""
 
-SHARED_RATE, CACHE_RATE, MEMORY_RATE = 165, 50, 2120
-"""Bytes a cycle of a multiprocessor's shared memory, of what the second-level cache gives each where all of them ask,
-what it gets from memory included, and of what memory gives all of them."""
+FAN = 1.15
+"""How much longer loads take for each block beyond two that shares them."""
 
 STEP = 46
 """Cycles of a step that nothing hides."""
 
 ALONE = 1.2
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
-
-BESIDE = 0.335
-"""Share of the shorter of the two, products or memory, that the longer one does not hide."""
-
-START, BEGIN = 11400, 2000
-"""Cycles of a launch before its first product and behind its last, events around it included; of those what blocks cost
-that begin beside another launch."""
 
 NEXT = {1: 4800, 2: 2600, 4: 2600, 8: 2600}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
@@ -87,24 +72,8 @@ DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads
 (H200, 4096^3: 51.3, 49.4 TFLOP/s)."""
 
-HEAT, HOT = 0.27, 1_800_000
-"""How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles
-until then."""
-
-CLUSTER, PARTNERS, FAN = 465, 0.045, 1.15
-"""Cycles that a launch in clusters that share loads costs, the share of its products that blocks wait for one another
-where the power limit does not slow them down anyway, and how much longer loads take for each block beyond two that
-shares them."""
-
 EXCHANGE, PEER = 11900, 310
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
-
-AGAIN = 0.51
-"""The share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what
-is on its way."""
-
-RESIDENT = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.85}
-"""Blocks of a cluster, and the share of the multiprocessors that clusters of as many fill."""
 
 FEW_ROWS = 64
 """Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
@@ -151,6 +120,9 @@ WAYS = (
 )  # fmt: skip
 """Blocks of a cluster along N and M that share loads, and parts that K is divided into. Along both axes at once they
 wait for one another longer than it saves."""
+
+CLUSTERS = (1, 2, 4, 8)
+"""Blocks of a cluster."""
 
 PATTERN = 8
 """Each block of a cluster loads a multiple of so many rows of what they share."""
@@ -203,7 +175,7 @@ class TileTable:
     alone : whether one warpgroup multiplies, beside which no other does.
     rate : of consumers in turn, beside the fastest tiles.
     heat : how much slower products are at the power limit than those of the fastest tiles.
-    resident : the share of the multiprocessors that clusters fill.
+    together : blocks of a cluster.
     """
 
     of: Sequence[Tiles]
@@ -219,7 +191,7 @@ class TileTable:
     alone: np.ndarray
     rate: np.ndarray
     heat: np.ndarray
-    resident: np.ndarray
+    together: np.ndarray
 
 
 @functools.cache
@@ -245,7 +217,7 @@ def _table(of: tuple[Tiles, ...]) -> TileTable:
         column(along_M for _, along_M in clusters), column(tiles.splits for tiles in of),
         column(tiles.ping_pong for tiles in of), column(tiles.threads == 128 and not tiles.ping_pong for tiles in of),
         column(_rate(tiles, size) for tiles in of), column(_heat(tiles) for tiles in of),
-        column(RESIDENT[n * m * tiles.splits] for (n, m), tiles in zip(clusters, of)),
+        column(n * m * tiles.splits for (n, m), tiles in zip(clusters, of)),
     )  # fmt: skip
 
 
@@ -263,49 +235,34 @@ def _heat(tiles: Tiles) -> float:
     return 0.0 if tiles.ping_pong or (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
 
 
-def suiting(table: TileTable, M: Any, N: Any, cores: int) -> np.ndarray:
+def suiting(table: TileTable, M: Any, N: Any, speed: Speed) -> np.ndarray:
     """Which tiles a product of so many rows and columns may be cut into."""
     suits = np.ones(len(table.of), bool)
     for count, along in ((ceil_div(N, table.columns), table.along_N), (ceil_div(M, table.rows), table.along_M)):
         suits = suits & ((_padded(count, along) - count) * WASTE <= count)
-    return np.asarray(suits & ~(table.ping_pong & _once(table, M, N, cores)))
+    return np.asarray(suits & ~(table.ping_pong & _once(table, M, N, speed)))
 
 
-def _once(table: TileTable, M: Any, N: Any, cores: int) -> Any:
+def _once(table: TileTable, M: Any, N: Any, speed: Speed) -> Any:
     """Where a block has one tile."""
     across, down = ceil_div(N, table.columns), ceil_div(M, table.rows)
-    return (table.splits > 1) | (_padded(across, table.along_N) * _padded(down, table.along_M) <= cores)
+    return (table.splits > 1) | (_padded(across, table.along_N) * _padded(down, table.along_M) <= speed.cores)
 
 
-def fitted_tiles(tiles: Tiles, M: int, N: int, cores: int) -> Tiles:
+def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed) -> Tiles:
     """Tiles with as many stages as there is room for."""
     if tiles.stages:
         return tiles
-    once = bool(_once(_table((tiles,)), M, N, cores)[0])
+    once = bool(_once(_table((tiles,)), M, N, speed)[0])
     # Where a block has one tile, the result leaves through the ring's bytes.
     room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
     stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES))
     return replace(tiles, stages=stages, persistent=False if once else None)
 
 
-CLUSTERS = {1: 1.0, 2: 1.0, 4: 0.88, 8: 0.79}
-"""The same where blocks stay and none may wait for another to end."""
-
-
-def resident_blocks(cluster: int, cores: int = CORES) -> int:
-    """Blocks in clusters of so many that run at once, one a multiprocessor: graphics clusters do not divide evenly
-    (H200)."""
-    return int(cores * CLUSTERS[cluster]) // cluster * cluster
-
-
 def _threads(rows: int) -> int:
     """Threads of the warpgroups that share so many rows of the instruction's."""
     return 256 if rows % 128 == 0 else 128 * (rows // 64)
-
-
-def ceil_div(count: Any, size: Any) -> Any:
-    """How many times `size` covers `count`; numbers or columns of them."""
-    return -(-count // size)
 
 
 def _padded(count: Any, size: Any) -> Any:
@@ -322,17 +279,17 @@ class Launch:
     waves: int
     tiles: int
 
-    def free(self, cores: int) -> list[tuple[float, int]]:
+    def free(self, speed: Speed) -> list[tuple[float, int]]:
         """From when on how many multiprocessors are free."""
         short = self.blocks * self.waves - self.tiles  # blocks with one tile less
-        last = (self.cycles - START) / self.waves
-        times = [(0.0, cores - self.blocks), (self.cycles - last, short), (self.cycles, self.blocks - short)]
+        last = (self.cycles - speed.rates.launch) / self.waves
+        times = [(0.0, speed.cores - self.blocks), (self.cycles - last, short), (self.cycles, self.blocks - short)]
         return [(time, count) for time, count in times if count > 0]
 
-    def beside(self, second: Launch, cores: int) -> float:
+    def beside(self, second: Launch, speed: Speed) -> float:
         """Cycles of both, where the second begins as soon as the first leaves multiprocessors idle."""
-        takes = second.cycles - START + BEGIN
-        free = self.free(cores)
+        takes = second.cycles - speed.rates.launch + BEGIN
+        free = self.free(speed)
         ends = sorted(time + turn * takes for time, _ in free for turn in range(1, 1 + int(self.cycles / takes) + 1))
         for end in ends:
             if sum(count * int((end - time) / takes + 1e-9) for time, count in free if time < end) >= second.blocks:
@@ -353,51 +310,50 @@ class Launches:
         return Launch(float(self.cycles[line]), *(int(c[line]) for c in (self.blocks, self.waves, self.tiles)))
 
 
-def cycles(tiles: Tiles, M: int, N: int, K: int, cores: int) -> float:
+def cycles(tiles: Tiles, M: int, N: int, K: int, speed: Speed) -> float:
     """Cycles of a launch."""
-    return float(launches_of(_table((tiles,)), M, N, K, cores).cycles[0])
+    return float(launches_of(_table((tiles,)), M, N, K, speed).cycles[0])
 
 
-def cycles_of_parts(parts: Parts, M: int, K: int, cores: int = CORES) -> float:
+def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER) -> float:
     """Cycles of a product in one or two parts."""
-    first, *rest = (launches_of(_table((tiles,)), M, columns, K, cores).one(0) for columns, tiles in parts)
-    return first.beside(rest[0], cores) if rest else first.cycles
+    first, *rest = (launches_of(_table((tiles,)), M, columns, K, speed).one(0) for columns, tiles in parts)
+    return first.beside(rest[0], speed) if rest else first.cycles
 
 
-def launches_of(table: TileTable, M: Any, N: Any, K: int, cores: int) -> Launches:
+def launches_of(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Launches:
     """What launches with each of the tiles take; N may differ from line to line."""
+    work = _work(table, M, N, K, speed)
+    blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
+    return Launches(took(work, speed), blocks, work.turns, work.blocks)
+
+
+def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
+    """What these launches do."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
     blocks = _padded(ceil_div(M, rows), along_M) * _padded(ceil_div(N, columns), along_N) * splits
-    resident = (cores * table.resident).astype(int)
+    resident = speed.resident(table.together)
     waves = ceil_div(blocks, resident)
-    steps = ceil_div(K, block_K * splits)
     high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
-    products = rows * columns * block_K / PRODUCTS[size] * np.where(table.alone, ALONE, 1.0)
-    if size == 8:
-        products = products / table.rate
+    products = rows * columns * block_K * np.where(table.alone, ALONE, 1.0)
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
-    touched = (read + (rows + columns) * ROW_BYTES) / SHARED_RATE
-    asked = (rows / along_N + columns / along_M) * ROW_BYTES
-    fan = FAN ** np.maximum(0, along_N * along_M - 2)
-    loads = asked / CACHE_RATE * np.minimum(1.0, blocks / resident) * fan
     area = rows * columns / (128 * 256)
-    together = steps * (np.maximum(np.maximum(products, touched), loads) + STEP)
-    in_turn = together / table.rate
-    if table.ping_pong.any():
-        in_turn = np.maximum(in_turn, (in_turn + LEAVING[size] * 2 * area) / 2)
-    of_tile = np.where(table.ping_pong, in_turn, together)
-    ending = np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) * (waves - 1)
-    multiplying = waves * of_tile
-    hot, shared = np.minimum(1.0, multiplying / HOT), along_N * along_M > 1
-    slower_when_hot = HEAT * loads / products + table.heat
-    multiplying = multiplying * (1 + slower_when_hot * hot + np.where(shared, PARTNERS * (1 - hot), 0.0))
-    memory = ((M + N) * K + M * N) * size / MEMORY_RATE
     # Rows of either operand that several clusters read at the same time.
     readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
     ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
-    again = AGAIN * ahead * K * size / MEMORY_RATE * np.minimum(1.0, memory / multiplying)
-    slower, faster = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
-    exchange = np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0)
-    taken = slower + BESIDE * faster + again + START + ending + exchange + np.where(shared, CLUSTER, 0)
-    return Launches(taken, np.minimum(resident, ceil_div(blocks, waves)), waves, blocks)
+    return Work(
+        size=size, blocks=blocks, resident=resident, turns=waves,
+        steps=ceil_div(K, block_K * splits) / np.where(table.ping_pong, table.rate, 1.0),
+        products=products / (table.rate if size == 8 else 1.0),
+        shared=read + (rows + columns) * ROW_BYTES,
+        loads=(rows / along_N + columns / along_M) * ROW_BYTES * FAN ** np.maximum(0, along_N * along_M - 2),
+        fixed=STEP,
+        leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
+        ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area),
+        handed=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
+        memory=((M + N) * K + M * N) * size,
+        ahead=ahead * K * size,
+        heat=table.heat,
+        cluster=along_N * along_M > 1,
+    )  # fmt: skip

@@ -94,7 +94,9 @@ class Arch:
     def product_rate(self, a: DType, b: DType) -> int:
         """Products and sums of matrices of these types that a core does in a cycle; 0 where no instruction takes
         them."""
-        return max((one.rate for one in self.matrix_instructions if (one.a, one.b) == (a, b)), default=0)
+        said = dict(self.rates.products) if self.rates is not None and a == b else {}
+        rates = (one.rate for one in self.matrix_instructions if (one.a, one.b) == (a, b))
+        return int(max((said.get(a.name, rate) for rate in rates), default=0))
 
     @property
     def has_threads(self) -> bool:

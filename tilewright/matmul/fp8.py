@@ -16,6 +16,7 @@ from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
 from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.repertoire import ROWS
+from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import choose_promoted, parts_for
 from tilewright.kernels.tiles import FEW_ROWS, Parts
 from tilewright.language.scaled_products import OPERANDS
@@ -221,7 +222,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
         return _of_lines(call, arch, alike)
     blocks = ("groups", BLOCK, 1), ("groups", BLOCK, BLOCK)
     if by_descriptor and alike and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
-        tiles = block_tiles(_worth(call.M), call.N, arch.cores)
+        tiles = block_tiles(_worth(call.M), call.N, speed_of(arch))
         kernel = block_scaled_matmul.for_target(arch, call.N, call.K, call.A_dtype, call.out, tiles=tiles)
         return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a.T, of_b, out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
@@ -249,9 +250,9 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
     parts: Parts | None
     rows = _worth(call.M)
     if not call.fast:
-        parts = choose_promoted(rows, call.N, call.K, call.A_dtype, arch.cores, turned)
+        parts = choose_promoted(rows, call.N, call.K, call.A_dtype, speed_of(arch), turned)
     else:
-        parts = parts_for(rows, call.N, call.K, call.A_dtype, arch.cores) if call.transpose_B else None
+        parts = parts_for(rows, call.N, call.K, call.A_dtype, speed_of(arch)) if call.transpose_B else None
     kernel = scaled_matmul.for_target(
         arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor",
         "channel" if by_channel else "tensor",

@@ -19,6 +19,7 @@ from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import expert_quant_choices
+from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (
@@ -187,11 +188,11 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
     rows = request.rows
     found: list[Candidate] = []
     if tier == "scaled":
-        found = [asdict(group_tiles(each, facts.N, arch.cores)) for each in (rows, 8, 16, 32, 64, 128, 256)]
+        found = [asdict(group_tiles(each, facts.N, speed_of(arch))) for each in (rows, 8, 16, 32, 64, 128, 256)]
     else:
         form = form_of(facts, request.activations)
         assert form is not None
-        found += expert_quant_choices(rows, form, request.out, _epilogue(request), arch.cores)
+        found += expert_quant_choices(rows, form, request.out, _epilogue(request), speed_of(arch))
     return list({repr(options): options for options in found}.values())
 
 

@@ -8,8 +8,9 @@ import tilewright
 from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import MANY, choose_parts, choose_tiles
-from tilewright.kernels.tiles import BEGIN, CORES, START, Launch, Tiles, cycles, cycles_of_parts
+from tilewright.kernels.tiles import BEGIN, Launch, Tiles, cycles, cycles_of_parts
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
@@ -207,19 +208,20 @@ def test_the_last_wave_is_cut_smaller_where_that_saves_cycles():
     M, N, K = 1024, 10240, 8192
     (columns, large), (rest, small) = parts = choose_parts(M, N, K)
     assert columns + rest == N and columns % large.block_N == 0
-    assert -(-columns // large.block_N) * -(-M // large.block_M) <= CORES
+    assert -(-columns // large.block_N) * -(-M // large.block_M) <= HOPPER.cores
     assert small.block_M * small.block_N < large.block_M * large.block_N
-    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(choose_tiles(M, N, K), M, N, K, CORES)
+    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(choose_tiles(M, N, K), M, N, K, HOPPER)
 
 
 def test_blocks_of_a_second_part_begin_where_the_first_leaves_room():
     """132 multiprocessors, of which the first part leaves two alone, and the others at 900 and 1000 cycles behind its start."""
+    START = HOPPER.rates.launch
     first = Launch(START + 1000.0, 130, 10, 1250)
-    assert first.free(132) == [(0.0, 2), (START + 900.0, 50), (START + 1000.0, 80)]
+    assert first.free(HOPPER) == [(0.0, 2), (START + 900.0, 50), (START + 1000.0, 80)]
     for blocks, end in ((2, 1000), (52, 1000), (54, 1000 + 100), (60, 1000 + 100)):
         second = Launch(START - BEGIN + 100.0, blocks, 1, blocks)
-        assert first.beside(second, 132) <= START + end
-    assert first.beside(Launch(START - BEGIN + 50000.0, 132, 1, 132), 132) == START + 51000
+        assert first.beside(second, HOPPER) <= START + end
+    assert first.beside(Launch(START - BEGIN + 50000.0, 132, 1, 132), HOPPER) == START + 51000
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels import hopper_quant
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.repertoire import MOST, repertoire
+from tilewright.kernels.roofline import hopper
 from tilewright.kernels.tile_choice import choose_parts, parts_for
 from tilewright.kernels.tiles import cycles_of_parts
 from tilewright.machine.fragment_records import FragmentRecords
@@ -18,7 +19,7 @@ from tilewright.machine.fragment_records import FragmentRecords
 RNG = np.random.default_rng(17)
 ROWS = sorted({*range(1, 40), *(int(2 ** RNG.uniform(5, 13.2)) for _ in range(160)), 9000, 20000})
 WEIGHTS = [(4096, 4096), (2112, 7168), (28672, 8192), (3840, 2304)]
-CORES = (132, 78)
+CORES = (142, 132, 128, 114, 108, 78)
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 5), st.randoms(use_true_random=False))
@@ -37,10 +38,10 @@ def test_a_repertoire_is_no_worse_than_any_single_kernel(rows: int, kernels: int
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cores: int) -> None:
-    chosen = {M: parts_for(M, N, K, "bfloat16", cores) for M in ROWS}
+    chosen = {M: parts_for(M, N, K, "bfloat16", hopper(cores)) for M in ROWS}
     assert len(set(chosen.values())) <= MOST
-    taken = [cycles_of_parts(parts, M, K, cores) for M, parts in chosen.items()]
-    least = [cycles_of_parts(choose_parts(M, N, K, "bfloat16", cores), M, K, cores) for M in ROWS]
+    taken = [cycles_of_parts(parts, M, K, hopper(cores)) for M, parts in chosen.items()]
+    least = [cycles_of_parts(choose_parts(M, N, K, "bfloat16", hopper(cores)), M, K, hopper(cores)) for M in ROWS]
     slower = np.array(taken) / least
     assert np.exp(np.log(slower).mean()) < 1.05 and slower.max() < 1.3
 
@@ -49,11 +50,11 @@ def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cor
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_low_bit_kernels_of_a_weight_are_few(N: int, K: int, cores: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
-    of_halves = [hopper_quant.chosen(N, K, M, form, cores=cores) for M in ROWS]
+    of_halves = [hopper_quant.chosen(N, K, M, form, speed=hopper(cores)) for M in ROWS]
     assert len({(factory, repr(sizes)) for sizes, factory in of_halves}) <= MOST
     assert max(sizes["blocks"] for sizes, _ in of_halves) <= cores
     for operand, promoted in (("int8", False), ("float8_e4m3fn", True)):
         bytes_form = FragmentRecords(4, ALL[operand], ALL["float16"] if promoted else None)
-        of_bytes = [byte_quant_choice(N, K, M, bytes_form, promoted, cores=cores) for M in ROWS]
+        of_bytes = [byte_quant_choice(N, K, M, bytes_form, promoted, speed=hopper(cores)) for M in ROWS]
         assert len({repr(sizes) for sizes in of_bytes}) <= MOST
         assert max(sizes["blocks"] for sizes in of_bytes) <= cores

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.block_scaled_matmul import BLOCK, block_candidates, block_scaled_matmul
+from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
@@ -51,7 +52,7 @@ class Blocks:
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""
-        for tiles in block_candidates(request.rows or 4096, weight.facts.N, machine.arch.cores):
+        for tiles in block_candidates(request.rows or 4096, weight.facts.N, speed_of(machine.arch)):
             yield as_options(tiles)
 
     def prepare(

@@ -16,6 +16,7 @@ from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -158,7 +159,7 @@ class Bytes:
             for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
                 if rows == M or M >= 8:
                     yield byte_quant_choice(
-                        N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted, running, machine.arch.cores
+                        N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted, running, speed_of(machine.arch)
                     )
 
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:

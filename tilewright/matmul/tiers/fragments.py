@@ -14,6 +14,7 @@ from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.fragment_matmul import fragment_choice, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import placed_like
@@ -72,7 +73,7 @@ class Fragments:
         columns, rows = -(-facts.K // WHOLE) * WHOLE, request.rows or 1 << 30
         if arch.has("wgmma"):
             yield from candidates(
-                facts.N, columns, rows, form, request.out, _epilogue(weight, form, request), arch.cores
+                facts.N, columns, rows, form, request.out, _epilogue(weight, form, request), speed_of(arch)
             )
             return
         # What suits other numbers of rows and columns: every tile, and every way to divide K.

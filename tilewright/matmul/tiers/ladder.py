@@ -16,6 +16,7 @@ from tilewright.ir.dtypes import ALL, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
+from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.arrays import device_of, placed_like
@@ -53,7 +54,7 @@ def refuses(facts: WeightFacts, request: Request, arch: Arch) -> str | None:
 
 def key(facts: WeightFacts, request: Request, arch: Arch) -> str:
     """What tuning's result is kept under: all calls for which the model chooses the same kernel."""
-    model = sorted(choice(facts.N, facts.K, request.rows, arch.cores).items())
+    model = sorted(choice(facts.N, facts.K, request.rows, speed_of(arch)).items())
     return f"{NAME} {VERSION} {arch.target} {arch.name} {arch.cores} cores {facts} {request.kind} {model}"
 
 
@@ -62,14 +63,14 @@ FEW = 64
 which pays for more rows."""
 
 
-def choice(N: int, K: int, M: int, cores: int) -> dict[str, int]:
+def choice(N: int, K: int, M: int, speed: Speed) -> dict[str, int]:
     """The sizes that the kernel is called with for up to `M` rows of A, found on an H200."""
-    sizes = byte_quant_choice(N, K, M, FORM, False, cores=cores)
+    sizes = byte_quant_choice(N, K, M, FORM, False, speed=speed)
     if sizes["tokens"] == 256:
         # Slots of both operands as deep; blocks that run at once share the weight, in the second-level cache.
         return {**sizes, "sharing": 1, "records": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}
     blocks = -(-N // 128) * -(-M // sizes["tokens"])
-    waves, wide = (math.ceil(count / cores) for count in (blocks, math.ceil(blocks / 2)))
+    waves, wide = (math.ceil(count / speed.cores) for count in (blocks, math.ceil(blocks / 2)))
     # A second wave of a few blocks takes as long as blocks twice as large.
     tiles = 2 if 2 * wide <= waves else 1
     return {**fitted(FORM, {**sizes, "tiles": tiles}, FORM.shape(N, K)[1]), "by_tokens": sizes["tokens"] < M}
@@ -80,7 +81,7 @@ def candidates(facts: WeightFacts, request: Request, arch: Arch) -> list[Candida
     found: dict[str, Candidate] = {}
     for rows in (request.rows, 2 * request.rows, max(request.rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
         for columns in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
-            options = choice(columns, facts.K, rows, arch.cores)
+            options = choice(columns, facts.K, rows, speed_of(arch))
             found.setdefault(repr(options), options)
     return list(found.values())
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import candidate_parts
 from tilewright.kernels.tiles import Parts, Tiles
 from tilewright.machine.arch import Arch
@@ -56,8 +57,8 @@ class Scaled:
         """See `Tier`."""
         facts = weight.facts
         assert facts.format.dtype is not None
-        name, cores = facts.format.dtype.name, machine.arch.cores
-        for parts in candidate_parts(request.rows or 4096, facts.N, facts.K, name, cores):
+        name, speed = facts.format.dtype.name, speed_of(machine.arch)
+        for parts in candidate_parts(request.rows or 4096, facts.N, facts.K, name, speed):
             yield {"parts": [{"columns": columns, **as_options(tiles)} for columns, tiles in parts]}
 
     def prepare(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.machine.arch import Arch
+from tilewright.machine.nvidia import DEVICES, device_of
 from tilewright.targets.base import UnknownTarget, arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
 from tilewright.targets.cuda.instructions import ENGINE, copy_instructions, matrix_instructions, sparse_instructions
@@ -166,13 +167,19 @@ def arch(options: Mapping[str, str]) -> CudaArch:
             "target 'cuda' names no architecture, and there is no NVIDIA GPU here to take it from",
             hint='write for example target="cuda -arch=sm_90a": only launching needs the GPU',
         )
-    return found
+    return with_rates(found) if "cores" in options else found
+
+
+def with_rates(found: CudaArch, name: str = "") -> CudaArch:
+    """An architecture with the rates of the GPU that has this name, or so many multiprocessors (`machine.nvidia`)."""
+    device = device_of(found.name, found.cores, name)
+    return found if device is None else replace(found, rates=device.rates)
 
 
 def named(name: str) -> CudaArch:
     """The architecture of this name, with or without ``sm_``.  Raises UnknownTarget."""
     full = name if name.startswith("sm_") else f"sm_{name}"
-    return with_instructions(ARCHITECTURES[known_name("cuda", name, ARCHITECTURES, full)])
+    return with_rates(with_instructions(ARCHITECTURES[known_name("cuda", name, ARCHITECTURES, full)]))
 
 
 def with_instructions(found: CudaArch) -> CudaArch:
@@ -196,11 +203,24 @@ def _detected(driver: Driver, device: int) -> CudaArch | None:
     found = _for_capability(major, minor)
     if found is None:
         return None
-    return with_instructions(replace(
+    found = replace(
         found,
         cores=driver.attribute(device, Attribute.MULTIPROCESSORS),
         l2_bytes=driver.attribute(device, Attribute.L2_BYTES) or found.l2_bytes,
-    ))  # fmt: skip
+    )
+    name = driver.name(device)
+    found = with_rates(with_instructions(found), name)
+    if found.rates is None or any(one.name in name for one in DEVICES):
+        return found
+    # A GPU that no record names: its clocks by its own word, the rest as that which is most like it.
+    clock, memory, bits = (
+        driver.attribute(device, one)
+        for one in (Attribute.CLOCK_KHZ, Attribute.MEMORY_CLOCK_KHZ, Attribute.MEMORY_BUS_BITS)
+    )
+    if not clock or not memory:
+        return found
+    rates = replace(found.rates, cycles=clock * 1e3, bytes=2e3 * memory * bits / 8, source="what the driver says")
+    return replace(found, rates=rates)
 
 
 def _for_capability(major: int, minor: int) -> CudaArch | None:

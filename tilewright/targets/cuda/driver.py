@@ -27,6 +27,8 @@ class Attribute(enum.IntEnum):
 
     CLOCK_KHZ = 13
     MULTIPROCESSORS = 16
+    MEMORY_CLOCK_KHZ = 36
+    MEMORY_BUS_BITS = 37
     L2_BYTES = 38
     COMPUTE_MAJOR = 75
     COMPUTE_MINOR = 76

@@ -1,0 +1,188 @@
+"""The one model of speed: a kernel says what a launch of it does (`Work`), a machine what it does in a cycle (`Speed`),
+and `took` how long that takes.
+
+A multiprocessor takes one piece of work after the other, and all of them in waves. A step takes as long as its
+products, as shared memory takes to be written and read for them, as the second-level cache takes to bring the operands,
+or as the lanes take for what they work out beside the products, whichever is longest, and a share of the others where
+they do not hide. A launch takes as long as the steps of its busiest multiprocessor, or as memory takes for all
+operands, and a share of the shorter of the two. Long launches meet the power limit, where bytes that move cost
+products.
+
+Kernels know no machine: what they say is counted, or measured once in cycles that nothing hides (barriers, ends of
+tiles), which are much the same on all machines. What cannot be counted is corrected by `matmul.tuning.tune`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import ALL
+from tilewright.machine.arch import Arch
+from tilewright.machine.nvidia import device_of
+from tilewright.machine.rates import Rates
+
+Number = Any
+"""A number, or a column of them: one for each way to divide the work."""
+
+KINDS = {"int8": 1, "bfloat16": 2, "tfloat32": 4, "float64": 8}
+"""Bytes of operands, and the type of these that stands for all."""
+
+REACHED = 0.80825
+"""The share of memory's rate on a data sheet that a kernel's loads reach (H200)."""
+
+BESIDE = 0.335
+"""Share of the shorter of the two, products or memory, that the longer one does not hide."""
+
+HEAT, HOT = 0.27, 1_800_000
+"""How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles
+until then."""
+
+PARTNERS, CLUSTER = 0.045, 465
+"""The share of its products that blocks of a cluster wait for one another where the power limit does not slow them down
+anyway, and cycles that a launch in clusters that share loads costs."""
+
+AGAIN = 0.51
+"""The share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what
+is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A machine, as the model sees it.
+
+    Attributes
+    ----------
+    products : multiplications of matrices in a cycle of a core, by the bytes of an operand.
+    """
+
+    cores: int
+    rates: Rates
+    products: tuple[tuple[int, float], ...]
+
+    @property
+    def cache(self) -> float:
+        """Bytes a cycle that the second-level cache gives each core where all of them ask."""
+        return min(self.rates.port, self.rates.cache / self.cores)
+
+    @property
+    def memory(self) -> float:
+        """Bytes a cycle that memory gives all of them."""
+        return self.rates.bytes / self.rates.cycles * REACHED
+
+    def multiplied(self, size: int) -> float:
+        """Multiplications a cycle of operands of so many bytes."""
+        return dict(self.products)[size]
+
+    def resident(self, cluster: Number, stay: bool = False) -> Number:
+        """Blocks in clusters of so many that run at once, one a core; numbers or columns of them.
+
+        Where blocks `stay` and none may wait for another to end, a cluster of more than two is left out: devices differ
+        by one.
+        """
+        shares = dict(self.rates.clusters)
+
+        def count(blocks: int) -> int:
+            fits = int(self.cores * shares[blocks]) // blocks * blocks
+            return max(blocks, fits - blocks * (stay and blocks > 2))
+
+        if isinstance(cluster, np.ndarray):
+            return np.array([count(int(one)) for one in cluster])
+        return count(cluster)
+
+
+@functools.lru_cache(maxsize=256)
+def speed_of(arch: Arch | None) -> Speed:
+    """What a machine does: of a GPU whose rates nobody knows as an H200's, of an H200 where there is no GPU."""
+    if arch is None or not arch.has_threads:
+        return HOPPER
+    sizes = {kind: arch.product_rate(ALL[kind], ALL[kind]) / 2 for kind in KINDS}
+    return Speed(
+        arch.cores, arch.rates or HOPPER.rates, tuple((KINDS[kind], rate) for kind, rate in sizes.items() if rate)
+    )
+
+
+def hopper(cores: int = 132) -> Speed:
+    """A Hopper with so many multiprocessors."""
+    device = device_of("sm_90", cores)
+    assert device is not None
+    of = dict(device.rates.products)
+    return Speed(cores, device.rates, tuple((size, of[kind] / 2) for kind, size in KINDS.items()))
+
+
+HOPPER = hopper()
+"""An H200, for which kernels are made where nobody says a machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launch does.
+
+    Attributes
+    ----------
+    size : bytes of an operand of the products.
+    blocks, resident : pieces of work, and blocks that run at once.
+    turns : pieces that the busiest block takes; what blocks share evenly along K need not be whole.
+    steps : of a piece.
+    products : multiplications of a step, those of an instruction that works at a part of its rate as more.
+    shared : bytes of shared memory that a step writes and reads.
+    loads : bytes that a step's block asks the second-level cache for.
+    lanes : operations of a step beside its products, as many as a core has lanes for in a cycle count as one cycle.
+    apart : the share of the shorter, products or lanes, that the longer does not hide.
+    fixed : cycles of a step that nothing hides.
+    leaving : cycles in which the sums of one consumer leave while another multiplies.
+    ends : cycles that a further piece of a block costs.
+    handed : cycles in which blocks hand sums to one another.
+    memory, ahead : bytes from and to memory, and those that several clusters ask for while they are on their way.
+    heat : how much slower products are at the power limit, beside what bytes that move cost.
+    cluster : whether blocks of a cluster share loads.
+    begins : cycles before the first step and behind the last, beside the machine's launch.
+    """
+
+    size: int
+    blocks: Number
+    resident: Number
+    turns: Number
+    steps: Number
+    products: Number
+    memory: Number
+    shared: Number = 0.0
+    loads: Number = 0.0
+    lanes: Number = 0.0
+    apart: Number = 0.0
+    fixed: Number = 0.0
+    leaving: Number = 0.0
+    ends: Number = 0.0
+    handed: Number = 0.0
+    ahead: Number = 0.0
+    heat: Number = 0.0
+    cluster: Number = False
+    begins: Number = field(default=0.0)
+
+
+def took(work: Work, speed: Speed) -> Number:
+    """Cycles that a launch takes."""
+    products = work.products / speed.multiplied(work.size)
+    loads = work.loads / speed.cache * np.minimum(1.0, work.blocks / work.resident)
+    fed = np.maximum(np.maximum(products, work.shared / speed.rates.shared), loads)
+    lanes = work.lanes / speed.rates.lanes
+    step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
+    piece = work.steps * step
+    piece = np.maximum(piece, (piece + work.leaving) / 2)
+    multiplying = work.turns * piece
+    hot = np.minimum(1.0, multiplying / HOT)
+    heat = HEAT * work.turns * work.steps * loads * hot
+    multiplying = multiplying * (1 + work.heat * hot + np.where(work.cluster, PARTNERS * (1 - hot), 0.0)) + heat
+    memory = work.memory / speed.memory
+    again = AGAIN * work.ahead / speed.memory * np.minimum(1.0, memory / multiplying)
+    longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
+    ends = work.ends * np.maximum(0.0, work.turns - 1) + work.handed + work.begins
+    return longer + BESIDE * shorter + again + speed.rates.launch + ends + np.where(work.cluster, CLUSTER, 0)
+
+
+def ceil_div(count: Any, size: Any) -> Any:
+    """How many times `size` covers `count`; numbers or columns of them."""
+    return -(-count // size)
