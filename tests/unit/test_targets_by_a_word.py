@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import TilewrightError, WrongArgumentDevice
+from tilewright.errors import DriverError, TilewrightError, WrongArgumentDevice
 from tilewright.specialization import JITFunction
+from tilewright.targets.base import TARGETS
+from tilewright.targets.cuda import arch as cuda
+from tilewright.targets.cuda import driver
+from tilewright.targets.registry import resolve
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -102,3 +109,33 @@ def test_machines_that_are_none() -> None:
 def test_a_call_without_the_device_speaks_of_the_emulator() -> None:
     with pytest.raises(WrongArgumentDevice, match=r"kernel\.emulate\("):
         double.on(HOPPER)(X)
+
+
+@pytest.mark.parametrize("present", [("cuda", "metal"), ("metal",), ("hip", "metal"), ("cuda", "hip"), ()])
+def test_auto_prefers_gpus(monkeypatch: pytest.MonkeyPatch, present: tuple[str, ...]) -> None:
+    """CUDA first, then Metal (no machine has both it and AMD's), the processor last."""
+    archs = {"cuda": "cuda -arch=sm_90a", "hip": "hip -arch=gfx942", "metal": "metal -arch=m2"}
+    for name, text in archs.items():
+        arch = resolve(text)[1] if name in present else None
+        monkeypatch.setitem(TARGETS, name, replace(TARGETS[name], detect=lambda arch=arch: arch))
+    monkeypatch.delenv("TILEWRIGHT_TARGET", raising=False)
+    assert resolve("auto")[0].name == next((name for name in ("cuda", "hip", "metal") if name in present), "cpu")
+
+
+def test_only_a_cuda_that_does_not_begin_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = "cuInit"
+
+    class Library:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arguments: 999 if name == failing else 0
+
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: Library())
+    driver.find_driver.cache_clear()
+    try:
+        assert cuda.detect() is None
+        failing = "cuDeviceGetCount"
+        driver.find_driver.cache_clear()
+        with pytest.raises(DriverError, match="cuDeviceGetCount"):  # it has begun: no other machine takes its place
+            resolve("auto")
+    finally:
+        driver.find_driver.cache_clear()

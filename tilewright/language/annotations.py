@@ -74,7 +74,8 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
     ----------
     enable : whether to do so.
     panel_size : blocks along a panel's short side.
-    order : ``"row"`` or ``"column"``, the direction of the panels.
+    order : ``"row"`` or ``"column"``, the direction of the panels, every second one of which is walked backwards;
+        ``"mlx"``: panels of rows, all walked forwards, as MLX's products on Apple's GPUs walk theirs.
 
     Examples
     --------
@@ -82,8 +83,8 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
     """
     context = in_kernel("T.use_swizzle").kernel
     size = constant(panel_size, "panel_size of T.use_swizzle")
-    if order not in ("row", "column", "col"):
-        raise NumberExpected("the order of T.use_swizzle", "'row' or 'column'", repr(order))
+    if order not in ("row", "column", "col", "mlx"):
+        raise NumberExpected("the order of T.use_swizzle", "'row', 'column' or 'mlx'", repr(order))
     if size < 1:
         raise NumberExpected("panel_size of T.use_swizzle", "a positive integer", str(size))
     if enable:

@@ -371,3 +371,21 @@ def test_torch_gives_back_what_it_keeps_where_the_device_is_full(streams, monkey
     with pytest.raises(DriverError, match="allocating a workspace of 100 bytes") as raised:
         workspaces.allocated(100, 0)
     assert "the device has no memory left" in str(raised.value)
+
+
+class FakeTorch:
+    """As much of torch as says where a launch goes."""
+
+    def __init__(self, internals: dict[str, object]) -> None:
+        self._C = types.SimpleNamespace(**internals)
+        stream = types.SimpleNamespace(cuda_stream=91)
+        self.cuda = types.SimpleNamespace(
+            is_available=lambda: True, init=lambda: None, current_device=lambda: 3, current_stream=lambda index: stream
+        )
+
+
+@pytest.mark.parametrize("internals", [{}, {"_cuda_getDevice": lambda: 3}, {"_cuda_getCurrentRawStream": lambda i: 91}])
+def test_a_torch_without_its_quick_functions_is_still_one_with_cuda(monkeypatch, internals):
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch(internals))
+    device, stream = launcher.current_stream_functions(driver=None)
+    assert device() == 3 and stream(device()) == 91

@@ -109,7 +109,7 @@ def panels(C: int32[{rows}, {columns}]) -> C:
 """
 
 
-@pytest.mark.parametrize("order", ["row", "column"])
+@pytest.mark.parametrize("order", ["row", "column", "mlx"])
 @pytest.mark.parametrize(("columns", "rows", "size"), [(10, 6, 4), (7, 5, 2), (1, 3, 8), (3, 1, 1), (5, 8, 3)])
 def test_every_block_is_visited_once(order: str, columns: int, rows: int, size: int) -> None:
     made = result_of(rasterize_grid, grid(columns, rows, f', raster=("{order}", {size})'))
@@ -118,12 +118,16 @@ def test_every_block_is_visited_once(order: str, columns: int, rows: int, size: 
     assert np.array_equal(result, np.arange(columns)[None, :] * 1000 + np.arange(rows)[:, None])
 
 
-def test_panels_are_walked_back_and_forth() -> None:
-    """Launched number n stands at: rows of two, column by column, the second panel from the right."""
-    text = grid(3, 4, ', raster=("row", 2)').replace("bx * 1000 + by", "0")
+@pytest.mark.parametrize(
+    ("order", "places"),
+    [("row", [[0, 2, 4], [1, 3, 5], [10, 8, 6], [11, 9, 7]]), ("mlx", [[0, 2, 4], [1, 3, 5], [6, 8, 10], [7, 9, 11]])],
+)
+def test_panels_are_walked_back_and_forth(order: str, places: list[list[int]]) -> None:
+    """Launched number n stands at: rows of two, column by column, the second panel from the right, MLX's from the left."""
+    text = grid(3, 4, f', raster=("{order}", 2)').replace("bx * 1000 + by", "0")
     made = print_program(result_of(rasterize_grid, text)).replace("C[by, bx] = 0", "C[by, bx] = block")
     (result,) = interpret(parse(made), ())
-    assert result.tolist() == [[0, 2, 4], [1, 3, 5], [10, 8, 6], [11, 9, 7]]
+    assert result.tolist() == places
 
 
 @pytest.mark.parametrize("attributes", ["", ', cluster=(2, 1, 1), raster=("row", 2)'])

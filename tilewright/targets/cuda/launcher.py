@@ -279,7 +279,10 @@ def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callabl
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.init()
-        return torch._C._cuda_getDevice, torch._C._cuda_getCurrentRawStream
+        # The quick ones are torch's own affair: where it has them no more, what it publishes serves.
+        device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+        stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return device, stream or (lambda index: torch.cuda.current_stream(index).cuda_stream)
     return driver.current_device, lambda device: 0
 
 

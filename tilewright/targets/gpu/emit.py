@@ -108,7 +108,8 @@ def with_lines(source: Source) -> str:
         at = origins.get(place, at)
         if text == "}":
             at = None
-        if at is not None and not text.lstrip().startswith(("#", "//")):
+        goes_on = bool(result) and result[-1].endswith("\\")
+        if at is not None and not goes_on and not text.lstrip().startswith(("#", "//")):
             result.append(f'#line {at[1]} "{at[0]}"')
         result.append(text)
     return "\n".join(result)

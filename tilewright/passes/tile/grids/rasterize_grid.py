@@ -17,7 +17,7 @@ After: panels of four rows, each walked column by column, every second one backw
         by: int32 = panel * 4 + place % height
         ...
 
-Panels of columns exchange the two dimensions.
+Panels of columns exchange the two dimensions.  Those of the order ``"mlx"`` are of rows, and none is walked backwards.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def panel_place(
     Parameters
     ----------
     counts : tiles along each dimension of the grid, 1 to 3.
-    raster : ``"row"`` or ``"column"``, the direction of the panels, and tiles along a panel's short side.
+    raster : ``"row"``, ``"column"`` or ``"mlx"``, the direction of the panels, and tiles along a panel's short side.
 
     Returns
     -------
@@ -103,7 +103,7 @@ def panel_place(
         plane = index_binary("mul", columns, rows)
         deep = [index_binary("floordiv", number, plane)]
         rest = name("rest", index_binary("floormod", number, plane))
-    along, width = (columns, rows) if order == "row" else (rows, columns)
+    along, width = (rows, columns) if order == "column" else (columns, rows)
     per_panel = index_binary("mul", along, size)
     panel = name("panel", index_binary("floordiv", rest, per_panel))
     first = index_binary("mul", panel, size)
@@ -112,9 +112,9 @@ def panel_place(
     across = name("across", index_binary("floordiv", place, height))
     forwards = index_binary("eq", index_binary("floormod", panel, 2), 0)
     backwards = index_binary("sub", index_binary("sub", along, 1), across)
-    turned = Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
+    turned = across if order == "mlx" else Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
     inside = index_binary("add", first, index_binary("floormod", place, height))
-    return [turned, inside, *deep] if order == "row" else [inside, turned, *deep], names
+    return [inside, turned, *deep] if order == "column" else [turned, inside, *deep], names
 
 
 def within(var: Var, extent: Extent) -> Assume:

@@ -1,17 +1,18 @@
 // A thread's share of tiles, and accesses of several elements at once.
 namespace tw {
 
-// Behind the members of a fragment: the emulator follows its registers from there.
+// Behind the members of a fragment: the emulator follows its registers from there, and looks at each index of one.
 #ifndef TW_FOLLOWED
 #define TW_FOLLOWED(name)
+#define TW_INDEXED(first, index, count)
 #endif
 
 constexpr int fragment_alignment(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
 
 template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Fragment {
   T data[N];
-  thread T& operator[](int i) thread { return data[i]; }
-  const thread T& operator[](int i) const thread { return data[i]; }
+  thread T& operator[](int i) thread { TW_INDEXED(data, i, N) return data[i]; }
+  const thread T& operator[](int i) const thread { TW_INDEXED(data, i, N) return data[i]; }
   TW_FOLLOWED(Fragment)
 };
 
@@ -23,6 +24,7 @@ template <class To, class From> TW_DEVICE To bit_cast(From x) {
 
 // Elements [offset, offset + N) of a fragment.
 template <int N, class T, int SIZE> TW_DEVICE thread Fragment<T, N>& slice(thread Fragment<T, SIZE>& fragment, int offset) {
+  TW_INDEXED(fragment.data, offset, SIZE - N + 1)
   return *reinterpret_cast<thread Fragment<T, N>*>(fragment.data + offset);
 }
 // The same registers as elements of another type.
@@ -34,9 +36,11 @@ template <class U, int M, class T, int N> TW_DEVICE thread Fragment<U, M>& viewe
 template <class T, int N> TW_DEVICE void hold_registers(thread Fragment<T, N>&) {}
 // The 32-bit registers that hold a fragment of smaller elements.
 template <class T, int N> TW_DEVICE uint32_t get_word(const thread Fragment<T, N>& fragment, int index) {
+  TW_INDEXED(fragment.data, index, int(sizeof(T) * N / 4))
   return reinterpret_cast<const thread uint32_t*>(fragment.data)[index];
 }
 template <class T, int N> TW_DEVICE void set_word(thread Fragment<T, N>& fragment, int index, uint32_t word) {
+  TW_INDEXED(fragment.data, index, int(sizeof(T) * N / 4))
   reinterpret_cast<thread uint32_t*>(fragment.data)[index] = word;
 }
 

@@ -2,7 +2,9 @@
 //
 // Every conversion rounds once, to nearest even; what lies beyond the small floats is said in tilewright_formats.cuh.  From a float to an
 // integer it truncates and saturates, NaN gives 0.  The device takes subnormal floats for zeros.
+#ifndef TW_DEVICE
 #define TW_DEVICE inline
+#endif
 #include "tilewright_formats.cuh"
 
 namespace tw {
