@@ -101,7 +101,7 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   tw::load_fragment<8>(eight, 0, reinterpret_cast<device const half*>(words) + 8 * (t % 32)); GIVE(tw::get_word(eight, t & 3)); tw::set_word(eight, 1, c);
   const tw::Fragment<uint32_t, 4> seen = tw::viewed_as<uint32_t, 4>(eight);
   for (int i = 0; i < 4; ++i) GIVE(seen[i]);
-  GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 2)[1])); tw::hold_registers(eight);
+  GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 2)[1])); GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 6)[0])); tw::hold_registers(eight);
   tw::sync_threads();
   tw::store_fragment<1>(reinterpret_cast<threadgroup half*>(shared_memory) + t, eight, 3); tw::sync_threads(); GIVE(reinterpret_cast<threadgroup uint16_t*>(shared_memory)[63 - t]);
   GIVE(tw::global_pointer<device const uint32_t>(reinterpret_cast<uint64_t>(words + t))[0]);
