@@ -17,7 +17,9 @@ from tilewright.machine.rates import Rates
 
 _KB, _MB = 1 << 10, 1 << 20
 
-_COMMON = frozenset({"threads", "shuffle", "atomics", "dp4a", "cooperative_launch", "register_staging"})
+_COMMON = frozenset(
+    {"threads", "shuffle", "atomics", "dp4a", "cooperative_launch", "register_staging", "guarded_loads"}
+)
 
 READ_GROUPS = (
     (0, 1, 2, 3, 20, 21, 22, 23),

@@ -148,13 +148,17 @@ class ScopedRewriter(Rewriter):
         condition = self.visit(select.condition)
         with self.analyzer.scope():
             self.analyzer.assume(select.condition)
-            then = self.visit(select.then)
+            then = self.chosen_of(select)
         with self.analyzer.scope():
             self.analyzer.assume(negated(select.condition))
             otherwise = self.visit(select.otherwise)
         if condition is select.condition and then is select.then and otherwise is select.otherwise:
             return select
         return replace(select, condition=condition, then=then, otherwise=otherwise)
+
+    def chosen_of(self, select: nodes.Select) -> Any:
+        """What becomes of the value that a choice has where its condition is known to hold."""
+        return self.visit(select.then)
 
 
 class DecidingRewriter(ScopedRewriter):

@@ -67,10 +67,18 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   tw::sync_threads();
   put(tile[(t * 37) % 512]); give(tw::shared_address(tile + t) - tw::shared_address(tile));
   tw::sync_shared();
+  give(tw::read(tw::place(words, t, t % 3 != 0))); give(tw::read(tw::within(words + t, t % 5 != 0))); put(tw::read(tw::place(floats, t)));
+  give(tw::read(tw::place(reinterpret_cast<const uint8_t*>(words), t + 1))); give(tw::read(tw::place(reinterpret_cast<const uint16_t*>(words), t + 1, t % 2 != 0)));
+  tw::Fragment<uint32_t, 4> placed;
+  tw::load_fragment<2>(placed, 0, tw::place(words, 2 * t, t % 7 != 0)); tw::load_fragment<2>(placed, 2, tw::within(words + 2 * t, t % 7 == 0));
+  for (int i = 0; i < 4; ++i) give(placed[i]);
+  tw::load_fragment<4>(placed, 0, tw::place(words, 4 * t));
+  for (int i = 0; i < 4; ++i) give(placed[i]);
   tw::Fragment<int8_t, 8> codes;
   tw::Fragment<uint8_t, 8> fields;
   tw::Fragment<tw::float4_e2m1, 8> fourths;
   tw::load_packed<4, 8>(codes, 0, reinterpret_cast<const uint8_t*>(words + t)); tw::load_packed<2, 8>(fields, 0, reinterpret_cast<const uint8_t*>(words) + 2 * t); tw::load_packed<4, 8>(fourths, 0, reinterpret_cast<const uint8_t*>(words + t));
+  tw::load_packed<4, 8>(codes, 0, tw::place(reinterpret_cast<const uint8_t*>(words), 4 * t, t % 3 != 1));
   for (int i = 0; i < 8; ++i) give(uint32_t(codes[i]) ^ uint32_t(fields[i]) << 8 ^ uint32_t(fourths[i].bits) << 16);
   uint8_t* const packed = shared_memory + 4096;
   tw::store_packed<4, 8>(packed + 4 * t, codes, 0); tw::store_packed<2, 8>(packed + 1024 + 2 * t, fields, 0); tw::store_packed<4, 8>(packed + 2048 + 4 * t, fourths, 0);

@@ -9,6 +9,7 @@ import pytest
 from hip_programs import on
 
 import tilewright.language as T
+from tilewright.targets.hip.machine_code import hottest_loop
 
 from cuda_gemm import matmul, operands  # isort: skip
 
@@ -31,7 +32,7 @@ def test_loads_of_the_next_iteration_stand_before_the_products(stages, meetings)
     a, b = operands(128, 128, 512, "float16")
     kernel = on("gfx942", matmul).compile(a, b, block=(64, 64, 32), num_stages=stages)
     order = marks(
-        loop_of(kernel.get_kernel_source()), meet=r"tw::sync_shared", store=r"store_fragment<8>\(&\w_shared", load=r"load_fragment<8>\(\w_part",
+        loop_of(kernel.get_kernel_source()), meet=r"tw::sync_shared", store=r"store_fragment<8>\(&\w_shared", load=r"load_fragment<8>\(\w_part, 0, tw::place",
         read=r"load_fragment<8>\(\w_shared\w*_[ab],", product=r"tw::mfma",
     )  # fmt: skip
     meet = ["meet"] * (meetings - 1)
@@ -49,7 +50,7 @@ def test_machine_code_waits_for_loads_only_where_they_are_stored(arch, product):
     code = kernel.sass()
     order = marks(
         code,
-        load=r"global_load_\w*b?128|global_load_dwordx4",
+        load=r"(global|buffer)_load_\w*b?128|(global|buffer)_load_dwordx4",
         product=product,
         store=r"ds_(write|store)\w*_b128",
         wait=r"vmcnt\(",
@@ -59,6 +60,40 @@ def test_machine_code_waits_for_loads_only_where_they_are_stored(arch, product):
     assert re.search(r"product (wait )?(store|wait)", text), text
     (resources,) = kernel.resources().values()
     assert resources["scratch_bytes"] == 0
+
+
+@pytest.mark.parametrize("rows", ["static", "dynamic"])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1100", "gfx1201"])
+def test_loads_at_the_edge_of_a_tensor_do_not_branch(arch, rows):
+    """What is out of bounds is zeros by its address: products wait for no load, whatever the sizes."""
+    function = matmul if rows == "static" else dynamic_rows
+    options = {"block": (128, 128, 32)} if rows == "static" else {}
+    kernel = on(arch, function).compile(*operands(1000, 1000, 1000, "float16"), **options, threads=256)
+    loop = hottest_loop(kernel.ptx())
+    assert not loop.waits_before_products and loop.loads == 4
+    assert loop.vector < (1.5 if arch.startswith("gfx1") else 1) * loop.products
+    a, b = operands(37, 52, 72, "float16")
+    kernel = on(arch, function).compile(a, b, **({"block": (32, 32, 32)} if rows == "static" else {}))
+    assert np.abs(kernel.emulate(a, b) - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3
+
+
+def dynamic_rows(A, B, threads=128):
+    M = T.dynamic("M")
+    N, K = T.const("N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    C = T.empty((M, N), "float32")
+    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 128), threads=threads) as (bx, by):
+        a = T.alloc_shared((128, 32), "float16")
+        b = T.alloc_shared((128, 32), "float16")
+        total = T.alloc_fragment((128, 128), "float32")
+        T.clear(total)
+        for k in T.Pipelined(T.ceildiv(K, 32), num_stages=2):
+            T.copy(A[by * 128, k * 32], a)
+            T.copy(B[bx * 128, k * 32], b)
+            T.gemm(a, b, total, transpose_B=True)
+        T.copy(total, C[by * 128, bx * 128])
+    return C
 
 
 @pytest.mark.sampled(4)

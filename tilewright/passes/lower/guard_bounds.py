@@ -185,6 +185,11 @@ class _Guard(ScopedRewriter):
         with self._deciding(said, True):
             return super().then_of(branch)
 
+    def chosen_of(self, select: nodes.Select) -> Any:
+        """The same of a choice: what is read for one way of it."""
+        with self._deciding(list(_said(select.condition)), True):
+            return super().chosen_of(select)
+
     # Loops
 
     def visit_For(self, loop: For) -> Any:

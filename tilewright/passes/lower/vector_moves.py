@@ -28,7 +28,8 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import key, walk
+from tilewright.ops.base import zero
 from tilewright.passes.lower.thread_elements import rounds
 from tilewright.passes.lower.vector_access import Vector
 from tilewright.passes.scoped import reads_nothing
@@ -39,11 +40,29 @@ if TYPE_CHECKING:
 
 def load(work: ThreadLoop, vector: Vector) -> list[Statement]:
     """What brings a group's elements into their registers."""
-    named, vector = _named(work, vector)
-    pieces = [*named, *(_load_piece(work, vector, first) for first in vector.starts())]
-    if vector.condition is not None:
-        pieces = [If(work.in_registers(vector.condition), seq(*pieces), span=work.loop.span)]
-    return [Allocate(vector.part, span=work.loop.span), *pieces]
+    allocated: list[Statement] = [Allocate(vector.part, span=work.loop.span)]
+    condition = None if vector.condition is None else work.in_registers(vector.condition)
+    reads = any(isinstance(node, Load) for node in walk(vector.indices[-1]))
+    if condition is not None and not reads and _may_choose(work, vector):
+        wanted = Var(BOOL, "wanted")
+        named, vector = _named(work, replace(vector, condition=wanted))
+        return [*allocated, Let(wanted, condition, span=work.loop.span), *named, *_load_pieces(work, vector)]
+    named, vector = _named(work, replace(vector, condition=None))
+    pieces = [*named, *_load_pieces(work, vector)]
+    return (
+        [*allocated, *pieces] if condition is None else [*allocated, If(condition, seq(*pieces), span=work.loop.span)]
+    )
+
+
+def _may_choose(work: ThreadLoop, vector: Vector) -> bool:
+    """Whether a vector that is not wanted, or out of bounds, may be zeros without a branch: nothing then waits where
+    branches meet."""
+    safe = work.safe(vector.buffer)
+    return (
+        work.owner.context.arch.has("guarded_loads") and vector.buffer.scope == "global" and _ends_with_vectors(work,
+            vector)
+        and isinstance(safe, nodes.Const) and key(safe) == key(zero(safe.dtype))
+    )  # fmt: skip
 
 
 def _named(work: ThreadLoop, vector: Vector) -> tuple[list[Statement], Vector]:
@@ -51,13 +70,20 @@ def _named(work: ThreadLoop, vector: Vector) -> tuple[list[Statement], Vector]:
     named: list[Statement] = []
     indices = list(vector.indices)
     for place, index in enumerate(indices[:-1]):
-        if any(isinstance(node, Load) or rounds(node) for node in walk(index)):
-            var = Var(index.dtype, "place")
-            named.append(Let(var, work.in_registers(index), span=work.loop.span))
+        reads = any(isinstance(node, Load) for node in walk(index))
+        if reads or any(map(rounds, walk(index))):
+            var, value = Var(index.dtype, "place"), work.in_registers(index)
+            if reads and vector.condition is not None:
+                value = nodes.Select(index.dtype, vector.condition, value, const(0, index.dtype))
+            named.append(Let(var, value, span=work.loop.span))
             if reads_nothing(index):
                 work.owner.analyzer.bind(var, index, index)
             indices[place] = var
     return named, replace(vector, indices=tuple(indices))
+
+
+def _load_pieces(work: ThreadLoop, vector: Vector) -> list[Statement]:
+    return [_load_piece(work, vector, first) for first in vector.starts()]
 
 
 def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
@@ -67,10 +93,15 @@ def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
     dtype = vector.buffer.dtype.with_lanes(lanes)
     moved = Store(vector.part, (const(first),), Load(dtype, buffer, places), span=work.loop.span)
     guard = _whole_guard(work, vector.buffer, indices, lanes)
+    if vector.condition is not None:
+        guard = vector.condition if guard is None else binary("all", vector.condition, guard)
     if guard is None:
         return moved
     lane = Var(INT32, "lane")
     outside = work.owner.is_outside(vector.buffer, indices)
+    if not outside and _may_choose(work, vector):
+        safe = nodes.Broadcast(dtype, work.safe(vector.buffer))
+        return replace(moved, value=nodes.Select(dtype, guard, moved.value, safe))
     value = work.safe(vector.buffer) if outside else _at_the_edge(work, vector, first, lane)
     single = Store(vector.part, (index_binary("add", lane, first),), value, span=work.loop.span)
     rest = For(lane, const(0), const(lanes), const(1), seq(single), "unroll", span=work.loop.span)

@@ -13,6 +13,7 @@ from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, own, uses, walk
 from tilewright.ops.prints import in_c
+from tilewright.targets.c_family import Text
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes
 
 
@@ -117,8 +118,10 @@ class GpuPrinter(GpuExpressions):
             self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
 
     def _move(self, store: nodes.Store) -> None:
-        """A vector between memory and registers."""
-        load = store.value
+        """A vector between memory and registers; of memory it may be zeros where a condition does not hold."""
+        load, condition = store.value, None
+        if isinstance(load, nodes.Select):
+            load, condition = load.then, load.condition
         if not isinstance(load, nodes.Load):
             raise InternalError("a vector that is no load cannot be stored on a GPU", span=store.span)
         kind, parameters = "fragment", str(load.dtype.lanes)
@@ -126,12 +129,18 @@ class GpuPrinter(GpuExpressions):
             kind, parameters = "packed", f"{load.dtype.bits}, {load.dtype.lanes}"
         if store.buffer.scope == "register":
             fragment, place = self.names.of(store.buffer), self.value(store.indices[0])
-            memory = f"&{self._place(load.buffer, load.indices[0])}"
+            memory = self.source(load.buffer, load.indices[0], condition)
             self.line(f"tw::load_{kind}<{parameters}>({fragment}, {place}, {memory});")
         else:
             fragment, place = self.names.of(load.buffer), self.value(load.indices[0])
             memory = f"&{self._place(store.buffer, store.indices[0])}"
             self.line(f"tw::store_{kind}<{parameters}>({memory}, {fragment}, {place});")
+
+    def source(self, buffer: Buffer, index: Expr, condition: Expr | None) -> Text:
+        """Where a vector is read, where `condition` holds."""
+        if condition is not None:
+            raise InternalError(f"reads of {buffer.name} have no way to be zeros")
+        return Text(f"&{self._place(buffer, index)}")
 
     def statement_Return(self, _: nodes.Return) -> None:
         self.line("TW_RETURN;")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Function
-from tilewright.ir.visitor import find, kernels
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Buffer, Expr, Function
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, unsettled_buffers
+from tilewright.targets.gpu.expressions import in_bytes
 from tilewright.targets.gpu.printer import GpuPrinter
 from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
 
@@ -48,10 +52,41 @@ class HipPrinter(GpuPrinter):
     dialect: ClassVar[Spellings] = SPELLINGS
     shares_tensors = True
 
+    def source(self, buffer: Buffer, index: Expr, condition: Expr | None) -> Text:
+        """A place of a tensor whose bytes 31 bits count, else an address; with what says whether it is inside."""
+        wanted = () if condition is None else (self.expression(condition),)
+        if buffer in self.constant and index.dtype == INT32 and described(buffer):
+            place = self.expression(index)
+            if in_bytes(buffer):
+                place = self.infix("floordiv", place, Text(str(buffer.dtype.per_byte)))
+            return self.call("tw::place", Text(self.names.of(buffer)), place, *wanted)
+        address = Text(f"&{self._place(buffer, index)}")
+        return self.call("tw::within", address, *wanted) if wanted else address
+
+    def expression_Select(self, select: nodes.Select) -> Text:
+        """An element or zero, without a branch."""
+        load, zero = select.then, select.otherwise
+        guarded = (
+            isinstance(load, nodes.Load) and load.buffer.scope == "global" and root(load.buffer).scope == "global"
+            and load.dtype.stored_bits >= 8 and not in_bytes(load.buffer) and isinstance(zero,
+                nodes.Const) and zero.value == 0
+            and not any(isinstance(node, nodes.Load) for node in walk(load.indices[0]))
+        )  # fmt: skip
+        if not guarded:
+            return super().expression_Select(select)
+        assert isinstance(load, nodes.Load)
+        return self.call("tw::read", self.source(load.buffer, load.indices[0], select.condition))
+
     def expression_Call(self, call: nodes.Call) -> Text:
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
         return super().expression_Call(call)
+
+
+def described(buffer: Buffer) -> bool:
+    """Whether a tensor is known to have less than 2 GiB."""
+    sizes = [extent for extent in buffer.shape if isinstance(extent, int)]
+    return len(sizes) == len(buffer.shape) and buffer.dtype.nbytes(math.prod(sizes)) < 1 << 31
 
 
 class HipKernel(KernelText):

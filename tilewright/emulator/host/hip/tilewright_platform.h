@@ -25,6 +25,8 @@ typedef __UINT64_TYPE__ uint64_t;
 #define TW_THERE(lanes) const uint64_t there = lanes; (void)there
 #define TW_READ(value, place) ::tw_load(&(value), place, sizeof(value), site)
 #define TW_WRITE(place, value) ::tw_store(place, &(value), sizeof(value), site)
+#define TW_READ_WITHIN(value, place, inside) \
+  if (inside) TW_READ(value, place); else __builtin_memset(&(value), 0, sizeof(value))
 #define TW_FAILED(message) ::tw_assertion_failed(message, site)
 
 #define threadIdx (::tw_thread()->thread_index)
@@ -47,5 +49,6 @@ template <class T> TW_DEVICE T max(T a, T b) { return a < b ? b : a; }
 
 #include "amd_numbers.h"
 #include "amd_lanes.h"
+#include "amd_buffers.h"
 #include "amd_atomics.h"
 #include "amd_products.h"

@@ -28,9 +28,52 @@ template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& v
   __builtin_memcpy(&value, &vector, sizeof(vector));
   TW_WRITE(reinterpret_cast<typename Carrier<sizeof(T) * N>::type*>(pointer), value);
 }
-// The same between memory and elements [offset, offset + N) of a fragment.
-template <int N, class T, int SIZE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const T* pointer, TW_SITE) {
-  const Vector<T, N> vector = load<N>(pointer, site);
+// What a thread reads only where it lies inside of its tensor; beyond, the value is zero.  Nobody branches, so loads stay on their way.
+template <class T> struct Within { const T* pointer; bool inside; };
+template <class T> TW_DEVICE Within<T> within(const T* pointer, bool inside) { return {pointer, inside}; }
+template <int N, class T> TW_DEVICE Vector<T, N> load(const Within<T>& place, TW_SITE) {
+  TW_AT(site);
+  Vector<T, N> result;
+  typename Carrier<sizeof(T) * N>::type value;
+  TW_READ_WITHIN(value, reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(place.pointer), place.inside);
+  __builtin_memcpy(&result, &value, sizeof(result));
+  return result;
+}
+// An element of a tensor of less than 2 GiB: the machine's descriptor takes 32 bits for it, and gives zeros for those that are too large.
+template <class T> struct Place { const T* tensor; uint32_t index; bool inside; };
+template <class T> TW_DEVICE Place<T> place(const T* tensor, int32_t index, bool inside = true) { return {tensor, uint32_t(index), inside}; }
+constexpr uint32_t BEYOND = 0x80000000u;
+#if TW_WARP_SIZE == 64
+constexpr int32_t DESCRIBED = 0x00027000;   // words of 32 bits
+#else
+constexpr int32_t DESCRIBED = 0x31027000;   // the same; an access is too large that begins beyond the last byte
+#endif
+template <int BYTES> struct Described;
+#define TW_DESCRIBED(BYTES, NAME)                                                                                    \
+  template <> struct Described<BYTES> {                                                                              \
+    TW_DEVICE static typename Carrier<BYTES>::type load(const void* tensor, uint32_t at, TwSite site) {              \
+      return bit_cast<typename Carrier<BYTES>::type>(__builtin_amdgcn_raw_buffer_load_##NAME(                        \
+          __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(tensor), 0, BEYOND - 1u, DESCRIBED), at, 0, 0));       \
+    }                                                                                                                \
+  };
+TW_DESCRIBED(1, b8)
+TW_DESCRIBED(2, b16)
+TW_DESCRIBED(4, b32)
+TW_DESCRIBED(8, b64)
+TW_DESCRIBED(16, b128)
+#undef TW_DESCRIBED
+template <int N, class T> TW_DEVICE Vector<T, N> load(const Place<T>& place, TW_SITE) {
+  TW_AT(site);
+  const auto value = Described<sizeof(T) * N>::load(place.tensor, place.inside ? place.index * uint32_t(sizeof(T)) : BEYOND, site);
+  Vector<T, N> result;
+  __builtin_memcpy(&result, &value, sizeof(result));
+  return result;
+}
+template <class T> TW_DEVICE T read(const Within<T>& place, TW_SITE) { return load<1>(place, site)[0]; }
+template <class T> TW_DEVICE T read(const Place<T>& place, TW_SITE) { return load<1>(place, site)[0]; }
+// The same between memory (a pointer, or one of these places) and elements [offset, offset + N) of a fragment.
+template <int N, class T, int SIZE, class SOURCE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const SOURCE& source, TW_SITE) {
+  const Vector<T, N> vector = load<N>(source, site);
 #pragma unroll
   for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];
 }
@@ -51,8 +94,8 @@ template <int BITS> struct Code {
   TW_DEVICE static uint32_t of(float4_e2m1 value) { return value.bits & mask; }
 };
 // N neighbours, whole bytes of them, as one access of up to 16 bytes.
-template <int BITS, int N, class T, int SIZE> TW_DEVICE void load_packed(Fragment<T, SIZE>& fragment, int offset, const uint8_t* pointer, TW_SITE) {
-  const Vector<uint8_t, N * BITS / 8> bytes = load<N * BITS / 8>(pointer, site);
+template <int BITS, int N, class T, int SIZE, class SOURCE> TW_DEVICE void load_packed(Fragment<T, SIZE>& fragment, int offset, const SOURCE& source, TW_SITE) {
+  const Vector<uint8_t, N * BITS / 8> bytes = load<N * BITS / 8>(source, site);
 #pragma unroll
   for (int i = 0; i < N; ++i) Code<BITS>::read(uint32_t(bytes[i * BITS / 8]) >> i * BITS % 8, fragment[offset + i]);
 }
