@@ -119,9 +119,8 @@ class GpuPrinter(GpuExpressions):
 
     def _move(self, store: nodes.Store) -> None:
         """A vector between memory and registers; of memory it may be zeros where a condition does not hold."""
-        load, condition = store.value, None
-        if isinstance(load, nodes.Select):
-            load, condition = load.then, load.condition
+        value = store.value
+        load, condition = (value.then, value.condition) if isinstance(value, nodes.Select) else (value, None)
         if not isinstance(load, nodes.Load):
             raise InternalError("a vector that is no load cannot be stored on a GPU", span=store.span)
         kind, parameters = "fragment", str(load.dtype.lanes)
@@ -129,8 +128,8 @@ class GpuPrinter(GpuExpressions):
             kind, parameters = "packed", f"{load.dtype.bits}, {load.dtype.lanes}"
         if store.buffer.scope == "register":
             fragment, place = self.names.of(store.buffer), self.value(store.indices[0])
-            memory = self.source(load.buffer, load.indices[0], condition)
-            self.line(f"tw::load_{kind}<{parameters}>({fragment}, {place}, {memory});")
+            source = self.source(load.buffer, load.indices[0], condition)
+            self.line(f"tw::load_{kind}<{parameters}>({fragment}, {place}, {source});")
         else:
             fragment, place = self.names.of(load.buffer), self.value(load.indices[0])
             memory = f"&{self._place(store.buffer, store.indices[0])}"
