@@ -10,7 +10,7 @@ MOST = 12
 
 ROWS: tuple[int, ...] = (
     *(1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112),
-    *sorted({round(128 * 2 ** (step / 8)) for step in range(8 * 6 + 1)}),
+    *sorted({round(128 * 2 ** (step / 12)) for step in range(12 * 6 + 1)}),
 )
 """Numbers of rows, up to 8192, that kernels are compared at."""
 
@@ -25,7 +25,7 @@ def repertoire(times: np.ndarray, most: int = MOST) -> list[int]:
 
     Returns
     -------
-    Greedily, the kernels after which the logarithm of the times that calls take is least on average.
+    The kernels after which calls lose the least (`_loss`): one by one, then each in turn for a better one in its place.
 
     Examples
     --------
@@ -34,11 +34,28 @@ def repertoire(times: np.ndarray, most: int = MOST) -> list[int]:
     """
     slower = np.log(times / times.min(axis=1, keepdims=True))
     slower = np.minimum(slower, 1e3)  # a kernel that does not serve is worse than any that does
-    left = np.full(len(times), np.inf)
+    left = np.full(len(times), 1e3)
     chosen: list[int] = []
     while len(chosen) < most and left.max() > 0:
-        after = np.minimum(left[:, None], slower)
-        best = int(after.sum(axis=0).argmin())
-        chosen.append(best)
-        left = after[:, best]
+        chosen.append(_best_beside(left, slower))
+        left = np.minimum(left, slower[:, chosen[-1]])
+    changed = len(chosen) > 1
+    while changed:
+        changed = False
+        for place, column in enumerate(chosen):
+            others = slower[:, chosen[:place] + chosen[place + 1 :]].min(axis=1)
+            better = _best_beside(others, slower)
+            losses = [_loss(np.minimum(others, slower[:, one])).sum() for one in (column, better)]
+            if losses[1] < losses[0] * (1 - 1e-6):
+                chosen[place], changed = better, True
     return chosen
+
+
+def _best_beside(left: np.ndarray, slower: np.ndarray) -> int:
+    """The column that leaves the least loss beside others that leave so much."""
+    return int(_loss(np.minimum(left[:, None], slower)).sum(axis=0).argmin())
+
+
+def _loss(slower: np.ndarray) -> np.ndarray:
+    """What calls lose that are slower by these logarithms: those that are much slower weigh more."""
+    return np.asarray(slower + 5 * slower**2)

@@ -153,45 +153,39 @@ def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Spee
         yield ((N, tiles),)
 
 
-FEW = (8, 16, 32, 64)
-"""Rows up to which a kernel serves: reading the weight is what takes time, and tiles have room for as many rows."""
-
 TWO_PARTS = 512
-"""Rows from which on products are looked at in two parts, every few of `ROWS`: fewer make hardly a wave of large
-tiles."""
+"""Rows from which on products are looked at in two parts, every half octave of `ROWS`: fewer make hardly a wave of
+large tiles."""
 
 
 @functools.lru_cache(maxsize=1024)
 def serving(N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> tuple[Parts, ...]:
-    """The parts of all kernels that calls of more than a few rows run, so that each number of rows has one that suits
-    it."""
-    rows = [M for M in ROWS if FEW[-1] < M]
+    """The parts of all kernels that calls of a weight run: each number of rows has one that suits it."""
+    rows = list(ROWS)
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, None)
     taken = np.array([launches_of(table, M, N, K, speed).cycles for M in rows])
     suits = np.array([suiting(table, M, N, speed) for M in rows])
-    lines = list(dict.fromkeys(int(line) for line in np.where(suits, taken, np.inf).argmin(axis=1)))
-    both = [choose_parts(M, N, K, dtype, speed) for M in rows[::4] if M >= TWO_PARTS]
+    both = [choose_parts(M, N, K, dtype, speed) for M in rows[::-6] if M >= TWO_PARTS]
     pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
     of_pairs = [[_cycles(parts, M, K, speed) for M in rows] for parts in pairs]
-    times = np.concatenate([taken[:, lines], np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
-    kept = repertoire(times, MOST - len(FEW))
+    single = np.where(suits, taken, np.inf)
+    times = np.concatenate([single, np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
+    kept = repertoire(times, MOST)
     fastest = [kept[column] for column in times[:, kept].argmin(axis=1)]
     found: list[Parts] = []
     for column in kept:
-        if column >= len(lines):
-            found.append(pairs[column - len(lines)])
+        if column >= len(table.of):
+            found.append(pairs[column - len(table.of)])
             continue
         # For the most rows that it is the fastest for a block may have several tiles.
-        most = max((M for M, line in zip(rows, fastest) if line == column), default=rows[-1])
-        found.append(((N, fitted_tiles(table.of[lines[column]], most, N, speed)),))
+        most = max((M for M, other in zip(rows, fastest) if other == column), default=rows[-1])
+        found.append(((N, fitted_tiles(table.of[column], most, N, speed)),))
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def parts_for(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Parts:
     """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
-    if FEW[-1] >= M:
-        return choose_parts(next(rows for rows in FEW if rows >= M), N, K, dtype, speed)
     return min(serving(N, K, dtype, speed), key=lambda parts: _cycles(parts, M, K, speed))
 
 
@@ -200,6 +194,6 @@ def _cycles(parts: Parts, M: int, K: int, speed: Speed) -> float:
     if len(parts) == 2:
         (width, first), _ = parts
         down = ceil_div(M, first.block_M)
-        if -down * ceil_div(width, first.block_N) % speed.cores >= max(down, 2):
+        if -down * ceil_div(width, first.block_N) % speed.cores >= max(2 * down, 2):
             return math.inf
     return cycles_of_parts(parts, M, K, speed)

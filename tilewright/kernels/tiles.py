@@ -22,6 +22,9 @@ BEGIN = 2000
 FAN = 1.15
 """How much longer loads take for each block beyond two that shares them."""
 
+EMPTY = 4
+"""Cycles of the copy engine for a row of a box that lies behind the tensor's last one, which it fills with zeros."""
+
 STEP = 46
 """Cycles of a step that nothing hides."""
 
@@ -341,13 +344,17 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
     area = rows * columns / (128 * 256)
     # Rows of either operand that several clusters read at the same time.
     readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
+    # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
+    missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, ceil_div(M, rows), 1)
+    fan = FAN ** np.maximum(0, along_N * along_M - 2)
     ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
     return Work(
         size=size, blocks=blocks, resident=resident, turns=waves,
         steps=ceil_div(K, block_K * splits) / np.where(table.ping_pong, table.rate, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows + columns) * ROW_BYTES,
-        loads=(rows / along_N + columns / along_M) * ROW_BYTES * FAN ** np.maximum(0, along_N * along_M - 2),
+        loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES * fan,
+        engine=EMPTY * missing,
         fixed=STEP,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area),
