@@ -27,10 +27,13 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "memory": ("Tiles and variables", ("memory", "reducers")),
     "tiles": ("Work on whole tiles", ("tile_ops", "positions", "convolution", "sparse_products", "scaled_products")),
     "loops": ("Loops", ("loops",)),
-    "scalars": ("Scalars", ("math", "operators", "directed_rounding", "vectors")),
+    "scalars": ("Scalars", ("math", "operators", "directed_rounding", "vectors", "wide_words")),
     "atomics": ("Atomics", ("atomics",)),
     "threads": ("Threads and warps", ("warps", "thread_words", "random_numbers")),
-    "barriers": ("Barriers, roles and asynchronous copies", ("barriers", "transfers", "roles", "meetings")),
+    "barriers": (
+        "Barriers, roles and asynchronous copies",
+        ("barriers", "transfers", "roles", "meetings", "schedules"),
+    ),
     "hints": ("Hints, checks and foreign text", ("annotations", "layouts", "debug", "external", "older_words")),
     "types": ("Number types", ()),
 }

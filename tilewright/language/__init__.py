@@ -106,11 +106,13 @@ from tilewright.language.memory import (
 )  # fmt: skip
 from tilewright.language.mistakes import UnknownName
 from tilewright.language.older_words import OLDER_WORDS
+from tilewright.language.other_names import OTHER_NAMES
 from tilewright.language.positions import POSITION_WORDS
 from tilewright.language.random_numbers import RANDOM_WORDS
 from tilewright.language.reducers import REDUCER_WORDS
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.scaled_products import SCALED_PRODUCTS
+from tilewright.language.schedules import SCHEDULE_WORDS
 from tilewright.language.source import expression_here
 from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tensors import (
@@ -147,6 +149,7 @@ from tilewright.language.trace import PrimFunc, prim_func
 from tilewright.language.transfers import TRANSFER_WORDS
 from tilewright.language.vectors import Broadcast, Ramp
 from tilewright.language.warps import WARP_WORDS
+from tilewright.language.wide_words import WIDE_WORDS
 
 Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
@@ -155,7 +158,7 @@ _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
     **THREAD_WORDS,
     **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
-    **RANDOM_WORDS,
+    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

@@ -31,12 +31,12 @@ def _pairs(mapping: Any, what: str) -> list[tuple[Buffer, Any]]:
 
 
 @author_facing
-def annotate_layout(layouts: Any) -> None:
+def annotate_layout(layout_map: Any) -> None:
     """Fix the layouts of tiles: ``{tile: T.Layout(...) or T.Fragment(...)}``; the compiler keeps to them.
 
     Parameters
     ----------
-    layouts : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`.
+    layout_map : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`.
 
     Examples
     --------
@@ -44,17 +44,17 @@ def annotate_layout(layouts: Any) -> None:
     """
     context = in_kernel("T.annotate_layout").kernel
     context.layouts.extend(
-        (buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layouts, "T.annotate_layout")
+        (buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layout_map, "T.annotate_layout")
     )
 
 
 @author_facing
-def annotate_safe_value(values: Any) -> None:
+def annotate_safe_value(safe_value_map: Any) -> None:
     """What reads of tensors out of bounds give, in place of 0: ``{tensor: value}``.
 
     Parameters
     ----------
-    values : numbers, by tensor.
+    safe_value_map : numbers, by tensor.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def annotate_safe_value(values: Any) -> None:
     >>> T.copy(A[32, 0], tile)
     """
     context = in_kernel("T.annotate_safe_value").kernel
-    for buffer, value in _pairs(values, "T.annotate_safe_value"):
+    for buffer, value in _pairs(safe_value_map, "T.annotate_safe_value"):
         context.safe_values.append((buffer, as_expr(value, buffer.dtype, "a safe value")))
 
 
@@ -92,39 +92,39 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
 
 
 @author_facing
-def annotate_l2_hit_ratio(ratios: Any) -> None:
+def annotate_l2_hit_ratio(l2_hit_ratio_map: Any) -> None:
     """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is
     set aside.
 
     Parameters
     ----------
-    ratios : numbers from 0 to 1, by tensor.
+    l2_hit_ratio_map : numbers from 0 to 1, by tensor.
 
     Examples
     --------
     >>> T.annotate_l2_hit_ratio({A: 0.5})
     """
     context = in_kernel("T.annotate_l2_hit_ratio").kernel
-    pairs = tuple((buffer.name, float(ratio)) for buffer, ratio in _pairs(ratios, "T.annotate_l2_hit_ratio"))
+    pairs = tuple((buffer.name, float(ratio)) for buffer, ratio in _pairs(l2_hit_ratio_map, "T.annotate_l2_hit_ratio"))
     context.attributes["l2_hit_ratio"] = pairs
 
 
 @author_facing
-def annotate_min_blocks_per_sm(count: Any) -> None:
+def annotate_min_blocks_per_sm(n: Any) -> None:
     """How many blocks should fit on one multiprocessor at least: a GPU's compiler gives each thread no more registers.
 
     Where the compiler divides such a kernel into roles, all keep the share of registers that they start with.
 
     Parameters
     ----------
-    count : a Python int above 0.
+    n : a Python int above 0.
 
     Examples
     --------
     >>> T.annotate_min_blocks_per_sm(2)
     """
     context = in_kernel("T.annotate_min_blocks_per_sm").kernel
-    number = constant_within(count, "the count of T.annotate_min_blocks_per_sm", 1, MOST_BLOCKS)
+    number = constant_within(n, "the count of T.annotate_min_blocks_per_sm", 1, MOST_BLOCKS)
     context.attributes["min_blocks_per_sm"] = number
     if number > 1:
         context.attributes.setdefault("registers", ())
@@ -147,18 +147,18 @@ def func_attr(attributes: Any) -> None:
 
 
 @author_facing
-def assume(fact: Any) -> None:
+def assume(cond: Any) -> None:
     """A fact that the author vouches for, such as ``m % 8 == 0``; the interpreter checks it.
 
     Parameters
     ----------
-    fact : a condition on symbolic sizes.
+    cond : a condition on symbolic sizes.
 
     Examples
     --------
     >>> T.assume(n >= 0)
     """
-    if is_symbolic(fact):
-        current("T.assume").append(Assume(condition(fact), span=statement_here()))
-    elif not fact:
-        raise NumberExpected("T.assume", "a fact that can hold", repr(fact))
+    if is_symbolic(cond):
+        current("T.assume").append(Assume(condition(cond), span=statement_here()))
+    elif not cond:
+        raise NumberExpected("T.assume", "a fact that can hold", repr(cond))

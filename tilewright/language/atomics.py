@@ -15,6 +15,7 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, describe, is_number
 from tilewright.language.source import statement_here
+from tilewright.language.vectors import Vector, lane_at
 from tilewright.ops.copy import TMA_STORES
 
 ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
@@ -46,7 +47,10 @@ def _value_of(call: Call, name: str) -> Scalar:
 def _atomic(kind: str) -> Callable[..., Any]:
     what = f"T.atomic_{kind}"
 
-    def call(dst: Any, value: Any, memory_order: Any = None, return_prev: bool = False, use_tma: bool = False) -> Any:
+    def call(
+        dst: Any, value: Any, memory_order: Any = None, return_prev: bool = False, use_tma: bool = False,
+        annotations: Any = None
+    ) -> Any:  # fmt: skip
         builder = in_kernel(what)
         order = _order(memory_order, what)
         if isinstance(dst, Element) and is_number(value):
@@ -83,6 +87,7 @@ def _atomic(kind: str) -> Callable[..., Any]:
     memory_order : relaxed unless given.
     return_prev : give back the element's old value.
     use_tma : have the copy engine (sm_90 and above) add a shared tile to a tensor; it has been read when the statement ends.
+    annotations : accepted for TileLang's sake.
 
     Examples
     --------
@@ -152,20 +157,27 @@ def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
     builder.append(Evaluate(call, span=statement_here()))
 
 
-def _packed(count: int) -> Callable[..., None]:
+def _packed(count: int) -> Callable[..., Any]:
     what = f"T.atomic_addx{count}"
 
-    def call(dst: Any, value: Any, memory_order: Any = None) -> None:
+    def call(dst: Any, value: Any, return_prev: bool = False, memory_order: Any = None) -> Any:
         builder = in_kernel(what)
         place = _place(dst, what)
-        source = value.region if isinstance(value, RegionProxy) else _place(value, what)
-        order = _order(memory_order, what)
-        lane = Var(INT32, "lane")
+        order, lane, span = _order(memory_order, what), Var(INT32, "lane"), statement_here()
         target = Region(place.buffer, _shifted(place.starts, lane), place.extents)
-        element = nodes.Load(source.dtype, source.buffer, _shifted(source.starts, lane))
-        added = Call(place.dtype, "atomic_add", (target, nodes.cast(element, place.dtype), order))
-        body = seq(Evaluate(added, span=statement_here()))
-        builder.append(For(lane, const(0), const(count), const(1), body, "vectorize", span=statement_here()))
+        element = as_expr(_lane(value, count, lane, what), place.dtype, f"the value of {what}")
+        added = Call(place.dtype, "atomic_add", (target, element, order))
+        if not return_prev:
+            body = seq(Evaluate(added, span=span))
+            builder.append(For(lane, const(0), const(count), const(1), body, "vectorize", span=span))
+            return None
+        before = nodes.Buffer(builder.take_name("previous"), (count,), place.dtype, "local")
+        builder.append(nodes.Allocate(before, span=span))
+        body = seq(nodes.Store(before, (lane,), added, span=span))
+        builder.append(For(lane, const(0), const(count), const(1), body, span=span))
+        frame = builder.frame
+        loaded = lambda at: Scalar(nodes.Load(place.dtype, before, (as_expr(at),)), frame)  # noqa: E731
+        return Vector(count, loaded, is_kept=True)
 
     call.__name__ = call.__qualname__ = f"atomic_addx{count}"
     call.__doc__ = f"""`atomic_add` on {count} consecutive elements, from the first ones given.
@@ -175,7 +187,8 @@ def _packed(count: int) -> Callable[..., None]:
     Parameters
     ----------
     dst : the first of the elements, in a tensor or a shared tile.
-    value : the first of the values, an element of a buffer.
+    value : the first of the values, an element of a buffer; or a vector of them.
+    return_prev : give back the old values, a vector.
     memory_order : accepted for TileLang's sake: relaxed.
 
     Examples
@@ -184,6 +197,16 @@ def _packed(count: int) -> Callable[..., None]:
     ...     T.atomic_addx{count}(C[0, j * {count}], A[0, j * {count}])
     """
     return author_facing(call)
+
+
+def _lane(value: Any, count: int, lane: Var, what: str) -> Any:
+    """The value of a lane, of a vector or of neighbours of the first."""
+    if isinstance(value, Vector):
+        if value.lanes != count:
+            raise NumberExpected(f"the value of {what}", f"{count} values", str(value.lanes))
+        return lane_at(value, lane)
+    source = value.region if isinstance(value, RegionProxy) else _place(value, what)
+    return Scalar(nodes.Load(source.dtype, source.buffer, _shifted(source.starts, lane)))
 
 
 def _shifted(indices: tuple[Expr, ...], by: Expr) -> tuple[Expr, ...]:

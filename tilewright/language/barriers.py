@@ -218,7 +218,7 @@ def cp_async_barrier_noinc(barrier: Any) -> None:
     Examples
     --------
     >>> ready = T.alloc_barrier(128)
-    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 16)
+    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)
     >>> T.cp_async_barrier_noinc(ready)
     >>> T.barrier_wait(ready, 0)
     """
@@ -251,15 +251,15 @@ def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
 
 
 @author_facing
-def named_barrier_arrive(barrier_id: Any, arrive_count: Any) -> None:
+def named_barrier_arrive(barrier_id: Any, thread_count: Any) -> None:
     """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`.
 
     Parameters
     ----------
     barrier_id : 1 to 15.
-    arrive_count : threads that meet or arrive there, a multiple of 32.
+    thread_count : threads that meet or arrive there, a multiple of 32.
     """
-    call("named_barrier_arrive", *_named(barrier_id, arrive_count, "T.named_barrier_arrive"))
+    call("named_barrier_arrive", *_named(barrier_id, thread_count, "T.named_barrier_arrive"))
 
 
 def _named(barrier_id: Any, arrive_count: Any, what: str) -> tuple[Expr, Expr]:
@@ -359,15 +359,15 @@ def ws(*warp_group_ids: Any) -> WarpGroups:
 
 
 @author_facing
-def set_max_nreg(num_reg: Any, is_inc: Any = 1) -> None:
+def set_max_nreg(reg_count: Any, is_inc: Any = 1) -> None:
     """How many registers each thread of these warpgroups keeps; the first statement of what they do.
 
     Parameters
     ----------
-    num_reg : a multiple of 8 from 24 to 256.
+    reg_count : a multiple of 8 from 24 to 256.
     is_inc : accepted for TileLang's sake: the compiler knows how many they had.
     """
-    count = constant(num_reg, "the argument of T.set_max_nreg")
+    count = constant(reg_count, "the argument of T.set_max_nreg")
     if count % 8 or not 24 <= count <= 256:
         raise NumberExpected("the argument of T.set_max_nreg", "a multiple of 8 from 24 to 256", str(count))
     in_kernel("T.set_max_nreg").kernel.divided = True
@@ -375,33 +375,33 @@ def set_max_nreg(num_reg: Any, is_inc: Any = 1) -> None:
 
 
 @author_facing
-def annotate_producer_reg_dealloc(num_reg: Any = 24) -> None:
+def annotate_producer_reg_dealloc(reg_count: Any = 24) -> None:
     """Registers of the threads that load, where the compiler divides the kernel into roles.
 
     Parameters
     ----------
-    num_reg : a multiple of 8 from 24 to 240.
+    reg_count : a multiple of 8 from 24 to 240.
 
     Examples
     --------
     >>> T.annotate_producer_reg_dealloc(24)
     """
-    _kept("producer", num_reg, "T.annotate_producer_reg_dealloc")
+    _kept("producer", reg_count, "T.annotate_producer_reg_dealloc")
 
 
 @author_facing
-def annotate_consumer_reg_alloc(num_reg: Any = 240) -> None:
+def annotate_consumer_reg_alloc(reg_count: Any = 240) -> None:
     """Registers of the threads that compute, where the compiler divides the kernel into roles.
 
     Parameters
     ----------
-    num_reg : a multiple of 8 from 24 to 240.
+    reg_count : a multiple of 8 from 24 to 240.
 
     Examples
     --------
     >>> T.annotate_consumer_reg_alloc(240)
     """
-    _kept("consumer", num_reg, "T.annotate_consumer_reg_alloc")
+    _kept("consumer", reg_count, "T.annotate_consumer_reg_alloc")
 
 
 def _kept(role: str, number: Any, what: str) -> None:

@@ -101,9 +101,9 @@ def _run(start: Any, size: Extent, what: str) -> Vector:
     return Vector(size, lambda lane: Scalar(nodes.index_binary("add", start, as_expr(lane)), lane.frame))
 
 
-def _vector(value: RegionProxy | Vector) -> Vector:
-    """The elements of a slice along one dimension as a vector; a vector as it is."""
-    if isinstance(value, Vector):
+def vector_in(value: Any) -> Any:
+    """The elements of a slice along one dimension as a vector; anything else as it is."""
+    if not isinstance(value, RegionProxy):
         return value
     what, region = "the slice that is assigned", value.region
     wide = [dimension for dimension, size in enumerate(region.extents) if size != 1] or [len(region.extents) - 1]
@@ -199,7 +199,7 @@ class BufferProxy(TensorProxy):
         if any(isinstance(part, slice) for part in parts):
             if not isinstance(value, (RegionProxy, Vector)):
                 raise ScalarExpected("an assignment", f"a slice of {self.description}")
-            value, parts = _vector(value), self._ramps(parts)
+            value, parts = vector_in(value), self._ramps(parts)
         lanes = common_lanes(*parts, value)
         if lanes is not None:
             self._set_lanes(parts, value, lanes)

@@ -18,7 +18,7 @@ from tilewright.language.source import statement_here
 @author_facing
 def im2col(
     img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: Any, stride: Any = 1, dilation: Any = 1, pad: Any = 0,
-    eviction_policy: Any = None,
+    eviction_policy: Any = None, annotations: Any = None,
 ) -> None:  # fmt: skip
     """``col = patches[nhw_step * rows : , c_step * columns : ]``: row n, y, x of `patches` is the window there,
     channels last.
@@ -32,7 +32,7 @@ def im2col(
     nhw_step, c_step : which tile of `patches` it is, counted in tiles.
     kernel, stride, dilation, pad : of a square window: its size, the steps between windows and between its points, the
         zeros around the image.
-    eviction_policy : accepted for TileLang's sake.
+    eviction_policy, annotations : accepted for TileLang's sake.
 
     Examples
     --------

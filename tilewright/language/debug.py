@@ -11,7 +11,8 @@ from tilewright.language.buffers import TensorProxy, region_of
 from tilewright.language.builder import active, current
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, condition
+from tilewright.language.proxies import Scalar, as_expr
+from tilewright.language.proxies import condition as truth
 from tilewright.language.source import statement_here
 
 
@@ -61,20 +62,21 @@ def breakpoint_in_kernel(*values: Any) -> None:
 
 
 @author_facing
-def device_assert(test: Any, msg: str = "") -> None:
+def device_assert(condition: Any, msg: str = "", no_stack_info: bool = False) -> None:
     """Check a condition where the program runs; where it does not hold, the program ends with the message and this
     line.
 
     Parameters
     ----------
-    test : a condition.
+    condition : what must hold.
+    no_stack_info : accepted for TileLang's sake.
     msg : a text.
 
     Examples
     --------
     >>> T.device_assert(n >= 0, "n is negative")
     """
-    if is_symbolic(test):
-        current("T.device_assert").append(Assert(condition(test), str(msg), span=statement_here()))
-    elif not test:
-        raise NumberExpected("T.device_assert", "a condition that can hold", repr(test))
+    if is_symbolic(condition):
+        current("T.device_assert").append(Assert(truth(condition), str(msg), span=statement_here()))
+    elif not condition:
+        raise NumberExpected("T.device_assert", "a condition that can hold", repr(condition))

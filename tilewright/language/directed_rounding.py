@@ -16,7 +16,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64
 from tilewright.ir.nodes import Call, Expr, Let, Var, binary, const
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, taking
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, as_expr, frame_of
@@ -123,11 +123,9 @@ def _round_down(name: str, operands: Sequence[Expr], dtype: Any) -> Expr:
 def _operation(name: str) -> Callable[..., Any]:
     arity, sides, _ = OPERATIONS[name]
 
-    def call(*values: Any, rounding_mode: str = "rn") -> Any:
-        if len(values) == arity + 1 and isinstance(values[-1], str):
-            values, rounding_mode = values[:-1], values[-1]
-        if len(values) != arity:
-            raise NumberExpected(f"T.{name}", f"{arity} number{'s' * (arity > 1)}", str(len(values)))
+    @taking(*"xyz"[:arity], rounding_mode="rn")
+    def call(*given: Any) -> Any:
+        *values, rounding_mode = given
         if rounding_mode not in MODES:
             raise NumberExpected(f"the rounding of T.{name}", ", ".join(map(repr, MODES)), repr(rounding_mode))
         exprs = [as_expr(value, what=f"an operand of T.{name}") for value in values]
@@ -147,14 +145,13 @@ def _operation(name: str) -> Callable[..., Any]:
         return Scalar(_named(made), frame_of(*values))
 
     call.__name__ = call.__qualname__ = name
-    operands = {"fmaf": 3, "frcp": 1, "fsqrt": 1}.get(name.removeprefix("ieee_"), 2)
-    example = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:operands])
+    example = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:arity])
     call.__doc__ = f"""The operation on floats, rounded as the last argument says.
 
         Parameters
         ----------
-        values : the operands, floats of one type.
-        rounding_mode : ``"rn"`` to nearest even, ``"rz"`` towards zero, ``"ru"`` up, ``"rd"`` down; last, or by name.
+        {", ".join("xyz"[:arity])} : the operand{"s" * (arity > 1)}, floats of one type.
+        rounding_mode : ``"rn"`` to nearest even, ``"rz"`` towards zero, ``"ru"`` up, ``"rd"`` down.
 
         Examples
         --------

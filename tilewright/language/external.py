@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tilewright.ir import dtypes, nodes
@@ -23,7 +24,7 @@ BYTES = {("int8", "int8"): "s8s8", ("uint8", "int8"): "u8s8", ("uint8", "uint8")
 
 
 @author_facing
-def import_source(source: Any) -> None:
+def import_source(source: Any = None) -> None:
     """Put a text of the device's own language before the kernels, for instance functions for `call_extern`.
 
     The emulator compiles it too: write it in C++, ``__device__`` before each function, or in the words of
@@ -31,13 +32,15 @@ def import_source(source: Any) -> None:
 
     Parameters
     ----------
-    source : the text.
+    source : the text; of None nothing.
 
     Examples
     --------
     >>> T.import_source("__device__ float twice(float x) { return 2 * x; }")
     >>> C[tx // 64, tx % 64] = T.call_extern("float32", "twice", A[tx // 64, tx % 64])
     """
+    if source is None:
+        return
     if not isinstance(source, str):
         raise NumberExpected("the argument of T.import_source", "a text", describe(source))
     attributes = current("T.import_source").attributes
@@ -46,12 +49,12 @@ def import_source(source: Any) -> None:
 
 
 @author_facing
-def call_extern(dtype: Any, name: Any, *args: Any) -> Any:
+def call_extern(dtype: Any, func_name: Any, *args: Any) -> Any:
     """Call a function of the device's own language (`import_source`), in each executing thread.
 
     Parameters
     ----------
-    name : of the function, a text.
+    func_name : of the function, a text.
     dtype : of its result; ``"handle"`` or ``"void"`` where it has none.
     args : numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What it is
         given the place of it may write, unless `access_ptr` says ``"r"``.
@@ -66,15 +69,15 @@ def call_extern(dtype: Any, name: Any, *args: Any) -> Any:
     >>> C[tx // 64, tx % 64] = T.call_extern("float32", "twice", A[tx // 64, tx % 64])
     """
     builder = in_kernel("T.call_extern")
-    if not isinstance(name, str) or not name.replace("::", "_").isidentifier():
-        raise NumberExpected("the function of T.call_extern", "its name", describe(name))
-    arguments = tuple(_argument(one, f"an argument of {name}") for one in args)
+    if not isinstance(func_name, str) or not func_name.replace("::", "_").isidentifier():
+        raise NumberExpected("the function of T.call_extern", "its name", describe(func_name))
+    arguments = tuple(_argument(one, f"an argument of {func_name}") for one in args)
     if dtype in NOTHING:
-        builder.append(Evaluate(Call(BOOL, "call_extern", (name, *arguments)), span=statement_here()))
+        builder.append(Evaluate(Call(BOOL, "call_extern", (func_name, *arguments)), span=statement_here()))
         return None
     record = dtypes.dtype(dtype)
     var = Var(record, builder.take_name("result"))
-    builder.append(Let(var, Call(record, "call_extern", (name, *arguments)), span=statement_here()))
+    builder.append(Let(var, Call(record, "call_extern", (func_name, *arguments)), span=statement_here()))
     return Scalar(var, builder.frame)
 
 
@@ -91,16 +94,20 @@ def _argument(value: Any, what: str) -> Expr | Region:
 
 
 @author_facing
-def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0) -> RegionProxy:
+def access_ptr(
+    base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0, extent: Any = None, ignore_last_ndim: int = 0
+) -> RegionProxy:  # fmt: skip
     """The place of an element, for functions of the device's own language and raw copies.
 
     Parameters
     ----------
     base : a buffer (its first element), a slice, or an element.
-    access_type : ``"r"``, ``"w"`` or ``"rw"``.
+    access_type : ``"r"``, ``"w"`` or ``"rw"``; or 1, 2, 3 for them.
     extents : how many elements, or how many along each of the last dimensions, are meant from there; all where none are
         given.
     offset : elements that are left out at the beginning, along the last dimension.
+    extent : how many elements along the last dimension, in place of `extents`.
+    ignore_last_ndim : how many of the last indices of `base` count as 0.
 
     Examples
     --------
@@ -108,6 +115,7 @@ def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0
     >>> T.call_extern("void", "twice", T.access_ptr(C[tx // 64, tx % 64], "rw"))
     """
     what = "T.access_ptr"
+    access_type = {1: "r", 2: "w", 3: "rw"}.get(access_type, access_type)
     if access_type not in WRITES:
         raise NumberExpected(f"access_type of {what}", "one of 'r', 'w', 'rw'", repr(access_type))
     if isinstance(base, BufferProxy):
@@ -119,6 +127,13 @@ def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0
         region, frame = Region(base.buffer, base.indices, (1,) * len(base.indices)), base.frame
     else:
         raise TileExpected(f"the base of {what}", describe(base), "a buffer, or an element such as A[i, j]")
+    if ignore_last_ndim:
+        kept = max(0, len(region.starts) - constant(ignore_last_ndim, f"ignore_last_ndim of {what}"))
+        region = replace(region, starts=tuple(s if i < kept else nodes.const(0) for i, s in enumerate(region.starts)))
+    if extent is not None:
+        extents = (extent,)
+    elif len(extents) == 1 and isinstance(extents[0], (tuple, list)):
+        extents = tuple(extents[0])
     given = tuple(constant(one, f"an extent of {what}") for one in extents)
     if given:
         region = Region(region.buffer, region.starts, (*(1,) * (len(region.starts) - len(given)), *given))
@@ -129,19 +144,19 @@ def access_ptr(base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0
 
 
 @author_facing
-def address_of(element: Any) -> RegionProxy:
+def address_of(obj: Any) -> RegionProxy:
     """The place of an element, such as ``T.address_of(A[i, j])``.
 
     Parameters
     ----------
-    element : of a buffer that is no fragment.
+    obj : of a buffer that is no fragment.
 
     Examples
     --------
     >>> T.import_source("__device__ void twice(float* x) { *x *= 2; }")
     >>> T.call_extern("void", "twice", T.address_of(C[tx // 64, tx % 64]))
     """
-    made: RegionProxy = access_ptr(element, "rw")
+    made: RegionProxy = access_ptr(obj, "rw")
     return made
 
 

@@ -9,58 +9,43 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     ),
     "write T.gemm: the compiler chooses the instruction and waits for it": (
         "TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter", "alloc_descriptor", "alloc_wgmma_desc",
-        "increase_descriptor_offset", "initialize_wgmma_descriptor", "mma_gemm_blockscaled", "ptx_ldmatrix", "ptx_mma",
-        "ptx_wgmma_ss", "warpgroup_arrive", "warpgroup_commit_batch", "warpgroup_fence_operand", "warpgroup_wait",
+        "increase_descriptor_offset", "initialize_wgmma_descriptor", "mma_gemm_blockscaled", "ptx_ldmatrix",
+        "ptx_mma", "ptx_wgmma_ss", "TensorCoreIntrinEmitterSM120", "TensorCoreIntrinEmitterWithLadderTransform",
+        "SparseTensorCoreIntrinEmitter", "WGSparseTensorCoreIntrinEmitter", "WGMMADescriptorParams",
+        "compute_gmma_descriptor", "get_ldmatrix_offset", "get_mma_micro_size", "mma_fill", "mma_store",
+        "mma_store_index_map", "ptx_mma_block_scale", "ptx_mma_sm70", "ptx_wgmma_rs", "tvm_bmma_sync",
+        "tvm_fill_fragment", "tvm_load_matrix_sync", "tvm_mma_sync", "tvm_store_matrix_sync", "tvm_mfma",
+        "tvm_mfma_store", "tvm_rdna_wmma", "tvm_rdna_wmma_store", "validate_gemm_ab_dtypes",
     ),
-    "write T.gemm_sp: the compiler chooses the instruction": ("ptx_mma_sp", "wgmma_gemm_sp"),
-    "tilewright has no tcgen05 instructions and no tensor memory: on sm_100a T.gemm uses mma.sync, so write "
-    "T.gemm into a"
-    " T.alloc_fragment": (
+    "write T.gemm_sp: the compiler chooses the instruction": ("ptx_mma_sp", "ptx_wgmma_sp_rs", "ptx_wgmma_sp_ss"),
+    "tilewright has no tcgen05 instructions and no tensor memory: on sm_100a T.gemm uses mma.sync, so"
+    " write T.gemm into a T.alloc_fragment": (
         "TCGEN05TensorCoreIntrinEmitter", "alloc_tcgen05_instr_desc", "alloc_tcgen05_smem_desc", "alloc_tmem",
         "deallocate_tmem", "gemm_blockscaled", "make_blockscaled_gemm_layout", "tcgen05_after_thread_sync",
         "tcgen05_before_thread_sync", "tcgen05_cp_warpx4", "tcgen05_gemm", "tcgen05_gemm_blockscaled",
-        "tcgen05_gemm_sp",
-        "tcgen05_mma", "tcgen05_mma_arrive", "tcgen05_mma_blockscaled", "tcgen05_sf_warp_transpose", "tma_gather4",
-        "tma_gather4_bytes", "tma_scatter4",
+        "tcgen05_gemm_sp", "tcgen05_mma", "tcgen05_mma_arrive", "tcgen05_mma_blockscaled",
+        "tcgen05_sf_warp_transpose", "tma_gather4", "tma_gather4_bytes", "tma_scatter4", "TCGEN05DescriptorParams",
+        "alloc_tcgen05_instruction_desc", "compute_umma_descriptor", "initialize_tcgen05_descriptor",
+        "ptx_tcgen05_mma_blockscaled_ss", "ptx_tcgen05_mma_ss", "ptx_tcgen05_mma_ts", "tma_load_2sm",
     ),
     "write a loop over T.Persistent: tilewright has no cluster launch control": (
-        "clc_get_first_ctaid_x", "clc_is_canceled", "clc_try_cancel_multicast",
+        "clc_get_first_ctaid_x", "clc_is_canceled", "clc_try_cancel_multicast", "clc_get_first_ctaid_y",
+        "clc_get_first_ctaid_z", "clc_try_cancel",
     ),
-    "leave it out: the compiler gives every tile that needs one a swizzled layout, and T.annotate_layout takes "
-    "your own": (
-        "get_swizzle_layout", "make_mma_swizzle_layout",
-    ),
-    "write T.Pipelined(..., specialize=True): the compiler splits producer and consumer warps": (
-        "WSID", "WSInstr", "WSOpRef", "WSPipeline", "WSRole", "WSSchedule", "WSScope", "WSSync", "WSSyncKind",
-        "annotate_ws_schedule", "ws_op",
-    ),
+    "leave it out: the compiler gives every tile that needs one a swizzled layout, and T.annotate_layout"
+    " takes your own": ("get_swizzle_layout", "make_mma_swizzle_layout"),
     "write `with T.Kernel(...)` and T.get_thread_binding()": ("KernelLaunchFrame", "env_thread"),
-    "write T.sync_threads()": ("tvm_storage_sync",),
-    "write T.alloc_barrier(counts): it begins them too": ("ptx_fence_barrier_init", "ptx_init_barrier_thread_count"),
-    "write T.ballot_sync(condition): which lanes happen to run together is nobody's promise": ("activemask",),
-    "write the operation on each element in T.Parallel or T.vectorized: the compiler moves neighbours together": (
-        "abs2", "add2", "fma2", "max2", "min2", "mul2", "sub2",
+    "write T.alloc_barrier(counts): it begins them too": (
+        "ptx_fence_barrier_init", "ptx_init_barrier_thread_count", "create_barriers",
     ),
-    "write a loop over the bits with T.popcount and T.__ffs": ("__fns",),
     "write tilewright.jit": ("JITFunc",),
     "leave it out: names of values are the compiler's business": ("get_let_value", "has_let_value"),
     "write `while condition:`": ("While",),
-    "write T.alloc_shared, T.alloc_fragment, T.alloc_local or T.alloc_global": ("allocate",),
-    "write A[i + lane] for each lane": ("extract_lane",),
     "leave it out, and pass tensors that do not overlap": ("annotate_restrict_buffers",),
-    "leave it out: tilewright.compile(..., schedule=) takes what the compiler would choose": (
-        "annotate_compile_flags", "annotate_pass_configs",
-    ),
     "write T.import_source and T.call_extern": (
-        "CUDASourceCodeKernel", "call_intrin",
+        "CUDASourceCodeKernel", "call_intrin", "call_llvm_intrin", "call_llvm_pure_intrin",
     ),
-    "pass tensors as T.Tensor parameters": (
-        "handle", "match_buffer",
-    ),
-    "write T.Parallel: the compiler makes vector accesses": (
-        "Shuffle", "lds128", "lds32", "lds64", "ldg128", "ldg256", "ldg32", "ldg64", "stg128", "stg256", "stg32",
-        "stg64", "sts128", "sts32", "sts64",
-    ),
+    "pass tensors as T.Tensor parameters": ("handle", "match_buffer"),
     "write T.alloc_fragment, or T.alloc_shared, and T.fill": ("full", "ones", "zeros"),
     "write T.gemm on tiles": ("dot", "matmul", "mma"),
     "write T.copy between a tensor and a tile, which leaves out what is beyond the tensor's end": ("load", "store"),
@@ -72,6 +57,28 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write T.reduce_sum": ("sum",),
     "write T.reduce_argmax": ("argmax",),
     "write T.reduce_argmin": ("argmin",),
+    "write T.ptx_cp_async, and T.cp_async_barrier_noinc behind it": ("ptx_cp_async_barrier", "ptx_cp_async_bulk"),
+    "write T.annotate_layout with a T.Fragment for tiles; a T.alloc_reducer needs no layout": ("PartialFragment",),
+    "leave it out: it belongs to TVM's runtime, which tilewright does without": (
+        "TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace", "anylist_getitem", "anylist_resetitem",
+        "anylist_setitem_call_cpacked", "anylist_setitem_call_packed", "call_cpacked", "call_cpacked_lowered",
+        "call_packed", "call_packed_lowered", "lookup_param", "tvm_stack_alloca", "tvm_stack_make_array",
+        "tvm_stack_make_shape", "tvm_struct_get", "tvm_struct_set", "tvm_throw_last_error", "tvm_tuple",
+        "tvm_thread_invariant", "start_profile_intrinsic", "end_profile_intrinsic", "undef", "ret",
+        "BACKEND_ONLY_TIR_EXPORTS",
+    ),
+    "write arithmetic on integers of 64 bits": ("q_multiply_shift", "q_multiply_shift_per_axis"),
+    "write x * T.exp2(n)": ("ldexp",),
+    "write T.reinterpret(T.reinterpret(x, 'int32') + 1, 'float32')": ("nextafter",),
+    "write T.extract_lane and T.Shuffle": ("vectorcombine", "vectorhigh", "vectorlow"),
+    "leave it out: vectors have as many lanes as they say": ("vscale",),
+    "ask a type itself: T.dtype(x).bits, .is_float, .name": (
+        "is_f8f6f4_family", "is_float4", "is_float4_e2m1_unpacked", "is_float4_e2m1fn", "get_tvm_dtype", "AnyDType",
+    ),
+    "write an int or a text": ("IntImm", "StringImm"),
+    "write T.float4_e2m1fn, whose elements share bytes": ("float4_e2m1_unpacked",),
+    "pass None for a tensor that is not there; a kernel does not ask addresses": ("isnullptr",),
+    "write with T.ws(group):": ("WarpSpecializeFrame",),
 }  # fmt: skip
 
 INSTEAD: dict[str, str] = {name: advice for advice, names in _INSTEAD.items() for name in names}

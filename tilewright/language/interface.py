@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from tilewright.errors import TilewrightError, near
-from tilewright.language.mistakes import WrongArguments
+from tilewright.language.mistakes import NumberExpected, WrongArguments
 from tilewright.language.source import expression_here
 
 P = ParamSpec("P")
@@ -16,11 +16,21 @@ R = TypeVar("R")
 
 
 def author_facing(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: a call that does not fit the signature, or a mistake found inside, is shown at the author's line."""
+    """Decorator: a call that does not fit the signature, or a mistake found inside, is shown at the author's line.
+
+    ``annotations``, which TileLang's words take and most of ours leave alone, are a dictionary wherever there are any.
+    """
+    names = list(inspect.signature(function).parameters)
+    place = names.index("annotations") if "annotations" in names else None
 
     @functools.wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
+            if place is not None:
+                given = keywords.get("annotations", arguments[place] if place < len(arguments) else None)
+                if not isinstance(given, Mapping | None):
+                    what = f"annotations of T.{function.__name__.rstrip('_')}"
+                    raise NumberExpected(what, "a dictionary, or None", getattr(given, "description", repr(given)))
             return function(*arguments, **keywords)
         except TypeError as error:
             problem = mismatch(function, arguments, keywords)
@@ -31,6 +41,33 @@ def author_facing(function: Callable[P, R]) -> Callable[P, R]:
             raise error.at(expression_here()) from None
 
     return call
+
+
+def taking(*required: str, **optional: Any) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Decorator of a function that takes its arguments by position: authors call it by these names, too.
+
+    Words that one function makes have parameters of different names: ``T.shfl_up(value, delta)``,
+    ``T.shfl_sync(value, srcLane)``.
+    """
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature(
+        [
+            *(inspect.Parameter(name, kind) for name in required),
+            *(inspect.Parameter(name, kind, default=value) for name, value in optional.items()),
+        ]
+    )
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        def call(*arguments: Any, **keywords: Any) -> R:
+            bound = signature.bind(*arguments, **keywords)
+            bound.apply_defaults()
+            return function(*bound.args)
+
+        call.__module__ = function.__module__
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 def mismatch(function: Callable[..., Any], arguments: Any, keywords: Any, name: str = "") -> WrongArguments | None:

@@ -142,12 +142,12 @@ def Kernel(
 
 
 @author_facing
-def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> KernelContext:
+def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None, prelude: Any = None) -> KernelContext:
     """`Kernel` whose blocks form clusters of `cluster_dims`.
 
     Parameters
     ----------
-    blocks, threads : as those of `Kernel`.
+    blocks, threads, prelude : as those of `Kernel`.
     cluster_dims : blocks of a cluster along each dimension of the grid.
 
     Examples
@@ -157,7 +157,7 @@ def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> Kerne
     ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
     ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
     """
-    context: KernelContext = Kernel(*blocks, threads=threads, cluster_dims=cluster_dims)
+    context: KernelContext = Kernel(*blocks, threads=threads, cluster_dims=cluster_dims, prelude=prelude)
     return context
 
 
@@ -286,3 +286,14 @@ def get_block_extents() -> tuple[Any, ...]:
     >>> C[0, 0] = T.get_block_extents()[0]
     """
     return tuple(size if isinstance(size, int) else Scalar(size) for size in _context("T.get_block_extents").grid)
+
+
+@author_facing
+def get_cluster_dims() -> list[int]:
+    """How many blocks a cluster has along each dimension of the grid; 1 where there are none.
+
+    Examples
+    --------
+    >>> C[0, 0] = T.get_cluster_dims()[0]
+    """
+    return list(_context("T.get_cluster_dims").attributes.get("cluster", (1, 1, 1)))

@@ -368,7 +368,9 @@ def grid(*extents: Any) -> LoopContext:
 
 
 @author_facing
-def Persistent(domain: Any, wave_size: Any, index: Any, group_size: Any = 8) -> LoopContext:
+def Persistent(
+    domain: Any, wave_size: Any, index: Any, group_size: Any = 8, num_stages: Any = None, annotations: Any = None
+) -> LoopContext:  # fmt: skip
     """Tiles of `domain` for one of `wave_size` blocks that stay on the device.
 
     Parameters
@@ -377,6 +379,7 @@ def Persistent(domain: Any, wave_size: Any, index: Any, group_size: Any = 8) -> 
     wave_size : blocks that run at once.
     index : this block's number, below `wave_size`.
     group_size : rows of the first dimension that are walked together, for the L2 cache.
+    num_stages, annotations : accepted for TileLang's sake.
 
     Examples
     --------

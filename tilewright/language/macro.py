@@ -84,15 +84,14 @@ class Macro:
         raise TileExpected(f"the T.Ref parameter {name!r}", describe(value), "a T.alloc_var or an element such as A[i]")
 
 
-def macro(function: Callable[..., Any]) -> Macro:
+def macro(func: Callable[..., Any] | None = None) -> Any:
     """Decorator: a helper that is traced into its callers.
 
     Undecorated helpers may be called too; they are ordinary Python and cannot branch on symbolic values.
 
     Parameters
     ----------
-    function : a Python function.
-    function : a Python function.
+    func : a Python function; without one, a decorator.
 
     Raises
     ------
@@ -106,9 +105,11 @@ def macro(function: Callable[..., Any]) -> Macro:
     ...         c[y, x] = 2 * a[y, x]
     >>> twice(A, C)
     """
-    if not isinstance(function, FunctionType):
-        raise MacroExpected(describe(function))
-    return Macro(function)
+    if func is None:
+        return macro
+    if not isinstance(func, FunctionType):
+        raise MacroExpected(describe(func))
+    return Macro(func)
 
 
 inline = macro

@@ -15,25 +15,29 @@ from tilewright.ir.dtypes import FLOAT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Call
 from tilewright.language.branches import is_symbolic, stand_in
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, taking
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import absolute, combine, floor_divide, floor_modulo, select, shift
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, as_expr, describe, frame_of, is_number
+from tilewright.language.vectors import Vector
 
 
 def _known(*values: Any) -> bool:
     return not any(isinstance(value, Scalar) for value in values)
 
 
+PARAMETERS = {"atan2": ("x1", "x2")}
+"""Names of the parameters of functions, where they are not x, y, z."""
+
+
 def _function(name: str) -> Callable[..., Any]:
     """A function of the table of intrinsics; integers are converted to float32, Python numbers stay Python's."""
-    arity = INTRINSICS[name].arity
+    names = PARAMETERS.get(name, ("x", "y", "z")[: INTRINSICS[name].arity])
     gives_bool = name.startswith("is")
 
+    @taking(*names)
     def call(*values: Any) -> Any:
-        if len(values) != arity:
-            raise NumberExpected(f"the number of arguments of T.{name}", str(arity), str(len(values)))
         exprs = [as_expr(value, what=f"the argument of T.{name}") for value in values]
         common = functools.reduce(promote, (expr.dtype for expr in exprs if expr.dtype.is_float), exprs[0].dtype)
         if not common.is_float:
@@ -42,13 +46,13 @@ def _function(name: str) -> Callable[..., Any]:
         return Scalar(Call(dtypes.BOOL if gives_bool else common, name, arguments), frame_of(*values))
 
     call.__name__ = call.__qualname__ = name
-    operands = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:arity])
+    operands = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[: len(names)])
     example = f"T.if_then_else(T.{name}({operands}), 1, 0)" if gives_bool else f"T.{name}({operands})"
     call.__doc__ = f"""``{name}`` of a float scalar, in its own dtype{"; a bool" if gives_bool else ""}.
 
     Parameters
     ----------
-    values : {arity} scalar{"" if arity == 1 else "s"}; of integers the result is float32.
+    {", ".join(names)} : scalar{"s" if len(names) > 1 else ""}; of integers the result is float32.
 
     Examples
     --------
@@ -57,29 +61,57 @@ def _function(name: str) -> Callable[..., Any]:
     return author_facing(call)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+_TABLE: dict[str, Callable[..., Any]] = {
     name: _function(name) for name, record in INTRINSICS.items() if record.floats_only
 }
+
+ROUNDINGS = ("ties-to-even", "ties-away-from-zero")
+
+
+@author_facing
+def round_(x: Any, rounding_mode: str | None = "ties-to-even") -> Any:
+    """The nearest whole number of a float scalar, in its own dtype.
+
+    Parameters
+    ----------
+    x : a scalar; of an integer the result is float32.
+    rounding_mode : where a number in the middle goes, ``"ties-to-even"`` or ``"ties-away-from-zero"``.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.round(A[i, 0])
+    """
+    if rounding_mode not in (None, *ROUNDINGS):
+        raise NumberExpected("rounding_mode of T.round", " or ".join(map(repr, ROUNDINGS)), repr(rounding_mode))
+    if rounding_mode != ROUNDINGS[1]:
+        return _TABLE["round"](x)
+    whole = _TABLE["trunc"](x)
+    value = x if isinstance(x, Scalar) and x.expr.dtype.is_float else Scalar(as_expr(x, FLOAT32))
+    away = if_then_else(combine("lt", value, 0), whole - 1.0, whole + 1.0)
+    return if_then_else(absolute(value - whole) >= 0.5, away, whole)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {**_TABLE, "round": round_}
 """The functions of floats by name: exp, exp2, log, sqrt, ..."""
 
 abs_ = author_facing(absolute)
 
 
 @author_facing
-def ceildiv(a: Any, b: Any) -> Any:
-    """``a / b`` rounded up, on integers.
+def ceildiv(lhs: Any, rhs: Any) -> Any:
+    """``lhs / rhs`` rounded up, on integers.
 
     Parameters
     ----------
-    a, b : integers, `b` above 0; symbolic or Python's.
+    lhs, rhs : integers, `rhs` above 0; symbolic or Python's.
 
     Examples
     --------
     >>> N[i] = T.ceildiv(n, 8)
     """
-    if _known(a, b):
-        return -(-a // b)
-    return floor_divide(a + (b - 1), b)
+    if _known(lhs, rhs):
+        return -(-lhs // rhs)
+    return floor_divide(lhs + (rhs - 1), rhs)
 
 
 cdiv = ceildiv
@@ -116,19 +148,19 @@ def floormod(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def align_up(value: Any, alignment: Any) -> Any:
-    """The least multiple of `alignment` that is not less than `value`.
+def align_up(x: Any, y: Any) -> Any:
+    """The least multiple of `y` that is not less than `x`.
 
     Parameters
     ----------
-    value : an integer, symbolic or Python's.
-    alignment : an integer above 0.
+    x : an integer, symbolic or Python's.
+    y : an integer above 0.
 
     Examples
     --------
     >>> C[i, 0] = T.align_up(n, 8)
     """
-    return ceildiv(value, alignment) * alignment
+    return ceildiv(x, y) * y
 
 
 @stand_in("max")
@@ -173,49 +205,67 @@ def _extreme(op: str, python: Callable[..., Any], values: tuple[Any, ...], keywo
 
 
 @author_facing
-def clamp(value: Any, low: Any, high: Any) -> Any:
-    """`value`, at least `low` and at most `high`.
+def clamp(dst: Any, min_val: Any, max_val: Any) -> Any:
+    """`dst`, at least `min_val` and at most `max_val`.
 
     Parameters
     ----------
-    value, low, high : scalars; of a NaN, `low`.
+    dst, min_val, max_val : scalars; of a NaN, `min_val`.
 
     Examples
     --------
     >>> C[i, 0] = T.clamp(A[i, 0], 0.0, 1.0)
     """
-    return min_(max_(value, low), high)
+    return min_(max_(dst, min_val), max_val)
 
 
 @author_facing
-def if_then_else(condition: Any, then: Any, otherwise: Any) -> Any:
-    """``then if condition else otherwise``; only the branch taken is evaluated.
+def if_then_else(cond: Any, t: Any, f: Any) -> Any:
+    """``t if cond else f``; only the branch taken is evaluated.
 
     Parameters
     ----------
-    condition : a bool, symbolic or Python's.
-    then, otherwise : scalars; the wider of their dtypes is the result's.
+    cond : a bool, symbolic or Python's.
+    t, f : scalars; the wider of their dtypes is the result's.
 
     Examples
     --------
     >>> C[i, 0] = T.if_then_else(i < 8, A[i, 0], 0.0)
     """
-    return select(condition, then, otherwise) if is_symbolic(condition) else (then if condition else otherwise)
-
-
-Select = if_then_else
+    return select(cond, t, f) if is_symbolic(cond) else (t if cond else f)
 
 
 @author_facing
-def cast(value: Any, dtype: Any, *, saturate: bool = True) -> Scalar:
+def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
+    """`if_then_else` under TVM's name.
+
+    Parameters
+    ----------
+    condition : a bool, symbolic or Python's.
+    true_value, false_value : scalars; the wider of their dtypes is the result's.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.Select(i < 8, A[i, 0], 0.0)
+    """
+    return if_then_else(condition, true_value, false_value)
+
+
+@author_facing
+def cast(
+    value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None, *, saturate: bool | None = None
+) -> Scalar:  # fmt: skip
     """`value` converted: to an integer by truncation, saturating; to a float by rounding to nearest even.
 
     Parameters
     ----------
     value : a scalar.
     dtype : a type's name or one of `T`'s.
-    saturate : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an
+    round : ``""`` or ``"rn"``.
+    sat : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an
         infinity does (the type's infinity, else its NaN), as in NumPy and torch.
+    rbits : must be None: no machine rounds by random bits.
+    saturate : another name of `sat`.
 
     Examples
     --------
@@ -223,8 +273,10 @@ def cast(value: Any, dtype: Any, *, saturate: bool = True) -> Scalar:
     """
     if not is_number(value):
         raise NumberExpected("what T.cast converts", "a scalar", describe(value))
+    if round not in ("", "rn") or rbits is not None:
+        raise NumberExpected("the rounding of T.cast", "'' or 'rn', and rbits=None: to nearest even", repr(round))
     record = dtypes.dtype(dtype)
-    if not saturate and record.is_float and record.bits <= 8:
+    if not (sat if saturate is None else saturate) and record.is_float and record.bits <= 8:
         value = _beyond_as_infinity(value, record)
     return Scalar(as_expr(value, record), frame_of(value))
 
@@ -265,12 +317,12 @@ def Cast(dtype: Any, value: Any) -> Scalar:
 
 
 @author_facing
-def reinterpret(value: Any, dtype: Any) -> Scalar:
+def reinterpret(value: Any, dtype: Any) -> Any:
     """The bits of `value` read as another dtype of the same width.
 
     Parameters
     ----------
-    value : a scalar.
+    value : a scalar, or a vector.
     dtype : as wide as its own; the two may be swapped.
 
     Examples
@@ -281,7 +333,12 @@ def reinterpret(value: Any, dtype: Any) -> Scalar:
         value, dtype = dtype, value
     if dtype == "handle":  # the unused argument of T.attr
         return value if isinstance(value, Scalar) else Scalar(as_expr(value))
-    record, operand = dtypes.dtype(dtype), as_expr(value, what="what T.reinterpret reads")
+    record = dtypes.dtype(dtype)
+    if isinstance(value, Vector):
+        from tilewright.language.wide_words import reinterpret_vector  # which is made of functions of this module
+
+        return reinterpret_vector(value, record)
+    operand = as_expr(value, what="what T.reinterpret reads")
     if record.bits * record.lanes != operand.dtype.bits * operand.dtype.lanes:
         raise NumberExpected("T.reinterpret", f"a dtype of {operand.dtype.bits} bits", f"{record}")
     return Scalar(nodes.Reinterpret(record, operand), frame_of(value))
@@ -338,113 +395,113 @@ def min_value(dtype: Any) -> Scalar:
 
 
 @author_facing
-def shift_left(value: Any, bits: Any) -> Any:
-    """``value << bits``.
+def shift_left(x: Any, y: Any) -> Any:
+    """``x << y``.
 
     Parameters
     ----------
-    value : an integer.
-    bits : from 0 below its width.
+    x : an integer.
+    y : from 0 below its width.
 
     Examples
     --------
     >>> N[i] = T.shift_left(N[i], 2)
     """
-    return value << bits if _known(value, bits) else shift("shl", value, bits)
+    return x << y if _known(x, y) else shift("shl", x, y)
 
 
 @author_facing
-def shift_right(value: Any, bits: Any) -> Any:
-    """``value >> bits``, arithmetic on signed dtypes.
+def shift_right(x: Any, y: Any) -> Any:
+    """``x >> y``, arithmetic on signed dtypes.
 
     Parameters
     ----------
-    value : an integer.
-    bits : from 0 below its width.
+    x : an integer.
+    y : from 0 below its width.
 
     Examples
     --------
     >>> N[i] = T.shift_right(N[i], 2)
     """
-    return value >> bits if _known(value, bits) else shift("shr", value, bits)
+    return x >> y if _known(x, y) else shift("shr", x, y)
 
 
 @author_facing
-def bitwise_and(a: Any, b: Any) -> Any:
-    """``a & b``.
+def bitwise_and(x: Any, y: Any) -> Any:
+    """``x & y``.
 
     Parameters
     ----------
-    a, b : integers.
+    x, y : integers.
 
     Examples
     --------
     >>> N[i] = T.bitwise_and(N[i], 15)
     """
-    return a & b
+    return x & y
 
 
 @author_facing
-def bitwise_or(a: Any, b: Any) -> Any:
-    """``a | b``.
+def bitwise_or(x: Any, y: Any) -> Any:
+    """``x | y``.
 
     Parameters
     ----------
-    a, b : integers.
+    x, y : integers.
 
     Examples
     --------
     >>> N[i] = T.bitwise_or(N[i], 1)
     """
-    return a | b
+    return x | y
 
 
 @author_facing
-def bitwise_xor(a: Any, b: Any) -> Any:
-    """``a ^ b``.
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """``x ^ y``.
 
     Parameters
     ----------
-    a, b : integers.
+    x, y : integers.
 
     Examples
     --------
     >>> N[i] = T.bitwise_xor(N[i], 1)
     """
-    return a ^ b
+    return x ^ y
 
 
 @author_facing
-def bitwise_not(value: Any) -> Any:
-    """``~value``.
+def bitwise_not(x: Any) -> Any:
+    """``~x``.
 
     Parameters
     ----------
-    value : an integer.
+    x : an integer.
 
     Examples
     --------
     >>> N[i] = T.bitwise_not(N[i])
     """
-    return ~value
+    return ~x
 
 
 @author_facing
-def popcount(value: Any) -> Any:
+def popcount(x: Any) -> Any:
     """How many bits of an integer are set.
 
     Parameters
     ----------
-    value : an integer.
+    x : an integer.
 
     Examples
     --------
     >>> N[i] = T.popcount(N[i])
     """
-    operand = as_expr(value, what="the argument of T.popcount")
+    operand = as_expr(x, what="the argument of T.popcount")
     if not operand.dtype.is_integer:
-        raise NumberExpected("the argument of T.popcount", "an integer", describe(value))
-    return Scalar(Call(operand.dtype, "popcount", (operand,)), frame_of(value))
+        raise NumberExpected("the argument of T.popcount", "an integer", describe(x))
+    return Scalar(Call(operand.dtype, "popcount", (operand,)), frame_of(x))
 
 
 @author_facing

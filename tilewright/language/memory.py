@@ -146,7 +146,7 @@ def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.v
 
 
 @author_facing
-def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
+def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> BufferProxy:
     """A workspace in global memory that lives for one call; it may have symbolic extents.
 
     What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so
@@ -156,6 +156,7 @@ def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
     ----------
     shape : ints or symbolic sizes.
     dtype : of an element.
+    scope : accepted for TileLang's sake.
 
     Examples
     --------
@@ -170,14 +171,15 @@ def alloc_global(shape: Any, dtype: Any) -> BufferProxy:
 
 
 @author_facing
-def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
+def view(src: Any, shape: Any = None, dtype: Any = None, strides: Any = None) -> BufferProxy:
     """The same memory under another shape or dtype.
 
     Parameters
     ----------
-    buffer : a tensor, a shared tile or a fragment.
-    shape : of the view; that of the buffer where None.
-    dtype : of the view; that of the buffer where None.
+    src : a tensor, a shared tile or a fragment.
+    shape : of the view; that of `src` where None.
+    dtype : of the view; that of `src` where None.
+    strides : of a tensor's view, in elements; row-major where None, as views of tiles are.
 
     Raises
     ------
@@ -188,20 +190,38 @@ def view(buffer: Any, shape: Any = None, dtype: Any = None) -> BufferProxy:
     >>> bits = T.view(A, dtype="int32")
     >>> N[i] = bits[i, 0]
     """
-    base = _whole_buffer(buffer, "T.view")
+    base = _whole_buffer(src, "T.view")
     record = base.dtype if dtype is None else dtypes.dtype(dtype)
     sizes: tuple[Extent, ...] = base.shape if shape is None else shape_of(shape, "T.view")
     if base.strides is not None or base.packed:
         raise ViewMismatch(base.name, "is not row-major")
     if shape is None and record.stored_bits != base.dtype.stored_bits:
         sizes = (*base.shape[:-1], _converted(base, record))
-    there, wanted = known(base.shape), known(sizes)
-    if there is not None and wanted is not None:
-        old, new = base.dtype.nbytes(math.prod(there)), record.nbytes(math.prod(wanted))
-        if old != new:
+    steps = None if strides is None else _strides(base, sizes, shape_of(strides, "the strides of T.view"))
+    there, wanted, by = known(base.shape), known(sizes), None if steps is None else known(steps)
+    if there is not None and wanted is not None and (steps is None or by is not None):
+        reach = math.prod(wanted)
+        if by is not None and reach:
+            reach = 1 + sum((size - 1) * step for size, step in zip(wanted, by, strict=True))
+        old, new = base.dtype.nbytes(math.prod(there)), record.nbytes(reach)
+        if old != new if by is None else old < new:
             raise ViewMismatch(base.name, f"has {old} bytes, but the view needs {new}")
     name = current("T.view").take_name(f"{base.name}_view")
-    return BufferProxy(Buffer(name, sizes, record, base.scope, source=base.source or base), buffer.frame)
+    return BufferProxy(Buffer(name, sizes, record, base.scope, steps, source=base.source or base), src.frame)
+
+
+def _strides(base: Buffer, sizes: tuple[Extent, ...], steps: tuple[Extent, ...]) -> tuple[Extent, ...] | None:
+    """Strides of a view, None where they are those of a row-major one."""
+    row_major: list[Any] = [1]
+    for size in sizes[:0:-1]:
+        row_major.insert(0, row_major[0] * size if isinstance(size, int) and row_major[0] is not None else None)
+    if len(steps) != len(sizes):
+        raise NumberExpected("the strides of T.view", f"{len(sizes)} numbers, one a dimension", str(len(steps)))
+    if list(steps) == row_major:
+        return None
+    if base.scope != "global":
+        raise NumberExpected("the strides of T.view", f"{tuple(row_major)}: a view of a tile is row-major", f"{steps}")
+    return steps
 
 
 class TensorWord(TensorAnnotation):
@@ -252,12 +272,12 @@ def _converted(base: Buffer, record: dtypes.DType) -> int:
 
 
 @author_facing
-def reshape(buffer: Any, shape: Any) -> BufferProxy:
+def reshape(src: Any, shape: Any) -> BufferProxy:
     """The same elements in row-major order under another shape.
 
     Parameters
     ----------
-    buffer : a tensor or a tile.
+    src : a tensor or a tile.
     shape : of as many elements.
 
     Examples
@@ -265,7 +285,7 @@ def reshape(buffer: Any, shape: Any) -> BufferProxy:
     >>> flat = T.reshape(A, (4096,))
     >>> C[0, 0] = flat[65]
     """
-    made: BufferProxy = view(buffer, shape)
+    made: BufferProxy = view(src, shape)
     return made
 
 

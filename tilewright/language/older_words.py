@@ -8,11 +8,11 @@ from types import FunctionType
 from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32, UINT32
+from tilewright.ir.dtypes import INT32, UINT32, UINT64
 from tilewright.ir.nodes import Call, Let, Select, Var, binary, const
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, taking
 from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS, abs_, cast, if_then_else
 from tilewright.language.memory import alloc_buffer, view
@@ -72,11 +72,12 @@ def meta_class(cls: type) -> type:
 
 
 def _word(value: Any, what: str) -> nodes.Expr:
-    """A 32-bit integer as an unsigned one, under a name."""
+    """An integer of 32 or 64 bits as an unsigned one, under a name."""
     expr = as_expr(value, what=f"the argument of {what}")
-    if not expr.dtype.is_integer or expr.dtype.bits != 32:
-        raise NumberExpected(f"the argument of {what}", "a 32-bit integer", describe(value))
-    return _named(nodes.cast(expr, UINT32) if isinstance(expr, nodes.Const) else nodes.Reinterpret(UINT32, expr))
+    if not expr.dtype.is_integer or expr.dtype.bits not in (32, 64):
+        raise NumberExpected(f"the argument of {what}", "an integer of 32 or 64 bits", describe(value))
+    plain = UINT32 if expr.dtype.bits == 32 else UINT64
+    return _named(nodes.cast(expr, plain) if isinstance(expr, nodes.Const) else nodes.Reinterpret(plain, expr))
 
 
 def _named(value: nodes.Expr) -> nodes.Expr:
@@ -86,25 +87,26 @@ def _named(value: nodes.Expr) -> nodes.Expr:
 
 
 def _count(bits: nodes.Expr) -> nodes.Expr:
-    return nodes.cast(Call(UINT32, "popcount", (bits,)), INT32)
+    return nodes.cast(Call(bits.dtype, "popcount", (bits,)), INT32)
 
 
 @author_facing
-def clz(value: Any) -> Scalar:
-    """How many of the highest bits of a 32-bit integer are zero; 32 of zero.
+def clz(x: Any) -> Scalar:
+    """How many of the highest bits of an integer are zero; all of them of zero.
 
     Parameters
     ----------
-    value : an integer of 32 bits.
+    x : an integer of 32 or 64 bits.
 
     Examples
     --------
     >>> N[i] = T.clz(N[i])
     """
-    bits = _word(value, "T.clz")
-    for distance in (1, 2, 4, 8, 16):
-        bits = _named(binary("or", bits, binary("shr", bits, const(distance, UINT32))))
-    return Scalar(binary("sub", const(32), _count(bits)), in_kernel("T.clz").frame)
+    bits = _word(x, "T.clz")
+    width = bits.dtype.bits
+    for distance in (1, 2, 4, 8, 16, 32)[: width.bit_length() - 1]:
+        bits = _named(binary("or", bits, binary("shr", bits, const(distance, bits.dtype))))
+    return Scalar(binary("sub", const(width), _count(bits)), in_kernel("T.clz").frame)
 
 
 @author_facing
@@ -113,49 +115,101 @@ def ffs(value: Any) -> Scalar:
 
     Parameters
     ----------
-    value : an integer of 32 bits.
+    value : an integer of 32 or 64 bits.
 
     Examples
     --------
     >>> N[i] = T.__ffs(N[i])
     """
     bits = _word(value, "T.__ffs")
-    below = _count(binary("xor", bits, binary("sub", bits, const(1, UINT32))))
-    empty = binary("eq", bits, const(0, UINT32))
+    below = _count(binary("xor", bits, binary("sub", bits, const(1, bits.dtype))))
+    empty = binary("eq", bits, const(0, bits.dtype))
     return Scalar(Select(INT32, empty, const(0), below), in_kernel("T.__ffs").frame)
+
+
+@author_facing
+def fns(mask: Any, base: Any, offset: Any) -> Scalar:
+    """The place of bit number `offset` of those that are set, from place `base` on; 0xFFFFFFFF where there is none.
+
+    Parameters
+    ----------
+    mask : an integer of 32 bits.
+    base : a place from 0 to 31.
+    offset : 1 for the first that is set at `base` or above, -1 for the first at `base` or below; of 0 `base` itself,
+        where it is set.
+
+    Examples
+    --------
+    >>> N[i] = T.__fns(N[i], 0, 2)
+    """
+    what = "T.__fns"
+    bits, start, number = _word(mask, what), _word(base, what), as_expr(offset, INT32, f"the offset of {what}")
+    if bits.dtype != UINT32 or start.dtype != UINT32:
+        raise NumberExpected(
+            f"the mask and the base of {what}", "integers of 32 bits", f"{bits.dtype} and {start.dtype}"
+        )
+    down = _named(binary("lt", number, const(0)))
+    last, one = const(31, UINT32), const(1, UINT32)
+    bits = _named(Select(UINT32, down, _reversed(bits), bits))
+    start = _named(binary("and", Select(UINT32, down, binary("sub", last, start), start), last))
+    counted = _named(binary("shl", binary("shr", bits, start), start))
+    left = _named(nodes.cast(Select(INT32, down, nodes.Unary(INT32, "neg", number), number), UINT32))
+    place: nodes.Expr = const(0, UINT32)
+    for width in (16, 8, 4, 2, 1):  # the wanted one is among the next `width` places, or behind them
+        part = binary("and", binary("shr", counted, place), const(2**width - 1, UINT32))
+        there = _named(Call(UINT32, "popcount", (part,)))
+        behind = _named(binary("lt", there, left))
+        left = _named(Select(UINT32, behind, binary("sub", left, there), left))
+        place = _named(Select(UINT32, behind, binary("add", place, const(width, UINT32)), place))
+    is_zero = _named(binary("eq", number, const(0)))
+    place = _named(Select(UINT32, is_zero, start, place))
+    set_there = binary("eq", binary("and", binary("shr", bits, place), one), one)
+    found = binary("all", set_there, binary("any", is_zero, binary("eq", left, one)))
+    answer = Select(UINT32, down, binary("sub", last, place), place)
+    return Scalar(_named(Select(UINT32, found, answer, const(2**32 - 1, UINT32))), in_kernel(what).frame)
+
+
+def _reversed(bits: nodes.Expr) -> nodes.Expr:
+    """A word with its highest bit first."""
+    for distance, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF)):
+        low, by = const(mask, UINT32), const(distance, UINT32)
+        even, odd = binary("and", bits, low), binary("and", binary("shr", bits, by), low)
+        bits = _named(binary("or", binary("shl", even, by), odd))
+    return bits
 
 
 # Numbers ------------------------------------------------------------------------------------------
 
 
 @author_facing
-def fast_rcp(value: Any) -> Any:
-    """``1 / value``.
+def fast_rcp(x: Any) -> Any:
+    """``1 / x``.
 
     Parameters
     ----------
-    value : a float scalar.
+    x : a float scalar.
 
     Examples
     --------
     >>> C[i, 0] = T.fast_rcp(A[i, 0])
     """
-    return 1.0 / value
+    return 1.0 / x
 
 
 @author_facing
-def ldg(value: Any) -> Any:
+def ldg(load_or_buf: Any, index: Any = None) -> Any:
     """The value: what a kernel only reads goes through the read-only cache anyway.
 
     Parameters
     ----------
-    value : an element of a tensor that the kernel only reads.
+    load_or_buf : an element of a tensor that the kernel only reads, or the tensor.
+    index : of the element, where a tensor is given.
 
     Examples
     --------
     >>> C[i, 0] = T.__ldg(A[i, 0])
     """
-    return value
+    return load_or_buf if index is None else load_or_buf[index]
 
 
 def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..., Any]:
@@ -164,20 +218,11 @@ def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..
     def call(*values: Any) -> Any:
         return function(*(value if _is_float(value) else cast(value, "float32") for value in values))
 
-    takes = function.__code__.co_argcount
-
-    def word(x: Any) -> Any:
-        return call(x)
-
-    def word_of_two(x: Any, y: Any) -> Any:
-        return call(x, y)
-
-    made = word if takes == 1 else word_of_two
+    names = ("x",) if function.__code__.co_argcount == 1 else ("x1", "x2")
+    made = taking(*names)(call)
     made.__name__ = made.__qualname__ = what
-    second = "\n    y : a number of the same type." if takes == 2 else ""
-    made.__doc__ = (
-        f"{doc}\n\n    Parameters\n    ----------\n    x : a float; integers are taken as float32.{second}\n    "
-    )
+    second = "\n    x2 : a number of the same type." if len(names) == 2 else ""
+    made.__doc__ = f"{doc}\n\n    Parameters\n    ----------\n    {names[0]} : a float; integers are taken as float32.{second}\n    "
     return author_facing(made)
 
 
@@ -216,7 +261,7 @@ MADE_OF_OTHERS = {
             "Inverse of the hyperbolic cosine."),
         ("atanh", lambda x: 0.5 * F["log1p"](2.0 * x / (1.0 - x)), "Inverse of the hyperbolic tangent."),
         ("hypot", _hypot, "Length of a vector of two components."),
-        ("copysign", _with_sign, "The size of `x` with the sign of `y`."),
+        ("copysign", _with_sign, "The size of `x1` with the sign of `x2`."),
     )
 }  # fmt: skip
 """Functions of TVM's that are no machine's: of others that are."""
@@ -230,7 +275,7 @@ TILE_ANNOTATIONS = {
 """Annotations of a macro's parameters, which say something to readers alone."""
 
 OLDER_WORDS: dict[str, Any] = {
-    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs,
+    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "__fns": fns,
     "fast_rcp": fast_rcp,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,
     "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], "power": FUNCTIONS["pow"], **FAST,

@@ -113,24 +113,23 @@ def negative(value: Scalar) -> Scalar:
     return Scalar(Unary(operand.dtype, "neg", operand), value.frame)
 
 
-def absolute(value: Any) -> Any:
-    """``abs(value)``.
+def absolute(x: Any) -> Any:
+    """``abs(x)``.
 
     Parameters
     ----------
-    value : a number; of a float the sign bit goes, of NaN and -0 too.
-    value : a number; of a float the sign bit goes, of NaN and -0 too.
+    x : a number; of a float the sign bit goes, of NaN and -0 too.
 
     Examples
     --------
     >>> C[i, 0] = T.abs(A[i, 0])
     """
-    if not isinstance(value, Scalar):
-        return abs(value)
-    operand = as_expr(value)
+    if not isinstance(x, Scalar):
+        return abs(x)
+    operand = as_expr(x)
     if operand.dtype.kind == "uint" or operand.dtype == BOOL:
-        return value
-    return Scalar(Call(operand.dtype, "abs", (operand,)), value.frame)
+        return x
+    return Scalar(Call(operand.dtype, "abs", (operand,)), x.frame)
 
 
 def bitwise(op: str, left: Any, right: Any) -> Any:

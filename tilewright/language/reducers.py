@@ -109,12 +109,12 @@ def _reducer(value: Any, what: str) -> ReducerProxy:
 
 
 @author_facing
-def reducer_init(acc: Any, init: Any = None) -> None:
+def reducer_init(reducer: Any, init: Any = None) -> None:
     """Begin: every element is `init`, or what changes nothing.
 
     Parameters
     ----------
-    acc : made by `alloc_reducer`.
+    reducer : made by `alloc_reducer`.
     init : a number; of None, what changes nothing.
 
     Examples
@@ -125,17 +125,17 @@ def reducer_init(acc: Any, init: Any = None) -> None:
     ...     T.reducer_update(total[y], A[y, x])
     >>> T.finalize_reducer(total, row)
     """
-    found = _reducer(acc, "T.reducer_init")
+    found = _reducer(reducer, "T.reducer_init")
     fill(found, _identity(found.op, found.buffer.dtype) if init is None else init)
 
 
 @author_facing
-def reducer_update(dst: Any, value: Any) -> None:
+def reducer_update(target: Any, value: Any) -> None:
     """Combine a value into an element, ``acc[i]``.
 
     Parameters
     ----------
-    dst : an element of a reducer.
+    target : an element of a reducer.
     value : a scalar.
 
     Examples
@@ -146,20 +146,20 @@ def reducer_update(dst: Any, value: Any) -> None:
     ...     T.reducer_update(total[y], A[y, x])
     >>> T.finalize_reducer(total, row)
     """
-    if not isinstance(dst, ReducerElement):
+    if not isinstance(target, ReducerElement):
         raise NumberExpected(
-            "the element of T.reducer_update", "an element of T.alloc_reducer such as acc[i]", describe(dst)
+            "the element of T.reducer_update", "an element of T.alloc_reducer such as acc[i]", describe(target)
         )
-    ATOMICS[f"atomic_{OPERATIONS[dst.op]}"](dst, value)
+    ATOMICS[f"atomic_{OPERATIONS[target.op]}"](target, value)
 
 
 @author_facing
-def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1, annotations: Any = None) -> None:
+def finalize_reducer(reducer: Any, dst: Any = None, batch: int = 1, annotations: Any = None) -> None:
     """The results: copied to a tile, or left where they are.
 
     Parameters
     ----------
-    acc : made by `alloc_reducer`.
+    reducer : made by `alloc_reducer`.
     dst : of the reducer's shape.
     batch, annotations : accepted for TileLang's sake.
 
@@ -171,7 +171,7 @@ def finalize_reducer(acc: Any, dst: Any = None, batch: int = 1, annotations: Any
     ...     T.reducer_update(total[y], A[y, x])
     >>> T.finalize_reducer(total, row)
     """
-    found = _reducer(acc, "T.finalize_reducer")
+    found = _reducer(reducer, "T.finalize_reducer")
     if dst is not None:
         copy(found, dst)
 

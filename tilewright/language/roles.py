@@ -222,7 +222,7 @@ def role(name: str, warps: Any, registers: Any = None, instances: Any = None) ->
 @author_facing
 def wgmma_gemm(
     A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False, policy: Any = "square",
-    clear_accum: Any = False,
+    clear_accum: Any = False, annotations: Any = None,
 ) -> None:  # fmt: skip
     """`gemm` by whole warpgroups, started and not waited for: `wait_wgmma` does that before C is touched.
 
@@ -231,7 +231,7 @@ def wgmma_gemm(
 
     Parameters
     ----------
-    A, B, C, transpose_A, transpose_B, policy, clear_accum : as those of `gemm`.
+    A, B, C, transpose_A, transpose_B, policy, clear_accum, annotations : as those of `gemm`.
 
     Examples
     --------
@@ -251,12 +251,12 @@ def wgmma_gemm(
 
 
 @author_facing
-def wait_wgmma(pending: Any = 0, *finished: Any) -> None:
-    """Wait until at most `pending` of this role's `wgmma_gemm` are unfinished.
+def wait_wgmma(id: Any = 0, *finished: Any) -> None:
+    """Wait until at most `id` of this role's `wgmma_gemm` are unfinished.
 
     Parameters
     ----------
-    pending : how many may still run.
+    id : how many may still run.
     finished : accumulators of none of these, which are read or written while they run.
 
     Examples
@@ -269,7 +269,7 @@ def wait_wgmma(pending: Any = 0, *finished: Any) -> None:
     >>> T.wait_wgmma(0)
     """
     builder = in_kernel("T.wait_wgmma")
-    count = constant_within(pending, "the argument of T.wait_wgmma", 0, 7)
+    count = constant_within(id, "the argument of T.wait_wgmma", 0, 7)
     record(nodes.Wait(WGMMA, count, span=statement_here()))
     for fragment in finished if count else ():
         region = region_of(fragment, "an accumulator of T.wait_wgmma")

@@ -60,6 +60,7 @@ from tilewright.language.proxies import (
     literal,
 )  # fmt: skip
 from tilewright.language.source import statement_here
+from tilewright.language.vectors import Vector, kept
 
 INLINE_NODES = 24
 """Index arithmetic up to this many nodes stays an expression when it is given a name, so that passes see through
@@ -316,6 +317,8 @@ def settle(value: Any, name: str) -> Any:
             value.is_fresh = False
             return value
         return _let(value, name)
+    if isinstance(value, Vector):
+        return kept(value, name)
     if type(value) is list:
         value[:] = [settle(item, f"{name}_{i}") for i, item in enumerate(value)]
     elif type(value) is tuple:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import dtypes
-from tilewright.ir.dtypes import INT32, UINT64, DType
+from tilewright.ir.dtypes import FLOAT32, INT32, UINT64, DType
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let, Var
 from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
@@ -122,12 +122,12 @@ def _split(names: str | Sequence[str]) -> list[str]:
 
 
 @author_facing
-def dynamic(names: str | Sequence[str], dtype: Any = "int32") -> Any:
+def dynamic(name: str | Sequence[str], dtype: Any = "int32") -> Any:
     """Sizes known only at launch: one kernel serves all of them.
 
     Parameters
     ----------
-    names : ``"m"`` for one symbol, ``"m, n"`` for several.
+    name : ``"m"`` for one symbol, ``"m, n"`` for several.
     dtype : an integer type.
 
     Returns
@@ -142,7 +142,7 @@ def dynamic(names: str | Sequence[str], dtype: Any = "int32") -> Any:
     ...     with T.Kernel(T.ceildiv(m, 16)) as bx:
     ...         T.copy(A[bx * 16 : bx * 16 + 16, 0:64], C[bx * 16, 0])
     """
-    symbols = tuple(Scalar(Var(dtypes.dtype(dtype), name)) for name in _split(names))
+    symbols = tuple(Scalar(Var(dtypes.dtype(dtype), one)) for one in _split(name))
     return symbols[0] if len(symbols) == 1 else symbols
 
 
@@ -150,20 +150,20 @@ symbolic = dynamic
 
 
 @author_facing
-def const(names: str | Sequence[str], dtype: Any = "int32") -> Any:
+def const(name: str | Sequence[str], dtype: Any = "int32") -> Any:
     """Sizes that are Python ints in the kernel: bound from the shapes of the arguments (direct style only).
 
     Each must stand alone as an extent or a stride of an annotated tensor.
 
     Parameters
     ----------
-    names : ``"M"`` for one size, ``"M, N"`` for several.
+    name : ``"M"`` for one size, ``"M, N"`` for several.
     dtype : accepted for TileLang's sake.
     """
     builder = current("T.const")
     if builder.style != "direct":
         raise ConstOutsideDirect()
-    values = tuple(_size(builder, name, dtypes.dtype(dtype)) for name in _split(names))
+    values = tuple(_size(builder, one, dtypes.dtype(dtype)) for one in _split(name))
     return values[0] if len(values) == 1 else values
 
 
@@ -202,7 +202,9 @@ class PointerAnnotation:
         self.dtype = dtype
 
     @author_facing
-    def __call__(self, dtype: Any = None, storage_scope: str = "global") -> PointerAnnotation:
+    def __call__(
+        self, dtype: Any = None, storage_scope: str = "global", is_size_var: bool = False
+    ) -> PointerAnnotation:
         """A pointer to elements of a dtype, in global memory."""
         if storage_scope != "global":
             raise NumberExpected("storage_scope of T.ptr", "'global'", repr(storage_scope))
@@ -228,7 +230,7 @@ class PointerProxy:
 
 @author_facing
 def make_tensor(
-    pointer: Any, shape: Any, dtype: Any = None, strides: Any = None, alignment: Any = GLOBAL_ALIGNMENT
+    ptr: Any, shape: Any, dtype: Any = None, strides: Any = None, alignment: Any = GLOBAL_ALIGNMENT
 ) -> BufferProxy:
     """What a pointer points to, as a tensor.
 
@@ -239,9 +241,9 @@ def make_tensor(
 
     Parameters
     ----------
-    dtype : of an element; the pointer's where None.
-    pointer : a parameter annotated with `ptr`; or an entry ``table[i]`` of a parameter ``T.Tensor(shape, T.ptr)``, or
-        any other address of 64 bits, on which all threads of the block agree.
+    dtype : of an element; the pointer's where None, float32 where it has none.
+    ptr : a parameter annotated with `ptr`; or an entry ``table[i]`` of a parameter ``T.Tensor(shape, T.ptr)``, or any
+        other address of 64 bits, on which all threads of the block agree.
     shape : extents, which may be scalar parameters; of an entry, anything that the kernel knows.
     strides : in elements; row-major where None.
     alignment : bytes that an entry's address is a multiple of.
@@ -250,26 +252,39 @@ def make_tensor(
     steps = None if strides is None else shape_of(strides, "the strides of T.make_tensor")
     if steps is not None and len(steps) != len(sizes):
         raise NumberExpected("the strides of T.make_tensor", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
-    if isinstance(pointer, Scalar) and pointer.expr.dtype.is_integer and pointer.expr.dtype.bits == 64:
-        return _pointed_to(pointer, sizes, steps, dtype, alignment)
-    if not isinstance(pointer, PointerProxy):
+    if isinstance(ptr, Scalar) and ptr.expr.dtype.is_integer and ptr.expr.dtype.bits == 64:
+        return _pointed_to(ptr, sizes, steps, dtype, alignment)
+    if not isinstance(ptr, PointerProxy):
         expected = "a parameter annotated with T.ptr, or an entry of a tensor of T.ptr"
-        raise NumberExpected("the pointer of T.make_tensor", expected, describe(pointer))
-    record = pointer.dtype if dtype is None else dtypes.dtype(dtype)
-    if record is None:
-        raise NumberExpected("the dtype of T.make_tensor", "one, since the pointer has none", "missing")
+        raise NumberExpected("the pointer of T.make_tensor", expected, describe(ptr))
+    record = (ptr.dtype or FLOAT32) if dtype is None else dtypes.dtype(dtype)
     builder = current("T.make_tensor")
-    known = builder.params[pointer.name]
+    known = builder.params[ptr.name]
     if isinstance(known, Buffer):
-        name = builder.take_name(f"{pointer.name}_view")
+        name = builder.take_name(f"{ptr.name}_view")
         return BufferProxy(Buffer(name, sizes, record, "global", steps, source=known))
-    made = Buffer(pointer.name, sizes, record, "global", steps)
-    builder.params[pointer.name] = made
-    builder.attributes[ADDRESSED] = (*builder.attributes.get(ADDRESSED, ()), pointer.name)
+    made = Buffer(ptr.name, sizes, record, "global", steps)
+    builder.params[ptr.name] = made
+    builder.attributes[ADDRESSED] = (*builder.attributes.get(ADDRESSED, ()), ptr.name)
     return BufferProxy(made)
 
 
-make_tensor_from_addr = make_tensor
+@author_facing
+def make_tensor_from_addr(
+    addr: Any, shape: Any, dtype: Any = None, strides: Any = None, storage_scope: str = "global"
+) -> BufferProxy:  # fmt: skip
+    """`make_tensor` of an address.
+
+    Parameters
+    ----------
+    addr : as ``ptr`` of `make_tensor`.
+    shape, dtype, strides : as those of `make_tensor`.
+    storage_scope : ``"global"``.
+    """
+    if storage_scope != "global":
+        raise NumberExpected("storage_scope of T.make_tensor_from_addr", "'global'", repr(storage_scope))
+    made: BufferProxy = make_tensor(addr, shape, dtype, strides)
+    return made
 
 
 def _pointed_to(
@@ -277,8 +292,6 @@ def _pointed_to(
 ) -> BufferProxy:
     """A tensor whose address the kernel knows."""
     builder = in_kernel("T.make_tensor of an entry")
-    if dtype is None:
-        raise NumberExpected("the dtype of T.make_tensor", "one, since addresses have none", "missing")
     bytes_ = constant(alignment, "the alignment of T.make_tensor")
     if bytes_ < 1 or bytes_ & (bytes_ - 1):
         raise NumberExpected("the alignment of T.make_tensor", "a power of two", str(bytes_))
@@ -295,7 +308,8 @@ def _pointed_to(
     shape = tuple(map(known, sizes))
     strides = None if steps is None else tuple(map(known, steps))
     name = builder.take_name("tensor")
-    made = Buffer(name, shape, dtypes.dtype(dtype), "global", strides, alignment=bytes_, placed=True)
+    record = FLOAT32 if dtype is None else dtypes.dtype(dtype)
+    made = Buffer(name, shape, record, "global", strides, alignment=bytes_, placed=True)
     builder.append(Allocate(made, as_expr(address, UINT64), span=span))
     return BufferProxy(made, builder.frame)
 

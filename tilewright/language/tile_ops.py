@@ -33,6 +33,25 @@ class GemmWarpPolicy(str, enum.Enum):
     FullRow = "full_row"
     FullCol = "full_col"
 
+    def is_square(self) -> bool:
+        """Whether warps share rows and columns."""
+        return self is GemmWarpPolicy.Square
+
+    def is_full_row(self) -> bool:
+        """Whether each warp has rows of its own."""
+        return self is GemmWarpPolicy.FullRow
+
+    def is_full_col(self) -> bool:
+        """Whether each warp has columns of its own."""
+        return self is GemmWarpPolicy.FullCol
+
+    @classmethod
+    def from_warp_partition(cls, m_warp: int, n_warp: int) -> GemmWarpPolicy:
+        """The policy by which `m_warp` times `n_warp` warps share a result."""
+        if m_warp == n_warp or min(m_warp, n_warp) > 1:
+            return cls.Square
+        return cls.FullCol if m_warp == 1 else cls.FullRow
+
 
 def record_tiles(operator: TileOperator, what: str, **regions: Region | None) -> None:
     """Record an operator whose tiles must have known extents."""
@@ -150,13 +169,14 @@ def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
 
 
 @author_facing
-def fill(buffer: Any, value: Any) -> None:
+def fill(buffer: Any, value: Any, annotations: Any = None) -> None:
     """Set every element of a tile or a slice, or a `T.alloc_var`, to one value.
 
     Parameters
     ----------
     buffer : a tile, a slice of one, a tensor or a variable.
     value : a scalar, converted to the tile's dtype.
+    annotations : accepted for TileLang's sake.
 
     Examples
     --------
@@ -172,12 +192,13 @@ def fill(buffer: Any, value: Any) -> None:
 
 
 @author_facing
-def clear(buffer: Any) -> None:
+def clear(buffer: Any, annotations: Any = None) -> None:
     """Set every element of a tile or a slice, or a `T.alloc_var`, to zero.
 
     Parameters
     ----------
     buffer : a tile, a slice of one, a tensor or a variable.
+    annotations : accepted for TileLang's sake.
 
     Examples
     --------
@@ -195,10 +216,9 @@ def clear(buffer: Any) -> None:
 @author_facing
 def gemm(
     A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
-    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, *, scale_A: Any = None,
-    scale_B: Any = None, shift: Any = None, groups: Any = None, promote_every: Any = None, wg_wait: int = 0,
-    mbar: Any = None,
-    annotations: Any = None,
+    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, mbar: Any = None, annotations: Any = None, *,
+    k_pack: int = 1, wg_wait: int = 0, scale_A: Any = None, scale_B: Any = None, shift: Any = None, groups: Any = None,
+    promote_every: Any = None,
 ) -> None:  # fmt: skip
     """``C += A @ B`` on tiles.
 
@@ -260,8 +280,8 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_{kind}"
 
     def call(
-        buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None,
-        nan_propagate: bool = False
+        buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False,
+        annotations: Any = None
     ) -> None:  # fmt: skip
         if nan_propagate:
             raise NumberExpected(f"nan_propagate of {what}", "False: greatest and least elements leave NaN out", "True")
@@ -311,22 +331,24 @@ REDUCTIONS: dict[str, Callable[..., None]] = {
 
 
 @author_facing
-def reduce(buffer: Any, out: Any, kind: str, dim: Any = -1, clear: bool = True, batch: int = 1) -> None:
-    """The reduction named by `kind`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all.
+def reduce(
+    buffer: Any, out: Any, reduce_type: str, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+) -> None:
+    """The reduction named by `reduce_type`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all.
 
     Parameters
     ----------
     buffer, out, dim, clear : as those of `reduce_sum`.
-    kind : ``"sum"``, ``"max"``, ``"min"``, ``"absmax"``, ``"abssum"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``,
+    reduce_type : ``"sum"``, ``"max"``, ``"min"``, ``"absmax"``, ``"abssum"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``,
         ``"any"`` or ``"all"``.
-    batch : accepted for TileLang's sake.
+    batch, annotations : accepted for TileLang's sake.
 
     Examples
     --------
     >>> T.copy(A, tile)
     >>> T.reduce(tile, row, "max", dim=1)
     """
-    _reduce(buffer, out, kind, dim, clear, "T.reduce")
+    _reduce(buffer, out, reduce_type, dim, clear, "T.reduce")
 
 
 def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
@@ -341,7 +363,7 @@ def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
 
 
 @author_facing
-def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> None:
+def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False, annotations: Any = None) -> None:
     """Running sums along a dimension; in place where `dst` is None.
 
     Parameters
@@ -350,6 +372,7 @@ def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> No
     dst : a tile of the same shape, or None.
     dim : the dimension, from the end where negative.
     reverse : from the last element to the first.
+    annotations : accepted for TileLang's sake.
 
     Examples
     --------
@@ -360,7 +383,7 @@ def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> No
 
 
 @author_facing
-def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> None:
+def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False, annotations: Any = None) -> None:
     """Running maxima along a dimension; in place where `dst` is None.
 
     Parameters
@@ -369,6 +392,7 @@ def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> No
     dst : a tile of the same shape, or None.
     dim : the dimension, from the end where negative.
     reverse : from the last element to the first.
+    annotations : accepted for TileLang's sake.
 
     Examples
     --------
@@ -379,12 +403,13 @@ def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False) -> No
 
 
 @author_facing
-def transpose(src: Any, dst: Any) -> None:
+def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
     """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places.
 
     Parameters
     ----------
     src, dst : tiles; the last two extents of one are those of the other, swapped.
+    annotations : accepted for TileLang's sake.
 
     Examples
     --------

@@ -102,7 +102,7 @@ class PrimFunc:
 
 
 @author_facing
-def prim_func(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def prim_func(func: Callable[..., Any] | None = None, *, eager_jit: Any = False, **options: Any) -> Any:
     """Decorator: traces a function with annotated parameters, at once.
 
     Tensor parameters are annotated ``A: T.Tensor((M, K), "float16")``, scalars ``n: T.int32``.  The result is a
@@ -110,8 +110,8 @@ def prim_func(function: Callable[..., Any] | None = None, **options: Any) -> Any
 
     Parameters
     ----------
-    function : whose parameters are annotated.
-    options : accepted for TVM's sake.
+    func : whose parameters are annotated.
+    eager_jit, options : accepted for TileLang's and TVM's sake.
 
     Examples
     --------
@@ -121,9 +121,9 @@ def prim_func(function: Callable[..., Any] | None = None, **options: Any) -> Any
     ...         T.copy(A, C)
     """
     namespace = _caller_names()
-    if function is None:
+    if func is None:
         return lambda decorated: trace_annotated(decorated, namespace)
-    return trace_annotated(function, namespace)
+    return trace_annotated(func, namespace)
 
 
 def _caller_names() -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
 @author_facing
 def tma_copy(
     src: Any, dst: Any, *, barrier: Any = None, cluster_mask: Any = None, leader_scope_threads: Any = None,
-    eviction_policy: Any = None,
+    eviction_policy: Any = None, annotations: Any = None,
 ) -> None:  # fmt: skip
     """Have the copy engine (sm_90 and above) move a tile; nothing waits for it here.
 
@@ -47,7 +47,7 @@ def tma_copy(
     cluster_mask : of loads in a cluster: bits of the blocks that get this very tile. All of them execute the copy; the
         lowest loads for all, and each counts the bytes at its own barrier. Blocks that are not among them load for
         themselves.
-    leader_scope_threads : accepted for TileLang's sake: the compiler picks the thread.
+    leader_scope_threads, annotations : accepted for TileLang's sake: the compiler picks the thread.
     eviction_policy : of loads: as that of `copy`.
 
     Raises
@@ -88,7 +88,7 @@ def tma_copy(
 @author_facing
 def copy_cluster(
     src: Any, dst: Any, *, dst_block: Any = None, cluster_mask: Any = None, remote_barrier: Any = None,
-    eviction_policy: Any = None,
+    eviction_policy: Any = None, coalesced_width: Any = None, annotations: Any = None, loop_layout: Any = None,
 ) -> None:  # fmt: skip
     """A copy that other blocks of the cluster see: of a shared tile to another block, or of a tensor to several.
 
@@ -100,6 +100,7 @@ def copy_cluster(
     remote_barrier : that block's barrier, made by `alloc_cluster_barrier`: one thread arrives there with the bytes,
         which the receiver waits for. Of a tensor's tile as `barrier` of `tma_copy`.
     cluster_mask : as that of `tma_copy`.
+    coalesced_width, annotations, loop_layout : accepted for TileLang's sake: no thread moves anything.
     """
     what = "T.copy_cluster"
     in_kernel(what)
@@ -154,7 +155,10 @@ def tma_store_wait(count: Any = 0, read: bool = True) -> None:
 
 
 @author_facing
-def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_policy: Any = None) -> None:
+def async_copy(
+    src: Any, dst: Any, *, coalesced_width: Any = None, annotations: Any = None, loop_layout: Any = None,
+    eviction_policy: Any = None
+) -> None:  # fmt: skip
     """Begin a copy from a tensor to a shared tile by cp.async, and close its group; `ptx_wait_group` waits for it.
 
     Parameters
@@ -162,6 +166,7 @@ def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_poli
     coalesced_width : elements that a thread moves at once.
     src, dst : as those of `copy`, of one dtype.
     eviction_policy : as that of `copy`.
+    annotations, loop_layout : accepted for TileLang's sake.
 
     Raises
     ------
@@ -185,39 +190,42 @@ def async_copy(src: Any, dst: Any, *, coalesced_width: Any = None, eviction_poli
 
 
 @author_facing
-def ptx_cp_async(dst: Any, src: Any, num_bytes: Any, pred: Any = None) -> None:
+def ptx_cp_async(dst_access_ptr: Any, src_access_ptr: Any, num_elems: Any, predicate: Any = None) -> None:
     """Each thread begins a copy of its own, of a few neighbours in a tensor to a shared tile; `ptx_commit_group` closes
     its group.
 
     Parameters
     ----------
-    dst, src : the first elements, such as ``tile[tx * 8]``, or what `access_ptr` gives.
-    num_bytes : 4, 8 or 16; both places are multiples of it.
-    pred : where false, zeros are written instead.
+    dst_access_ptr, src_access_ptr : the first elements, such as ``tile[tx * 8]``, or what `access_ptr` gives.
+    num_elems : elements that make up 4, 8 or 16 bytes; both places are multiples of these.
+    predicate : where false, zeros are written instead.
 
     Examples
     --------
-    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 16)
+    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)
     >>> T.ptx_commit_group()
     >>> T.ptx_wait_group(0)
     """
     what = "T.ptx_cp_async"
-    size = constant(num_bytes, f"the bytes of {what}")
-    if size not in (4, 8, 16):
-        raise NumberExpected(f"the bytes of {what}", "4, 8 or 16", str(size))
-    to, origin = _run(dst, size, f"the destination of {what}"), _run(src, size, f"the source of {what}")
+    count = constant(num_elems, f"num_elems of {what}")
+    to = _run(dst_access_ptr, count, f"the destination of {what}")
+    origin = _run(src_access_ptr, count, f"the source of {what}")
+    size = count * to.dtype.bits // 8
+    if size not in (4, 8, 16) or origin.dtype.bits != to.dtype.bits:
+        found = f"{count} of {origin.dtype} to {to.dtype}"
+        raise NumberExpected(f"num_elems of {what}", "elements that make up 4, 8 or 16 bytes", found)
     if (origin.buffer.scope, to.buffer.scope) != ("global", "shared"):
         found = f"from {origin.buffer.scope} to {to.buffer.scope} memory"
         raise NumberExpected(what, "a copy from a tensor to a shared tile", found)
-    if pred is None:
+    if predicate is None:
         call("cp_async", to, origin)
         return
-    valid = Select(UINT32, condition(pred), const(size, UINT32), const(0, UINT32))
+    valid = Select(UINT32, condition(predicate), const(size, UINT32), const(0, UINT32))
     call("cp_async_zfill", to, origin, valid)
 
 
-def _run(value: Any, size: int, what: str) -> Region:
-    """`size` bytes from the element that `value` names."""
+def _run(value: Any, count: int, what: str) -> Region:
+    """`count` elements from the one that `value` names."""
     if isinstance(value, Element):
         check_scope(value.frame)
         buffer, starts = value.buffer, value.indices
@@ -225,9 +233,6 @@ def _run(value: Any, size: int, what: str) -> Region:
         buffer, starts = value.region.buffer, value.region.starts
     else:
         raise TileExpected(what, describe(value), "an element such as A[i, j]")
-    count = size * 8 // buffer.dtype.bits
-    if count * buffer.dtype.bits != size * 8:
-        raise NumberExpected(what, f"elements that make up {size} bytes", f"{buffer.dtype}")
     return Region(buffer, starts, (*(1 for _ in starts[:-1]), count))
 
 
@@ -237,7 +242,7 @@ def ptx_commit_group() -> None:
 
     Examples
     --------
-    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 16)
+    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)
     >>> T.ptx_commit_group()
     >>> T.ptx_wait_group(0)
     """

@@ -11,9 +11,15 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.ir import nodes
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Allocate, Buffer, Call, For, Load, Store, Var
+from tilewright.ir.visitor import walk
+from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import constant_within, describe, is_number
+from tilewright.language.proxies import Scalar, as_expr, constant_within, describe, is_number
+from tilewright.language.source import statement_here
 
 
 class Vector:
@@ -23,18 +29,47 @@ class Vector:
     ----------
     lanes : how many.
     of : the value of a lane, for the lane's index.
+    is_kept : whether its lanes lie in an array that nobody changes.
     """
 
-    __slots__ = ("lanes", "of")
+    __slots__ = ("is_kept", "lanes", "of")
     description = "a vector"
 
-    def __init__(self, lanes: int, of: Callable[[Any], Any]) -> None:
-        self.lanes, self.of = lanes, of
+    def __init__(self, lanes: int, of: Callable[[Any], Any], is_kept: bool = False) -> None:
+        self.lanes, self.of, self.is_kept = lanes, of, is_kept
 
 
 def lane_of(value: Any, lane: Any) -> Any:
     """What a vector has in a lane; anything else as it is."""
     return value.of(lane) if isinstance(value, Vector) else value
+
+
+def lane_at(vector: Vector, lane: Any) -> Any:
+    """A vector's value in a lane that is an int or an expression."""
+    return vector.of(lane if isinstance(lane, Scalar) else Scalar(nodes.expr(lane), current("a vector").frame))
+
+
+def reads_memory(vector: Vector) -> bool:
+    """Whether a vector's lanes may change when something is stored."""
+    value = lane_at(vector, 0)
+    return isinstance(value, Scalar) and any(isinstance(node, (Load, Call)) for node in walk(value.expr))
+
+
+def kept(vector: Vector, name: str) -> Vector:
+    """A vector as it is now: its lanes in an array of the thread, where they are read from memory or computed by a
+    call."""
+    if vector.is_kept or not reads_memory(vector):
+        return vector
+    builder, span = in_kernel("a vector"), statement_here()
+    made = Buffer(builder.take_name(name), (vector.lanes,), lane_at(vector, 0).expr.dtype, "local")
+    builder.append(Allocate(made, span=span))
+    lane = Var(INT32, "lane")
+    frame = builder.push("T.vectorized", span)
+    builder.append(Store(made, (lane,), as_expr(vector.of(Scalar(lane, frame)), made.dtype), span=span))
+    body = builder.pop(frame)
+    builder.append(For(lane, nodes.const(0), nodes.const(vector.lanes), nodes.const(1), body, "vectorize", span=span))
+    around = builder.frame
+    return Vector(vector.lanes, lambda lane: Scalar(Load(made.dtype, made, (as_expr(lane),)), around), is_kept=True)
 
 
 def common_lanes(*values: Any) -> int | None:

@@ -12,7 +12,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, Let, Var, binary, const, index_binary
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, taking
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_within
@@ -93,14 +93,14 @@ def get_warp_group_idx(warp_size: Any = None, warps_per_group: Any = None) -> Sc
 ALL_LANES = 0xFFFFFFFF
 
 
-def _shuffle(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
-    def call(value: Any, lane: Any, width: Any = WARP, mask: Any = ALL_LANES) -> Scalar:
+def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable[..., Scalar]:
+    @taking("value", lane_name, width=WARP, mask=ALL_LANES)
+    def call(value: Any, lane: Any, width: Any, mask: Any) -> Scalar:
         operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
         size = constant(width, f"the width of T.{name}")
         if size not in (2, 4, 8, 16, 32):
             raise NumberExpected(f"the width of T.{name}", "2, 4, 8, 16 or 32", str(size))
-        if constant(mask, f"the mask of T.{name}") not in (ALL_LANES, -1):
-            raise NumberExpected(f"the mask of T.{name}", "0xFFFFFFFF: all lanes meet", str(mask))
+        _mask(mask, f"T.{name}")
         if size == WARP:
             return _named(Call(operand.dtype, function, (operand, by)), "other")
         return _named(Call(operand.dtype, "shuffle", (operand, _lane_in_group(function, by, size))), "other")
@@ -111,9 +111,9 @@ def _shuffle(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
     Parameters
     ----------
     value : of each thread.
-    lane : an integer, as the sentence above says.
+    {lane_name} : an integer, as the sentence above says.
     width : lanes of a group, within which lanes count from 0.
-    mask : accepted for TileLang's sake: all lanes of the warp meet.
+    mask : the lanes that use the result, an int; all of the warp meet.
 
     Examples
     --------
@@ -135,14 +135,17 @@ def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
     return index_binary("add", first, nodes.Select(INT32, there, asked, own))
 
 
-shfl_sync = _shuffle("shuffle", "shfl_sync", "lane `lane` of the warp has")
-shfl_xor = _shuffle("shuffle_xor", "shfl_xor", "the lane whose index differs in the bits `lane` has")
-shfl_up = _shuffle("shuffle_up", "shfl_up", "the lane `lane` below has; the own one where there is none")
-shfl_down = _shuffle("shuffle_down", "shfl_down", "the lane `lane` above has; the own one where there is none")
+shfl_sync = _shuffle("shuffle", "shfl_sync", "srcLane", "lane `srcLane` of the warp has")
+shfl_xor = _shuffle("shuffle_xor", "shfl_xor", "delta", "the lane whose index differs in the bits `delta` has")
+shfl_up = _shuffle("shuffle_up", "shfl_up", "delta", "the lane `delta` below has; the own one where there is none")
+shfl_down = _shuffle(
+    "shuffle_down", "shfl_down", "delta", "the lane `delta` above has; the own one where there is none"
+)
 
 
-def _as_tvm_calls_it(word: Callable[..., Scalar], name: str) -> Callable[..., Scalar]:
-    def call(mask: Any, value: Any, lane: Any, width: Any = WARP, warp_size: Any = WARP) -> Scalar:
+def _as_tvm_calls_it(word: Callable[..., Scalar], name: str, lane_name: str) -> Callable[..., Scalar]:
+    @taking("mask", "value", lane_name, width=WARP, warp_size=WARP)
+    def call(mask: Any, value: Any, lane: Any, width: Any, warp_size: Any) -> Scalar:
         return word(value, lane, width, mask)
 
     call.__name__ = name
@@ -150,8 +153,8 @@ def _as_tvm_calls_it(word: Callable[..., Scalar], name: str) -> Callable[..., Sc
 
     Parameters
     ----------
-    mask, warp_size : accepted for TVM's sake.
-    value, lane, width : as those of `{word.__name__}`.
+    mask, value, {lane_name}, width : as those of `{word.__name__}`.
+    warp_size : accepted for TVM's sake.
 
     Examples
     --------
@@ -171,62 +174,105 @@ def tvm_warp_activemask() -> int:
     return ALL_LANES
 
 
-def _ballot(condition: Any, what: str) -> Expr:
-    return Call(UINT32, "ballot", (as_expr(condition, BOOL, f"the condition of {what}"),))
+@author_facing
+def activemask() -> Scalar:
+    """The lanes of the warp that are here: all of them, since they meet in every word for warps.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.activemask()), "float32")
+    """
+    return _named(_ballot(True, "T.activemask"), "votes")
+
+
+def _mask(mask: Any, what: str) -> int:
+    """A set of lanes, as an unsigned word."""
+    return constant(mask, f"the mask of {what}") & ALL_LANES
+
+
+def _ballot(predicate: Any, what: str, mask: Any = ALL_LANES, opposite: bool = False) -> Expr:
+    """The lanes of a mask in which a condition holds, or does not."""
+    held = as_expr(predicate, BOOL, f"the condition of {what}")
+    votes = Call(UINT32, "ballot", (nodes.Unary(BOOL, "not", held) if opposite else held,))
+    lanes = _mask(mask, what)
+    return votes if lanes == ALL_LANES else binary("and", as_expr(_named(votes, "votes")), const(lanes, UINT32))
 
 
 @author_facing
-def ballot_sync(condition: Any) -> Scalar:
-    """A word whose bit i is the condition of lane i.
+def ballot(predicate: Any) -> Scalar:
+    """`ballot_sync` of all lanes.
 
     Parameters
     ----------
-    condition : of each thread.
+    predicate : of each thread.
 
     Examples
     --------
     >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot(tx % 2 == 0)), "float32")
     """
-    return _named(_ballot(condition, "T.ballot_sync"), "votes")
+    return _named(_ballot(predicate, "T.ballot"), "votes")
 
 
 @author_facing
-def any_sync(condition: Any) -> Scalar:
+def ballot_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
+    """A word whose bit i is the condition of lane i.
+
+    Parameters
+    ----------
+    predicate : of each thread.
+    mask : the lanes that count, an int; all of the warp meet.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot_sync(tx % 2 == 0)), "float32")
+    """
+    return _named(_ballot(predicate, "T.ballot_sync", mask), "votes")
+
+
+@author_facing
+def any_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
     """Whether the condition holds in some lane of the warp.
 
     Parameters
     ----------
-    condition : of each thread.
+    predicate : of each thread.
+    mask : the lanes that count, an int; all of the warp meet.
 
     Examples
     --------
     >>> C[tx // 64, tx % 64] = T.if_then_else(T.any_sync(tx == 3), 1, 0)
     """
-    votes = _named(_ballot(condition, "T.any_sync"), "votes")
+    votes = _named(_ballot(predicate, "T.any_sync", mask), "votes")
     return _named(binary("ne", as_expr(votes), const(0, UINT32)), "found")
 
 
 @author_facing
-def all_sync(condition: Any) -> Scalar:
+def all_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
     """Whether the condition holds in every lane of the warp.
 
     Parameters
     ----------
-    condition : of each thread.
+    predicate : of each thread.
+    mask : the lanes that count, an int; all of the warp meet.
 
     Examples
     --------
     >>> C[tx // 64, tx % 64] = T.if_then_else(T.all_sync(tx < 100), 1, 0)
     """
-    opposite = nodes.Unary(BOOL, "not", as_expr(condition, BOOL, "the condition of T.all_sync"))
-    votes = _named(Call(UINT32, "ballot", (opposite,)), "votes")
+    votes = _named(_ballot(predicate, "T.all_sync", mask, opposite=True), "votes")
     return _named(binary("eq", as_expr(votes), const(0, UINT32)), "held")
 
 
-def _match(function: str, name: str, meaning: str) -> Callable[[Any], Scalar]:
-    def call(value: Any) -> Scalar:
-        operand = as_expr(value, what=f"the value of T.{name}")
-        return _named(Call(UINT32, function, (operand,)), "same")
+def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
+    def call(value: Any, mask: Any = ALL_LANES) -> Scalar:
+        operand, lanes = as_expr(value, what=f"the value of T.{name}"), _mask(mask, f"T.{name}")
+        if lanes == ALL_LANES:
+            return _named(Call(UINT32, function, (operand,)), "same")
+        same = _named(binary("and", Call(UINT32, "match_any", (operand,)), const(lanes, UINT32)), "same")
+        if function == "match_any":
+            return same
+        every = binary("eq", as_expr(same), const(lanes, UINT32))
+        return _named(nodes.Select(UINT32, every, as_expr(same), const(0, UINT32)), "same")
 
     call.__name__ = name
     call.__doc__ = f"""A word whose bits are the lanes of the warp {meaning}.
@@ -234,6 +280,7 @@ def _match(function: str, name: str, meaning: str) -> Callable[[Any], Scalar]:
     Parameters
     ----------
     value : a number of each thread.
+    mask : the lanes that count, an int; all of the warp meet.
 
     Examples
     --------
@@ -296,15 +343,15 @@ def simdgroup_reduce_sum(value: Any) -> Scalar:
 
 
 def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[Any], Scalar]:
-    def call(condition: Any) -> Scalar:
-        return _named(Call(dtype, function, (as_expr(condition, BOOL, f"the condition of T.{name}"),)), "votes")
+    def call(predicate: Any) -> Scalar:
+        return _named(Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 
     call.__name__ = name
     call.__doc__ = f"""The block's threads meet; {meaning}.
 
     Parameters
     ----------
-    condition : of each thread.
+    predicate : of each thread.
 
     Examples
     --------
@@ -320,15 +367,16 @@ syncthreads_count = _vote("sync_threads_count", "syncthreads_count", "in how man
 WARP_WORDS: dict[str, Any] = {
     word.__name__: word
     for word in (
-        get_lane_idx, get_warp_idx, get_warp_group_idx, shfl_sync, shfl_xor, shfl_up, shfl_down, ballot_sync, any_sync,
+        get_lane_idx, get_warp_idx, get_warp_group_idx, activemask, ballot, shfl_sync, shfl_xor, shfl_up, shfl_down,
+        ballot_sync, any_sync,
         match_any_sync, match_all_sync,
         all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
         warp_reduce_bitxor, simdgroup_reduce_sum, syncthreads_and, syncthreads_or, syncthreads_count,
     )
 } | {
-    "get_warp_idx_sync": get_warp_idx, "ballot": ballot_sync, "tvm_warp_activemask": tvm_warp_activemask,
-    "tvm_warp_shuffle": _as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle"),
-    "tvm_warp_shuffle_up": _as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up"),
-    "tvm_warp_shuffle_down": _as_tvm_calls_it(shfl_down, "tvm_warp_shuffle_down"),
+    "get_warp_idx_sync": get_warp_idx, "tvm_warp_activemask": tvm_warp_activemask,
+    "tvm_warp_shuffle": _as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle", "warp_id"),
+    "tvm_warp_shuffle_up": _as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up", "offset"),
+    "tvm_warp_shuffle_down": _as_tvm_calls_it(shfl_down, "tvm_warp_shuffle_down", "offset"),
 }  # fmt: skip
 """Every word, under the names of the language."""

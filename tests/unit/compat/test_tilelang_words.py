@@ -108,7 +108,7 @@ def test_a_function_says_how_many_arguments_it_takes():
             with T.Kernel(1):
                 A[0] = T.exp(A[0], 2)
 
-    assert "the number of arguments of T.exp is 2" in str(error.value) and "expected 1" in str(error.value)
+    assert "T.exp: too many positional arguments" in str(error.value) and "T.exp(x)" in str(error.value)
 
 
 @pytest.mark.sampled(3)

@@ -229,7 +229,7 @@ def own_pieces(N=512, last=300):
             landed = T.alloc_barrier(128)
             tx = T.get_thread_binding()
             with T.ws(1):
-                T.ptx_cp_async(tile[(tx - 128) * 4], A[(tx - 128) * 4], 16, (tx - 128) * 4 < last)
+                T.ptx_cp_async(tile[(tx - 128) * 4], A[(tx - 128) * 4], 4, (tx - 128) * 4 < last)
                 T.cp_async_barrier_noinc(landed)
             with T.ws(0):
                 T.mbarrier_wait_parity(landed, 0)

@@ -18,15 +18,28 @@ WrongArguments: T.copy: missing a required argument: 'dst'
     ),
     "too_many_arguments": (
         """
+T.alloc_shared((4,), "float32", "shared", tile)
+""",
+        """
+WrongArguments: T.alloc_shared: too many positional arguments
+  --> kernel.py:8:9
+  |
+8 |         T.alloc_shared((4,), "float32", "shared", tile)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: T.alloc_shared(shape, dtype, scope='shared.dyn')
+""",
+    ),
+    "annotations_that_are_none": (
+        """
 T.clear(tile, row)
 """,
         """
-WrongArguments: T.clear: too many positional arguments
+NumberExpected: annotations of T.clear is the tile 'row'
   --> kernel.py:8:9
   |
 8 |         T.clear(tile, row)
   |         ^^^^^^^^^^^^^^^^^^
-  help: T.clear(buffer)
+  help: expected a dictionary, or None
 """,
     ),
     "keyword_typo": (

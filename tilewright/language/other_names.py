@@ -1,0 +1,374 @@
+"""Words that other words say already, under the names that programs of TileLang's and TVM's have for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.ir.nodes import Expr
+from tilewright.language.barriers import (
+    cluster_arrive,
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    set_max_nreg,
+    sync_threads,
+    sync_warp,
+)  # fmt: skip
+from tilewright.language.builder import current, in_kernel
+from tilewright.language.external import call_extern
+from tilewright.language.interface import author_facing
+from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
+from tilewright.language.math import abs_, ceildiv, if_then_else
+from tilewright.language.memory import alloc_buffer
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.operators import floor_divide
+from tilewright.language.proxies import Scalar, describe
+from tilewright.language.roles import wait_wgmma
+from tilewright.language.sparse_products import gemm_sp
+from tilewright.language.tile_ops import GemmWarpPolicy
+
+
+@author_facing
+def truncdiv(a: Any, b: Any) -> Any:
+    """``a / b``, rounded towards zero.
+
+    Parameters
+    ----------
+    a, b : integers; by 0 is the author's mistake.
+
+    Examples
+    --------
+    >>> N[i] = T.truncdiv(N[i], 4)
+    """
+    if not isinstance(a, Scalar) and not isinstance(b, Scalar):
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    size = floor_divide(abs_(a), abs_(b))
+    return if_then_else((a < 0) == (b < 0), size, -size)
+
+
+@author_facing
+def truncmod(a: Any, b: Any) -> Any:
+    """What `truncdiv` leaves: it has the sign of `a`.
+
+    Parameters
+    ----------
+    a, b : integers; by 0 is the author's mistake.
+
+    Examples
+    --------
+    >>> N[i] = T.truncmod(N[i], 4)
+    """
+    return a - truncdiv(a, b) * b
+
+
+@author_facing
+def likely(cond: Any) -> Any:
+    """The condition: which way is taken oftener is nothing that the compiler asks.
+
+    Parameters
+    ----------
+    cond : a condition.
+
+    Examples
+    --------
+    >>> if T.likely(i < 60):
+    ...     N[i] = 1
+    """
+    return cond
+
+
+@author_facing
+def fmul(x: Any, y: Any) -> Any:
+    """``x * y``, rounded by itself, as every product is.
+
+    Parameters
+    ----------
+    x, y : floats.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.fmul(A[i, 0], B[i, 0])
+    """
+    return x * y
+
+
+@author_facing
+def call_pure_extern(dtype: Any, func_name: Any, *args: Any) -> Any:
+    """`call_extern` of a function that changes nothing.
+
+    Parameters
+    ----------
+    dtype, func_name, args : as those of `call_extern`.
+
+    Examples
+    --------
+    >>> T.import_source("__device__ float twice(float x) { return 2 * x; }")
+    >>> C[tx // 64, tx % 64] = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])
+    """
+    return call_extern(dtype, func_name, *args)
+
+
+@author_facing
+def tvm_storage_sync(storage_scope: Any) -> None:
+    """`sync_threads`, or `sync_warp` for ``"warp"``.
+
+    Parameters
+    ----------
+    storage_scope : ``"shared"``, ``"shared.dyn"`` or ``"warp"``.
+
+    Examples
+    --------
+    >>> T.tvm_storage_sync("shared")
+    """
+    if storage_scope not in ("shared", "shared.dyn", "warp"):
+        known = "'shared', 'shared.dyn' or 'warp' (T.sync_grid() for all blocks)"
+        raise NumberExpected("the scope of T.tvm_storage_sync", known, repr(storage_scope))
+    (sync_warp if storage_scope == "warp" else sync_threads)()
+
+
+@author_facing
+def allocate(shape: Any, dtype: Any = "float32", scope: str = "global", annotations: Any = None) -> Any:
+    """`alloc_buffer` under TVM's name.
+
+    Parameters
+    ----------
+    shape, dtype, scope : as those of `alloc_buffer`.
+    annotations : accepted for TVM's sake.
+
+    Examples
+    --------
+    >>> scratch = T.allocate((64, 64), "float32", scope="shared")
+    >>> T.copy(A, scratch)
+    """
+    return alloc_buffer(shape, dtype, scope)
+
+
+# Registers, barriers, clusters --------------------------------------------------------------------
+
+
+@author_facing
+def inc_max_nreg(reg_count: Any) -> None:
+    """`set_max_nreg` of more registers than the block begins with.
+
+    Parameters
+    ----------
+    reg_count : a multiple of 8 from 24 to 256.
+    """
+    set_max_nreg(reg_count, 1)
+
+
+@author_facing
+def dec_max_nreg(reg_count: Any) -> None:
+    """`set_max_nreg` of fewer registers than the block begins with.
+
+    Parameters
+    ----------
+    reg_count : a multiple of 8 from 24 to 256.
+    """
+    set_max_nreg(reg_count, 0)
+
+
+@author_facing
+def ptx_arrive_cluster_barrier(mbarrier: Any, cta_id: Any) -> None:
+    """`mbarrier_arrive` at the barrier of another block of the cluster.
+
+    Parameters
+    ----------
+    mbarrier, cta_id : as those of `mbarrier_arrive`.
+    """
+    mbarrier_arrive(mbarrier, cta_id)
+
+
+@author_facing
+def ptx_arrive_barrier_expect_tx(barrier_id: Any, byte_count: Any) -> None:
+    """`mbarrier_arrive_expect_tx` under TVM's name.
+
+    Parameters
+    ----------
+    barrier_id : a barrier.
+    byte_count : bytes that are announced.
+    """
+    mbarrier_arrive_expect_tx(barrier_id, byte_count)
+
+
+@author_facing
+def get_cluster_size() -> int:
+    """How many blocks a cluster has; 1 where there are none.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_cluster_size()
+    """
+    return math.prod(get_cluster_dims())
+
+
+@author_facing
+def get_cluster_id(dim: int = 0) -> Any:
+    """Which cluster this block is of, along a dimension of the grid.
+
+    Parameters
+    ----------
+    dim : 0, 1 or 2.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_cluster_id()
+    """
+    blocks: tuple[Any, ...] = get_block_bindings()
+    return blocks[dim] // get_cluster_dims()[dim] if dim < len(blocks) else 0
+
+
+@author_facing
+def get_cluster_ids() -> list[Any]:
+    """`get_cluster_id` along every dimension of the grid.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_cluster_ids()[0]
+    """
+    return [get_cluster_id(dim) for dim in range(len(get_block_bindings()))]
+
+
+@author_facing
+def get_cluster_extent(dim: int = 0) -> Any:
+    """How many clusters there are along a dimension of the grid.
+
+    Parameters
+    ----------
+    dim : 0, 1 or 2.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_cluster_extent()
+    """
+    blocks = get_block_extents()
+    return ceildiv(blocks[dim], get_cluster_dims()[dim]) if dim < len(blocks) else 1
+
+
+@author_facing
+def get_cluster_extents() -> list[Any]:
+    """`get_cluster_extent` along all three dimensions.
+
+    Examples
+    --------
+    >>> C[tx // 64, tx % 64] = T.get_cluster_extents()[2]
+    """
+    return [get_cluster_extent(dim) for dim in range(3)]
+
+
+# Products by warpgroups ---------------------------------------------------------------------------
+
+
+def _nothing(name: str, sentence: str) -> Any:
+    """A word that the compiler needs nobody to say."""
+
+    def call() -> None:
+        in_kernel(f"T.{name}")
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{sentence}\n\n    Examples\n    --------\n    >>> T.{name}()\n    "
+    return author_facing(call)
+
+
+@author_facing
+def warpgroup_fence_operand(buffer_or_ptr: Any, offset: Any = 0, num_regs: Any = None, dtype: Any = None) -> None:
+    """Accepted for TileLang's sake: the compiler keeps accumulators where products that run need them.
+
+    Parameters
+    ----------
+    buffer_or_ptr, offset, num_regs, dtype : which registers.
+
+    Examples
+    --------
+    >>> T.warpgroup_fence_operand(tile)
+    """
+    in_kernel("T.warpgroup_fence_operand")
+
+
+@author_facing
+def warpgroup_wait(num_mma: Any) -> None:
+    """`wait_wgmma` under another name.
+
+    Parameters
+    ----------
+    num_mma : how many may still run.
+    """
+    wait_wgmma(num_mma)
+
+
+@author_facing
+def wgmma_gemm_sp(
+    A_sparse: Any, E: Any, B: Any, C: Any, transpose_A: bool = False, transpose_E: bool = False,
+    transpose_B: bool = False,
+    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, annotations: Any = None,
+) -> None:  # fmt: skip
+    """`gemm_sp`, which has ended when the statement has; `wait_wgmma` behind it waits for nothing.
+
+    Parameters
+    ----------
+    A_sparse, E, B, C, transpose_A, transpose_E, transpose_B, policy, clear_accum, annotations : as those of `gemm_sp`.
+    """
+    gemm_sp(A_sparse, E, B, C, transpose_A, transpose_E, transpose_B, policy, clear_accum)
+
+
+# What only says how -------------------------------------------------------------------------------
+
+
+@author_facing
+def annotate_compile_flags(flags: Any) -> None:
+    """Accepted for TileLang's sake: flags of the device's compiler are tilewright's own.
+
+    Parameters
+    ----------
+    flags : a text, or a list of them.
+
+    Examples
+    --------
+    >>> T.annotate_compile_flags(["-O3"])
+    """
+    current("T.annotate_compile_flags")
+    if not all(isinstance(flag, str) for flag in ([flags] if isinstance(flags, str) else flags)):
+        raise NumberExpected("the argument of T.annotate_compile_flags", "texts", describe(flags))
+
+
+@author_facing
+def annotate_pass_configs(configs: Any) -> None:
+    """Accepted for TileLang's sake: how a program is compiled is the compiler's to choose.
+
+    Parameters
+    ----------
+    configs : a dictionary.
+
+    Examples
+    --------
+    >>> T.annotate_pass_configs({"tl.disable_tma_lower": True})
+    """
+    current("T.annotate_pass_configs")
+    dict(configs)
+
+
+class _IsValue(type):
+    """Lets every value of the program be an instance."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, (Scalar, Expr))
+
+
+class PrimExpr(metaclass=_IsValue):
+    """``T.PrimExpr``: an annotation, and what `isinstance` says of a value of the program."""
+
+
+OTHER_NAMES: dict[str, Any] = {
+    word.__name__: word
+    for word in (
+        truncdiv, truncmod, likely, fmul, call_pure_extern, tvm_storage_sync, allocate, inc_max_nreg, dec_max_nreg,
+        ptx_arrive_cluster_barrier,
+        ptx_arrive_barrier_expect_tx, get_cluster_dims, get_cluster_size, get_cluster_id, get_cluster_ids,
+        get_cluster_extent, get_cluster_extents,
+        _nothing("warpgroup_arrive", "Accepted for TileLang's sake: the compiler orders what products that run "
+                                     "asynchronously read."),
+        _nothing("warpgroup_commit_batch", "Accepted for TileLang's sake: `wgmma_gemm` closes its group itself."),
+        warpgroup_fence_operand, warpgroup_wait, wgmma_gemm_sp, annotate_compile_flags, annotate_pass_configs, PrimExpr,
+    )
+} | {"cluster_arrive_relaxed": cluster_arrive}  # fmt: skip
+"""Every word, under the names of the language."""

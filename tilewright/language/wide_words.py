@@ -1,0 +1,325 @@
+"""Words for several neighbouring elements at once: raw loads and stores of 4 to 32 bytes, pairs of floats, lanes of
+vectors.
+
+The vectors are those of `vectors`: a loop over lanes, which the compiler turns into one access where it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import dtypes, nodes
+from tilewright.ir.dtypes import UINT32, DType
+from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const, index_binary
+from tilewright.language.buffers import BufferProxy, RegionProxy, vector_in
+from tilewright.language.builder import in_kernel
+from tilewright.language.interface import author_facing
+from tilewright.language.math import FUNCTIONS, abs_, max_, min_
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant_within, describe, is_number
+from tilewright.language.source import statement_here
+from tilewright.language.vectors import Vector, common_lanes, kept, lane_at, lane_of
+
+BITS = {bits: dtypes.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
+"""Unsigned numbers by their width."""
+
+
+def _place(value: Any, scope: str, what: str) -> Region:
+    """The place that a raw access begins at."""
+    if isinstance(value, BufferProxy):
+        region = nodes.whole(value.buffer)
+    elif isinstance(value, RegionProxy):
+        region = value.region
+    elif isinstance(value, Element):
+        region = Region(value.buffer, value.indices, (1,) * len(value.indices))
+    else:
+        raise TileExpected(what, describe(value), "an element such as A[i]")
+    if region.buffer.scope != scope:
+        memory = {"global": "a tensor", "shared": "a shared tile"}
+        raise TileExpected(what, f"{region.buffer.scope} memory", f"an element of {memory[scope]}")
+    if region.dtype.bits not in BITS:
+        raise NumberExpected(what, "elements of whole bytes", str(region.dtype))
+    return region
+
+
+def _element(place: Region, number: Expr) -> tuple[Expr, ...]:
+    """Indices of the element that is so many behind the first one, along the last dimension."""
+    return (*place.starts[:-1], index_binary("add", place.starts[-1], number))
+
+
+def _part(value: Expr, number: Expr | int, to: DType) -> Expr:
+    """Bits of a wider unsigned number."""
+    shifted = binary("shr", value, nodes.cast(nodes.expr(index_binary("mul", number, to.bits)), value.dtype))
+    return nodes.cast(binary("and", shifted, const(2**to.bits - 1, value.dtype)), to)
+
+
+def _joined(parts: Sequence[Expr], to: DType) -> Expr:
+    """A wider unsigned number out of narrower ones, the lowest bits first."""
+    made = nodes.cast(parts[0], to)
+    for number, part in enumerate(parts[1:], 1):
+        made = binary("or", made, binary("shl", nodes.cast(part, to), const(number * part.dtype.bits, to)))
+    return made
+
+
+def _word(place: Region, lane: Expr) -> Expr:
+    """Word number `lane` of 32 bits from a place on."""
+    bits = BITS[place.dtype.bits]
+
+    def loaded(number: Expr) -> Expr:
+        element = Load(place.dtype, place.buffer, _element(place, number))
+        return nodes.Reinterpret(bits, element) if bits != place.dtype else element
+
+    if bits.bits == 64:
+        return _part(loaded(index_binary("floordiv", lane, 2)), index_binary("floormod", lane, 2), UINT32)
+    per = 32 // bits.bits
+    numbers = [index_binary("add", index_binary("mul", lane, per), part) for part in range(per)]
+    return _joined([loaded(number) for number in numbers], UINT32)
+
+
+def _over(count: int, of: Callable[[Expr], nodes.Statement]) -> nodes.Statement:
+    """A statement for each of some lanes."""
+    lane = Var(dtypes.INT32, "lane")
+    body = nodes.seq(of(lane))
+    return For(lane, const(0), const(count), const(1), body, "vectorize", span=statement_here())
+
+
+def _where(pred: Any, statement: nodes.Statement) -> None:
+    """Record a statement, under a condition where there is one."""
+    builder = in_kernel("a raw access")
+    if pred is None:
+        builder.append(statement)
+    else:
+        builder.append(If(condition(pred), nodes.seq(statement), span=statement_here()))
+
+
+def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
+    what = f"T.{name}"
+
+    def load(src: Any, pred: Any = None) -> Any:
+        builder = in_kernel(what)
+        place = _place(src, scope, f"the source of {what}")
+        buffer = Buffer(builder.take_name("words"), (words,), UINT32, "local")
+        builder.append(nodes.Allocate(buffer, span=statement_here()))
+        if pred is not None:
+            builder.append(_over(words, lambda lane: nodes.Store(buffer, (lane,), const(0, UINT32))))
+        _where(pred, _over(words, lambda lane: nodes.Store(buffer, (lane,), _word(place, lane))))
+        frame = builder.frame
+        if words == 1:
+            return Scalar(Load(UINT32, buffer, (const(0),)), frame)
+        return Vector(words, lambda lane: Scalar(Load(UINT32, buffer, (as_expr(lane),)), frame), is_kept=True)
+
+    call = load if scope == "global" else lambda src: load(src)
+    call.__name__ = call.__qualname__ = name
+    many = "a uint32" if words == 1 else f"a vector of {words} uint32"
+    where, example = ("a tensor", "N[i]") if scope == "global" else ("a shared tile", "shared[0, 0]")
+    first = "" if scope == "global" else "T.clear(shared)\n    >>> "
+    predicate = "\n    pred : where false, nothing is read and the words are 0." if scope == "global" else ""
+    call.__doc__ = f"""{words * 4} neighbouring bytes of {where} as {many}.
+
+    Parameters
+    ----------
+    src : the first element, or a slice or buffer that begins with it.{predicate}
+
+    Examples
+    --------
+    >>> {first}words = T.{name}({example})
+    """
+    return author_facing(call)
+
+
+def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
+    what = f"T.{name}"
+
+    def store(dst: Any, value: Any, pred: Any = None) -> None:
+        in_kernel(what)
+        place = _place(dst, scope, f"the destination of {what}")
+        lanes = value.lanes if isinstance(value, Vector) else 1
+        if not isinstance(value, Vector) and not is_number(value):
+            raise NumberExpected(f"the value of {what}", f"{words} words of 32 bits", describe(value))
+        given = value if isinstance(value, Vector) else Vector(1, lambda lane: value)
+        found = as_expr(lane_at(given, 0))
+        source = found.dtype if not isinstance(found, Const) or isinstance(value, Scalar) else UINT32
+        if lanes * source.bits != words * 32:
+            raise NumberExpected(f"the value of {what}", f"{words * 32} bits", f"{lanes} of {source}")
+        bits = BITS[place.dtype.bits]
+
+        def written(number: Expr) -> nodes.Statement:
+            code = _bits_at(given, source, number, bits)
+            element = nodes.Reinterpret(place.dtype, code) if bits != place.dtype else code
+            return nodes.Store(place.buffer, _element(place, number), element, span=statement_here())
+
+        _where(pred, _over(words * 32 // bits.bits, written))
+
+    call = store if scope == "global" else lambda dst, value: store(dst, value)
+    call.__name__ = call.__qualname__ = name
+    where, example = ("a tensor", "N[i]") if scope == "global" else ("a shared tile", "shared[0, 0]")
+    value = "T.uint32(7)" if words == 1 else f"T.Broadcast(T.uint32(7), {words})"
+    predicate = "\n    pred : where false, nothing is written." if scope == "global" else ""
+    call.__doc__ = f"""Write {words * 4} bytes to neighbouring elements of {where}.
+
+    Parameters
+    ----------
+    dst : the first element, or a slice or buffer that begins with it.
+    value : as many bytes, what the load of this size gives.{predicate}
+
+    Examples
+    --------
+    >>> T.{name}({example}, {value})
+    """
+    return author_facing(call)
+
+
+def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
+    """Element number `number` of a vector whose bits are read as other unsigned numbers."""
+    plain = BITS[source.bits]
+
+    def code(lane: Expr | int) -> Expr:
+        value = nodes.cast(as_expr(lane_at(vector, lane)), source)
+        return value if source == plain else nodes.Reinterpret(plain, value)
+
+    if to.bits <= plain.bits:
+        per = plain.bits // to.bits
+        if per == 1:
+            return code(number)
+        return _part(code(index_binary("floordiv", number, per)), index_binary("floormod", number, per), to)
+    per = to.bits // plain.bits
+    return _joined([code(index_binary("add", index_binary("mul", number, per), part)) for part in range(per)], to)
+
+
+@author_facing
+def reinterpret_vector(value: Vector, record: DType) -> Vector:
+    """The bits of a vector as one of another type."""
+    source, to = as_expr(lane_at(value, 0)).dtype, record.scalar
+    if source.bits * value.lanes != to.bits * record.lanes or to.bits not in BITS:
+        raise NumberExpected("T.reinterpret", f"a dtype of {source.bits * value.lanes} bits", f"{record}")
+    bits, frame = BITS[to.bits], in_kernel("T.reinterpret").frame
+
+    def of(lane: Any) -> Scalar:
+        code = _bits_at(value, source, as_expr(lane), bits)
+        return Scalar(nodes.Reinterpret(to, code) if bits != to else code, frame)
+
+    return kept(Vector(record.lanes, of), "bits")
+
+
+# Pairs of floats ----------------------------------------------------------------------------------
+
+
+def _packed(name: str, function: Callable[..., Any], meaning: str, operands: str) -> Callable[..., Vector]:
+    what = f"T.{name}"
+
+    def of_pairs(*values: Any) -> Vector:
+        in_kernel(what)
+        pairs = [vector_in(value) for value in values]
+        for value, given in zip(pairs, values, strict=True):
+            if not isinstance(value, Vector) or value.lanes != 2:
+                raise NumberExpected(
+                    f"an operand of {what}", "two floats, such as A[i, 0:2] or T.float32x2(a, b)", describe(given)
+                )
+        common_lanes(*pairs)
+        kinds = {as_expr(lane_at(pair, 0)).dtype for pair in pairs}
+        if len(kinds) > 1 or not next(iter(kinds)).is_float:
+            found = " and ".join(sorted(map(str, kinds)))
+            raise NumberExpected(f"the operands of {what}", "floats of one type", found)
+        return kept(Vector(2, lambda lane: function(*(lane_of(pair, lane) for pair in pairs))), name)
+
+    def of_one(x: Any) -> Vector:
+        return of_pairs(x)
+
+    def of_two(x: Any, y: Any) -> Vector:
+        return of_pairs(x, y)
+
+    def of_three(x: Any, y: Any, z: Any) -> Vector:
+        return of_pairs(x, y, z)
+
+    call: Any = (of_one, of_two, of_three)[len(operands) - 1]
+    call.__name__ = call.__qualname__ = name
+    given = ", ".join(f"{tensor}[i, 0:2]" for tensor in "ABC"[: len(operands)])
+    call.__doc__ = f"""``{meaning}`` of two neighbouring floats at once.
+
+    Parameters
+    ----------
+    {", ".join(operands)} : pairs of floats of one type: slices such as ``A[i, 0:2]``, or ``T.float32x2(a, b)``.
+
+    Examples
+    --------
+    >>> C[i, 0:2] = T.{name}({given})
+    """
+    return author_facing(call)
+
+
+# Lanes --------------------------------------------------------------------------------------------
+
+
+@author_facing
+def extract_lane(vector: Any, lane: Any) -> Any:
+    """One lane of a vector.
+
+    Parameters
+    ----------
+    vector : a vector, or a slice of neighbours.
+    lane : from 0 below the vector's lanes.
+
+    Examples
+    --------
+    >>> C[i, 0] = T.extract_lane(A[i, 0:4], 2)
+    """
+    found = vector_in(vector)
+    if not isinstance(found, Vector):
+        raise NumberExpected("the first argument of T.extract_lane", "a vector", describe(vector))
+    if isinstance(lane, int):
+        constant_within(lane, "the lane of T.extract_lane", 0, found.lanes - 1)
+    return lane_at(found, lane)
+
+
+@author_facing
+def Shuffle(vectors: Any, indices: Any) -> Any:
+    """Lanes of vectors that stand side by side, in a new order.
+
+    Parameters
+    ----------
+    vectors : a list of vectors and scalars.
+    indices : which lane of all of them each lane of the result is; of one index the result is a scalar.
+
+    Examples
+    --------
+    >>> C[i, 0:2] = T.Shuffle([A[i, 0:4]], [3, 1])
+    """
+    lanes: list[Any] = []
+    for one in vectors:
+        found = vector_in(one)
+        lanes += [lane_at(found, lane) for lane in range(found.lanes)] if isinstance(found, Vector) else [one]
+    chosen = [lanes[constant_within(place, "an index of T.Shuffle", 0, len(lanes) - 1)] for place in indices]
+    return chosen[0] if len(chosen) == 1 else listed(chosen)
+
+
+def listed(values: Sequence[Any]) -> Vector:
+    """A vector of some scalars in turn."""
+    builder = in_kernel("a vector")
+    exprs = [as_expr(value) for value in values]
+    buffer = Buffer(builder.take_name("lanes"), (len(exprs),), exprs[0].dtype, "local")
+    builder.append(nodes.Allocate(buffer, span=statement_here()))
+    for place, value in enumerate(exprs):
+        stored = nodes.cast(value, buffer.dtype)
+        builder.append(nodes.Store(buffer, (const(place),), stored, span=statement_here()))
+    frame = builder.frame
+    return Vector(len(exprs), lambda lane: Scalar(Load(buffer.dtype, buffer, (as_expr(lane),)), frame), is_kept=True)
+
+
+PACKED = {
+    name: _packed(name, function, meaning, operands)
+    for name, function, meaning, operands in (
+        ("add2", lambda x, y: x + y, "x + y", "xy"), ("sub2", lambda x, y: x - y, "x - y", "xy"),
+        ("mul2", lambda x, y: x * y, "x * y", "xy"), ("fma2", FUNCTIONS["fma"], "x * y + z", "xyz"),
+        ("max2", max_, "max(x, y)", "xy"), ("min2", min_, "min(x, y)", "xy"), ("abs2", abs_, "abs(x)", "x"),
+    )
+}  # fmt: skip
+
+WIDE_WORDS: dict[str, Any] = {
+    **{f"ldg{32 * words}": _load(f"ldg{32 * words}", words, "global") for words in (1, 2, 4, 8)},
+    **{f"stg{32 * words}": _store(f"stg{32 * words}", words, "global") for words in (1, 2, 4, 8)},
+    **{f"lds{32 * words}": _load(f"lds{32 * words}", words, "shared") for words in (1, 2, 4)},
+    **{f"sts{32 * words}": _store(f"sts{32 * words}", words, "shared") for words in (1, 2, 4)},
+    **PACKED, "extract_lane": extract_lane, "Shuffle": Shuffle,
+}  # fmt: skip
+"""Every word, under the names of the language."""
