@@ -59,10 +59,10 @@ class Layer:
 
 
 def last_level_cache() -> int:
-    """Bytes of the last-level cache that this machine's first core sees; 64 MB where it does not say, 128 MB at most."""
+    """Bytes of the last-level cache that this machine's first core sees; 64 MB where it does not say, 512 MB at most."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     known = [int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] for size in sizes]
-    return min(max(known, default=64 << 20), 128 << 20)
+    return min(max(known, default=64 << 20), 512 << 20)
 
 
 def layers() -> Iterator[Layer]:
