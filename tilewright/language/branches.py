@@ -96,7 +96,7 @@ class Loop:
     def __init__(self, iterable: Any, names: tuple[str, ...]) -> None:
         self.symbolic = isinstance(iterable, LoopContext)
         self.iterable, self.names = iterable, names
-        if isinstance(iterable, (Scalar, TensorProxy)):
+        if not self.symbolic and isinstance(iterable, (Scalar, TensorProxy)):
             raise SymbolicIteration(describe(iterable))
 
     def __iter__(self) -> Iterator[Any]:

@@ -60,14 +60,17 @@ class LaunchLoop(LoopContext):
             yield Scalar(index_binary("add", as_expr(index), self.start), index.frame) if self.start else index
 
 
-class ThreadLoop(LoopContext):
-    """A loop whose iterations are the threads of the block along one dimension."""
+class ThreadLoop(Scalar, LoopContext):
+    """A loop whose iterations are the threads of the block along one dimension; without ``for`` the number of the thread's."""
 
     word = "T.thread_binding"
 
     def __init__(self, start: int, stop: int, dim: int) -> None:
         self.start, self.stop, self.dim = start, stop, dim
         self.span = statement_here()
+        in_kernel(self.word)
+        index = get_thread_binding(dim)
+        super().__init__(index_binary("add", as_expr(index, INT32), start) if start else as_expr(index), index.frame)
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         """Open a condition where threads are more than iterations, yield the thread's index, close it."""
@@ -91,7 +94,7 @@ class ThreadLoop(LoopContext):
 def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", annotations: Any = None) -> LoopContext:
     """``for i in T.thread_binding(0, n, "threadIdx.x"):`` gives each thread the iteration of its index.
 
-    Outside `T.Kernel`, nested loops over ``"blockIdx.x"`` and ``"threadIdx.x"`` are the kernel.
+    ``tx = T.thread_binding(0, n, "threadIdx.x")`` gives that number a name.  Outside `T.Kernel`, nested loops over ``"blockIdx.x"`` and ``"threadIdx.x"`` are the kernel.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted,
 from tilewright.passes.tile.processors.begin_at_zero import begin_at_zero
 from tilewright.passes.tile.words.check_words import check_words
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
+from tilewright.passes.tile.words.fit_loops import fit_loops
 from tilewright.passes.tile.words.join_vector_loops import join_vector_loops
 from tilewright.passes.tile.words.lower_votes import lower_votes
 from tilewright.targets.cpu.arch import arch as processor
@@ -31,6 +32,8 @@ c = fragment(float32[64, 64])
 flat = view(c, float32[4096])
 bits = view(c, uint16[64, 128])
 v = fragment(bool[32])
+odd = fragment(float32[4, 6])
+tall = view(odd, float32[6, 4])
 """
 
 
@@ -85,13 +88,35 @@ CASES: dict[str, tuple[Pass, Context | None, str, str | None]] = {
         f'reduce(source=v_part, destination=found, kind="all")\nif found[0]:\n    {CLEARED}'),
     "a view has registers of its own": (
         separate_views, None, "for i in parallel(4096):\n    flat[i] = flat[i] + 1.0",
-        "with scope():\n    flat = fragment(float32[4096])\n    for i in parallel(4096):\n        flat[i] = c[i // 64 % 64, i % 64]\n"
+        "with scope():\n    flat = fragment(float32[4096])\n    for i, j in parallel(64, 64):\n        flat[i * 64 + j] = c[i, j]\n"
         "    for i in parallel(4096):\n        flat[i] = flat[i] + 1.0\n"
-        "    for i in parallel(4096):\n        c[i // 64 % 64, i % 64] = flat[i]"),
+        "    for i, j in parallel(64, 64):\n        c[i, j] = flat[i * 64 + j]"),
     "what overwrites a view need not be filled": (
         separate_views, None, "for i in parallel(4096):\n    flat[i] = 1.0",
         "with scope():\n    flat = fragment(float32[4096])\n    for i in parallel(4096):\n        flat[i] = 1.0\n"
-        "    for i in parallel(4096):\n        c[i // 64 % 64, i % 64] = flat[i]"),
+        "    for i, j in parallel(64, 64):\n        c[i, j] = flat[i * 64 + j]"),
+    "shapes without common parts are copied element by element": (
+        separate_views, None, "for i, j in parallel(6, 4):\n    tall[i, j] = 1.0",
+        "with scope():\n    tall = fragment(float32[6, 4])\n    for i, j in parallel(6, 4):\n        tall[i, j] = 1.0\n"
+        "    for i, j in parallel(6, 4):\n        odd[(i * 4 + j) // 6 % 4, (i * 4 + j) % 6] = tall[i, j]"),
+    "iterations that a condition lets work": (
+        fit_loops, None, "for i, j in parallel(64, 64):\n    if i < 32 and j <= 7:\n        c[i, j] = 1.0",
+        "for i, j in parallel(32, 8):\n    c[i, j] = 1.0"),
+    "a condition on other things stays": (
+        fit_loops, None, "for i, j in parallel(64, 64):\n    if i < 32 and j < n:\n        c[i, j] = 1.0", None),
+    "what has another way stays": (
+        fit_loops, None, "for i in parallel(64):\n    if i < 32:\n        c[i, 0] = 1.0\n    else:\n        c[i, 1] = 1.0", None),
+    "places in a fragment are written out": (
+        fit_loops, None, "for s in range(2):\n    for i, j in parallel(32, 64):\n        A[i, j] = c[i + s * 32, j]",
+        "with scope():\n    with scope():\n        for i, j in parallel(32, 64):\n            A[i, j] = c[i + 0 * 32, j]\n"
+        "    with scope():\n        for i, j in parallel(32, 64):\n            A[i, j] = c[i + 1 * 32, j]"),
+    "many of them are not": (
+        fit_loops, None, "for s in range(16):\n    for i, j in parallel(4, 64):\n        A[i, j] = c[i + s * 4, j]", None),
+    "nor is a loop that is left early": (
+        fit_loops, None,
+        "for s in range(2):\n    if s > n:\n        break\n    for i, j in parallel(32, 64):\n        A[i, j] = c[i + s * 32, j]", None),
+    "nor one over places in tensors": (
+        fit_loops, None, "for s in range(2):\n    for i, j in parallel(32, 64):\n        c[i, j] = A[i + s * 32, j]", None),
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find, holds, key
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import register_of
+from tilewright.passes.tile.layouts.layout_flow import access_of
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.thread_loop import ThreadLoop
@@ -71,13 +72,14 @@ class Registers(Rewriter):
             return index_binary("add", var, self.work.lane)
         return var
 
-    def _register(self, buffer: Buffer) -> Expr:
+    def _register(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr:
         """The register of a fragment that holds the element at hand."""
-        axes = self.work.axes[buffer]
-        assert axes is not None
         work, width = self.work, self.work.width
-        total: Expr = const(0)
-        for divisor, modulus, stride in register_of(work.owner.layouts[buffer], work.layout, axes):
+        access = access_of(buffer, indices, work.loop, work.loop)
+        layout = access.apart(work.owner.layouts[buffer])
+        assert layout is not None and access.axes is not None
+        total: Expr = const(layout.offset(REGISTER, *access.constants))
+        for divisor, modulus, stride in register_of(layout, work.layout, access.axes):
             total = index_binary("add", total, index_binary("mul", _digit(work, divisor, modulus, width), stride))
         return work.owner.analyzer.simplify(total)
 
@@ -87,7 +89,7 @@ class Registers(Rewriter):
         if part is not None:
             return Load(load.dtype, part, (self.work.lane,))
         if buffer.scope == "fragment":
-            return Load(load.dtype, self.map_buffer(buffer), (self._register(buffer),))
+            return Load(load.dtype, self.map_buffer(buffer), (self._register(buffer, load.indices),))
         indices = tuple(self.visit(index) for index in load.indices)
         part = self.stores.get((buffer, key(load.indices))) if buffer in self.changed else None
         if part is not None:
@@ -108,7 +110,9 @@ class Registers(Rewriter):
             return replace(store, buffer=part, indices=(self.work.lane,), value=value)
         buffer = store.buffer
         if buffer.scope == "fragment":
-            return replace(store, buffer=self.map_buffer(buffer), indices=(self._register(buffer),), value=value)
+            return replace(
+                store, buffer=self.map_buffer(buffer), indices=(self._register(buffer, store.indices),), value=value
+            )
         indices = tuple(self.visit(index) for index in store.indices)
         made, places = self.work.owner.physical(buffer, indices)
         result = replace(store, buffer=made, indices=places, value=value)
@@ -140,7 +144,7 @@ class Registers(Rewriter):
 
     def visit_Region(self, region: Region) -> Region:
         if region.buffer.scope == "fragment":
-            return Region(self.map_buffer(region.buffer), (self._register(region.buffer),), (1,))
+            return Region(self.map_buffer(region.buffer), (self._register(region.buffer, region.starts),), (1,))
         starts = tuple(self.visit(start) for start in region.starts)
         buffer, places = self.work.owner.physical(region.buffer, starts)
         return Region(buffer, places, (1,) * len(places))

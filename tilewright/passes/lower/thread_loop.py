@@ -38,7 +38,6 @@ from tilewright.layout.layout import Layout
 from tilewright.passes.lower.thread_elements import Choices, Registers
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group
 from tilewright.passes.lower.vector_moves import load, store
-from tilewright.passes.tile.layouts.layout_flow import accesses_of
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
@@ -59,11 +58,6 @@ class ThreadLoop:
     lane: Var = field(default_factory=lambda: Var(INT32, "v"))
     first: Expr | None = None
     """Whether this thread is the first of those that hold the same elements; None where that is said already."""
-    axes: dict[Buffer, tuple[int | None, ...] | None] = field(init=False)
-    """The loop's axes that index each fragment; what is lifted off the body keeps them."""
-
-    def __post_init__(self) -> None:
-        self.axes = {access.buffer: access.axes for access in accesses_of(self.loop)}
 
     @property
     def layout(self) -> Layout:

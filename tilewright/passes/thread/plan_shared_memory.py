@@ -31,8 +31,8 @@ is; so do all tiles of a kernel that some threads may leave early, which a barri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
 from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Statement
@@ -41,6 +41,7 @@ from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.thread.matrix_reads import read_until
 from tilewright.passes.thread.shared_turns import declared_below, take_turns
 
 OVERLAID = "overlaid"
@@ -52,9 +53,13 @@ many bytes the block needs."""
 
 _MATRIX_ALIGNMENT, _ALIGNMENT = 1024, 16
 
-_AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "cp_async", "cp_async_zfill"})
+_AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "wgmma_descriptor"})
 """Functions whose work on a tile is over, or waited for, before its last statement ends; for copies see
 `_ASYNCHRONOUS`."""
+
+_LOADS = frozenset({"tma_load", "tma_load_hint", "bulk_load", "bulk_load_hint"})
+_STORES = frozenset({"tma_store", "bulk_store"})
+"""What the engine does for the block alone."""
 
 _ASYNCHRONOUS = frozenset({"cp_async", "cp_async_zfill"})
 """Copies that may be under way until a wait; those of a tile that is not read are not waited for before its last
@@ -157,41 +162,75 @@ def _is_barrier(statement: Statement) -> bool:
     return isinstance(value, Call) and value.function == "sync_threads"
 
 
+@dataclass(slots=True)
+class _Uses:
+    """Where the statements of a sequence use shared memory, and by what."""
+
+    places: dict[Buffer, list[int]] = field(default_factory=dict)
+    matrix: set[Buffer] = field(default_factory=set)
+    lasting: set[Buffer] = field(default_factory=set)
+    """What functions are given of which we do not know when they are through."""
+    loaded: dict[Buffer, int] = field(default_factory=dict)
+    stored: set[Buffer] = field(default_factory=set)
+    landing: dict[Buffer, int] = field(default_factory=dict)
+    waits: list[int] = field(default_factory=list)
+
+    def add(self, position: int, node: Buffer | Call) -> None:
+        if isinstance(node, Buffer):
+            self.places.setdefault(root(node), []).append(position)
+            return
+        regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
+        self.matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
+        if node.function in _LOADS:
+            self.loaded.update(dict.fromkeys(regions, position))
+        elif node.function in _STORES:
+            self.stored |= regions
+        elif node.function in _ASYNCHRONOUS:
+            self.landing.update(dict.fromkeys(regions, position))
+        elif node.function == "cp_async_wait" and position not in self.waits:
+            self.waits.append(position)
+        elif node.function not in _AT_ONCE:
+            self.lasting |= regions
+
+    def life(self, buffer: Buffer, read: Mapping[Buffer, int], end: int) -> tuple[int, int]:
+        """The first and the last statement in which a tile's bytes are its own."""
+        places = self.places[buffer]
+        first, last = min(places), max(places)
+        if buffer in self.landing:
+            last = max(last, next((at for at in self.waits if at >= self.landing[buffer]), end))
+        if buffer in self.loaded:
+            # What is read behind the statement that loads it has been waited for.
+            first, last = 0, last if last > self.loaded[buffer] else end
+        return first, end if buffer in self.stored else max(last, read.get(buffer, 0))
+
+
 def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
-    used: dict[Buffer, list[int]] = {}
-    matrix: set[Buffer] = set()
-    lasting: set[Buffer] = set()
-    landing: dict[Buffer, int] = {}
-    waits: list[int] = []
+    uses_of = _Uses()
     for position, statement in enumerate(statements):
         for node in uses(statement):
-            if isinstance(node, Buffer):
-                used.setdefault(root(node), []).append(position)
-            elif isinstance(node, Call):
-                regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
-                matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
-                lasting |= regions if node.function not in _AT_ONCE else set()
-                if node.function in _ASYNCHRONOUS:
-                    landing.update(dict.fromkeys(regions, position))
-                elif node.function == "cp_async_wait" and position not in waits:
-                    waits.append(position)
+            if isinstance(node, (Buffer, Call)):
+                uses_of.add(position, node)
     leaves_early = holds(kernel.body, Return)
     overlaid, rings = kernel.attribute(OVERLAID, ((), ()))
     declared = shared_allocations(kernel)
-    kept = {one.buffer for one in declared if leaves_early or one.buffer.scope == "barrier" or one.buffer in lasting}
-    below = declared_below(kernel).intersection(one.buffer for one in declared) - kept - landing.keys()
+    by_others = uses_of.lasting
+    kept = {one.buffer for one in declared if leaves_early or one.buffer.scope == "barrier" or one.buffer in by_others}
+    read = read_until(statements)
+    engine = {*uses_of.landing, *uses_of.loaded, *uses_of.stored, *read}
+    below = declared_below(kernel).intersection(one.buffer for one in declared) - kept - engine
     turns = take_turns(kernel, below)
     tiles = []
     for allocate in declared:
-        buffer = allocate.buffer
-        places = used.get(buffer, [0])
-        first, last = (0, len(statements)) if buffer in kept else (min(places), max(places))
-        if buffer in landing:
-            last = max(last, next((at for at in waits if at >= landing[buffer]), len(statements)))
-        alignment = _MATRIX_ALIGNMENT if buffer in matrix and buffer.scope == "shared" else _ALIGNMENT
+        buffer, size = allocate.buffer, allocate.buffer.dtype.nbytes(allocate.buffer.size)
+        first, last = 0, len(statements)
+        if buffer not in uses_of.places and buffer.scope == "shared":
+            size = 0  # nobody uses it
+        elif buffer not in kept:
+            first, last = uses_of.life(buffer, read, len(statements))
+        alignment = _MATRIX_ALIGNMENT if buffer in uses_of.matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
         others = frozenset(other for pair in turns if buffer in pair for other in pair if other is not buffer)
-        tiles.append(_Tile(allocate, buffer.dtype.nbytes(buffer.size), alignment, first, last, 0, before, others))
+        tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others))
     return tiles
 
 

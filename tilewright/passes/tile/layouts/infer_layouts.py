@@ -36,7 +36,7 @@ from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import replicate
 from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import holds, permuted, shared_rows, spread, without
+from tilewright.layout.threads import permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
 from tilewright.ops.fill import Fill
 from tilewright.ops.reduce import Reduce
@@ -234,6 +234,11 @@ class _Inference:
             found = self._flow_into_loop(loop) or self._flow_out_of_loop(loop) or found
         return found
 
+    def _seen(self, access: Access) -> Layout | None:
+        """The layout of a fragment, as far as it is known, as an access sees it."""
+        layout = self.known.get(access.buffer)
+        return None if layout is None else access.apart(layout)
+
     def _flow_reduction(self, reduction: Reduce) -> bool:
         source, destination = reduction.source.buffer, reduction.destination.buffer
         if source not in self.known or destination in self.known or destination.scope != "fragment":
@@ -245,7 +250,7 @@ class _Inference:
         if found.layout is not None or 0 in found.shape:
             return False
         for access in found.accesses:
-            layout = self.known.get(access.buffer)
+            layout = self._seen(access)
             if layout is None or access.axes is None or not found.covers(access):
                 continue
             order = [access.axes.index(axis) if axis in access.axes else None for axis in range(len(found.shape))]
@@ -262,7 +267,7 @@ class _Inference:
         for access in found.accesses:
             if access.buffer in self.known or access.axes is None:
                 continue
-            layout, extents = found.layout, access.buffer.static_shape
+            layout, extents = found.layout, access.extents
             # A dimension of one element divides nothing: every thread holds it, as loops that leave it out have it.
             kept = [axis for axis, extent in zip(access.axes, extents) if axis is not None and extent != 1]
             for axis in reversed(range(len(found.shape))):
@@ -270,8 +275,8 @@ class _Inference:
                     layout = without(layout, axis)
             kept.sort()
             order = [kept.index(axis) if axis in kept else None for axis in access.axes]
-            candidate = permuted(layout, order)
-            if all(have >= want for have, want in zip(candidate.shape, access.buffer.static_shape, strict=True)):
+            candidate = access.together(permuted(layout, order))
+            if candidate is not None:
                 self._set(access.buffer, candidate, access.statement)
                 changed = True
         return changed
@@ -289,7 +294,7 @@ class _Inference:
     def _extended(self, found: _Loop) -> Layout | None:
         """A loop layout that agrees with a fragment of fewer dimensions, using its copies for the others."""
         for access in found.accesses:
-            layout = self.known.get(access.buffer)
+            layout = self._seen(access)
             if layout is None or access.axes is None or not layout.replicas:
                 continue
             free = [axis for axis, extent in enumerate(found.shape) if axis not in access.axes and extent > 1]
@@ -333,7 +338,7 @@ class _Inference:
             for access in one.accesses:
                 if access.axes is None or one.layout is None:
                     continue
-                if once or not holds(self.known[access.buffer], one.layout, access.axes):
+                if once or not access.is_held(self.known[access.buffer], one.layout):
                     found.setdefault(one.loop, set()).add(access.buffer)
         return found
 
@@ -355,7 +360,7 @@ class _Inference:
                 if access.buffer.scope != "fragment":
                     continue
                 owner = self.known[access.buffer]
-                if access.axes is None or found.layout is None or not holds(owner, found.layout, access.axes):
+                if found.layout is None or not access.is_held(owner, found.layout):
                     raise conflict(access.buffer, self.reason.get(access.buffer), access.statement)
 
     def _shared(self) -> None:

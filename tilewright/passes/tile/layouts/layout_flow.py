@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewright.ir.nodes import (
     Allocate,
+    Binary,
     Buffer,
     Const,
     Expr,
@@ -22,8 +23,9 @@ from tilewright.ir.nodes import (
     Var,
 )  # fmt: skip
 from tilewright.ir.visitor import find
+from tilewright.layout.digits import Digit, extent_of, merged, split_at
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import permuted, without
+from tilewright.layout.threads import holds, permuted, without
 from tilewright.ops.reduce import Reduce
 
 
@@ -31,12 +33,62 @@ from tilewright.ops.reduce import Reduce
 class Access:
     """A fragment in a parallel loop: for each of its dimensions the loop's dimension that indexes it.
 
-    ``axes`` is None where the index is no plain loop variable.
+    A dimension that several variables count together, as in ``tile[i, j * 64 + k]``, is one of several parts: ``tile`` is as if
+    it had a dimension for each of them.
+
+    Attributes
+    ----------
+    axes : for each part, the most significant one of a dimension first, the loop's dimension; None for a constant.  None where
+        the index is not made of loop variables so.
+    parts : for each dimension the extents of its parts.
+    constants : for each part the constant, 0 where a variable counts it.
     """
 
     buffer: Buffer
     axes: tuple[int | None, ...] | None
+    parts: tuple[tuple[int, ...], ...]
+    constants: tuple[int, ...]
     statement: Statement
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of the parts."""
+        return tuple(extent for dimension in self.parts for extent in dimension)
+
+    def apart(self, layout: Layout) -> Layout | None:
+        """The fragment's layout with a dimension for each part; None where no digits say so."""
+        if self.axes is None or all(len(dimension) == 1 for dimension in self.parts):
+            return layout
+        dimensions: list[tuple[Digit, ...]] = []
+        for digits, extents in zip(layout.digits, self.parts, strict=True):
+            found: list[tuple[Digit, ...]] = []
+            for extent in reversed(extents[1:]):
+                cut = split_at(digits, extent)
+                if cut is None:
+                    return None
+                found.insert(0, cut[0])
+                digits = cut[1]
+            dimensions += [digits, *found]
+        return replace(layout, digits=tuple(dimensions))
+
+    def together(self, layout: Layout) -> Layout | None:
+        """Inverse of `apart`; None where a part but the first of a dimension is padded, or the layout is too small."""
+        if any(have < want for have, want in zip(layout.shape, self.extents, strict=True)):
+            return None
+        dimensions: list[tuple[Digit, ...]] = []
+        at = 0
+        for extents in self.parts:
+            own = layout.digits[at : at + len(extents)]
+            if any(extent_of(digits) != extent for digits, extent in zip(own[1:], extents[1:], strict=True)):
+                return None
+            dimensions.append(merged(one for digits in reversed(own) for one in digits))
+            at += len(extents)
+        return replace(layout, digits=tuple(dimensions))
+
+    def is_held(self, owner: Layout, reader: Layout) -> bool:
+        """Whether the threads of a loop's layout hold what they access of a fragment with a layout."""
+        seen = self.apart(owner)
+        return self.axes is not None and seen is not None and holds(seen, reader, self.axes)
 
 
 def has_copies(layout: Layout) -> bool:
@@ -52,24 +104,66 @@ def is_in_all(layout: Layout) -> bool:
 def accesses_of(loop: Parallel) -> Iterator[Access]:
     """Fragments that a loop's body touches."""
     for node in find(loop.body, Load, Store, Region):
-        if isinstance(node, (Load, Store)) and node.buffer.scope == "fragment":
-            where = node if isinstance(node, Store) else loop
-            yield Access(node.buffer, _axes(node.indices, loop.vars), where)
-        elif isinstance(node, Region) and node.buffer.scope == "fragment":
-            yield Access(node.buffer, _axes(node.starts, loop.vars), loop)
+        if node.buffer.scope == "fragment":
+            indices = node.starts if isinstance(node, Region) else node.indices
+            yield access_of(node.buffer, indices, loop, node if isinstance(node, Store) else loop)
 
 
-def _axes(indices: Sequence[Expr], vars: Sequence[Var]) -> tuple[int | None, ...] | None:
-    axes: list[int | None] = []
-    for index in indices:
-        if isinstance(index, Const) and index.value == 0:
-            axes.append(None)
-        elif any(index is var for var in vars):
-            axes.append(next(axis for axis, var in enumerate(vars) if var is index))
-        else:
+def access_of(buffer: Buffer, indices: Sequence[Expr], loop: Parallel, where: Statement) -> Access:
+    """The access of a loop to an element of a fragment."""
+    shape = buffer.static_shape
+    dimensions = [_parts(index, extent, loop) for index, extent in zip(indices, shape, strict=True)]
+    flat = [part for parts in dimensions if parts is not None for part in parts]
+    used = [axis for axis, _, _ in flat if axis is not None]
+    if None in dimensions or len(set(used)) < len(used):
+        return Access(buffer, None, tuple((extent,) for extent in shape), (), where)
+    parts = tuple(tuple(extent for _, extent, _ in dimension or ()) for dimension in dimensions)
+    return Access(buffer, tuple(axis for axis, _, _ in flat), parts, tuple(at for _, _, at in flat), where)
+
+
+_Part = tuple[int | None, int, int]
+"""The loop's dimension, the extent, the constant."""
+
+
+def _parts(index: Expr, extent: int, loop: Parallel) -> list[_Part] | None:
+    """The loop's dimensions that count a dimension of a fragment, and how far; None where they do not."""
+    if isinstance(index, Const):
+        return [(None, extent, int(index.value))] if 0 <= index.value < extent else None
+    steps = _steps(index)
+    if steps is None or any(var not in loop.vars for var in steps if var is not None):
+        return None
+    parts: list[_Part] = []
+    offset = steps.pop(None, 0)
+    covered = 1
+    for var, step in sorted(steps.items(), key=lambda one: one[1]):
+        axis = loop.vars.index(var)
+        count = loop.extents[axis]
+        if step != covered or not isinstance(count, int):
             return None
-    used = [axis for axis in axes if axis is not None]
-    return tuple(axes) if len(set(used)) == len(used) else None
+        parts.insert(0, (axis, count, 0))
+        covered *= count
+    if offset:
+        inside = 0 < offset < extent and offset % covered == extent % covered == 0
+        return [(None, extent // covered, offset // covered), *parts] if inside else None
+    (first, count, _), *others = parts
+    below = covered // max(count, 1)
+    return [(first, extent // below, 0), *others] if extent % below == 0 and (not others or covered <= extent) else None
+
+
+def _steps(index: Expr) -> dict[Var | None, int] | None:
+    """Variables with what an index grows by with each of them, and under None a constant; None where it is no such sum."""
+    if isinstance(index, Const):
+        return {None: int(index.value)}
+    if isinstance(index, Var):
+        return {index: 1}
+    if not isinstance(index, Binary) or index.op not in ("add", "mul"):
+        return None
+    if index.op == "mul":
+        value, by = (index.right, index.left) if isinstance(index.left, Const) else (index.left, index.right)
+        steps = _steps(value) if isinstance(by, Const) else None
+        return {var: step * int(by.value) for var, step in steps.items()} if steps and isinstance(by, Const) else None
+    left, right = _steps(index.left), _steps(index.right)
+    return {**left, **right} if left and right and not left.keys() & right.keys() else None
 
 
 def reduced_layout(reduction: Reduce, source: Layout) -> Layout:
@@ -101,12 +195,14 @@ def spread_over_copies(layout: Layout, axes: Sequence[int | None], free: int, sh
 
 
 def overwrites(loop: Parallel, buffer: Buffer) -> bool:
-    """Whether the loop stores to every element of a fragment."""
+    """Whether the loop stores to every element of a tile."""
+    if not all(isinstance(extent, int) for extent in buffer.shape):
+        return False
     for statement in loop.body.statements:
         if isinstance(statement, Store) and statement.buffer is buffer:
-            axes = _axes(statement.indices, loop.vars)
-            extents = [1 if axis is None else loop.extents[axis] for axis in axes or ()]
-            if axes is not None and tuple(extents) == buffer.shape:
+            access = access_of(buffer, statement.indices, loop, statement)
+            counted = [1 if axis is None else loop.extents[axis] for axis in access.axes or ()]
+            if access.axes is not None and tuple(counted) == access.extents:
                 return True
     return False
 

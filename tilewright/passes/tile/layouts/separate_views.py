@@ -7,12 +7,13 @@ Before (``flat`` is a view of the fragment ``tile``)::
 After::
 
     flat = fragment(float32[64])
-    for i in parallel(64):
-        flat[i] = tile[i // 8, i % 8]
+    for i, j in parallel(8, 8):
+        flat[i * 8 + j] = tile[i, j]
     reduce(source=flat, destination=total)
 
 A fragment lies in the registers of many threads, so a view of it has no addresses to share: who holds element ``i``
-of the one need not hold it of the other.  The copies say so, and what has to change hands does through shared memory.
+of the one need not hold it of the other.  The copies say so, and what has to change hands does through shared memory.  They run over
+the dimensions that both shapes are made of, so that the view may get the layout under which nothing does.
 A view of the same shape and type is the fragment itself.
 """
 
@@ -115,16 +116,54 @@ def _is_same(view: Buffer) -> bool:
 
 
 def _copied(view: Buffer, own: Buffer, statement: Statement, fill: bool) -> Statement:
-    """A loop that fills a view's own fragment from the one that it sees, or gives its elements back."""
+    """A loop that fills a view's own fragment from the one that it sees, or gives its elements back.
+
+    Its dimensions are those that both are made of, where there are such: who holds an element of the one then may hold it of the
+    other.
+    """
     seen = root(view)
+    common = _common(view.static_shape, seen.static_shape)
 
     def element(*index: Expr) -> Statement:
-        place = _unflattened(_flattened(index, view.static_shape), seen.static_shape)
+        flat = _flattened(index, common or view.static_shape)
+        there = _unflattened(flat, seen.static_shape) if common is None else _counted(index, common, seen.static_shape)
+        here = index if common is None else _counted(index, common, view.static_shape)
         if fill:
-            return Store(own, index, _as(Load(seen.dtype, seen, place), own), span=statement.span)
-        return Store(seen, place, _as(Load(own.dtype, own, index), seen), span=statement.span)
+            return Store(own, here, _as(Load(seen.dtype, seen, there), own), span=statement.span)
+        return Store(seen, there, _as(Load(own.dtype, own, here), seen), span=statement.span)
 
-    return parallel(view.static_shape, element, span=statement.span)
+    return parallel(common or view.static_shape, element, span=statement.span)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> list[int] | None:
+    """The extents of which both shapes' extents are products, in order; None where there are none."""
+    left, right = [extent for extent in one if extent != 1], [extent for extent in other if extent != 1]
+    found: list[int] = []
+    while left and right:
+        a, b = left.pop(), right.pop()
+        small, large = min(a, b), max(a, b)
+        if small == 0 or large % small:
+            return None
+        found.insert(0, small)
+        if large > small:
+            (left if a > b else right).append(large // small)
+    return None if left or right or not found else found
+
+
+def _counted(index: Sequence[Expr], extents: Sequence[int], shape: Sequence[int]) -> tuple[Expr, ...]:
+    """Places in a tile of `shape`, each dimension counted by the variables over those of `extents` that make it."""
+    waiting = list(zip(index, extents, strict=True))
+    places: list[Expr] = []
+    for extent in reversed(shape):
+        place: Expr | None = None
+        covered = 1
+        while covered < extent:
+            var, count = waiting.pop()
+            step = index_binary("mul", var, covered) if covered > 1 else var
+            place = step if place is None else index_binary("add", step, place)
+            covered *= count
+        places.insert(0, const(0) if place is None else place)
+    return tuple(places)
 
 
 def _as(value: Expr, buffer: Buffer) -> Expr:

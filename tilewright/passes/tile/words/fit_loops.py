@@ -1,0 +1,120 @@
+"""On a machine with threads: loops whose iterations are those that work, and known places in fragments where few iterations know them.
+
+Before::
+
+    for s in range(2):
+        for i, j in parallel(64, 64):
+            if i < 32:
+                half[i, j] = tile[i + s * 32, j]
+
+After::
+
+    for i, j in parallel(32, 64):
+        half[i, j] = tile[i, j]
+    for i, j in parallel(32, 64):
+        half[i, j] = tile[i + 32, j]
+
+A thread's part of a fragment lies in registers, which have no addresses: a place that is known only when the kernel runs would be
+asked for through shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.nodes import (
+    Binary,
+    Break,
+    Const,
+    Continue,
+    Expr,
+    For,
+    Function,
+    If,
+    Load,
+    Parallel,
+    Region,
+    Return,
+    Seq,
+    Statement,
+    Store,
+    const,
+)
+from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, variables
+from tilewright.passes.context import Context
+
+MOST_TURNS = 8
+"""Iterations that are written out one after the other."""
+
+_LEAVING = (Break, Continue, Return)
+
+
+def fit_loops(function: Function, context: Context) -> Function:
+    """Shorten parallel loops to iterations that a condition around their body lets work, and write out short loops over places."""
+    body = _Fit()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+class _Fit(Rewriter):
+    def visit_Parallel(self, loop: Parallel) -> Statement:
+        if len(loop.body.statements) != 1 or loop.layout is not None:
+            return loop
+        only = loop.body.statements[0]
+        if not isinstance(only, If) or only.otherwise is not None:
+            return loop
+        extents, left = list(loop.extents), 0
+        for condition in _together(only.condition):
+            axis, end = _end(condition, loop)
+            if axis is None or end is None:
+                left += 1
+            else:
+                extents[axis] = end
+        if left or tuple(extents) == loop.extents:
+            return loop
+        return replace(loop, extents=tuple(extents), body=only.then)
+
+    def visit_For(self, loop: For) -> Any:
+        made = self.generic(loop)
+        ends = (made.start, made.stop, made.step)
+        if made.kind not in ("serial", "unroll") or not all(isinstance(one, Const) for one in ends):
+            return made
+        turns = range(*(one.value for one in ends))
+        if not 1 < len(turns) <= MOST_TURNS or not _places_fragments(made):
+            return made
+        copies = [substitute(fresh(made.body), {made.var: const(turn, made.var.dtype)}) for turn in turns]
+        return Seq(tuple(copies), span=loop.span)
+
+
+def _together(condition: Expr) -> Iterator[Expr]:
+    """What must hold all at once."""
+    if isinstance(condition, Binary) and condition.op == "all":
+        yield from _together(condition.left)
+        yield from _together(condition.right)
+    else:
+        yield condition
+
+
+def _end(condition: Expr, loop: Parallel) -> tuple[int | None, int | None]:
+    """The loop's dimension that a condition ends early, and where."""
+    if not isinstance(condition, Binary) or condition.op not in ("lt", "le") or condition.left not in loop.vars:
+        return None, None
+    axis = loop.vars.index(condition.left)  # type: ignore[arg-type]
+    extent, end = loop.extents[axis], condition.right
+    if not isinstance(extent, int) or not isinstance(end, Const):
+        return None, None
+    stop = int(end.value) + (condition.op == "le")
+    return axis, stop if 0 < stop < extent else None
+
+
+def _places_fragments(loop: For) -> bool:
+    """Whether a loop's variable decides which elements of fragments parallel loops in it touch, and nothing leaves it early."""
+    if holds(loop.body, *_LEAVING):
+        return False
+    for inner in find(loop.body, Parallel):
+        for node in find(inner.body, Load, Store, Region):
+            indices = node.starts if isinstance(node, Region) else node.indices
+            if node.buffer.scope == "fragment" and any(loop.var in variables(index) for index in indices):
+                return True
+    return False
