@@ -28,6 +28,7 @@ from tilewright.language.annotations import (
 )  # fmt: skip
 from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.barriers import BARRIER_WORDS
+from tilewright.language.branch_words import BRANCH_WORDS
 from tilewright.language.choices import suited
 from tilewright.language.convolution import CONVOLUTION_WORDS
 from tilewright.language.debug import device_assert, print_
@@ -158,7 +159,7 @@ _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
     **THREAD_WORDS,
     **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
-    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS,
+    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS, **BRANCH_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

@@ -257,18 +257,26 @@ def test_a_fragment_under_a_condition_that_is_not_the_threads_own() -> None:
     agree(program, "sm_80", np.arange(16, dtype=np.float32).reshape(2, 8))
 
 
-def test_a_fragment_of_the_block_in_one_roles_turn_of_a_loop_is_refused() -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_fragment_of_the_block_in_one_roles_turn_of_a_loop(beside: bool) -> None:
+    """The loop is those warps' own, but where the block does something in it, too."""
+
     def program(X):
         X: T.Tensor((2, 8), "float32")
         Y = T.empty((8,), "float32")
         with T.Kernel(1, threads=128):
-            f = T.alloc_fragment((8,), "float32")
+            f, tile = T.alloc_fragment((8,), "float32"), T.alloc_shared((8,), "float32")
             for k in range(2):
+                if beside:
+                    T.copy(X[k, 0:8], tile)
                 if T.get_thread_binding() >= 64:
                     T.copy(X[k, 0:8], f)
                     T.copy(f, Y)
         return Y
 
+    if not beside:
+        agree(program, "sm_80", np.arange(16, dtype=np.float32).reshape(2, 8))
+        return
     with pytest.raises(MisplacedRole, match="the fragment f is held by all of the block"):
         compiled(program, "sm_80", np.zeros((2, 8), np.float32))
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 from word_examples import MACHINES, arguments, lines_of, program  # noqa: E402
 
 import tilewright.language as T  # noqa: E402
+import tilewright.targets.cuda.target  # noqa: E402, F401  (gives functions of GPUs their meaning)
 from docs import language_pages  # noqa: E402
 from tilewright.interpreter import interpret  # noqa: E402
 
