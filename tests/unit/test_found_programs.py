@@ -10,6 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.errors import EmulationError
 
 NVIDIA, AMPERE, AMD, APPLE = "cuda -arch=sm_90a", "cuda -arch=sm_80", "hip -arch=gfx942", "metal -arch=apple7"
 GPUS = (AMPERE, NVIDIA, AMD, APPLE)
@@ -437,3 +438,79 @@ def test_turns_that_write_across_what_the_turn_before_wrote(target: str) -> None
     kernel.emulate(given[0], found)
     kernel.interpret(given[0], expected)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("bits", [1, 2, 4])
+@pytest.mark.parametrize("way", ["beside their bytes", "columns first", "a thread each", "some threads"])
+def test_threads_that_change_elements_of_one_byte(way: str, bits: int, target: str) -> None:
+    """Each reads and sets bits of its own; the emulator took the byte for what they share."""
+    dtype = f"uint{bits}"
+
+    def program(A):
+        A: T.Tensor((16, 32), dtype)
+        O = T.empty((16, 32), dtype)
+        with T.Kernel(1, threads=96):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((16, 32), dtype)
+            T.copy(A[0, 0], s)
+            if way == "beside their bytes":
+                for i, j in T.Parallel(16, 31):
+                    s[i, j + 1] = T.cast(T.cast(s[i, j + 1], "int32") ^ 1, dtype)
+            if way == "columns first":
+                for j, i in T.Parallel(32, 16):
+                    s[i, j] = T.cast(T.cast(s[i, j], "int32") ^ 1, dtype)
+            if way == "a thread each":
+                if tx < 32:
+                    s[3, tx] = T.cast(T.cast(s[3, tx], "int32") ^ 1, dtype)
+            if way == "some threads":
+                if tx < 48:
+                    for i, j in T.Parallel(16, 32):
+                        s[i, j] = T.cast(T.cast(s[i, j], "int32") ^ 1, dtype)
+            T.copy(s, O)
+        return O
+
+    agree(program, target, np.random.default_rng(0).integers(0, 256, (16, 4 * bits)).astype(np.uint8))
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_a_thread_that_reads_the_element_of_another_is_found(target: str) -> None:
+    def program(A):
+        A: T.Tensor((64,), "uint4")
+        O = T.empty((64,), "uint4")
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((64,), "uint4")
+            T.copy(A, s)
+            s[2 * tx] = T.cast(T.cast(s[2 * tx ^ 2], "int32") ^ 1, "uint4")
+            T.sync_threads()
+            T.copy(s, O)
+        return O
+
+    given = np.arange(32, dtype=np.uint8)
+    with pytest.raises(EmulationError, match="race-shared"):
+        tilewright.jit(target=target)(program).compile(given).emulate(given)
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_a_thread_or_a_block_that_returns(target: str) -> None:
+    """Metal's header had no word for it."""
+
+    def program(A, n: T.int32):
+        A: T.Tensor((3, 64), "int32")
+        with T.Kernel(3, threads=64) as bx:
+            tx = T.get_thread_binding()
+            if bx >= n:
+                T.thread_return()
+            if tx > 40:
+                T.thread_return()
+            A[bx, tx] = A[bx, tx] + 1
+
+    given = numbers(3, 64, dtype="int32")
+    kernel = tilewright.jit(target=target)(program).compile(given, 2)
+    emulated, interpreted, expected = given.copy(), given.copy(), given.copy()
+    kernel.emulate(emulated, 2)
+    kernel.interpret(interpreted, 2)
+    expected[:2, :41] += 1
+    np.testing.assert_array_equal(emulated, expected)
+    np.testing.assert_array_equal(interpreted, expected)

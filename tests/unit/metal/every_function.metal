@@ -111,13 +111,14 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   const device uint8_t* packed = reinterpret_cast<const device uint8_t*>(words);
   tw::load_packed<4, 8>(codes, 0, packed + 4 * t); tw::load_packed<2, 8>(fields, 0, packed + 2 * t); tw::load_packed<4, 8>(fourths, 0, packed + 4 * t);
   for (int i = 0; i < 8; ++i) GIVE(uint32_t(uint8_t(codes[i])) | uint32_t(fields[i]) << 8 | uint32_t(fourths[i]) << 16);
+  GIVE(tw::get_packed<4>(packed, t + 1)); GIVE(tw::get_packed<2>(packed, int64_t(t))); GIVE(tw::get_packed<1>(packed, 3 * t));
   tw::Fragment<uint8_t, 16> bits;
   tw::load_packed<1, 16>(bits, 0, packed + 2 * t); tw::load_fragment<1>(fields, 3, packed + t); GIVE(fields[3]);
   tw::sync_threads();
   tw::store_packed<1, 16>(shared_memory + 3072 + 2 * t, bits, 0); tw::store_packed<4, 8>(shared_memory + 4 * t, codes, 0); tw::store_packed<2, 8>(shared_memory + 1024 + 2 * t, fields, 0); tw::store_packed<4, 8>(shared_memory + 2048 + 4 * t, fourths, 0);
   tw::sync_warp(); tw::sync_threads();
   for (int i = 0; i < 4; ++i) GIVE(shared_memory[4 * t + i] | shared_memory[1024 + 2 * t + i / 2] << 8 | shared_memory[2048 + 4 * t + i] << 16);
-  GIVE(shared_memory[3072 + (t ^ 5)]); GIVE(shared_memory[3136 + t]);
+  GIVE(tw::get_packed<2>(shared_memory, t + 3)); GIVE(shared_memory[3072 + (t ^ 5)]); GIVE(shared_memory[3136 + t]);
   GIVE(tw::fragment_alignment(24) << 12 | tw::fragment_alignment(12) << 8 | tw::fragment_alignment(6) << 4 | tw::fragment_alignment(3) | tw::fragment_alignment(32) << 16);
 
   // products

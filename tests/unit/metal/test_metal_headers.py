@@ -25,7 +25,7 @@ from tilewright.targets.metal.front_end import complaints
 
 THREADS = 64
 TEXT = (Path(__file__).parent / "every_function.metal").read_text()
-HEAD = "#include <metal_stdlib>\n#undef TW_SET_BITS\nusing namespace metal;\n"  # the emulator's own way to set bits is not ours
+HEAD = "#include <metal_stdlib>\n#undef TW_SET_BITS\n#undef TW_GET_BITS\nusing namespace metal;\n"  # the emulator's own ways are not ours
 VOCABULARY = "\n".join(part_text(name) for name, _ in PARTS)
 CONSTANTS = constants(VOCABULARY)
 

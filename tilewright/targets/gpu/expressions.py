@@ -141,11 +141,7 @@ class GpuExpressions(CFamilyPrinter):
 
     def _unpacked(self, name: str, index: Text, dtype: DType) -> Text:
         """One element of bytes that hold several."""
-        per_byte = dtype.per_byte
-        per = Text(str(per_byte))
-        byte = f"{name}[{self.infix('floordiv', index, per)}]"
-        shift = f"{self.infix('floormod', index, per)} * {dtype.bits}"
-        code = Text(f"({byte} >> ({shift}) & {(1 << dtype.bits) - 1})")
+        code = self.call(f"tw::get_packed<{dtype.bits}>", Text(name), index)
         if dtype.is_float:
             return self.number_of_code(self.spellings.types[dtype.name], code)
         return self._wrapped(code, dtype) if dtype.kind == "int" else Text(f"(uint8_t){code}", UNARY)

@@ -14,7 +14,6 @@ uint32_t size_of(uint32_t type) {
   switch (type) {
     case TW_AT_S64: case TW_AT_U64: case TW_AT_F64: return 8;
     case TW_AT_F16: case TW_AT_BF16: return 2;
-    case TW_AT_U8: return 1;
     default: return 4;
   }
 }
@@ -52,7 +51,6 @@ void update(uint32_t how, uint32_t type, void* address, const void* operand, con
     case TW_AT_U32: apply<uint32_t>(address, operand, compare, [=](uint32_t a, uint32_t b, uint32_t c) { return combine_bits(how, a, b, c); }); return;
     case TW_AT_S64: apply<int64_t>(address, operand, compare, [=](int64_t a, int64_t b, int64_t c) { return how == TW_ATOMIC_ADD ? int64_t(uint64_t(a) + uint64_t(b)) : combine_bits(how, a, b, c); }); return;
     case TW_AT_U64: apply<uint64_t>(address, operand, compare, [=](uint64_t a, uint64_t b, uint64_t c) { return combine_bits(how, a, b, c); }); return;
-    case TW_AT_U8: apply<uint8_t>(address, operand, compare, [=](uint8_t a, uint8_t b, uint8_t c) { return combine_bits(how, a, b, c); }); return;
     case TW_AT_F32: apply<float>(address, operand, compare, [=](float a, float b, float c) { return combine(how, a, b, c); }); return;
     case TW_AT_F64: apply<double>(address, operand, compare, [=](double a, double b, double c) { return combine(how, a, b, c); }); return;
     case TW_AT_F16: encode(TW_F16, combine(how, decode(TW_F16, address), decode(TW_F16, operand), 0.0), address); return;
@@ -161,7 +159,7 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   if (checking()) {
     if (order & TW_RELEASES) publish(thread, address, snapshot(thread));
     else if (thread.cluster->fences) publish(thread, address, fenced_knowledge(thread));
-    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{uint8_t(slot_write | slot_atomic | (type == TW_AT_U8 ? slot_partial : 0)), thread.site});
+    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic, thread.site});
   }
   {
     std::lock_guard<std::mutex> hold(engine_of(thread).atomics);
@@ -173,6 +171,22 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   if (!checking()) return;
   if (order & TW_ACQUIRES) learn(thread, uintptr_t(address));
   else if (engine_of(thread).launch.fences_memory) remember(thread, uintptr_t(address));
+}
+
+void tw_set_bits(unsigned char* byte, tw_u32 mask, tw_u32 bits, TwSite position) {
+  if (enter(TW_ATOMIC, position).skip) return;
+  if (checking() && check_range(*self, byte, 1, 1, true, self->site))
+    touch(*self, byte, 1, Access{slot_write | slot_atomic, self->site, 0, nullptr, uint8_t(mask)});
+  std::lock_guard<std::mutex> hold(engine_of(*self).atomics);
+  *byte = uint8_t((*byte & ~mask) | bits);
+  ++engine_of(*self).progress;
+}
+
+tw_u32 tw_get_bits(const unsigned char* byte, tw_u32 mask, TwSite position) {
+  enter(TW_LOAD, position);
+  if (checking() && check_range(*self, byte, 1, 1, false, self->site))
+    touch(*self, byte, 1, Access{0, self->site, 0, nullptr, uint8_t(mask)});
+  return *byte & mask;
 }
 
 void tw_load_acquire(void* to, const void* from, tw_u32 bytes, TwSite position) {

@@ -198,11 +198,13 @@ void tw_cluster_arrive_relaxed(struct TwSite site);
 void tw_cluster_wait(struct TwSite site);
 
 enum { TW_ATOMIC_ADD, TW_ATOMIC_MIN, TW_ATOMIC_MAX, TW_ATOMIC_AND, TW_ATOMIC_OR, TW_ATOMIC_XOR, TW_ATOMIC_EXCHANGE, TW_ATOMIC_COMPARE };
-enum TwAtomicType { TW_AT_S32, TW_AT_U32, TW_AT_S64, TW_AT_U64, TW_AT_F32, TW_AT_F64, TW_AT_F16, TW_AT_BF16, TW_AT_U8 };
+enum TwAtomicType { TW_AT_S32, TW_AT_U32, TW_AT_S64, TW_AT_U64, TW_AT_F32, TW_AT_F64, TW_AT_F16, TW_AT_BF16 };
 enum { TW_RELAXED = 0, TW_ACQUIRES = 1, TW_RELEASES = 2 };
-/* Bytes (TW_AT_U8) are those that hold several elements: bits of them are set, whether or not the others have been written.
-   `count` neighbours are changed one by one; the old values go to `old` unless that is null. */
+/* `count` neighbours are changed one by one; the old values go to `old` unless that is null. */
 void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void* operand, const void* compare, void* old, tw_u32 count, struct TwSite site);
+/* Of a byte that holds several elements, the bits of one: whoever sets or reads the others meanwhile, and whether or not these have a value. */
+void tw_set_bits(unsigned char* byte, tw_u32 mask, tw_u32 bits, struct TwSite site);
+tw_u32 tw_get_bits(const unsigned char* byte, tw_u32 mask, struct TwSite site);
 void tw_load_acquire(void* to, const void* from, tw_u32 bytes, struct TwSite site);
 void tw_store_release(void* to, const void* from, tw_u32 bytes, struct TwSite site);
 void tw_grid_wait(struct TwSite site);

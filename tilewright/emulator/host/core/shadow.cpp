@@ -156,9 +156,12 @@ void Shadow::forget(const char* address, size_t size) {
 
 namespace {
 
-bool collide(const Slot& slot, uint8_t bytes, uint8_t flags) {
-  return (slot.bytes & bytes) && ((flags | slot.flags) & slot_write) && !(slot.flags & flags & slot_atomic);
+bool collide(const Slot& slot, uint8_t bytes, const Access& access) {
+  return (slot.bytes & bytes) && (slot.bits & access.bits) && ((access.flags | slot.flags) & slot_write) && !(slot.flags & access.flags & slot_atomic);
 }
+
+// What an access stands for from now on: bytes of which it has all bits that the earlier one had.
+bool covers(const Access& access, const Slot& slot) { return !(slot.bits & ~access.bits); }
 
 void report_foreign(Thread& thread, uint32_t cluster, const Slot& slot, const Access& access, const char* address, uint8_t bytes, const char* kind) {
   doubt_or_report(thread, slot, access, address, bytes, kind,
@@ -191,7 +194,7 @@ void Shadow::meet_cluster(Thread& thread, Cell& cell, const char* address, uint8
     bool read_by_them = false;
     each(cell, [&](Slot& slot) {
       if (!(slot.flags & slot_write)) read_by_them = true;
-      if (collide(slot, bytes, access.flags)) report_foreign(thread, cell.cluster - 1, slot, access, address, bytes, "race-global");
+      if (collide(slot, bytes, access)) report_foreign(thread, cell.cluster - 1, slot, access, address, bytes, "race-global");
       return false;
     });
     if (access.flags & slot_write) {
@@ -214,14 +217,14 @@ void Shadow::meet_foreign(Thread& thread, Cell& cell, const char* address, uint8
   std::vector<ForeignSlot>& kept = found->second;
   size_t left = 0;
   for (ForeignSlot& other : kept) {
-    if (collide(other.slot, bytes, access.flags)) {
+    if (collide(other.slot, bytes, access)) {
       if (!ordered_foreign(thread, other.cluster, other.slot))
         report_foreign(thread, other.cluster, other.slot, access, address, bytes, conflict_kind(other.slot, access.flags, space_));
       else if ((access.flags & slot_async) && (other.slot.flags & slot_write) && !(other.slot.flags & (slot_async | slot_operation)) &&
                !fenced_foreign(thread, other.cluster, other.slot))
         report_foreign(thread, other.cluster, other.slot, access, address, bytes, "missing-proxy-fence");
-      if (access.flags & slot_write) other.slot.bytes &= uint8_t(~bytes);
-    } else if (access.flags & other.slot.flags & slot_atomic && access.flags & other.slot.flags & slot_write) {
+      if ((access.flags & slot_write) && covers(access, other.slot)) other.slot.bytes &= uint8_t(~bytes);
+    } else if (access.flags & other.slot.flags & slot_atomic && access.flags & other.slot.flags & slot_write && covers(access, other.slot)) {
       other.slot.bytes &= uint8_t(~bytes);              // atomics at one place have an order: whoever is after mine is after theirs
     }
     if (other.slot.bytes) kept[left++] = other;
@@ -239,8 +242,9 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   mine.site = access.site;
   mine.bytes = bytes;
   mine.flags = access.flags;
+  mine.bits = access.bits;
   if (access.flags & slot_operation) {
-    mine.group = 0xFFFF;
+    mine.group = 0xFFF;
     mine.lanes = 0;
     mine.clock = access.operation;
   } else {
@@ -252,13 +256,13 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   // The same access again, with nothing in between: it has been checked.
   for (uint32_t i = 0; i < cell.count && !(mine.flags & slot_operation); ++i) {
     const Slot& slot = cell.slots[i];
-    if (same_source(slot, mine) && (slot.lanes & mine.lanes) == mine.lanes && (slot.bytes & bytes) == bytes && (!write || cell.count == 1) &&
+    if (same_source(slot, mine) && slot.bits == mine.bits && (slot.lanes & mine.lanes) == mine.lanes && (slot.bytes & bytes) == bytes && (!write || cell.count == 1) &&
         (space_ == Space::shared || cell.cluster == thread.cluster->number + 1))
       return;
   }
 
   if (space_ == Space::shared) {
-    if (!write || (access.flags & (slot_atomic | slot_partial)) == slot_atomic) {
+    if (!write || ((access.flags & slot_atomic) && access.bits == 0xFF)) {
       if ((cell.written & bytes) != bytes)
         report("unwritten-shared", &thread, access.site, {{"address", address_fact(thread, address)}});
     }
@@ -276,7 +280,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   bool merged = false;
   each(cell, [&](Slot& slot) {
     const uint8_t common = slot.bytes & bytes;
-    if (collide(slot, bytes, access.flags)) {
+    if (collide(slot, bytes, access)) {
       if (!ordered(thread, slot)) {
         const bool itself = same_source(slot, mine) && slot.lanes == mine.lanes;
         const bool copies = (slot.flags & mine.flags & slot_operation) && (slot.flags & mine.flags & slot_write) && (access.piece || !itself);
@@ -287,11 +291,11 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
         report_conflict(thread, slot, access, address, bytes, "missing-proxy-fence");
       }
     }
-    if (write && common && !(slot.flags & access.flags & slot_atomic)) {
+    if (write && common && covers(access, slot) && !(slot.flags & access.flags & slot_atomic)) {
       slot.bytes &= uint8_t(~bytes);
       return slot.bytes != 0;
     }
-    if (slot.flags == mine.flags && slot.group == mine.group) {
+    if (slot.flags == mine.flags && slot.group == mine.group && slot.bits == mine.bits) {
       if (slot.clock == mine.clock && (slot.bytes == bytes || slot.lanes == mine.lanes)) {
         slot.lanes |= mine.lanes;
         slot.bytes |= bytes;
@@ -305,7 +309,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   });
   if (merged) return;
   if (cell.count == Cell::inline_slots && !write)       // reads that everybody ordered after me is ordered after too
-    each(cell, [&](Slot& slot) { return (slot.flags & slot_write) || (slot.bytes & ~bytes) || !ordered(thread, slot); });
+    each(cell, [&](Slot& slot) { return (slot.flags & slot_write) || (slot.bytes & ~bytes) || !covers(access, slot) || !ordered(thread, slot); });
   add(cell, mine);
 }
 

@@ -14,17 +14,17 @@ enum SlotFlag : uint8_t {
   slot_atomic = 2,
   slot_async = 4,       // by the asynchronous proxy (copy engine, warpgroup matrix unit)
   slot_operation = 8,   // `clock` is the number of an asynchronous operation, which knows when it was waited for
-  slot_partial = 16,    // changes some bits of a byte and keeps the others, whatever they are
-  slot_barrier = 32,    // of a barrier's own words, which are made visible in a way of their own
-  slot_constant = 64,   // by a path that takes memory for constant while the kernel runs
+  slot_barrier = 16,    // of a barrier's own words, which are made visible in a way of their own
+  slot_constant = 32,   // by a path that takes memory for constant while the kernel runs
 };
 
 // One access that later ones must be ordered after: by some threads of a group of 32, at one time of theirs.
 struct Slot {
   uint32_t lanes, clock, site;
-  uint16_t group;
-  uint8_t bytes;        // which of the cell's four bytes
+  uint16_t group : 12;
+  uint16_t bytes : 4;   // which of the cell's four bytes
   uint8_t flags;
+  uint8_t bits;         // which bits of each of these bytes: elements of less than a byte leave the others alone
 };
 
 struct Cell {
@@ -58,6 +58,7 @@ struct Access {
   uint32_t site;
   uint32_t operation = 0;     // for slot_operation
   const CopyPiece* piece = nullptr;   // of an operation that writes: what it brings here
+  uint8_t bits = 0xFF;        // of each byte
 };
 
 // The cells of one range of memory.

@@ -76,10 +76,7 @@ template <class T, int N> TW_DEVICE void atomic_add_vector(T* p, const Vector<T,
 
 template <int BITS, class T> TW_DEVICE void set_packed(uint8_t* p, int64_t index, T value, TW_SITE) {
   const int shift = int(index % (8 / BITS)) * BITS;
-  const uint8_t others = uint8_t(~(Code<BITS>::mask << shift)), code = uint8_t(Code<BITS>::of(value) << shift);
-  uint8_t* const byte = p + index / (8 / BITS);
-  ::tw_atomic(TW_ATOMIC_AND, TW_AT_U8, TW_RELAXED, byte, &others, nullptr, nullptr, 1, site);
-  ::tw_atomic(TW_ATOMIC_OR, TW_AT_U8, TW_RELAXED, byte, &code, nullptr, nullptr, 1, site);
+  ::tw_set_bits(p + index / (8 / BITS), Code<BITS>::mask << shift, Code<BITS>::of(value) << shift, site);
 }
 
 template <int N, class T, int SIZE> TW_DEVICE void atomic_add_fragment(T* p, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {

@@ -32,6 +32,11 @@ template <int BITS> struct Code {
   template <class T> TW_DEVICE static uint32_t of(T value) { return uint32_t(value) & mask; }
   TW_DEVICE static uint32_t of(float4_e2m1 value) { return value.bits & mask; }
 };
+// One element of BITS < 8 bits: its code.
+template <int BITS, class I> TW_DEVICE uint32_t get_packed(const uint8_t* pointer, I index, TW_SITE) {
+  const uint32_t shift = uint32_t(index % (8 / BITS)) * BITS;
+  return ::tw_get_bits(pointer + index / (8 / BITS), Code<BITS>::mask << shift, site) >> shift;
+}
 // N neighbours, whole bytes of them, as one access of up to 16 bytes.
 template <int BITS, int N, class T, int SIZE> TW_DEVICE void load_packed(Fragment<T, SIZE>& fragment, int offset, const uint8_t* pointer, TW_SITE) {
   const Vector<uint8_t, N * BITS / 8> bytes = load<N * BITS / 8>(pointer, site);

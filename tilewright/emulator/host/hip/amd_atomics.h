@@ -42,12 +42,6 @@ template <class T> TW_DEVICE void atomic_write(T* p, T x, int order, ::TwSite si
 }
 // Two neighbours, each by itself.
 template <class PAIR> TW_DEVICE void add_pair(uint32_t type, void* p, PAIR x, ::TwSite site) { ::tw_atomic(TW_ATOMIC_ADD, type, TW_RELAXED, p, &x, nullptr, nullptr, 2, site); }
-// The core knows which bits of a byte have been written.
-TW_DEVICE void set_bits(uint8_t* byte, uint32_t mask, uint32_t bits, ::TwSite site) {
-  const uint8_t others = uint8_t(~mask), code = uint8_t(bits);
-  ::tw_atomic(TW_ATOMIC_AND, TW_AT_U8, TW_RELAXED, byte, &others, nullptr, nullptr, 1, site);
-  ::tw_atomic(TW_ATOMIC_OR, TW_AT_U8, TW_RELAXED, byte, &code, nullptr, nullptr, 1, site);
-}
 
 }  // namespace machine
 }  // namespace tw
@@ -64,5 +58,5 @@ TW_DEVICE void set_bits(uint8_t* byte, uint32_t mask, uint32_t bits, ::TwSite si
 #define __hip_atomic_store(p, x, order, scope) ::tw::machine::atomic_write(p, x, order, site)
 #define __builtin_amdgcn_global_atomic_fadd_v2f16(p, x) ::tw::machine::add_pair(TW_AT_F16, p, x, site)
 #define __builtin_amdgcn_global_atomic_fadd_v2bf16(p, x) ::tw::machine::add_pair(TW_AT_BF16, p, x, site)
-#define TW_SET_BITS(byte, mask, bits) ::tw::machine::set_bits(byte, mask, bits, site)
+#define TW_SET_BITS(byte, mask, bits) ::tw_set_bits(byte, mask, bits, site)
 #define TW_COUNT_THREADS(condition) int(::tw_sync_threads_count(condition, 0, site))

@@ -24,6 +24,7 @@ typedef __UINT64_TYPE__ uint64_t;
 #define TW_AT(site) ((void)site)
 #define TW_THERE(lanes) const uint64_t there = lanes; (void)there
 #define TW_READ(value, place) ::tw_load(&(value), place, sizeof(value), site)
+#define TW_GET_BITS(byte, mask) ::tw_get_bits(byte, mask, site)
 #define TW_WRITE(place, value) ::tw_store(place, &(value), sizeof(value), site)
 #define TW_READ_WITHIN(value, place, inside) \
   if (inside) TW_READ(value, place); else __builtin_memset(&(value), 0, sizeof(value))

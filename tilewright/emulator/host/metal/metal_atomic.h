@@ -43,12 +43,10 @@ inline bool atomic_compare_exchange_weak_explicit(atomic_uint* p, uint* expected
   return old == wanted;
 }
 
-// Of a byte some bits, whoever writes the others: the core knows which of them have been written.
-inline void tw_set_bits(uchar* byte, uint mask, uint bits, TW_SITE) {
-  const uchar others = uchar(~mask), code = uchar(bits);
-  ::tw_atomic(TW_ATOMIC_AND, TW_AT_U8, TW_RELAXED, byte, &others, nullptr, nullptr, 1, site);
-  ::tw_atomic(TW_ATOMIC_OR, TW_AT_U8, TW_RELAXED, byte, &code, nullptr, nullptr, 1, site);
-}
-#define TW_SET_BITS(SPACE, byte, mask, bits) ::metal::tw_set_bits(byte, mask, bits)
+// Of a byte some bits, whoever uses the others: the core knows which they are.
+inline void tw_change_bits(uchar* byte, uint mask, uint bits, TW_SITE) { ::tw_set_bits(byte, mask, bits, site); }
+inline uint tw_read_bits(const uchar* byte, uint mask, TW_SITE) { return ::tw_get_bits(byte, mask, site); }
+#define TW_SET_BITS(SPACE, byte, mask, bits) ::metal::tw_change_bits(byte, mask, bits)
+#define TW_GET_BITS(byte, mask) ::metal::tw_read_bits(byte, mask)
 
 }  // namespace metal

@@ -6,6 +6,10 @@ namespace tw {
 #define TW_FOLLOWED(name)
 #define TW_INDEXED(first, index, count)
 #endif
+// The end of a thread before the end of its text: the emulator leaves the thread's fibre.
+#ifndef TW_RETURN
+#define TW_RETURN return
+#endif
 
 constexpr int fragment_alignment(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
 
@@ -61,11 +65,20 @@ template <int BITS> TW_DEVICE void read_code(uint32_t code, thread uint8_t& to) 
 template <int BITS> TW_DEVICE void read_code(uint32_t code, thread float4_e2m1& to) { to = float4_e2m1(code & ((1u << BITS) - 1u)); }
 template <int BITS, class T> TW_DEVICE uint32_t code_of(T value) { return uint32_t(value) & ((1u << BITS) - 1u); }
 
+// The bits of a mask in a byte, whoever changes the others: the emulator asks its core.
+#ifndef TW_GET_BITS
+#define TW_GET_BITS(byte, mask) (uint32_t(*(byte)) & (mask))
+#endif
 #define TW_LOADS(SPACE)                                                                                                             \
   template <int N, class T, int SIZE> TW_DEVICE void load_fragment(thread Fragment<T, SIZE>& fragment, int offset, const SPACE T* p) { \
     typename Carrier<int(N * sizeof(T))>::type words = *reinterpret_cast<const SPACE typename Carrier<int(N * sizeof(T))>::type*>(p); \
     const thread T* elements = reinterpret_cast<const thread T*>(&words);                                                           \
     for (int i = 0; i < N; ++i) fragment[offset + i] = elements[i];                                                                 \
+  }                                                                                                                                 \
+  /* One element of BITS < 8 bits: its code. */                                                                                     \
+  template <int BITS, class I> TW_DEVICE uint32_t get_packed(const SPACE uint8_t* p, I index) {                                     \
+    const uint32_t shift = uint32_t(index % (8 / BITS)) * BITS;                                                                     \
+    return TW_GET_BITS(p + index / (8 / BITS), ((1u << BITS) - 1u) << shift) >> shift;                                              \
   }                                                                                                                                 \
   template <int BITS, int N, class T, int SIZE>                                                                                     \
   TW_DEVICE void load_packed(thread Fragment<T, SIZE>& fragment, int offset, const SPACE uint8_t* p) {                              \

@@ -42,6 +42,8 @@ struct TwSite {};
 // The same of zeros where the place is beyond its tensor.
 #define TW_READ_WITHIN(value, place, inside) ((value) = *((inside) ? (place) : reinterpret_cast<decltype(place)>(tw_zeros)))
 static __attribute__((device)) __attribute__((aligned(16))) uint32_t tw_zeros[4];
+// The bits of a mask in a byte, whoever changes the others.
+#define TW_GET_BITS(byte, mask) (uint32_t(*(byte)) & (mask))
 // What a failed assertion does; and how bits of a byte change, whoever changes the others of its word at the same time.
 #define TW_FAILED(message) __builtin_trap()
 #define TW_SET_BITS(byte, mask, bits)                                                                                   \
