@@ -77,7 +77,7 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   tw::Fragment<int8_t, 8> codes;
   tw::Fragment<uint8_t, 8> fields;
   tw::Fragment<tw::float4_e2m1, 8> fourths;
-  GIVE(tw::get_packed<4>(reinterpret_cast<const uint8_t*>(words), t + 1)); GIVE(tw::get_packed<2>(reinterpret_cast<const uint8_t*>(words), int64_t(t))); GIVE(tw::get_packed<1>(reinterpret_cast<const uint8_t*>(words), 3 * t));
+  give(tw::get_packed<4>(reinterpret_cast<const uint8_t*>(words), t + 1)); give(tw::get_packed<2>(reinterpret_cast<const uint8_t*>(words), int64_t(t))); give(tw::get_packed<1>(reinterpret_cast<const uint8_t*>(words), 3 * t));
   tw::load_packed<4, 8>(codes, 0, reinterpret_cast<const uint8_t*>(words + t)); tw::load_packed<2, 8>(fields, 0, reinterpret_cast<const uint8_t*>(words) + 2 * t); tw::load_packed<4, 8>(fourths, 0, reinterpret_cast<const uint8_t*>(words + t));
   tw::load_packed<4, 8>(codes, 0, tw::place(reinterpret_cast<const uint8_t*>(words), 4 * t, t % 3 != 1));
   for (int i = 0; i < 8; ++i) give(uint32_t(codes[i]) ^ uint32_t(fields[i]) << 8 ^ uint32_t(fourths[i].bits) << 16);

@@ -41,7 +41,8 @@ Box make_box(Thread& thread, const void* pointer, uint32_t rank, const int32_t* 
   std::string what;
   if (box.map.magic != 0x54774D61) what = "it is not a tensor map";
   else if (box.map.rank != rank) what = "it has rank " + number(box.map.rank) + ", the copy rank " + number(rank);
-  else map_fault(box.map, what);
+  else if (!map_fault(box.map, what) && int64_t(at[0]) * box.map.element_bytes % 16)
+    what = "the box begins at coordinate " + number(at[0]) + " of the innermost dimension, which is not a multiple of 16 bytes: an illegal instruction";
   if (!what.empty()) {
     report("tensor-map", &thread, thread.site, {{"what", text(what)}});
     abort_cluster();

@@ -43,6 +43,8 @@ def load_misfit(copy: Copy, site: Site) -> str | None:
     for end in (source.buffer.shape[-1], source.starts[-1]):
         if not analyzer.divides(end, source.dtype.per_byte):
             return f"rows of {source.buffer.name} or of boxes may end within a byte"
+    if not analyzer.divides(source.starts[-1], engine.unit * 8 // source.dtype.stored_bits):
+        return f"boxes of {source.buffer.name} may begin at other places of a row than multiples of {engine.unit} bytes"
     if any(isinstance(extent, int) and extent == 0 for extent in source.buffer.shape):
         return f"{source.buffer.name} is empty"
     if any(map(is_long, source.buffer.shape)):
