@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from cuda_runner import Map, Scalar, text
 
+from tilewright.ir.dtypes import ALL, DType
 from tilewright.targets.cuda.instructions import F16, F32, S32
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.cuda.tma import _TYPES, Swizzle
 
 Fact = tuple[str, Callable[[Any], None]]
 
@@ -34,6 +35,8 @@ def facts(arch: Any) -> Iterator[Fact]:
                     f"tma {swizzle.name} at +{shift}",
                     lambda runner, s=swizzle, b=shift: check_tma_swizzle(runner, s, b),
                 )
+        for dtype in _TYPES:
+            yield f"tma boxes of {dtype}", lambda runner, d=dtype: check_tma_type(runner, ALL[d])
         yield "tma box narrower than its swizzle", check_narrow_box
         yield "tma NaN fill", check_nan_fill
         yield "tma store clips in 16-byte pieces", check_store_overrun
@@ -147,6 +150,20 @@ def check_tma_swizzle(runner: Any, swizzle: Swizzle, shift: int) -> None:
             at = swizzle.apply(shift + row * width * 2 + column * 2)
             expected[at : at + 2] = np.frombuffer(box[row, column].tobytes(), np.uint8)
     np.testing.assert_array_equal(out, expected)
+
+
+def check_tma_type(runner: Any, dtype: DType) -> None:
+    """Rows that end within 16 bytes, boxes that begin before them and behind them; at multiples of 16 bytes, for at others
+    the machine answers with an illegal instruction."""
+    size = dtype.storage_bytes
+    unit, width, pitch = 16 // size, 64 // size, 160 // size
+    array = (np.arange(16 * pitch) % 200 + 1).astype(dtype.numpy).reshape(16, pitch)
+    for extent in (width, width + 1, 2 * width - 1):
+        for first in ((0, 0), (unit, 9), (-unit, -3), (0, 24), (2 * width, 0)):
+            tensor_map = Map(array, dtype, (extent, 16), (pitch * size,), (width, 16))
+            out = load_box(runner, tensor_map, first, 16 * 64)[: 16 * 64]
+            expected = box_of(np.pad(array[:, :extent], ((0, 0), (0, 4 * width))), first, (width, 16))
+            assert out.tobytes() == np.ascontiguousarray(expected).tobytes(), (extent, first)
 
 
 def check_narrow_box(runner: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import EmulationError
+from tilewright.errors import EmulationError, NotAsynchronous
 
 NVIDIA, AMPERE, AMD, APPLE = "cuda -arch=sm_90a", "cuda -arch=sm_80", "hip -arch=gfx942", "metal -arch=apple7"
 GPUS = (AMPERE, NVIDIA, AMD, APPLE)
@@ -460,13 +460,11 @@ def test_threads_that_change_elements_of_one_byte(way: str, bits: int, target: s
             if way == "columns first":
                 for j, i in T.Parallel(32, 16):
                     s[i, j] = T.cast(T.cast(s[i, j], "int32") ^ 1, dtype)
-            if way == "a thread each":
-                if tx < 32:
-                    s[3, tx] = T.cast(T.cast(s[3, tx], "int32") ^ 1, dtype)
-            if way == "some threads":
-                if tx < 48:
-                    for i, j in T.Parallel(16, 32):
-                        s[i, j] = T.cast(T.cast(s[i, j], "int32") ^ 1, dtype)
+            if way == "a thread each" and tx < 32:
+                s[3, tx] = T.cast(T.cast(s[3, tx], "int32") ^ 1, dtype)
+            if way == "some threads" and tx < 48:
+                for i, j in T.Parallel(16, 32):
+                    s[i, j] = T.cast(T.cast(s[i, j], "int32") ^ 1, dtype)
             T.copy(s, O)
         return O
 
@@ -514,3 +512,49 @@ def test_a_thread_or_a_block_that_returns(target: str) -> None:
     expected[:2, :41] += 1
     np.testing.assert_array_equal(emulated, expected)
     np.testing.assert_array_equal(interpreted, expected)
+
+
+STARTS = {
+    "a multiple of 16 bytes": (lambda n, k: n * 8 + k * 64, True),
+    "any column": (lambda n, k: n, False),
+    "steps of 60": (lambda n, k: k * 60, False),
+    "columns before the tensor": (lambda n, k: k * 64 - 8, True),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_boxes_begin_at_multiples_of_16_bytes(start: str) -> None:
+    """Fuzz seed 2000244, an illegal instruction on the H200: the copy engine takes no other innermost coordinate."""
+    place, fits = STARTS[start]
+
+    def program(A, B, n: T.int32):
+        A: T.Tensor((64, 256), "float16")
+        B: T.Tensor((256, 64), "float16")
+        O = T.empty((64, 64), "float32")
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(A[0, place(n, k)], a)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, total)
+            T.copy(total, O)
+        return O
+
+    given = numbers(64, 256, dtype="float16"), numbers(256, 64, dtype="float16"), 3
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(*given)
+    assert ("A_map" in kernel.get_kernel_source()) == fits
+    np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
+
+
+def test_copies_by_hand_that_begin_within_16_bytes_are_refused() -> None:
+    def program(A, n: T.int32):
+        A: T.Tensor((64, 256), "float16")
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((64, 64), "float16")
+            T.clear(s)
+            T.tma_copy(s, A[0, n])
+
+    with pytest.raises(NotAsynchronous, match="rows of A are not known to be taken from a multiple of 16 bytes on"):
+        tilewright.jit(target=NVIDIA)(program).compile(numbers(64, 256, dtype="float16"), 3)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer
+from tilewright.ir.nodes import Buffer, Region
 from tilewright.ir.signature import root
 from tilewright.layout.layout import Layout
 from tilewright.passes.lower.flatten_buffers import strides_of
@@ -61,6 +61,17 @@ def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
         if not analyzer.divides(stride, unit):
             return f"the stride of dimension {dimension} of {tensor.name} is not known to be a multiple of {size} bytes"
     return None
+
+
+def box_misfit(region: Region, size: int, analyzer: Analyzer) -> str | None:
+    """Why a region's rows are not known to start at multiples of `size` bytes; None where they are.
+
+    The copy engine takes any other innermost coordinate for an illegal instruction.
+    """
+    reason = row_misfit(region.buffer, size, analyzer)
+    if reason is None and not analyzer.divides(region.starts[-1], max(1, size * 8 // region.dtype.stored_bits)):
+        reason = f"rows of {region.buffer.name} are not known to be taken from a multiple of {size} bytes on"
+    return reason
 
 
 def runs_of(layout: Layout, width: int) -> bool:

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
 from cuda_facts import all_facts
-from cuda_runner import Launch, Map, Scalar
+from cuda_runner import Launch, Map, Scalar, text
 
 from tilewright.emulator import emulate
+from tilewright.errors import EmulationError
 from tilewright.machine.arch import Arch
 from tilewright.targets.cuda import arch as cuda_arch
+from tilewright.targets.cuda.instructions import F16
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -73,3 +76,16 @@ FACTS = list(all_facts(ARCH))
 @pytest.mark.parametrize("check", [check for _, check in FACTS], ids=[name for name, _ in FACTS])
 def test_fact(check: Any) -> None:
     check(EmulatorRunner(ARCH))
+
+
+@pytest.mark.parametrize("column", [-3, 1, 4, 7])
+@pytest.mark.parametrize("kernel", ["tma_load_2d", "tma_store_2d"])
+def test_boxes_begin_at_multiples_of_16_bytes(kernel: str, column: int) -> None:
+    """The machine answers any other innermost coordinate with an illegal instruction."""
+    array, out = np.ones((16, 64), np.float16), np.zeros(4096, np.uint8)
+    tensor_map = Map(array, F16, (64, 16), (128,), (32, 16))
+    first, size = np.array([column, 0], np.int32), Scalar("i", 1024)
+    loads = [tensor_map, first, size, Scalar("i", 0), out, Scalar("i", 4096)]
+    arguments = loads if "load" in kernel else [tensor_map, first, np.zeros(1024, np.uint8), size]
+    with pytest.raises(EmulationError, match="which is not a multiple of 16 bytes: an illegal instruction"):
+        EmulatorRunner(ARCH).run(text("facts_copy"), kernel, 1, 128, arguments, shared=8192)

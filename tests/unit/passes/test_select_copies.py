@@ -90,6 +90,9 @@ SLOT_CASES = {
     "strides that are no units of 16 bytes": (
         changed_text(SLOTS, ("6400, 64]", "6400, 66]"), ("+64, :], dest", "+64, 0 : +64], dest")), "cp_async",
         f"cp_async into keys (not tma_load: {WIDE_STEP})"),
+    "rows taken from within 16 bytes on": (
+        changed_text(SLOTS, ("6400, 64]", "6400, 256]"), ("+64, :], dest", "+64, 4 : +64], dest")), "cp_async",
+        "cp_async into keys (not tma_load: rows of K are not known to be taken from a multiple of 16 bytes on)"),
     "rows at no even bytes": (
         changed_text(SLOTS, ("6400, 64]", "6400, 65]"), ("+64, :], dest", "+64, 0 : +64], dest")), "sync",
         f"by threads (not tma_load: {WIDE_STEP}; not cp_async: {BYTES_2})"),

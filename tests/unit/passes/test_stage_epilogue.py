@@ -62,6 +62,9 @@ REFUSED = {
     "rows at no multiples of 16 bytes": (
         changed(("C: float16[4096, 128]", "C: float16[4096, 132]"), ("C[bx * 128 : +128, :]", "C[bx * 128 : +128, 0 : +128]")),
         "the stride of dimension 0 of C is not known to be a multiple of 16 bytes"),
+    "rows taken from within 16 bytes on": (
+        changed(("C: float16[4096, 128]", "C: float16[4096, 256]"), ("C[bx * 128 : +128, :]", "C[bx * 128 : +128, 4 : +128]")),
+        "rows of C are not known to be taken from a multiple of 16 bytes on"),
     "a beginning before the tensor": (
         changed(("C[bx * 128 :", "C[bx * 128 - 64 :")), "it may begin before the tensor does"),
     "threads store to it as well": (

@@ -14,7 +14,7 @@ from tilewright.layout.threads import shared_rows
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy
 from tilewright.passes.lower.flatten_buffers import strides_of
-from tilewright.passes.rows import conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
+from tilewright.passes.rows import box_misfit, conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span
@@ -43,15 +43,13 @@ def load_misfit(copy: Copy, site: Site) -> str | None:
     for end in (source.buffer.shape[-1], source.starts[-1]):
         if not analyzer.divides(end, source.dtype.per_byte):
             return f"rows of {source.buffer.name} or of boxes may end within a byte"
-    if not analyzer.divides(source.starts[-1], engine.unit * 8 // source.dtype.stored_bits):
-        return f"boxes of {source.buffer.name} may begin at other places of a row than multiples of {engine.unit} bytes"
     if any(isinstance(extent, int) and extent == 0 for extent in source.buffer.shape):
         return f"{source.buffer.name} is empty"
     if any(map(is_long, source.buffer.shape)):
         return f"coordinates of 32 bits do not reach all of {source.buffer.name}"
     if source.buffer.rank > engine.rank:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {engine.rank} are possible"
-    reason = _shape_misfit(source, destination, kernel, engine) or row_misfit(source.buffer, engine.unit, analyzer)
+    reason = _shape_misfit(source, destination, kernel, engine) or box_misfit(source, engine.unit, analyzer)
     if reason is None and not lies_in_boxes(destination.buffer, kernel):
         reason = f"the author's layout of {destination.buffer.name} is none of its own"
     return reason

@@ -13,7 +13,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import CP_ASYNC, ENGINE, THREADS, Copy
-from tilewright.passes.rows import conversion_misfit, is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.rows import box_misfit, conversion_misfit, is_plain_tensor, runs_of
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes
 
@@ -91,17 +91,11 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
         if (
             width
             and columns % width == 0
-            and _rows_start_at(source, width, analyzer)
+            and box_misfit(source, size, analyzer) is None
             and _runs(destination, width, layout)
         ):
             return size  # fmt: skip
     return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
-
-
-def _rows_start_at(region: Region, width: int, analyzer: Analyzer) -> bool:
-    """Whether each row of a global region starts at a multiple of `width` elements."""
-    size = width * region.dtype.stored_bits // 8
-    return analyzer.divides(region.starts[-1], width) and row_misfit(region.buffer, size, analyzer) is None
 
 
 def _runs(region: Region, width: int, layout: Layout | None) -> bool:

@@ -53,7 +53,7 @@ from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import CHOICES, Context, Fact
-from tilewright.passes.rows import is_plain_tensor, placed_misfit, row_misfit
+from tilewright.passes.rows import box_misfit, is_plain_tensor, placed_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
@@ -331,7 +331,7 @@ class _Stage(ScopedRewriter):
         where = {one for start in target.starts for one in variables(start)}
         if not all(where & depending(self.kernel, var) for var in self.loops):
             return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
-        reason = row_misfit(tensor, self.engine.unit, self.analyzer)
+        reason = box_misfit(target, self.engine.unit, self.analyzer)
         if reason is not None:
             return reason
         if not self.analyzer.divides(tensor.shape[-1], self.engine.unit * 8 // tensor.dtype.stored_bits):
