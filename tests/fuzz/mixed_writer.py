@@ -23,6 +23,11 @@ from tilewright.ir.dtypes import ALL
 class MixedWriter(MixedStatements):
     """Writes the program of a seed."""
 
+    specialized = 0.08
+    """How often a pipeline's author asks for warps that only load."""
+
+    machines: tuple[str, ...] = ()
+
     # Whole programs --------------------------------------------------------------------------------
 
     def write(self) -> MixedProgram:
@@ -51,6 +56,7 @@ class MixedWriter(MixedStatements):
         if self.chance(0.4):
             self.thread_name = "tx"
             self.emit("tx = T.get_thread_binding()")
+        self.start()
         before = self.kernel_before() if self.chance(0.1) else ()
         for _ in range(self.between(2, 4)):
             self.new_tile()
@@ -63,9 +69,13 @@ class MixedWriter(MixedStatements):
             tuple(self.outputs),
             self.kernel_line(),
             tuple(self.lines),
+            machines=self.machines,
             features=frozenset(self.features),
             before=before,
         )
+
+    def start(self) -> None:
+        """What stands before all statements."""
 
     def grid_indices(self) -> tuple[tuple[str, int, int], ...]:
         both = (("bx", 0, self.blocks - 1), ("by", 0, self.grid_y - 1))
@@ -296,7 +306,7 @@ class MixedWriter(MixedStatements):
         loop, turns = self.name("k"), self.pick((1, 2, 3, 4))
         stages = self.between(0, 3)
         count = self.count(turns)
-        more = ", specialize=True" if self.chance(0.08) else ""
+        more = ", specialize=True" if self.chance(self.specialized) else ""
         tiles = [self.new_tile(scope="shared") for _ in range(self.pick((1, 1, 2)))]
         sure = count == str(turns)
         self.feature("pipeline", str(stages))

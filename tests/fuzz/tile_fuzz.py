@@ -23,6 +23,7 @@ from typing import Any
 
 import judge
 from bold_writer import BoldWriter
+from engine_writer import EngineWriter
 from fuzz_writer import Writer
 from gathering_writer import GatheringWriter
 from judge import Verdict
@@ -41,9 +42,9 @@ REPEATED = 3
 """Runs of each program on a GPU."""
 
 
-PIPELINES, LOOPS, ROWS, MIXED = 1_000_000, 1_100_000, 1_500_000, 2_000_000
-"""Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one; and
-programs in which any statement stands in any context."""
+PIPELINES, LOOPS, ROWS, MIXED, ENGINE = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000
+"""Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
+programs in which any statement stands in any context, and such that give tiles to the copy engine."""
 
 
 def program_of(seed: int) -> TileProgram:
@@ -51,7 +52,7 @@ def program_of(seed: int) -> TileProgram:
     if seed < PIPELINES:
         return TileWriter(seed).write()
     if seed >= MIXED:
-        return MixedWriter(seed - MIXED).write()
+        return EngineWriter(seed - ENGINE).write() if seed >= ENGINE else MixedWriter(seed - MIXED).write()
     writer = GatheringWriter if seed >= ROWS else BoldWriter if seed >= LOOPS else Writer
     return writer(seed - PIPELINES).write()
 
