@@ -1,176 +1,192 @@
-"""How `byte_quant_matmul` is divided: tiles, slots and clusters for a problem, found on an H200."""
+"""How `byte_quant_matmul` is divided: ways to do so, and what a launch with each of them does (`roofline.Work`).
+
+What is said in operations and cycles fits 720 launches on an H200 (int4 by int8 and e4m3, int2 by int8, 2 to 7136 rows,
+24 November 2026): of the ways that were tried for a product the model chose some that were 0.7% slower than the best, on
+average, 1.2% for products that it had not seen.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import ROWS, repertoire
-from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
 from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-GROUP = {"plain": (0.03, 2.44), "int8": (0.05, 3.58), "running": (0.32, 1.77), "float": (0.05, 3.29)}
-"""Microseconds of 128 columns for 128 rows of W, and nanoseconds more for each row of A that they are multiplied by, at
-the clock that the power limit leaves."""
+DECODED = {True: 1.0, False: 2.1}
+"""Operations that make an operand of a code, by whether operands are integers; codes of 8 bits need half of them."""
 
-START, ENDED, LEFT, HANDED = 8.0, 1.1, 2.1, 14.0
-"""Microseconds until a block multiplies and after it has; that a tile takes to end, and one of 256 rows of A where
-blocks stay; that handing over sums of 256 rows of A takes (of 128 rows nothing is seen of it)."""
+SCALED = {"running": 1.5, "int8": 2.6, "float": 1.3}
+"""Operations that a sum of a group takes on its way into the total."""
 
-MOST_OF = 0.9
-"""What part of the blocks that run at once must have a tile of its own, so that not all of them hand sums over."""
+APART = 0.65
+"""The share of the shorter, products or what lanes do, that the longer one does not hide."""
+
+STEP, COPY = 43, 99
+"""Cycles of 128 columns that nothing hides, and of a copy of weights."""
+
+END = 13000
+"""Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
+
+HANDED, HANDED_EACH = 10000, 0.24
+"""Cycles that handing sums over takes where blocks stay, and for each sum of a tile."""
+
+MET, MET_EACH = 2200, 0.14
+"""The same for blocks of a cluster that divide K, for each of them but one."""
 
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
 
-HEIGHTS = (80, 96, 112, 160, 192, 224)
-"""Rows of A of a tile, beside 128 and 256: those of a tile that are not there cost as much as others."""
-
-FEW, KINDS = 64, 8
-"""Rows of A up to which tiles have room for twice as many at most, and the kernels that serve all others."""
+FEW, SHARED = (8, 16, 32, 64, 80, 96, 112, 128), (160, 192, 224, 256)
+"""Rows of A of a tile: of blocks that are alone, or divide K, and of two that send one another the activations."""
 
 RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each
 sum."""
 
+KINDS = 12
+"""Kernels that serve all calls of a weight."""
+
 
 def byte_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
 ) -> dict[str, int]:
-    """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest
-    for these.
-
-    Parameters are as for `byte_quant_fastest`.
-    """
-    across = form.shape(N, K)[1]
-    if M <= FEW:
-        return byte_quant_fastest(
-            N, K, next(rows for rows in (8, 16, 32, FEW) if rows >= M), form, promoted, running, speed
-        )
-    choices = [one for one in _serving(N, K, form, promoted, running, speed) if _suits(N, M, one, speed)]
-    if not choices:
-        return byte_quant_fastest(N, K, M, form, promoted, running, speed)
-    return min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, speed))
-
-
-def _suits(N: int, M: int, sizes: dict[str, int], speed: Speed) -> bool:
-    """Whether blocks that stay have tiles enough, so that not all of them hand sums over, and those that divide K run
-    at once."""
-    if sizes["cluster"] > 1:
-        return _tiles(N, M, sizes) * sizes["cluster"] <= speed.resident(sizes["cluster"], stay=True)
-    return not sizes["blocks"] or _tiles(N, M, sizes) >= MOST_OF * speed.cores // sizes["sharing"]
-
-
-@functools.lru_cache(maxsize=1024)
-def _serving(
-    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, speed: Speed
-) -> list[dict[str, int]]:  # fmt: skip
-    """The sizes of all kernels that calls of more than `FEW` rows run: a few, so that each number of rows has one that
-    suits it."""
-    across, rows = form.shape(N, K)[1], [M for M in ROWS if M > FEW]
-    found = [byte_quant_fastest(N, K, M, form, promoted, running, speed) for M in rows]
-    best = list({repr(sizes): sizes for sizes in found}.values())
-    times = [
-        [
-            _microseconds(N, across, M, form, promoted, one, speed) if _suits(N, M, one, speed) else np.inf
-            for one in best
-        ]
-        for M in rows
-    ]
-    return [best[column] for column in repertoire(np.array(times), KINDS)]
-
-
-def byte_quant_fastest(
-    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
-) -> dict[str, int]:
-    """The sizes that take the least time for `M` rows of A, found on an H200.
-
-    Where W has rows for a block on most multiprocessors, K stays whole; else clusters divide it, and blocks have half
-    as many rows where all of them still run at once. Many tiles are shared by blocks that stay, where that takes less
-    time.
+    """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest.
 
     Parameters
     ----------
     promoted : whether sums of groups are scaled.
     running : whether sums may run on from group to group.
     """
+    found = _ways(N, K, form, promoted, running, speed)
+    times = found.cycles(M)
+    return found.of[min(found.serving(), key=lambda way: float(times[way]))]
+
+
+def byte_quant_candidates(
+    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
+) -> Iterator[dict[str, int]]:
+    """The sizes of `byte_quant_choice`, then all that there are, the fastest first."""
+    yield byte_quant_choice(N, K, M, form, promoted, running, speed)
+    found = _ways(N, K, form, promoted, running, speed)
+    times = found.cycles(M)
+    yield from (found.of[way] for way in np.argsort(times, kind="stable") if np.isfinite(times[way]))
+
+
+@functools.lru_cache(maxsize=256)
+def _ways(N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, speed: Speed) -> Ways:
     across = form.shape(N, K)[1]
-    alone = _alone(N, M, form, promoted, speed)
-    choices = [alone]
-    if alone["tokens"] >= 128 and alone["cluster"] == 1 and alone["warpgroups"] == 2:
-        lower = {**alone, "tiles": 1, "sharing": 1}
-        # Few rows of A beside many of W ask the second-level cache for more than it gives, where they are not the only
-        # ones.
-        choices += [{**lower, "tokens": n, "part": n} for n in HEIGHTS if n < 128 and 2 * n >= M]
-    if not promoted and alone["tokens"] == 256:
-        choices += [{**alone, "tokens": n, "part": n} for n in HEIGHTS if n > 128]
-    if promoted and alone["tokens"] >= 128 and alone["cluster"] == 1 and across % 2 == 0:
-        stay = {"warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": speed.cores}
-        staying = []
-        for tokens in (*(n for n in HEIGHTS if n > 128), 256) if M > 128 else ():
-            part = _part(form, promoted) * tokens // 256
-            staying.append({**stay, "tokens": tokens, "part": part, "sharing": 2, "turns": True, "running": False})
-        for tokens, turns in RUNNING.items() if running else ():
-            staying.append({**stay, "tokens": tokens, "part": tokens, "sharing": 1, "turns": turns, "running": True})
-        choices += [sizes for sizes in staying if _suits(N, M, sizes, speed)]
-    best = min(choices, key=lambda sizes: _microseconds(N, across, M, form, promoted, sizes, speed))
-    if best["blocks"]:
-        best["band"] = min(BAND, -(-M // best["tokens"]))
-    return fitted(form, best, across)
+    sizes = [fitted(form, one, across) for one in _divisions(form, promoted, running, across, speed.cores)]
+    # Sums of blocks without a further tile leave through the larger ring.
+    suited = [one for one in sizes if (one["records"] % 2 == 0 if one["blocks"] else _leaves(form, one))]
+    return Ways(list({repr(one): one for one in suited}.values()), N, K, form, promoted, speed)
 
 
-def _part(form: FragmentRecords, promoted: bool) -> int:
-    """Rows of A of one product, of 256: zeros of groups take registers, which sums of fewer rows leave."""
-    return 256 if not promoted else 128 if form.zero is None else 64
-
-
-def _alone(N: int, M: int, form: FragmentRecords, promoted: bool, speed: Speed) -> dict[str, int]:
-    """Sizes with a block for each tile."""
-    tokens = next((n for n in (8, 16, 32, 64, 128) if n >= M), 256)
-    if tokens == 256 and -(-N // 128) * -(-M // 256) < 100:
-        tokens = 128
-    sizes = {"tokens": tokens, "part": tokens, "tiles": 1, "cluster": 1, "sharing": 1, "ahead": 1, "records": 2}
-    sizes |= {"warpgroups": 2, "turns": False, "blocks": 0, "running": False}
+def _divisions(
+    form: FragmentRecords, promoted: bool, running: bool, across: int, cores: int
+) -> Iterator[dict[str, int]]:  # fmt: skip
+    """All ways to divide a product, with the most slots and records that might fit."""
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
     in_turns = promoted and form.operand.is_integer
-    if tokens == 256:
-        return sizes | {"sharing": 2, "part": _part(form, promoted), "turns": in_turns}
-    blocks = -(-N // 128) * -(-M // tokens)
-    sizes["tiles"] = 2 if blocks >= 200 else 1
-    # As many as divide K as run at once: a second wave of a few blocks takes as long as the first.
-    sizes["cluster"] = max((c for c in (1, 2, 4) if blocks * c <= speed.resident(c, stay=True)), default=1)
-    sizes["records"] = 2 if tokens == 128 else 4
-    if 2 * blocks * sizes["cluster"] <= speed.resident(sizes["cluster"], stay=True):
-        sizes["warpgroups"] = 1
-    elif tokens == 128 and sizes["tiles"] == 1:
-        sizes["turns"] = in_turns
-    return sizes
+    # Zeros of groups take registers, which sums of fewer rows leave.
+    halves = 1 if not promoted else 2 if form.zero is None else 4
+    usual = {"sharing": 1, "ahead": 1, "blocks": 0, "running": False}
+    for tokens in FEW:
+        for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
+            for cluster in (1, 2, 4):
+                yield {
+                    "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster, **usual,
+                    "records": 4 if tokens < 80 else 2, "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80,
+                }  # fmt: skip
+    usual |= {"warpgroups": 2, "tiles": 1, "records": 2, "cluster": 1}
+    for tokens in SHARED:
+        usual |= {"tokens": tokens, "part": tokens // halves, "sharing": 2}
+        yield {**usual, "turns": in_turns}
+        if promoted and across % 2 == 0:
+            yield {**usual, "turns": True, "blocks": cores, "band": BAND}
+    for tokens, turns in RUNNING.items() if running and across % 2 == 0 else ():
+        usual |= {"tokens": tokens, "part": tokens, "sharing": 1, "turns": turns}
+        yield {**usual, "blocks": cores, "band": BAND, "running": True}
 
 
-def _microseconds(
-    N: int, across: int, M: int, form: FragmentRecords, promoted: bool, sizes: dict[str, int], speed: Speed
-) -> float:  # fmt: skip
-    """About how long a product takes with two warpgroups a block and K whole."""
-    kind = (
-        "running" if sizes["running"] else "plain" if not promoted else "int8" if form.operand.is_integer else "float"
-    )
-    once, each = GROUP[kind]
-    group = sizes["tiles"] * (once + each * sizes["tokens"] / 1000)
-    groups, tiles = speed.cores // sizes["sharing"], _tiles(N, M, sizes)
-    waves = -(-tiles // groups)
-    if not sizes["blocks"]:
-        return START + waves * (across * group + ENDED)
-    handed = HANDED * max(0, sizes["tokens"] - 128) / 128 if tiles % groups else 0.0
-    return START + tiles * across / groups * group + waves * LEFT * sizes["tokens"] / 256 + handed
+def _leaves(form: FragmentRecords, sizes: dict[str, int]) -> bool:
+    """Whether sums that leave at once fit the larger ring."""
+    slab = 64 * sizes["warpgroups"]
+    piece = math.gcd(sizes["part"], PIECE) if sizes["cluster"] == 1 else sizes["part"]
+    of_w = 4 * sizes["weight_stages"] * (slab * sizes["tiles"] // form.rows) * sizes["records"] * form.words
+    return 4 * piece * (slab + PADDING) <= max(sizes["stages"] * sizes["tokens"] * COLUMNS, of_w)
 
 
-def _tiles(N: int, M: int, sizes: dict[str, int]) -> int:
-    """How many tiles there are, those of blocks that send one another activations as one."""
-    return -(-N // (64 * sizes["warpgroups"] * sizes["tiles"] * sizes["sharing"])) * -(-M // sizes["tokens"])
+@dataclass(frozen=True)
+class Ways:
+    """Ways to divide the product of a weight, and the time that each takes."""
+
+    of: list[dict[str, int]]
+    N: int
+    K: int
+    form: FragmentRecords
+    promoted: bool
+    speed: Speed
+
+    @functools.cached_property
+    def _columns(self) -> dict[str, np.ndarray]:
+        names = ("tokens", "warpgroups", "tiles", "cluster", "sharing", "records", "blocks", "running")
+        return {name: np.array([int(one[name]) for one in self.of]) for name in names}
+
+    @functools.cached_property
+    def _serving(self) -> list[int]:
+        return repertoire(np.array([self.cycles(M) for M in ROWS]), KINDS)
+
+    def serving(self) -> list[int]:
+        """Those of all kernels that calls run: a few, so that each number of rows has one that suits it."""
+        return self._serving
+
+    def cycles(self, M: int) -> np.ndarray:
+        """What launches for so many rows of A take; infinite where blocks that divide K would not run at once."""
+        taken, of = took(self._work(M), self.speed), self._columns
+        fit = self._tiles(M) * of["cluster"] <= self.speed.resident(of["cluster"], stay=True)
+        return np.where((of["cluster"] == 1) | fit, taken, np.inf)
+
+    def _tiles(self, M: int) -> np.ndarray:
+        """How many there are, those of blocks that send one another activations as one."""
+        of = self._columns
+        rows = 64 * of["warpgroups"] * of["tiles"] * of["sharing"]
+        return np.asarray(ceil_div(self.N, rows) * ceil_div(M, of["tokens"]))
+
+    def _work(self, M: int) -> Work:
+        of, form = self._columns, self.form
+        across = form.shape(self.N, self.K)[1]
+        tokens, cluster, sharing, stay = of["tokens"], of["cluster"], of["sharing"], of["blocks"] > 0
+        rows, tiles, down = 64 * of["warpgroups"] * of["tiles"], self._tiles(M), ceil_div(M, tokens)
+        resident = np.where(stay, of["blocks"], self.speed.resident(cluster * sharing)) // sharing
+        waves, rest = ceil_div(tiles * cluster, resident), tiles % resident
+        even = tiles // resident + ceil_div(rest * across, resident) / across
+        sums = rows * tokens
+        handed = np.where(stay & (rest > 0), HANDED + HANDED_EACH * sums, 0.0)
+        met = np.where(cluster > 1, MET + MET_EACH * sums * (cluster - 1), 0.0)
+        # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
+        missing = (down * tokens - M) / np.where((waves > 1) | stay, down, 1)
+        operand = "int8" if form.operand.is_integer else "float"
+        scaled = np.where(of["running"] > 0, SCALED["running"], SCALED[operand]) * form.sets if self.promoted else 0.0
+        decoded = DECODED[form.operand.is_integer] * (0.5 if form.bits == 8 else 1.0)
+        record = 4 * form.words / form.rows * rows
+        return Work(
+            size=1, blocks=tiles * cluster * sharing, resident=resident * sharing, turns=np.where(stay, even, waves),
+            steps=ceil_div(across, cluster), products=sums * COLUMNS,
+            memory=4 * self.N * across * form.words / form.rows + M * self.K + 2 * M * self.N,
+            shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
+            loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
+            lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART, fixed=STEP + COPY / of["records"],
+            ends=END * sums / (128 * 256), handed=handed + met,
+        )  # fmt: skip
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:

@@ -50,6 +50,10 @@ AGAIN = 0.51
 is on its way."""
 
 
+EMPTY = 4
+"""Cycles of the copy engine for a row of a box that it fills with zeros: more than for one that it brings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Speed:
     """A machine, as the model sees it.
@@ -130,7 +134,7 @@ class Work:
     products : multiplications of a step, those of an instruction that works at a part of its rate as more.
     shared : bytes of shared memory that a step writes and reads.
     loads : bytes that a step's block asks the second-level cache for.
-    engine : cycles in which the copy engine fills what a step's boxes have beyond their tensors, and brings nothing.
+    empty : rows of a step's boxes that lie behind the tensor's last one: the copy engine fills them with zeros.
     lanes : operations of a step beside its products, as many as a core has lanes for in a cycle count as one cycle.
     apart : the share of the shorter, products or lanes, that the longer does not hide.
     fixed : cycles of a step that nothing hides.
@@ -152,7 +156,7 @@ class Work:
     memory: Number
     shared: Number = 0.0
     loads: Number = 0.0
-    engine: Number = 0.0
+    empty: Number = 0.0
     lanes: Number = 0.0
     apart: Number = 0.0
     fixed: Number = 0.0
@@ -169,7 +173,7 @@ def took(work: Work, speed: Speed) -> Number:
     """Cycles that a launch takes."""
     products = work.products / speed.multiplied(work.size)
     loads = work.loads / speed.cache * np.minimum(1.0, work.blocks / work.resident)
-    fed = np.maximum(np.maximum(products, work.shared / speed.rates.shared), loads + work.engine)
+    fed = np.maximum(np.maximum(products, work.shared / speed.rates.shared), loads + EMPTY * work.empty)
     lanes = work.lanes / speed.rates.lanes
     step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
     piece = work.steps * step

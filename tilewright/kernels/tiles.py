@@ -22,9 +22,6 @@ BEGIN = 2000
 FAN = 1.15
 """How much longer loads take for each block beyond two that shares them."""
 
-EMPTY = 4
-"""Cycles of the copy engine for a row of a box that lies behind the tensor's last one, which it fills with zeros."""
-
 STEP = 46
 """Cycles of a step that nothing hides."""
 
@@ -354,7 +351,7 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows + columns) * ROW_BYTES,
         loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES * fan,
-        engine=EMPTY * missing,
+        empty=missing,
         fixed=STEP,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area),

@@ -15,7 +15,7 @@ from tilewright.formats import Format
 from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
@@ -154,13 +154,10 @@ class Bytes:
         # What sums that run on lose is less than rounding to 16 bits does.
         running = plan.moderate and plan.is_promoted and request.out in ("float16", "bfloat16")
         running = running and can_run(plan.form, plan.offset, request.activations)
-        # After the model's choice, what suits other numbers of rows and columns: every tile, and every way to divide K.
-        for M in (rows, 2 * rows, max(rows // 2, 1), 8, 16, 32, 64, 128, 256, 1024, 4096):
-            for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
-                if rows == M or M >= 8:
-                    yield byte_quant_choice(
-                        N, -(-facts.K // WHOLE) * WHOLE, M, plan.form, plan.is_promoted, running, speed_of(machine.arch)
-                    )
+        columns = -(-facts.K // WHOLE) * WHOLE
+        yield from byte_quant_candidates(
+            facts.N, columns, rows, plan.form, plan.is_promoted, running, speed_of(machine.arch)
+        )
 
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
         coding = coding_of(weight.facts.format, request.activations)
