@@ -107,64 +107,11 @@ def tried(kind: str, M: int, N: int, K: int, weight: Any, machine: Any) -> list[
 
     known = request(kind, M)
     listed = candidates(weight, known, machine)
-    others = listed[1:]
-    if "parts" in listed[0]:
-        first, others = others[:6], [one for one in others[6:260] if len(one["parts"]) == 1]
-    else:
-        first, others = others[:4], others[4:] + list(grid(M, N, K, weight, known, machine))
+    first, others = listed[1:7], listed[7:260]
     # The same draw for all rows of a shape, so that kernels serve several of them.
     order = sorted(others, key=lambda one: random.Random(named(one)).random())
     found = {named(one): one for one in [listed[0], *first, *order]}
     return list(found.values())[:PER_PROBLEM]
-
-
-def grid(M: int, N: int, K: int, weight: Any, known: Any, machine: Any) -> Iterator[dict[str, Any]]:
-    """Divisions of low-bit products in a grid, whatever today's choosers say of them."""
-    from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
-    from tilewright.kernels.hopper_quant_medium_choice import CYCLES
-    from tilewright.kernels.hopper_quant_medium_choice import fitted as fitted_medium
-    from tilewright.kernels.roofline import speed_of
-    from tilewright.matmul.tiers.dispatch import choose
-    from tilewright.matmul.tiers.records import form_of
-
-    speed, cores, facts = speed_of(machine.arch), machine.arch.cores, weight.facts
-    tier, asked, _ = choose(facts, known, machine.arch)
-    heights = [n for n in (8, 16, 32, 64, 80, 96, 112, 128, 160, 192, 224, 256) if n < 2 * max(M, 8)]
-    heights = [n for n in heights if -(-M // n) <= 6 or n >= 128]
-    if tier.name == "fragments":
-        if M <= 16:
-            return
-        form = form_of(facts, asked.activations)
-        for tokens in heights:
-            for tiles in (1, 2):
-                if (tokens, tiles) in CYCLES:
-                    count = -(-N // (128 * tiles)) * -(-M // tokens)
-                    each = cores // count * count
-                    for blocks in dict.fromkeys((cores, each or cores)):
-                        sizes = fitted_medium(form, tokens, tiles)
-                        yield {"kernel": "medium", **sizes, "blocks": blocks}
-        return
-    plan, _ = tier._plan(weight, asked)
-    base = byte_quant_choice(N, K, 64, plan.form, plan.is_promoted, False, speed)
-    across = plan.form.shape(N, K)[1]
-    for tokens in heights:
-        for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)) if tokens <= 128 else ((2, 1),):
-            for cluster in (1, 2, 4) if tokens <= 128 else (1,):
-                count = -(-N // (64 * warpgroups * tiles)) * -(-M // tokens)
-                if cluster > 1 and count * cluster > speed.resident(cluster, stay=True):
-                    continue
-                part = tokens if tokens <= 128 or not plan.is_promoted else tokens // 2
-                turns = plan.is_promoted and plan.form.operand.is_integer and warpgroups == 2
-                sizes = {**base, "tokens": tokens, "part": part, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster,
-                         "sharing": 1 if tokens <= 128 else 2, "records": 4 if tokens < 80 else 2, "turns": turns,
-                         "blocks": 0, "running": False}  # fmt: skip
-                yield fitted(plan.form, sizes, across)
-    if plan.is_promoted and across % 2 == 0 and M > 64:
-        for tokens in (n for n in heights if n >= 128):
-            part = tokens if tokens == 128 else (128 if plan.form.zero is None else 64) * tokens // 256
-            stay = {**base, "warpgroups": 2, "tiles": 1, "records": 2, "ahead": 1, "cluster": 1, "blocks": cores, "tokens": tokens,
-                    "part": part, "sharing": 2 if tokens > 128 else 1, "turns": True, "running": False, "band": min(4, -(-M // tokens))}  # fmt: skip
-            yield fitted(plan.form, stay, across)
 
 
 ATTENTION = ((4, 28, 4, 128, (300, 777, 2100, 6000)), (1, 32, 8, 128, (500, 4000)))

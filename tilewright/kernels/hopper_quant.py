@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_digits import digit_quant_candidates, digit_quant_choice, digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
+from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice, medium_quant_ways
 from tilewright.kernels.hopper_quant_small import (
     most_warps,
     small_quant_choice,
@@ -71,8 +71,5 @@ def candidates(
                 if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:
                     yield {"kernel": "small", **sizes}
     if M > FEW or form.scales_codes:
-        # What suits other numbers of rows and columns: every tile, and every way to divide K.
-        for rows in (M, 2 * M, M // 2, 16, 32, 64, 128, 256, 1024, 4096):
-            for columns in (N, 4 * N, N // 4):
-                suits = medium_quant_choice(max(columns, 128), K, max(rows, 1), form, out, epilogue, speed)
-                yield {"kernel": "medium", **suits}
+        for sizes in medium_quant_ways(N, K, form, out, epilogue, speed).ranked(M):
+            yield {"kernel": "medium", **sizes}

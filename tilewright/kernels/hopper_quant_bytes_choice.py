@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
-from tilewright.kernels.repertoire import ROWS, repertoire
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
+from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div
 from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -52,9 +52,6 @@ RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each
 sum."""
 
-KINDS = 12
-"""Kernels that serve all calls of a weight."""
-
 
 def byte_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
@@ -66,28 +63,18 @@ def byte_quant_choice(
     promoted : whether sums of groups are scaled.
     running : whether sums may run on from group to group.
     """
-    found = _ways(N, K, form, promoted, running, speed)
-    times = found.cycles(M)
-    return found.of[min(found.serving(), key=lambda way: float(times[way]))]
-
-
-def byte_quant_candidates(
-    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
-) -> Iterator[dict[str, int]]:
-    """The sizes of `byte_quant_choice`, then all that there are, the fastest first."""
-    yield byte_quant_choice(N, K, M, form, promoted, running, speed)
-    found = _ways(N, K, form, promoted, running, speed)
-    times = found.cycles(M)
-    yield from (found.of[way] for way in np.argsort(times, kind="stable") if np.isfinite(times[way]))
+    return byte_quant_ways(N, K, form, promoted, running, speed).choice(M)
 
 
 @functools.lru_cache(maxsize=256)
-def _ways(N: int, K: int, form: FragmentRecords, promoted: bool, running: bool, speed: Speed) -> Ways:
+def byte_quant_ways(
+    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
+) -> ByteWays:  # fmt: skip
+    """All ways to divide the product of a weight; parameters as for `byte_quant_choice`."""
     across = form.shape(N, K)[1]
     sizes = [fitted(form, one, across) for one in _divisions(form, promoted, running, across, speed.cores)]
-    # Sums of blocks without a further tile leave through the larger ring.
     suited = [one for one in sizes if (one["records"] % 2 == 0 if one["blocks"] else _leaves(form, one))]
-    return Ways(list({repr(one): one for one in suited}.values()), N, K, form, promoted, speed)
+    return ByteWays(suited, N, K, form, promoted, speed)
 
 
 def _divisions(
@@ -98,7 +85,7 @@ def _divisions(
     in_turns = promoted and form.operand.is_integer
     # Zeros of groups take registers, which sums of fewer rows leave.
     halves = 1 if not promoted else 2 if form.zero is None else 4
-    usual = {"sharing": 1, "ahead": 1, "blocks": 0, "running": False}
+    usual = {"sharing": 1, "ahead": 1, "blocks": 0, "band": 1, "running": False}
     for tokens in FEW:
         for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
             for cluster in (1, 2, 4):
@@ -125,44 +112,29 @@ def _leaves(form: FragmentRecords, sizes: dict[str, int]) -> bool:
     return 4 * piece * (slab + PADDING) <= max(sizes["stages"] * sizes["tokens"] * COLUMNS, of_w)
 
 
-@dataclass(frozen=True)
-class Ways:
-    """Ways to divide the product of a weight, and the time that each takes."""
+class ByteWays(Ways):
+    """Ways to divide the product of a weight."""
 
-    of: list[dict[str, int]]
-    N: int
-    K: int
-    form: FragmentRecords
-    promoted: bool
-    speed: Speed
+    def __init__(
+        self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, promoted: bool, speed: Speed
+    ) -> None:  # fmt: skip
+        super().__init__(of, speed)
+        self.N, self.K, self.form, self.promoted = N, K, form, promoted
 
-    @functools.cached_property
-    def _columns(self) -> dict[str, np.ndarray]:
-        names = ("tokens", "warpgroups", "tiles", "cluster", "sharing", "records", "blocks", "running")
-        return {name: np.array([int(one[name]) for one in self.of]) for name in names}
-
-    @functools.cached_property
-    def _serving(self) -> list[int]:
-        return repertoire(np.array([self.cycles(M) for M in ROWS]), KINDS)
-
-    def serving(self) -> list[int]:
-        """Those of all kernels that calls run: a few, so that each number of rows has one that suits it."""
-        return self._serving
-
-    def cycles(self, M: int) -> np.ndarray:
-        """What launches for so many rows of A take; infinite where blocks that divide K would not run at once."""
-        taken, of = took(self._work(M), self.speed), self._columns
-        fit = self._tiles(M) * of["cluster"] <= self.speed.resident(of["cluster"], stay=True)
-        return np.where((of["cluster"] == 1) | fit, taken, np.inf)
+    def fits(self, M: int) -> Any:
+        """Whether blocks that divide K run at once."""
+        cluster = self.columns["cluster"]
+        return (cluster == 1) | (self._tiles(M) * cluster <= self.speed.resident(cluster, stay=True))
 
     def _tiles(self, M: int) -> np.ndarray:
-        """How many there are, those of blocks that send one another activations as one."""
-        of = self._columns
+        """How many tiles there are, those of blocks that send one another activations as one."""
+        of = self.columns
         rows = 64 * of["warpgroups"] * of["tiles"] * of["sharing"]
         return np.asarray(ceil_div(self.N, rows) * ceil_div(M, of["tokens"]))
 
-    def _work(self, M: int) -> Work:
-        of, form = self._columns, self.form
+    def work(self, M: int) -> Work:
+        """See `Ways`."""
+        of, form = self.columns, self.form
         across = form.shape(self.N, self.K)[1]
         tokens, cluster, sharing, stay = of["tokens"], of["cluster"], of["sharing"], of["blocks"] > 0
         rows, tiles, down = 64 * of["warpgroups"] * of["tiles"], self._tiles(M), ceil_div(M, tokens)

@@ -1,4 +1,8 @@
-"""How `medium_quant_matmul` is divided: tiles and slots for a problem, by cycles found on an H200."""
+"""How `medium_quant_matmul` is divided: tiles, slots and blocks, and what a launch with them does (`roofline.Work`).
+
+What is said in operations and cycles fits 180 launches on an H200 (int4 by float16, 2 to 7135 rows, 24 November 2026):
+of the ways that were tried for a product the model chose some that were 0.5% slower than the best, on average.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +14,36 @@ import numpy as np
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
-from tilewright.kernels.repertoire import ROWS, repertoire
-from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div
 from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-CYCLES = {
-    (8, 1): 280, (8, 2): 475, (16, 1): 300, (16, 2): 500, (32, 1): 325, (32, 2): 545, (64, 1): 470, (64, 2): 765,
-    (128, 1): 727, (128, 2): 1224,
-    (160, 1): 843, (192, 1): 959, (224, 1): 1075, (256, 1): 1190,
-}  # fmt: skip
-"""Of a multiprocessor for 64 columns, by rows of A and times 128 rows of W, as measured (at 1.9 GHz)."""
+HEIGHTS = {1: (8, 16, 32, 64, 128, 160, 192, 224, 256), 2: (8, 16, 32, 64, 128)}
+"""Rows of A of a tile, by the times 128 rows of W that it has."""
 
-START = 8000
-"""Cycles until a block multiplies and after it has."""
+DECODED, PROMOTED, SCALED = 2.0, 2.6, 1.4
+"""Operations that make an operand of a code, one whose scale is applied to sums, and of a sum that is scaled."""
 
-HANDED, MOVED = 2000, 9.0
-"""Cycles that handing sums over takes at least, and bytes of another block's sums that are written and read in one, all
-blocks doing so."""
+APART = 0.54
+"""The share of the shorter, products or what lanes do, that the longer one does not hide."""
+
+BEGUN = 32
+"""Cycles of lanes until they have the codes of 64 columns."""
+
+COPY = 30
+"""Cycles of a copy of weights that nothing hides."""
+
+END = 7100
+"""Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
+
+HANDED, HANDED_EACH, PEERS, WAITED = 7000, 0.65, 0.3, 0.2
+"""Cycles that handing sums over takes and for each sum of a tile; to which power of how many blocks share a tile, which
+read and write at the same time, and of the part of a tile that the first of them leaves to others, who may be late."""
 
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
 
-
-Division = tuple[int, int, int]
-"""Rows of A of a tile, times 128 rows of W, and blocks."""
 
 KINDS = 8
 """Divisions of a weight: so many kernels serve all calls of more rows than those that `hopper_quant_small` is for."""
@@ -51,8 +60,57 @@ def medium_quant_choice(
 ) -> dict[str, int]:
     """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest
     for its rows."""
-    tokens, tiles, blocks = min(_serving(N, K, speed.cores), key=lambda one: _cycles(N, K, M, *one))
-    return {**fitted(form, tokens, tiles, out, epilogue), "blocks": blocks}
+    return medium_quant_ways(N, K, form, out, epilogue, speed).choice(M)
+
+
+@functools.lru_cache(maxsize=256)
+def medium_quant_ways(
+    N: int, K: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER,
+) -> MediumWays:  # fmt: skip
+    """All ways to divide the product of a weight: every tile, on all multiprocessors or on as many as tiles of whole
+    columns make."""
+    found = []
+    for tiles, heights in HEIGHTS.items():
+        across = ceil_div(N, 128 * tiles)
+        grids = {speed.cores, *(one for one in range(across, speed.cores + 1, across) if 2 * one >= speed.cores)}
+        for tokens in heights:
+            sizes = fitted(form, tokens, tiles, out, epilogue)
+            found += [{**sizes, "blocks": blocks} for blocks in sorted(grids)]
+    return MediumWays(found, N, K, form, speed)
+
+
+class MediumWays(Ways):
+    """Ways to divide the product of a weight."""
+
+    def __init__(self, of: list[dict[str, Any]], N: int, K: int, form: FragmentRecords, speed: Speed) -> None:
+        super().__init__(of, speed, KINDS)
+        self.N, self.K, self.form = N, K, form
+
+    def work(self, M: int) -> Work:
+        """See `Ways`."""
+        of, form = self.columns, self.form
+        tokens, sharing, rows = of["tokens"], of["sharing"], 128 * of["tiles"]
+        down, groups = ceil_div(M, tokens), of["blocks"] // sharing
+        count, steps = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, HALF)
+        rest = count % groups
+        share = ceil_div(rest * steps, groups)
+        turns, sums = count // groups + share / steps, rows * tokens
+        peers = ceil_div(steps, np.maximum(share, 1)) - 1
+        handed = (HANDED + HANDED_EACH * sums * peers**PEERS) * (1 - share / steps) ** WAITED
+        # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
+        missing = (down * tokens - M) / np.where(turns > 1, down, 1)
+        record = 2 * form.words / form.rows * rows
+        promoted = of["promoted"] > 0
+        lanes = rows * HALF * np.where(promoted, PROMOTED, DECODED) + np.where(promoted, sums / 2 * SCALED, 0.0)
+        return Work(
+            size=2, blocks=np.minimum(of["blocks"], count * sharing), resident=self.speed.cores, turns=turns,
+            steps=steps, products=sums * HALF,
+            memory=self.N * self.K // COLUMNS * 4 * form.words / form.rows + 2 * M * (self.K + self.N),
+            shared=record + 3 * tokens * 2 * HALF, loads=record + (tokens - missing) * 2 * HALF / sharing,
+            empty=missing / sharing, lanes=lanes + BEGUN * self.speed.rates.lanes, apart=APART,
+            fixed=COPY / of["records"], ends=END * sums / (128 * 256),
+            handed=np.where((rest > 0) & (share < steps), handed, 0.0),
+        )  # fmt: skip
 
 
 RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 32: (64, (32,)), 64: (64, ())}
@@ -101,42 +159,3 @@ def fitted(
         "weight_stages": least, "sharing": 2 if tokens > 128 else 1, "band": BAND if tokens >= 128 else 1,
         "promoted": promoted,
     }  # fmt: skip
-
-
-@functools.lru_cache(maxsize=1024)
-def _serving(N: int, K: int, cores: int) -> tuple[Division, ...]:
-    """The divisions of all kernels that calls of a weight run: a few, so that each number of rows has one that suits
-    it."""
-    best = list(dict.fromkeys(_fastest(N, K, M, cores) for M in ROWS))
-    times = np.array([[_cycles(N, K, M, *one) for one in best] for M in ROWS])
-    return tuple(best[column] for column in repertoire(times, KINDS))
-
-
-def _fastest(N: int, K: int, M: int, cores: int) -> Division:
-    """What takes the fewest cycles."""
-    room = next((n for n in (8, 16, 32, 64, 128) if n >= M), 0)
-    sizes = [(tokens, tiles) for tokens, tiles in reversed(CYCLES) if tokens <= max(room, 256 - room)]
-    choices = [
-        (*size, blocks)
-        for size in sizes
-        if -(-M // size[0]) <= 2 or size[0] >= 128
-        for blocks in _grids(-(-N // (128 * size[1])) * -(-M // size[0]), cores)
-    ]
-    return min(choices, key=lambda choice: _cycles(N, K, M, *choice))
-
-
-def _grids(count: int, cores: int) -> list[int]:
-    """How many blocks could share so many tiles: all that run, or a few for each."""
-    return [cores, *(count * n for n in range(cores // count, 0, -1))]
-
-
-def _cycles(N: int, K: int, M: int, tokens: int, tiles: int, blocks: int) -> float:
-    """About how long a block works."""
-    count, steps = -(-N // (128 * tiles)) * -(-M // tokens), -(-K // (2 * COLUMNS))
-    shared = count % blocks
-    share = -(-shared * steps // blocks)
-    found: float = START + (count // blocks * steps + share) * (2 * COLUMNS // HALF) * CYCLES[tokens, tiles]
-    if shared and share < steps:
-        peers = -(-steps // share) - 1
-        found += HANDED + peers * 128 * tiles * tokens * 4 / MOVED
-    return found

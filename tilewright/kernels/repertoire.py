@@ -1,9 +1,15 @@
-"""Which few kernels serve calls with any number of rows: those whose times, together, are nearest the best for each
+"""Ways to divide a product, and which few kernels serve calls with any number of rows: those whose times, together, are nearest the best for each
 number."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
+
+from tilewright.kernels.roofline import Speed, Work, took
 
 MOST = 12
 """Kernels of a weight for one kind of call: so many are compiled, however many numbers of rows its calls have."""
@@ -59,3 +65,46 @@ def _best_beside(left: np.ndarray, slower: np.ndarray) -> int:
 def _loss(slower: np.ndarray) -> np.ndarray:
     """What calls lose that are slower by these logarithms: those that are much slower weigh more."""
     return np.asarray(slower + 5 * slower**2)
+
+
+class Ways:
+    """Ways to divide the product of a weight: what each does (`work`, of whoever has such ways), and so how long it takes.
+
+    Attributes
+    ----------
+    of : sizes that a kernel is called with.
+    columns : their numbers by name, one a way.
+    most : kernels that all calls of a weight run.
+    """
+
+    def __init__(self, of: list[dict[str, Any]], speed: Speed, most: int = MOST) -> None:
+        self.of = list({repr(one): one for one in of}.values())
+        self.speed, self.most = speed, most
+        self.columns = {name: np.array([int(one[name]) for one in self.of]) for name in self.of[0]}
+
+    def work(self, M: int) -> Work:
+        """What launches for so many rows do."""
+        raise NotImplementedError
+
+    def fits(self, M: int) -> Any:
+        """Which ways serve so many rows."""
+        return True
+
+    def cycles(self, M: int) -> np.ndarray:
+        """What launches for so many rows take; infinite where a way does not serve them."""
+        return np.where(self.fits(M), took(self.work(M), self.speed), np.inf)
+
+    @functools.cached_property
+    def serving(self) -> list[int]:
+        """Those of all kernels that calls run: a few, so that each number of rows has one that suits it."""
+        return repertoire(np.array([self.cycles(M) for M in ROWS]), self.most)
+
+    def choice(self, M: int) -> dict[str, Any]:
+        """Of the ways that serve the weight the fastest for so many rows."""
+        times = self.cycles(M)
+        return self.of[min(self.serving, key=lambda way: float(times[way]))]
+
+    def ranked(self, M: int) -> Iterator[dict[str, Any]]:
+        """All ways that serve so many rows, the fastest first."""
+        times = self.cycles(M)
+        yield from (self.of[way] for way in np.argsort(times, kind="stable") if np.isfinite(times[way]))

@@ -15,7 +15,7 @@ from tilewright.formats import Format
 from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
@@ -155,9 +155,9 @@ class Bytes:
         running = plan.moderate and plan.is_promoted and request.out in ("float16", "bfloat16")
         running = running and can_run(plan.form, plan.offset, request.activations)
         columns = -(-facts.K // WHOLE) * WHOLE
-        yield from byte_quant_candidates(
-            facts.N, columns, rows, plan.form, plan.is_promoted, running, speed_of(machine.arch)
-        )
+        ways = byte_quant_ways(facts.N, columns, plan.form, plan.is_promoted, running, speed_of(machine.arch))
+        yield ways.choice(rows)
+        yield from ways.ranked(rows)
 
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
         coding = coding_of(weight.facts.format, request.activations)
