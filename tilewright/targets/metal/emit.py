@@ -27,6 +27,12 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 """Parts of the vocabulary in the order of a text, each with those that it is written in."""
 
+LOG = (
+    "#if __METAL_VERSION__ < 320", "#error T.print and T.device_assert take Metal 3.2, which macOS 15 has", "#endif",
+    "#include <metal_logging>",
+)  # fmt: skip
+"""What a text that speaks includes: lines go to the system's log."""
+
 INDICES = (
     "uint3 threadgroup_position_in_grid [[threadgroup_position_in_grid]]",
     "uint thread_index_in_threadgroup [[thread_index_in_threadgroup]]",
@@ -37,7 +43,8 @@ INDICES = (
 def emit(function: Function, arch: Arch) -> Source:
     """Metal text of a final program.  Raises MissingCapability where it has numbers or words that Metal lacks."""
     made = gpu.emit(function, arch, METAL)
-    text = made.text.encode("ascii", "replace").decode()  # torch hands texts over in ASCII
+    # Torch hands texts over in ASCII; what a program prints may have other letters, which are bytes of UTF-8 in C.
+    text = re.sub(r"[^\x00-\x7f]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), made.text)
     title, rest = text.split("\n", 1)
     vocabulary = vocabulary_of(rest)
     lines = vocabulary.count("\n") + 1
@@ -55,7 +62,8 @@ def vocabulary_of(text: str) -> str:
         if name in needed or called & _defined(name):
             needed |= {name, *below}
     parts = [part_text(name) for name, _ in PARTS if name in needed]
-    return "\n".join(["#include <metal_stdlib>", "using namespace metal;", "", *parts])
+    log = LOG if "metal::os_log_default" in text else ()
+    return "\n".join(["#include <metal_stdlib>", *log, "using namespace metal;", "", *parts])
 
 
 _SHARED = re.compile(r'^#include "(tilewright_\w+\.cuh)"\n', re.MULTILINE)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
+from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Spellings, Text
 from tilewright.targets.gpu.printer import GpuPrinter
 from tilewright.targets.gpu.spellings import KEYWORDS as CXX_KEYWORDS
@@ -54,6 +57,17 @@ class MetalPrinter(GpuPrinter):
             )  # fmt: skip
         return super()._atomic(call)
 
+    def _printed(self, call: nodes.Call) -> Text:
+        """A line of the system's log; a long has 64 bits there, and the log ends lines itself."""
+        text = super()._printed(call).text.removeprefix("tw::print")
+        return Text("metal::os_log_default.log" + re.sub(r"%ll(?=[ud])", "%l", text).replace('\\n"', '"', 1))
+
+    def statement_Assert(self, check: nodes.Assert) -> None:
+        """What does not hold is said in the system's log: a kernel cannot stop."""
+        place = f"{Path(check.span.file).name}:{check.span.line}: " if check.span else ""
+        said = in_c(f"{place}{check.message or 'device assertion failed'}".replace("%", "%%"))
+        self.line(f"if (!({self.value(check.condition)})) metal::os_log_default.log_fault({said});")
+
     def _refused(self, call: nodes.Call) -> Text:
         raise MissingCapability(
             f"Metal has no {call.function}", span=self._span, hint="see docs/targets.md for what each target has"
@@ -61,7 +75,5 @@ class MetalPrinter(GpuPrinter):
 
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls,
-        **dict.fromkeys(
-            ("print_line", "call_extern", "grid_sync", "atomic_add_fragment", "match_any", "match_all"), "_refused"
-        ),
+        **dict.fromkeys(("call_extern", "grid_sync", "atomic_add_fragment", "match_any", "match_all"), "_refused"),
     }

@@ -57,7 +57,8 @@ void tw_print(const char* format, ...) {
   vsnprintf(line.data(), line.size(), format, again);
   va_end(again);
   va_end(arguments);
-  line.resize(line.size() - 2);                       // without the end of the line and of the text
+  line.pop_back();                                    // without the end of the text, and of the line
+  if (!line.empty() && line.back() == '\n') line.pop_back();
   Thread& thread = *self;
   thread.cluster->printed.push_back({thread.warp, thread.lane, format, std::move(line)});
 }
