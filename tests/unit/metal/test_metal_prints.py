@@ -26,7 +26,7 @@ def test_lines_are_the_interpreters(program: Callable[[], tuple[Any, list[Any], 
     try:
         kernel = tilewright.compile(function, target="metal -arch=apple7")
     except (MissingCapability, SharedMemoryExceeded) as error:
-        assert "float64" in str(error) or "32768" in str(error)  # noqa: PT017
+        assert "float64" in str(error) or "32768" in str(error)
         return
     text, lines = kernel.get_kernel_source(), []
     assert not complaints(text) and "#include <metal_logging>" in text
