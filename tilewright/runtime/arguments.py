@@ -290,7 +290,9 @@ class Binder:
         expected = dtypes.UINT8 if param.dtype.is_packed or param in self.packed_bytes else param.dtype
         stored_bytes = expected.name == "uint8" and view.dtype.name in ("int8", "uint8")
         carried = param.dtype.name == "tfloat32" and view.dtype.name == "float32"
-        carried = carried or (param.dtype.name in dtypes.AS_BYTES and view.dtype.name == "uint8")
+        as_bytes = param.dtype.name in dtypes.AS_BYTES
+        as_bytes = as_bytes or (view.device[0] == "metal" and param.dtype.is_float and param.dtype.bits == 8)  # MLX's
+        carried = carried or (as_bytes and view.dtype.name == "uint8")
         carried = carried or (param.name in self.pointers and view.dtype.name == "int64")
         if view.dtype != expected and not (stored_bytes and expected is not param.dtype) and not carried:
             packed = f" holding packed {param.dtype}" if expected is not param.dtype else ""
@@ -369,7 +371,7 @@ class Binder:
     def _check_overlap(self, param: Buffer, view: TensorView, views: Mapping[Buffer, TensorView]) -> None:
         low, high = byte_range(view)
         for other, other_view in views.items():
-            if other is param:
+            if other is param or other_view.handle != view.handle:
                 continue
             other_low, other_high = byte_range(other_view)
             if low < other_high and other_low < high:

@@ -50,6 +50,7 @@ _CODES: dict[tuple[int, int], str] = {
     **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 _DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 8: "metal", 10: "hip", 11: "cpu", 13: "cuda"}
+_METAL = 8
 _READ_ONLY = 1
 
 _api = ctypes.pythonapi
@@ -69,6 +70,7 @@ class TensorView:
     shape, strides : in elements.
     device : kind and index, ``("cpu", 0)``.
     owner : keeps the memory alive.
+    handle : of the memory, where addresses are none (Metal's): those of tensors with other handles say nothing of one another.
     """
 
     pointer: int
@@ -78,6 +80,7 @@ class TensorView:
     device: tuple[str, int]
     read_only: bool
     owner: Any
+    handle: int = 0
 
 
 def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -120,7 +123,18 @@ def view(tensor: Any) -> TensorView:
         )
     shape = tuple(record.shape[i] for i in range(record.ndim))
     strides = tuple(record.strides[i] for i in range(record.ndim)) if record.strides else row_major_strides(shape)
-    device = (_DEVICES.get(record.device.type, f"dlpack device {record.device.type}"), record.device.id)
+    # MLX says where its arrays are, and exports an address of the host's for them before 0.32.
+    kind = _METAL if _said(tensor) == _METAL else record.device.type
+    device = (_DEVICES.get(kind, f"dlpack device {kind}"), record.device.id)
     pointer = (record.data or 0) + record.byte_offset
+    handle = (record.data or 0) if kind == _METAL else 0
     # The capsule is not consumed: its own destructor gives the tensor back once the view is dropped.
-    return TensorView(pointer, shape, strides, dtypes.dtype(name), device, read_only, (capsule, tensor))
+    return TensorView(pointer, shape, strides, dtypes.dtype(name), device, read_only, (capsule, tensor), handle)
+
+
+def _said(tensor: Any) -> int:
+    """The kind of device that a tensor says it is on; 0 where it does not."""
+    try:
+        return int(tensor.__dlpack_device__()[0])
+    except (AttributeError, TypeError, ValueError):
+        return 0

@@ -36,7 +36,7 @@ from tilewright.runtime.plans import Device, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
 from tilewright.runtime.tensors import is_torch
-from tilewright.targets.base import Target
+from tilewright.targets.base import Promised, Target
 from tilewright.targets.binary import DeviceBinary
 from tilewright.targets.gpu.work import said
 from tilewright.targets.registry import resolve
@@ -129,7 +129,7 @@ class Kernel:
         if getattr(launcher, "takes_tensors", False):
             values = self._binder.in_order(arguments, named)
             launcher(*self._binder.with_tensors(values, bound))
-            return _results(bound.outputs)
+            return _results([one.value if isinstance(one, Promised) else one for one in bound.outputs])
         with nullcontext() if device is None else device.on(device.index):
             launcher(*bound.entry)
             if not named and self._binder.has_tensors(arguments):
@@ -372,6 +372,7 @@ class Kernel:
                     lines += self.target.notes(kernel.path, self.arch)
                 except CompilerNotFound as error:
                     lines.append(f"nothing is known of the machine code: {error}".split("\n")[0])
+            lines += getattr(kernel._launch, "notes", ())
         lines += said(self.function, self.arch, sizes)
         return "\n".join(lines) if lines else "nothing was refused"
 

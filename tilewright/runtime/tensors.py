@@ -13,18 +13,24 @@ from tilewright.errors import WrongArgumentDevice, WrongArgumentDType
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import AS_BYTES, DType
 from tilewright.runtime import dlpack
-from tilewright.runtime.dlpack import TensorView, UnreadableTensor
+from tilewright.runtime.dlpack import TensorView, UnreadableTensor, row_major_strides
+from tilewright.targets.base import Promised
 
 
 def is_tensor(value: Any) -> bool:
     """Whether `value` can be passed for a buffer."""
-    return isinstance(value, np.ndarray) or is_torch(value) or hasattr(value, "__dlpack__")
+    return isinstance(value, (np.ndarray, Promised)) or is_torch(value) or hasattr(value, "__dlpack__")
 
 
 def is_torch(value: Any) -> bool:
     """Whether `value` is a torch tensor (a Parameter and other subclasses too), without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_mlx(value: Any) -> bool:
+    """Whether `value` is an array of MLX's, without importing it."""
+    return type(value).__module__ == "mlx.core"
 
 
 def as_float32(array: Any) -> Any:
@@ -44,6 +50,8 @@ def tensor_view(value: Any) -> TensorView:
         return _numpy_view(value)
     if is_torch(value):
         return _torch_view(value)
+    if isinstance(value, Promised):
+        return TensorView(0, value.shape, row_major_strides(value.shape), value.dtype, ("metal", 0), False, value)
     return dlpack.view(value)
 
 
@@ -82,10 +90,10 @@ def _torch_view(tensor: Any) -> TensorView:
     device, pointer = tensor.device, _address(tensor)
     if tensor.is_neg():
         raise UnreadableTensor("a tensor of torch is a negated view of another", hint="pass tensor.resolve_neg()")
-    kind = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip else device.type
-    return TensorView(
-        pointer, tuple(tensor.shape), tuple(tensor.stride()), dtype, (kind, device.index or 0), False, tensor
-    )
+    kind = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip else _KINDS.get(device.type, device.type)
+    handle = tensor.untyped_storage().data_ptr() if kind == "metal" and pointer else 0
+    place = (kind, device.index or 0)
+    return TensorView(pointer, tuple(tensor.shape), tuple(tensor.stride()), dtype, place, False, tensor, handle)
 
 
 def _address(tensor: Any) -> int:
@@ -118,6 +126,8 @@ def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
 
 def table_of(tensors: Sequence[Any], addresses: Sequence[int]) -> Any:
     """The addresses of tensors as one, where they are: what kernels take for a list of tensors."""
+    if tensors and tensor_view(tensors[0]).device[0] == "metal":
+        return Promised((len(tensors),), dtypes.UINT64)  # the launch makes it of the tensors themselves
     if tensors and is_torch(tensors[0]):
         torch = sys.modules["torch"]
         return torch.tensor(addresses, dtype=torch.int64, device=tensors[0].device)
@@ -134,6 +144,8 @@ def allocator_like(example: Any) -> Allocator:
     """
     if is_torch(example):
         return _torch_allocator(example.device)
+    if is_mlx(example):
+        return lambda shape, dtype: Promised(storage_shape(shape, dtype), _mlx_dtype(dtype))
     return allocator_on("cpu") if isinstance(example, np.ndarray) else allocator_on(*tensor_view(example).device)
 
 
@@ -165,12 +177,24 @@ def allocator_on(kind: str, index: int | None = None) -> Allocator:
 _TORCH_NAMES = {"hip": "cuda", "metal": "mps"}
 """Kinds of memory that torch calls otherwise."""
 
+_KINDS = {"mps": "metal"}
+
+
+def _mlx_dtype(dtype: DType) -> DType:
+    """What carries elements in MLX, which has no floats of 8 bits."""
+    return dtypes.UINT8 if _as_bytes(dtype) or (dtype.is_float and dtype.bits == 8) else dtype
+
+
+def _as_bytes(dtype: DType) -> bool:
+    """Whether elements are carried as bytes."""
+    return dtype.is_packed or dtype.name in AS_BYTES
+
 
 def _torch_allocator(device: Any) -> Allocator:
     torch = sys.modules["torch"]
 
     def allocate(shape: tuple[int, ...], dtype: DType) -> Any:
-        name = "uint8" if dtype.is_packed or dtype.name in AS_BYTES else dtype.carrier
+        name = "uint8" if _as_bytes(dtype) else dtype.carrier
         return torch.empty(storage_shape(shape, dtype), dtype=getattr(torch, name), device=device)
 
     return allocate

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.errors import TilewrightError, near
+from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Function, Statement
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Override
@@ -37,6 +38,15 @@ class Source:
     flags: tuple[str, ...] = ()
     entries: tuple[str, ...] = ()
     metadata: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(slots=True)
+class Promised:
+    """An output that a launch makes itself, as MLX's do: what it will be, then (`value`) the array."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir.nodes import Buffer, Call, Function, Kernel, Store, TensorMap, Var
+from tilewright.ir.signature import root, writes_of
+from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
@@ -43,9 +46,7 @@ INDICES = (
 def emit(function: Function, arch: Arch) -> Source:
     """Metal text of a final program.  Raises MissingCapability where it has numbers or words that Metal lacks."""
     made = gpu.emit(function, arch, METAL)
-    # Torch hands texts over in ASCII; what a program prints may have other letters, which are bytes of UTF-8 in C.
-    text = re.sub(r"[^\x00-\x7f]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), made.text)
-    title, rest = text.split("\n", 1)
+    title, rest = in_ascii(made.text).split("\n", 1)
     vocabulary = vocabulary_of(rest)
     lines = vocabulary.count("\n") + 1
     # Whatever compiles the text tells the vocabulary's lines from the author's by the file's name.
@@ -54,7 +55,12 @@ def emit(function: Function, arch: Arch) -> Source:
     return replace(made, text=f"{title}\n{vocabulary}\n{rest}", metadata=metadata)
 
 
-def vocabulary_of(text: str) -> str:
+def in_ascii(text: str) -> str:
+    """A text with other letters, which a program may print, as bytes of UTF-8: torch hands texts over in ASCII."""
+    return re.sub(r"[^\x00-\x7f]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), text)
+
+
+def vocabulary_of(text: str, library: Sequence[str] = ("#include <metal_stdlib>",)) -> str:
     """The parts of the device vocabulary that a text calls, behind Metal's own library."""
     called = set(re.findall(r"tw::(\w+)", text))
     needed: set[str] = set()
@@ -63,7 +69,7 @@ def vocabulary_of(text: str) -> str:
             needed |= {name, *below}
     parts = [part_text(name) for name, _ in PARTS if name in needed]
     log = LOG if "metal::os_log_default" in text else ()
-    return "\n".join(["#include <metal_stdlib>", *log, "using namespace metal;", "", *parts])
+    return "\n".join([*library, *log, "using namespace metal;", "", *parts])
 
 
 _SHARED = re.compile(r'^#include "(tilewright_\w+\.cuh)"\n', re.MULTILINE)
@@ -116,6 +122,53 @@ class MetalKernel(KernelText):
         used = [p for p in self.parameters if isinstance(p, Var) and p in (self.printer.needed or ())]
         scalars = [(types[p.dtype.name], self.printer.names.of(p)) for p in used]
         return [f"  const {kind} {name} = tw::convert<{kind}>({name}_value[0]);" for kind, name in scalars]
+
+
+class MlxKernel(MetalKernel):
+    """The same kernel as a body, whose parameters `mx.fast.metal_kernel` declares: inputs, then outputs.
+
+    Attributes
+    ----------
+    inputs, outputs : what the kernel reads only, and what it writes.
+    small : inputs of few elements, which MLX puts into constant memory.
+    """
+
+    def __init__(self, function: Function, kernel: Kernel, arch: Arch, small: Collection[int] = ()) -> None:
+        super().__init__(function, kernel, arch)
+        own = {root(one.buffer) for one in find(kernel.body, Store)}
+        own.update(*(writes_of(call) for call in find(kernel.body, Call)))
+        self.outputs = [p for p in self.parameters if isinstance(p, Buffer) and p in own]
+        self.inputs = [p for p in self.parameters if p not in self.outputs]
+        self.small = {self.inputs[number] for number in small}
+        self.written, self.workspaces = frozenset(own), set()
+        assert isinstance(self.printer, MetalPrinter)
+        self.printer.small = {one for one in self.small if isinstance(one, Buffer)}
+
+    @property
+    def input_names(self) -> list[str]:
+        return [f"given_{number}" for number in range(len(self.inputs))]
+
+    @property
+    def output_names(self) -> list[str]:
+        return [f"made_{number}" for number in range(len(self.outputs))]
+
+    def signature(self, name: str, parameters: str) -> list[str]:
+        names = dict(zip([*self.inputs, *self.outputs], [*self.input_names, *self.output_names], strict=True))
+        lines = []
+        for param, given in names.items():
+            if isinstance(param, Var):
+                lines.append(f"  const constant {scalar_type(param)}* {self.printer.names.of(param)}_value = {given};")
+            elif isinstance(param, Buffer):
+                kind = f"{self.printer.memory(param, param not in self.written)}*"
+                restrict = "" if param in self.unsettled else f"{self.printer.restrict} "
+                named = f"{kind} {restrict}{self.printer.names.of(param)}"
+                lines.append(f"  {named} = reinterpret_cast<{kind}>({given});")
+        return lines
+
+    def body(self) -> tuple[str, str]:
+        """The header, and the body with its declarations."""
+        text = "\n".join([*self.head("body"), *self.printer.lines])
+        return vocabulary_of(text, library=()), in_ascii(text)  # MLX includes the library itself
 
 
 def scalar_type(param: Var) -> str:

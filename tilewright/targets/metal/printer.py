@@ -10,8 +10,10 @@ from typing import ClassVar
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import Buffer
+from tilewright.ir.signature import root
 from tilewright.ops.prints import in_c
-from tilewright.targets.c_family import Spellings, Text
+from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu.printer import GpuPrinter
 from tilewright.targets.gpu.spellings import KEYWORDS as CXX_KEYWORDS
 from tilewright.targets.gpu.spellings import TYPES as CXX_TYPES
@@ -37,6 +39,15 @@ class MetalPrinter(GpuPrinter):
     dialect: ClassVar[Spellings] = SPELLINGS
     restrict: ClassVar[str] = "__restrict"
     space: ClassVar[Mapping[str, str]] = {"global": "device", "shared": "threadgroup", "register": "thread"}
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
+        self.small: set[Buffer] = set()
+        """Tensors that are handed over in constant memory."""
+
+    def memory(self, buffer: Buffer, constant: bool = False) -> str:
+        text = super().memory(buffer, constant)
+        return text.replace("device ", "constant ", 1) if root(buffer) in self.small else text
 
     def literal(self, value: int | float | bool, dtype: DType) -> Text:
         if dtype.is_integer and dtype.bits == 64:

@@ -26,8 +26,8 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
 
 
 def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
-    """A callable of the entry arguments, tensors for buffers.  Raises MissingCapability without a Mac and its torch."""
-    return Launcher((directory / "kernel.metal").read_text(), function, source.entries)
+    """A callable of the entry arguments, tensors for buffers: without a Mac and torch or MLX it raises MissingCapability."""
+    return Launcher((directory / "kernel.metal").read_text(), function, source.entries, arch)
 
 
 METAL = register_target(
