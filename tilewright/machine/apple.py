@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
+from tilewright.layout.threads import repeat
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
 from tilewright.machine.rates import Rates
@@ -46,6 +47,18 @@ _MULTIPLIED_A_CYCLE = 2 * 102
 def _product(function: str, a: DType, b: DType, accumulator: DType, rate: int) -> MatrixInstruction:
     return MatrixInstruction(
         function, LANES, 8, 8, 8, a, b, accumulator, REGISTERS, REGISTERS, PLACES, PLACES, PLACES, rate=rate
+    )  # fmt: skip
+
+
+def _cooperative() -> tuple[MatrixInstruction, ...]:
+    """Products of Metal 4's cooperative tensors, ``mpp::tensor_ops::matmul2d`` of 16 x 32 x 16 by a simdgroup."""
+    wide = repeat(COOPERATIVE_PLACES, 1, 2, REGISTER)
+    single = _NUMBERS["float32"]
+    return tuple(
+        MatrixInstruction(
+            "cooperative_matmul2d", LANES, 16, 32, 16, kind, kind, single, REGISTERS, REGISTERS, COOPERATIVE_PLACES, wide, wide
+        )
+        for kind in (_NUMBERS["float16"], _NUMBERS["bfloat16"])
     )  # fmt: skip
 
 
@@ -113,11 +126,10 @@ def _rates(chip: Chip) -> Rates:
 
 
 def _arch(name: str, chip: Chip) -> AppleArch:
-    found = frozenset({*_FEATURES, *(["cooperative_tensors"] if chip.family >= 10 else [])})
     return AppleArch(
-        "metal", name, found, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024, registers=128,
+        "metal", name, _FEATURES, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024, registers=128,
         cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(),
-        copy_instructions=_COPIES,
+        copy_instructions=_COPIES, untried_instructions=_cooperative() if chip.family >= 10 else (),
         family=chip.family, rates=_rates(chip),
     )  # fmt: skip
 

@@ -31,6 +31,7 @@ class Arch:
     l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
     matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best
         first.
+    untried_instructions : what the machine multiplies with, too, but no kernel does: nobody has run them yet.
     copy_engine : what moves boxes of tensors by itself; None where threads move everything.
     rates : what a core does in a cycle and memory in a second; None where nobody has said.
     """
@@ -50,6 +51,7 @@ class Arch:
     matrix_instructions: tuple[Any, ...] = ()
     sparse_instructions: tuple[Any, ...] = ()
     copy_instructions: tuple[Any, ...] = ()
+    untried_instructions: tuple[Any, ...] = ()
     copy_engine: CopyEngine | None = None
     rates: Rates | None = None
 

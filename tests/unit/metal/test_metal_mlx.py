@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import ml_dtypes
@@ -22,9 +23,10 @@ N = T.dynamic("N")
 @pytest.fixture(autouse=True)
 def mlx(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = core()
-    monkeypatch.setitem(sys.modules, "mlx", type(sys)("mlx"))
+    package = type(sys)("mlx")
+    package.__spec__ = ModuleSpec("mlx", None)
+    monkeypatch.setitem(sys.modules, "mlx", package)
     monkeypatch.setitem(sys.modules, "mlx.core", made)
-    monkeypatch.setattr("tilewright.targets.metal.runtime.importlib.util.find_spec", lambda name: object())
     Kernel.texts = []
     return made
 

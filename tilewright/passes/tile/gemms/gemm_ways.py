@@ -50,7 +50,9 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
     tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
     """
     found: list[Way] = []
-    reasons: list[str] = []
+    types = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
+    untried = [one for one in arch.untried_instructions if (one.a, one.b, one.accumulator) == types]
+    reasons = [f"{one.function}: nobody has run it on {arch.name} yet" for one in untried]
     for instruction in _instructions(gemm, arch):
         if _is_turned(gemm, instruction):
             instruction = instruction.turning()
