@@ -19,7 +19,7 @@ def places(layout: Layout) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def test_matrices_of_simdgroups_lie_as_mlx_says() -> None:
-    """MLX, steel/gemm/mma.h: a lane's row and first column."""
+    """The formula of MLX's steel products: a lane's row and first column."""
     expected = {}
     for lane in range(32):
         quad = lane // 4
@@ -29,7 +29,7 @@ def test_matrices_of_simdgroups_lie_as_mlx_says() -> None:
 
 
 def test_cooperative_tensors_lie_as_mlx_says() -> None:
-    """MLX, steel/gemm/nax.h: eight elements a lane of 16 x 16; operands and results of 32 columns are two of them."""
+    """The formula of MLX's products on M5: eight elements a lane of 16 x 16; operands and results of 32 columns are two of them."""
     expected = {}
     for lane in range(32):
         for i in range(8):
