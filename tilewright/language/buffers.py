@@ -38,6 +38,9 @@ from tilewright.language.slices import length
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, common_lanes, lane_of
 
+TILELANG_SCOPES = {"shared": "shared.dyn", "fragment": "local.fragment", "scalar": "local.var"}
+"""TileLang's names of memories, where they are not ours."""
+
 
 class TensorProxy:
     """Base of what has elements: whole buffers and parts of them."""
@@ -163,6 +166,32 @@ class BufferProxy(TensorProxy):
     def data(self) -> BufferProxy:
         """Its memory, for `T.Tensor` and `T.decl_buffer` of another shape."""
         return self
+
+    @property
+    def strides(self) -> tuple[int | Scalar, ...]:
+        """Elements from one index to the next along each dimension."""
+        if self._buffer.strides is not None:
+            return tuple(from_extent(step) for step in self._buffer.strides)
+        steps: list[Any] = [1]
+        for size in self.shape[:0:-1]:
+            steps.insert(0, size * steps[0])
+        return tuple(steps[: self.ndim])
+
+    def scope(self) -> str:
+        """Where it lies, as TileLang calls that: ``"global"``, ``"shared.dyn"``, ``"local.fragment"`` or ``"local"``."""
+        return TILELANG_SCOPES.get(self._buffer.scope, self._buffer.scope)
+
+    def access_ptr(
+        self, access_mask: Any = "rw", ptr_type: Any = "handle", content_lanes: int = 1, offset: Any = 0, extent: Any = None
+    ) -> Any:  # fmt: skip
+        """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
+        from tilewright.language.external import access_ptr  # which speaks of buffers
+        from tilewright.language.math import index_to_coordinates
+
+        if isinstance(offset, int) and offset == 0:
+            return access_ptr(self, access_mask) if extent is None else access_ptr(self, access_mask, extent=extent)
+        place = self[tuple(index_to_coordinates(offset, self.shape))]
+        return access_ptr(place, access_mask, *(() if extent is None else (extent,)))
 
     def __len__(self) -> int:
         size = self._buffer.shape[0]

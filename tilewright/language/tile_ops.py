@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from tilewright import ops
 from tilewright.errors import near
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL
+from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import Call, Expr, Parallel, Region, Statement, TileOperator
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
@@ -283,9 +284,10 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
         buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False,
         annotations: Any = None
     ) -> None:  # fmt: skip
-        if nan_propagate:
-            raise NumberExpected(f"nan_propagate of {what}", "False: greatest and least elements leave NaN out", "True")
-        _reduce(buffer, out, kind, dim, clear, what)
+        if nan_propagate and kind in ("max", "min", "absmax"):
+            _reduce_with_nan(buffer, out, kind, dim, clear, what)
+        else:
+            _reduce(buffer, out, kind, dim, clear, what)
 
     call.__name__ = call.__qualname__ = f"reduce_{kind}"
     dtype = "int32" if kind.startswith("bit") else "float32"
@@ -298,7 +300,7 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     dim : the dimension, from the end where negative.
     clear : False combines with what `out` holds.
     batch, annotations : accepted for TileLang's sake.
-    nan_propagate : must be False: the greatest and least elements leave NaN out.
+    nan_propagate : whether NaN among the elements is the result; the greatest and least leave it out otherwise.
 
     Examples
     --------
@@ -317,6 +319,40 @@ def _reduce(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, what: str) 
         source, destination, kind, constant(dim, f"dim of {what}"), bool(clear), span=statement_here()
     )
     record_tiles(operator, what, source=source, destination=destination)
+
+
+def _reduce_with_nan(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, what: str) -> None:
+    """The reduction, and which lines have NaN in them beside it: a maximum of ones."""
+    builder, span = in_kernel(what), statement_here()
+    source = region_of(buffer, f"the source of {what}")
+    destination = region_of(out, f"the destination of {what}")
+    if not source.dtype.is_float:
+        _reduce(buffer, out, kind, dim, clear, what)
+        return
+    seen = [nodes.Buffer(builder.take_name("nan"), one.extents, INT32, "fragment") for one in (source, destination)]
+    marks, lines = map(nodes.whole, seen)
+    for made in seen:
+        builder.append(nodes.Allocate(made, span=span))
+
+    def mark(of: Region, to: Region) -> None:
+        def one(*at: Any) -> Statement:
+            found = Call(BOOL, "isnan", (element(of, at),))
+            return store_element(to, at, nodes.Select(INT32, found, nodes.const(1), nodes.const(0)))
+
+        builder.append(parallel(of.tile_shape, one, span=span))
+
+    mark(source, marks)
+    if not clear:
+        mark(destination, lines)
+    record_operator(ops.Reduce(marks, lines, "max", constant(dim, f"dim of {what}"), bool(clear), span=span), what)
+    _reduce(buffer, out, kind, dim, clear, what)
+
+    def keep(*at: Any) -> Statement:
+        kept, nan = element(destination, at), nodes.const(math.nan, destination.dtype)
+        has_nan = nodes.binary("ne", element(lines, at), nodes.const(0))
+        return store_element(destination, at, nodes.Select(destination.dtype, has_nan, nan, kept))
+
+    builder.append(parallel(destination.tile_shape, keep, span=span))
 
 
 REDUCTIONS: dict[str, Callable[..., None]] = {

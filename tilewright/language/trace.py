@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
-from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError
+from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError, TilewrightWarning
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Function, Seq, Var
@@ -23,12 +25,15 @@ from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
 from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing
+from tilewright.language.kernel import KernelContext
 from tilewright.language.launches import close_launch
 from tilewright.language.mistakes import UndefinedName, WrongArguments
 from tilewright.language.mistakes_of_scopes import (
     MissingAnnotation,
     MissingKernel,
     MissingReturn,
+    NestedKernel,
+    OutsideKernel,
     UnboundDynamicSize,
     UndeclaredTensor,
     UnknownOutput,
@@ -135,7 +140,26 @@ def _caller_names() -> Mapping[str, Any]:
 
 
 def trace_annotated(function: Any, namespace: Mapping[str, Any]) -> PrimFunc:
-    """Trace a function whose parameters are all annotated."""
+    """Trace a function whose parameters are all annotated.
+
+    Work of a function that opens no kernel is done by one thread, as on a processor in TileLang; a warning says so.
+    """
+    try:
+        return _traced(function, namespace)
+    except OutsideKernel as error:
+        try:
+            made = _traced(function, namespace, alone=True)
+        except NestedKernel:
+            raise error.with_traceback(None) from None
+        warnings.warn(
+            f"one thread does the work of {function.__name__}, which has no T.Kernel\n{error.span.show() if error.span else ''}",
+            TilewrightWarning,
+            stacklevel=4,
+        )
+        return made
+
+
+def _traced(function: Any, namespace: Mapping[str, Any], alone: bool = False) -> PrimFunc:
     builder = Builder(function.__name__, "prim_func", parameters_span(function))
     annotations = evaluated_annotations(function, namespace)
     values: dict[str, Any] = {}
@@ -146,7 +170,7 @@ def trace_annotated(function: Any, namespace: Mapping[str, Any]) -> PrimFunc:
         else:
             values[name] = add_parameter(builder, name, annotations.get(name))
     builder.declaration = functools.partial(_declared, builder)
-    result, place = run(builder, function, values)
+    result, place = run(builder, function, values, alone)
     return finish(builder, returned_outputs(builder, result, place))
 
 
@@ -254,8 +278,14 @@ def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:
     return BufferProxy(buffer)
 
 
-def run(builder: Builder, function: Any, values: Mapping[str, Any]) -> tuple[Any, Span | None]:
+def run(
+    builder: Builder, function: Any, values: Mapping[str, Any], alone: bool = False
+) -> tuple[Any, Span | None]:  # fmt: skip
     """Run the rewritten function; mistakes leave with the author's line and without our frames.
+
+    Parameters
+    ----------
+    alone : whether all of it is a kernel of one thread.
 
     Returns
     -------
@@ -264,7 +294,7 @@ def run(builder: Builder, function: Any, values: Mapping[str, Any]) -> tuple[Any
     if not isinstance(function, FunctionType):
         raise MissingAnnotation("what is decorated", describe(function))
     try:
-        with activate(builder):
+        with activate(builder), KernelContext((1,), (1, 1, 1), {}) if alone else nullcontext():
             result = rewritten(function, "function")(**values)
             close_launch()
             return result, builder.span

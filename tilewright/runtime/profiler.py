@@ -17,7 +17,12 @@ from tilewright.runtime.tensors import storage_shape
 
 
 def do_bench(function: Callable[[], Any], *, warmup: float = 25.0, rep: float = 100.0) -> float:
-    """Median time of ``function()`` in milliseconds.
+    """Median time of ``function()`` in milliseconds; see `samples`."""
+    return statistics.median(samples(function, warmup=warmup, rep=rep))
+
+
+def samples(function: Callable[[], Any], *, warmup: float = 25.0, rep: float = 100.0) -> list[float]:
+    """Times of single calls of ``function()``, in milliseconds.
 
     Parameters
     ----------
@@ -27,13 +32,13 @@ def do_bench(function: Callable[[], Any], *, warmup: float = 25.0, rep: float = 
     end = time.perf_counter() + warmup / 1e3
     while time.perf_counter() < end:
         function()
-    samples: list[float] = []
+    found: list[float] = []
     end = time.perf_counter() + rep / 1e3
-    while len(samples) < 3 or time.perf_counter() < end:
+    while len(found) < 3 or time.perf_counter() < end:
         started = time.perf_counter()
         function()
-        samples.append(time.perf_counter() - started)
-    return statistics.median(samples) * 1e3
+        found.append((time.perf_counter() - started) * 1e3)
+    return found
 
 
 @dataclass(slots=True)

@@ -8,14 +8,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.runtime.profiler import do_bench
+from tilewright.runtime.profiler import samples
 
 FLUSH_BYTES = 256 << 20
 """More than any second-level cache holds."""
 
 
 def time_call(function: Callable[[], Any], device: str = "cpu", rounds: int = 20) -> float:
-    """Median milliseconds of ``function()``.
+    """Median milliseconds of ``function()``; see `call_times`."""
+    return statistics.median(call_times(function, device, rounds))
+
+
+def call_times(function: Callable[[], Any], device: str = "cpu", rounds: int = 20) -> list[float]:
+    """Milliseconds of single calls of ``function()``.
 
     Parameters
     ----------
@@ -23,7 +28,7 @@ def time_call(function: Callable[[], Any], device: str = "cpu", rounds: int = 20
     rounds : launches measured on a GPU.
     """
     if device == "cpu":
-        return do_bench(function, warmup=10.0, rep=50.0)
+        return samples(function, warmup=10.0, rep=50.0)
     torch = sys.modules["torch"]
     flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=device)
     function()
@@ -36,4 +41,4 @@ def time_call(function: Callable[[], Any], device: str = "cpu", rounds: int = 20
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+    return times

@@ -57,13 +57,15 @@ ValueOutOfScope: the fragment tile 'tile' of the `T.Kernel` of line 5 is used af
         """
 @T.prim_func
 def kernel(A: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+    with T.Kernel(1):
+        T.clear(C)
     T.copy(A, C)
 """,
         """
 OutsideKernel: T.copy stands outside T.Kernel
-  --> kernel.py:5:5
+  --> kernel.py:7:5
   |
-5 |     T.copy(A, C)
+7 |     T.copy(A, C)
   |     ^^^^^^^^^^^^
   help: put it under `with T.Kernel(...) as block:`
 """,
@@ -73,6 +75,8 @@ OutsideKernel: T.copy stands outside T.Kernel
 @T.prim_func
 def kernel(A: T.Tensor((64,), "float32")):
     A[0] = 1.0
+    with T.Kernel(1):
+        A[1] = 2.0
 """,
         """
 OutsideKernel: a store to the tensor 'A' stands outside T.Kernel

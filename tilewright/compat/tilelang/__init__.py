@@ -12,12 +12,15 @@ tilewright decides that for itself; a kernel runs where there is no GPU, too (on
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
+from typing import Any
 
 from tilewright import language
 from tilewright.compat.tilelang import autotuner, carver, engine, kernels, layout, modules, profiler, quantize, testing
 from tilewright.compat.tilelang.autotuner import AutoTuner, autotune, set_autotune_inputs
+from tilewright.compat.tilelang.buffers import deprecated
 from tilewright.compat.tilelang.engine import lower, register_c_postproc, register_cuda_postproc, register_hip_postproc
 from tilewright.compat.tilelang.environment import disable_cache, enable_cache, env, is_cache_enabled
 from tilewright.compat.tilelang.kernels import JITKernel, PassConfigKey, compile, jit, lazy_jit, par_compile
@@ -42,7 +45,7 @@ dtypes = language
 
 __all__ = [
     "AutoTuner", "DataType", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType",
-    "autotune", "autotuner", "carver", "cdiv", "compile",
+    "autotune", "autotuner", "carver", "cdiv", "compile", "deprecated",
     "disable_cache", "do_bench", "dtypes", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels",
     "language", "layout", "lazy_jit", "logger", "lower",
     "next_power_of_2", "par_compile", "profiler", "quantize", "register_c_postproc", "register_cuda_postproc",
@@ -51,14 +54,21 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __getattr__(name: str) -> Any:
+    """TileLang's modules, which a program may name without importing them."""
+    if name in modules.MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"tilewright has no tilelang.{name}")
+
+
 def cdiv(a: int, b: int) -> int:
     """``a / b``, rounded up."""
     return -(-a // b)
 
 
-def next_power_of_2(number: int) -> int:
-    """The least power of two that is not below `number`."""
-    return 1 << max(0, number - 1).bit_length()
+def next_power_of_2(x: int) -> int:
+    """The least power of two that is not below `x`."""
+    return 1 << max(0, x - 1).bit_length()
 
 
 def set_log_level(level: int | str) -> None:

@@ -178,33 +178,27 @@ def autotune(func: Any = None, configs: Configs | None = None, *, timeout: float
 
 @dataclass(frozen=True, slots=True)
 class AutotuneResult:
-    """The fastest configuration, its time in milliseconds, and its kernel."""
+    """The fastest configuration.
 
-    latency: float
-    config: Mapping[str, Any]
-    kernel: JITKernel
+    Attributes
+    ----------
+    latency, ref_latency : milliseconds of its kernel, and of the reference where that was timed.
+    libcode, func : the emitted text and the traced program.
+    """
 
-    @property
-    def ref_latency(self) -> float | None:
-        """Milliseconds of the reference, where it was timed."""
-        return self.kernel.ref_latency
-
-    @property
-    def libcode(self) -> str:
-        """The emitted text."""
-        return self.kernel.kernel_source
-
-    @property
-    def func(self) -> Any:
-        """The traced program."""
-        return self.kernel.prim_func
+    latency: float | None = None
+    config: Mapping[str, Any] | None = None
+    ref_latency: float | None = None
+    libcode: str | None = None
+    func: Any = None
+    kernel: JITKernel | None = None
 
 
 class AutoTuner:
     """The same, step by step: ``AutoTuner.from_kernel(f, configs).set_compile_args(...).run()``."""
 
-    def __init__(self, function: Callable[..., Any], configs: Configs) -> None:
-        self.function, self.configs = function, configs
+    def __init__(self, fn: Callable[..., Any], configs: Configs) -> None:
+        self.fn, self.configs = fn, configs
         self._compile: dict[str, Any] = {}
         self._measure: dict[str, Any] = {}
 
@@ -233,6 +227,8 @@ class AutoTuner:
         ----------
         timeout, early_stop, enable_grouped_compile : accepted; all candidates are compiled side by side and measured.
         """
-        decorated = jit(self.function, **self._compile)
+        decorated = jit(self.fn, **self._compile)
         kernel = autotune(decorated, self.configs, **{"warmup": warmup, "rep": rep, **self._measure})()
-        return AutotuneResult(kernel.latency, kernel.config, kernel)
+        return AutotuneResult(
+            kernel.latency, kernel.config, kernel.ref_latency, kernel.kernel_source, kernel.prim_func, kernel
+        )

@@ -34,12 +34,12 @@ def postprocessed(kernel: Kernel) -> Kernel:
 
 
 def _registers(name: str) -> Callable[..., Any]:
-    def register(function: Change | None = None, override: bool = True) -> Any:
-        if function is None or isinstance(function, bool):
-            return lambda found: register(found, override if function is None else function)
+    def register(func: Change | None = None, override: bool = True) -> Any:
+        if func is None or isinstance(func, bool):
+            return lambda found: register(found, override if func is None else func)
         if override or name not in _CHANGES:
-            _CHANGES[name] = function
-        return function
+            _CHANGES[name] = func
+        return func
 
     register.__doc__ = (
         f"Let ``function(text, target)`` change each {name} text before it is compiled; a decorator, too."
@@ -50,6 +50,7 @@ def _registers(name: str) -> Callable[..., Any]:
 register_cuda_postproc = register_cuda_postproc_callback = _registers("cuda")
 register_c_postproc = register_c_postproc_callback = _registers("cpu")
 register_hip_postproc = register_hip_postproc_callback = _registers("hip")
+register_metal_postproc = register_metal_postproc_callback = _registers("metal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,17 @@ class CompiledArtifact:
     host_mod = rt_mod = device_mod
 
 
-def lower(func: Any, target: Any = "auto", target_host: Any = None, **_: Any) -> CompiledArtifact:
+def lower(
+    func_or_mod: Any, target: Any = "auto", target_host: Any = None, runtime_only: bool = False, enable_host_codegen: bool = False,
+    enable_device_compile: bool = False, **_: Any,
+) -> CompiledArtifact:  # fmt: skip
     """Lower a traced function to the text of a target, without compiling that.
 
     Parameters
     ----------
-    func : made by `T.prim_func`.
+    func_or_mod : made by `T.prim_func`.
+    target_host, runtime_only, enable_host_codegen, enable_device_compile : accepted for TileLang's sake.
     """
-    kernel = postprocessed(specialization.compile(func, None, request(target)))
-    made = func if isinstance(func, PrimFunc) else PrimFunc(func, func.span)
+    kernel = postprocessed(specialization.compile(func_or_mod, None, request(target)))
+    made = func_or_mod if isinstance(func_or_mod, PrimFunc) else PrimFunc(func_or_mod, func_or_mod.span)
     return CompiledArtifact(kernel.get_kernel_source(), KernelParam.of(made.params), kernel.program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
@@ -17,6 +18,7 @@ from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType
 from tilewright.ir.nodes import Function
+from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.language import PrimFunc
 from tilewright.language.dtypes import NumberType
 from tilewright.runtime.kernel import Kernel
@@ -137,6 +139,81 @@ class JITKernel:
 
     adapter = torch_function
 
+    @property
+    def host_source(self) -> str:
+        """The program of the host, as text."""
+        return self.get_host_source()
+
+    @property
+    def resource_usage(self) -> dict[str, dict[str, int]]:
+        """What each kernel of the text takes: registers, spilled bytes, shared memory."""
+        return self.kernel.resources()
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of a thread, of the kernel that takes most."""
+        return max(one["registers"] for one in self.kernel.resources().values())
+
+    @property
+    def n_spills(self) -> int:
+        """Bytes that a thread keeps in memory for want of registers, of the kernel that does most."""
+        return max(one.get("spill_store_bytes", 0) for one in self.kernel.resources().values())
+
+    @property
+    def n_max_threads(self) -> int:
+        """Threads of a block, of the largest kernel."""
+        return max((one.num_threads for one in kernels_of(self.kernel.program.final)), default=1)
+
+    @classmethod
+    def from_tilelang_function(cls, tilelang_func: Any, **options: Any) -> JITKernel:
+        """`compile` under another name."""
+        return compile(tilelang_func, **options)
+
+    def update_tuner_result(self, latency: float, config: Mapping[str, Any], ref_latency: float | None) -> JITKernel:
+        """Say what tuning found."""
+        self.latency, self.config, self.ref_latency = latency, config, ref_latency
+        return self
+
+    def get_tuner_result(self) -> dict[str, Any]:
+        """What tuning found."""
+        if self.latency is None:
+            raise InvalidUse(
+                "this kernel was not tuned", hint="put @tilelang.autotune(configs=...) above @tilelang.jit"
+            )
+        return {"latency": self.latency, "config": self.config, "ref_latency": self.ref_latency}
+
+    def print_source_code(self, which: str = "kernel", file: str | None = None) -> None:
+        """Print the emitted text, or write it to a file."""
+        if file is None:
+            self.show_source(which)
+        else:
+            Path(file).write_text(self._source(which))
+
+    def _source(self, which: str) -> str:
+        texts = {"kernel": self.get_kernel_source, "host": self.get_host_source}
+        if which not in (*texts, "both"):
+            raise InvalidUse(f"there is no source {which!r}", hint="'kernel', 'host' or 'both'")
+        return "\n".join(text() for name, text in texts.items() if which in (name, "both"))
+
+    def export_library(self, kernel_file: str) -> None:
+        """Copy the binary to a file."""
+        files = [one for one in self.kernel.path.iterdir() if one.suffix in (".so", ".cubin", ".hsaco", ".metallib")]
+        if not files:
+            raise InvalidUse("this kernel has no binary of its own", hint="kernel.export_sources writes its text")
+        shutil.copyfile(files[0], kernel_file)
+
+    def show_ptx(self) -> None:
+        """Print the assembly."""
+        print(self.kernel.ptx())
+
+    def show_sass(self) -> None:
+        """Print the machine code."""
+        print(self.kernel.sass())
+
+    def export_sass(self, path: str) -> None:
+        """Write the machine code to a file."""
+        Path(path).write_text(self.kernel.sass())
+
     def export_ptx(self, path: str) -> None:
         """Write the assembly to a file."""
         Path(path).write_text(self.kernel.ptx())
@@ -150,8 +227,8 @@ class JITKernel:
         return self.kernel.show_program()
 
     def show_source(self, which: str = "kernel") -> None:
-        """Print the emitted text."""
-        print(self.get_kernel_source())
+        """Print the emitted text: ``"kernel"``, ``"host"`` or ``"both"``."""
+        print(self._source(which))
 
     def export_sources(self, kernel_path: str | None = None, host_path: str | None = None) -> None:
         """Write the emitted text to a file."""

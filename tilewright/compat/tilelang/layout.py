@@ -9,13 +9,40 @@ from tilewright.language import Fragment, Layout
 from tilewright.language.dtypes import NumberType
 
 __all__ = [
-    "Fragment", "Layout", "get_swizzle_layout", "make_full_bank_swizzled_layout", "make_half_bank_swizzled_layout",
+    "Fragment",
+    "Layout",
+    "get_swizzle_layout",
+    "make_cutlass_metadata_layout",
+    "make_full_bank_swizzled_layout",
+    "make_fully_replicated_layout_fragment",
+    "make_half_bank_swizzled_layout",
     "make_linear_layout",
-    "make_mma_swizzle_layout", "make_quarter_bank_swizzled_layout", "make_swizzled_layout",
-    "make_volta_swizzled_layout", "make_wgmma_swizzled_layout",
+    "make_mma_swizzle_layout",
+    "make_quarter_bank_swizzled_layout",
+    "make_swizzled_layout",
+    "make_volta_swizzled_layout",
+    "make_wgmma_swizzled_layout",
 ]  # fmt: skip
 
 CHUNK_BITS, ROWS = 128, 8
+
+
+def make_fully_replicated_layout_fragment(buffer: Any, threads: int) -> Any:
+    """The layout of a fragment that every thread holds whole."""
+    shape = tuple(int(extent) for extent in buffer.shape)
+
+    def place(*indices: Any) -> Any:
+        offset: Any = 0
+        for index, extent in zip(indices[:-1], shape, strict=True):
+            offset = offset * extent + index
+        return offset
+
+    return Fragment(shape, forward_thread_fn=lambda *indices: indices[-1], forward_index_fn=place, replicate=threads)
+
+
+def make_cutlass_metadata_layout(buffer: Any, mma_dtype: Any = "float16", arch: Any = None, **options: Any) -> Any:
+    """The layout of the metadata of a sparse operand, which lie row by row as `tilelang.utils.sparse` makes them."""
+    return make_linear_layout(buffer)
 
 
 def make_linear_layout(*of: Any) -> Any:

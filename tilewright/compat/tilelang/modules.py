@@ -20,6 +20,12 @@ from tilewright.compat.tilelang.elsewhere import ELSEWHERE
 HERE = __package__
 OTHER = "tilelang"
 
+LANGUAGE = (
+    "allocate", "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel", "logical", "loop",
+    "math_intrinsics", "meta", "reduce_op", "scan_op", "symbolics", "tile_schedule", "utils", "warp_specialize", "tir.op", "tir.ir", "eager.builder",
+)  # fmt: skip
+"""Parts of the language, each of which has all words."""
+
 MODULES: dict[str, tuple[str, ...]] = {
     "language": ("tilewright.language",),  # the very module, so that its errors name the author's line
     "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",),
@@ -27,7 +33,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "language.tir": ("tilewright.language",), "language.builtin": ("tilewright.language",),
     "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
     "cuda": (), "cuda.language": ("tilewright.language",), "cpu": (), "cpu.language": ("tilewright.language",),
-    "autotuner.param": (f"{HERE}.autotuner",), "autotuner.tuner": (f"{HERE}.autotuner",),
+    "autotuner.param": (f"{HERE}.autotuner", f"{HERE}.tensors"), "autotuner.tuner": (f"{HERE}.autotuner",),
     "autotuner.capture": (f"{HERE}.autotuner",),
     "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",),
     "carver.arch.cuda": (f"{HERE}.carver",),
@@ -39,9 +45,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "jit.kernel": (f"{HERE}.kernels",), "layout.swizzle": (f"{HERE}.layout",), "layout.layout": (f"{HERE}.layout",),
     "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",),
     "transform.pass_config": (f"{HERE}.kernels",),
-    "utils": (f"{HERE}.tensors", f"{HERE}.targets"), "utils.tensor": (f"{HERE}.tensors",),
+    "utils": (f"{HERE}.tensors", f"{HERE}.targets", f"{HERE}.buffers"), "utils.tensor": (f"{HERE}.tensors",),
     "utils.target": (f"{HERE}.targets",),
-    "utils.sparse": (f"{HERE}.sparse",), "utils.language": ("tilewright.language",),
+    "utils.sparse": (f"{HERE}.sparse",), "utils.language": (f"{HERE}.buffers", "tilewright.language"),
     "utils.device": (f"{HERE}.targets",),
     "tools": (), "cache": (f"{HERE}.environment",), "common": (), "primitives.gemm": ("tilewright.language",),
     "primitives.gemm.base": ("tilewright.language",),
@@ -49,8 +55,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "intrinsics.mfma_macro_generator": (),
     "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": ("tilewright.language",),
     "quantize.quantization": (f"{HERE}.quantize",),
-    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (),
+    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (f"{HERE}.buffers",),
     "utils.profiler": (f"{HERE}.profiler",),
+    "dtypes": ("tilewright.language",), "analysis": (), "ir": (), "libinfo": (), "rocm": (), "rocm.language": ("tilewright.language",), "metal": (), "metal.language": ("tilewright.language",), "webgpu": (),
+    "cuda.intrinsics": (f"{HERE}.layout",), "cuda.target": (f"{HERE}.targets",), "engine.lower": (f"{HERE}.engine",), "jit.adapter": (), "jit.adapter.utils": (), "jit.adapter.wrapper": (), "jit.exceptions": (f"{HERE}.kernels",), "jit.param": (f"{HERE}.kernels",),
+    "errors": ("tilewright.errors",), "utils.version": (HERE,), "tools.Analyzer": (), "tools.plot_layout": (), "profiler.wall": (f"{HERE}.profiler",), "layout.fragment": (f"{HERE}.layout",),
+    **{f"language.{part}": ("tilewright.language",) for part in LANGUAGE},
     "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
 }  # fmt: skip
 """For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a

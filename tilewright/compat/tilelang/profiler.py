@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,36 @@ from tilewright.runtime import profiler
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import InvalidUse
-from tilewright.tuning.measure import time_call
+from tilewright.tuning.measure import call_times
+
+MODES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.fmean, "median": statistics.median, "min": min, "max": max,
+}  # fmt: skip
 
 
-def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100, *_: Any, **options: Any) -> float:
-    """Median milliseconds of ``fn()``; on a GPU, of launches with the second-level cache flushed before each.
+def do_bench(
+    fn: Callable[[], Any], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0,
+    quantiles: Sequence[float] | None = None, fast_flush: bool = True, backend: str = "event", return_mode: str = "median",
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Milliseconds of ``fn()``; on a GPU, of launches with the second-level cache flushed before each.
 
     Parameters
     ----------
-    options : accepted for TileLang's sake.
+    quantiles : give these of the times, a list, in place of one number.
+    return_mode : ``"median"``, ``"mean"``, ``"min"`` or ``"max"`` of the times.
+    fast_flush, backend, options : accepted for TileLang's sake.
     """
+    if return_mode not in MODES:
+        raise InvalidUse(f"there is no return_mode {return_mode!r}", hint=", ".join(map(repr, MODES)))
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        return time_call(fn, "cuda")
-    return profiler.do_bench(fn, warmup=float(warmup), rep=float(rep))
+        times = call_times(fn, "cuda", _n_repeat or 20)
+    else:
+        times = profiler.samples(fn, warmup=float(warmup), rep=float(rep))
+    if quantiles is not None:
+        return [float(one) for one in np.quantile(times, list(quantiles))]
+    return float(MODES[return_mode](times))
 
 
 class Profiler:
@@ -40,14 +57,24 @@ class Profiler:
     def __init__(self, kernel: Kernel, supply: TensorSupplyType = TensorSupplyType.Auto) -> None:
         self.kernel, self.supply = kernel, TensorSupplyType.Auto if supply is None else supply
 
-    def arguments(self) -> list[Any]:
-        """Inputs of the declared shapes, made where the kernel runs; the same for every kernel of these parameters."""
+    def with_default_adapter(self, adapter: Any) -> Profiler:
+        """Itself: it has its kernel."""
+        return self
+
+    def arguments(self, known: Mapping[str, int] | None = None) -> list[Any]:
+        """Inputs of the declared shapes, made where the kernel runs; the same for every kernel of these parameters.
+
+        Parameters
+        ----------
+        known : sizes that only a call says, by name; others are 1024.
+        """
+        given = dict(known or {})
         if sys.modules.get("torch") is None:
             rng = np.random.default_rng(0)
-            return [self._filled(one, rng) for one in self.kernel.get_profiler().arguments()]
+            return [self._filled(one, rng) for one in self.kernel.get_profiler(sizes=given).arguments()]
         device = "cuda" if self.kernel.arch.has_threads else "cpu"
         function = self.kernel.function
-        sizes = dict.fromkeys(size_variables(function), 1024)
+        sizes = {var: given.get(var.name, 1024) for var in size_variables(function)}
         return [self._made(one, sizes, device) for one in function.inputs]
 
     def _made(self, param: Buffer | Var, sizes: dict[Var, int], device: str) -> Any:
@@ -75,12 +102,22 @@ class Profiler:
 
     def do_bench(
         self, func: Callable[..., Any] | None = None, warmup: float = 25, rep: float = 100,
-        input_tensors: Sequence[Any] | None = None, **options: Any,
-    ) -> float:  # fmt: skip
-        """Median milliseconds of the kernel, or of another function of the same arguments."""
-        given = self.arguments() if input_tensors is None else list(input_tensors)
+        n_warmup: int = 0, n_repeat: int = 0, input_tensors: Sequence[Any] | None = None, backend: str = "event",
+        quantiles: Sequence[float] | None = None, return_mode: str = "median",
+        dynamic_symbolic_constraints: Mapping[str, int] | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Milliseconds of the kernel, or of another function of the same arguments.
+
+        Parameters
+        ----------
+        dynamic_symbolic_constraints : sizes that only a call says, by name.
+        quantiles, return_mode, n_warmup, n_repeat, backend, options : as those of `do_bench`.
+        """
+        given = self.arguments(dynamic_symbolic_constraints) if input_tensors is None else list(input_tensors)
         called = func or self.kernel
-        return do_bench(lambda: called(*given), warmup, rep)
+        return do_bench(
+            lambda: called(*given), warmup, rep, n_warmup, n_repeat, quantiles, backend=backend, return_mode=return_mode
+        )
 
     def assert_allclose(
         self, reference_program: Callable[..., Any], input_tensors: Sequence[Any] | None = None, atol: float = 1e-2,

@@ -16,7 +16,7 @@ from tilewright.targets.registry import TARGETS, resolve
 
 KINDS = {
     "cpu": "cpu", "c": "cpu", "llvm": "cpu", "cuda": "cuda", "cutedsl": "cuda", "tileir": "cuda",
-    "nvptx": "cuda", "auto": "auto",
+    "nvptx": "cuda", "rocm": "hip", "auto": "auto",
 }  # fmt: skip
 """For each kind of TVM's what it is here."""
 

@@ -43,6 +43,22 @@ class KernelParam:
         """Those of a traced function."""
         return [cls(NumberType(one.dtype), () if isinstance(one, Var) else tuple(one.shape)) for one in params]
 
+    @classmethod
+    def from_buffer(cls, buffer: Any) -> KernelParam:
+        """Of a tensor of a traced function."""
+        return cls.of([buffer])[0]
+
+    from_var = from_buffer
+
+    @property
+    def tilelang_dtype(self) -> NumberType:
+        """The type of the elements."""
+        return self.dtype
+
+    def is_float4(self) -> bool:
+        """Whether it has floats of four bits."""
+        return self.dtype.is_float and self.dtype.bits == 4
+
     def torch_dtype(self) -> Any:
         """torch's type of the elements."""
         return self.dtype.as_torch()
@@ -96,6 +112,12 @@ def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, 
     return made.to(of)
 
 
+def is_float8_dtype(dtype: Any) -> bool:
+    """Whether a type has floats of eight bits."""
+    found = NumberType(dtype)
+    return found.is_float and found.bits == 8
+
+
 def get_tensor_supply(supply_type: TensorSupplyType = TensorSupplyType.Integer) -> Callable[[KernelParam], Any]:
     """A function that makes a tensor for a parameter."""
     import torch
@@ -112,7 +134,7 @@ def get_tensor_supply(supply_type: TensorSupplyType = TensorSupplyType.Integer) 
 def torch_assert_close(
     tensor_a: Any, tensor_b: Any, rtol: float = 1e-2, atol: float = 1e-3, max_mismatched_ratio: float = 0.001,
     verbose: bool = False, equal_nan: bool = True, check_device: bool = True, check_dtype: bool = True,
-    base_name: str = "LHS", ref_name: str = "RHS", **_: Any,
+    check_layout: bool = True, check_stride: bool = False, base_name: str = "LHS", ref_name: str = "RHS", **_: Any,
 ) -> bool:  # fmt: skip
     """Compare two tensors of torch's, of which a small part may differ.
 
@@ -122,9 +144,10 @@ def torch_assert_close(
     """
     import torch
 
-    facts = [("shape", True), ("device", check_device), ("dtype", check_dtype)]
-    for name, asked in facts:
+    facts = [("shape", True), ("device", check_device), ("dtype", check_dtype), ("layout", check_layout)]
+    for name, asked in [*facts, ("stride", check_stride)]:
         left, right = getattr(tensor_a, name), getattr(tensor_b, name)
+        left, right = (one() if callable(one) else one for one in (left, right))
         if asked and left != right:
             raise ResultsDiffer(f"{base_name} has {name} {left}, {ref_name} has {right}")
     wide = torch.float64 if any(one.dtype.is_floating_point for one in (tensor_a, tensor_b)) else torch.int64

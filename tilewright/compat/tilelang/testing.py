@@ -53,6 +53,11 @@ def _skips(unless: Callable[[], bool], reason: str) -> Callable[..., Any]:
 requires_cuda = requires_gpu = _skips(check_cuda_availability, "needs an NVIDIA GPU")
 requires_rocm = requires_hip = _skips(check_hip_availability, "needs a GPU of AMD's")
 requires_metal = _skips(check_metal_availability, "needs a GPU of Apple's")
+requires_cdna = requires_gfx950 = requires_rocm
+requires_cuda_or_cdna = _skips(
+    lambda: check_cuda_availability() or check_hip_availability(), "needs an NVIDIA GPU or one of AMD's"
+)
+requires_ascend = _skips(lambda: False, "needs an Ascend processor")
 requires_cutedsl = _skips(lambda: False, "needs CuTe DSL")
 requires_llvm = _skips(lambda: True, "needs a processor")
 

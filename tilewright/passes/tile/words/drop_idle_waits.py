@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.nodes import Commit, Function, Kernel, Parallel, TileOperator, Wait
 from tilewright.ir.visitor import Rewriter, find
-from tilewright.ops.copy import BY_HAND
+from tilewright.ops.copy import BY_HAND, TMA_STORES
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.gemms.overlap_gemms import WGMMA
@@ -38,7 +38,7 @@ def _dropped(kernel: Kernel, alone: bool) -> Kernel:
     started = {node.token for node in find(kernel.body, TileOperator)}
     if not alone:
         started |= {BY_HAND}
-    made: Kernel = _Drop(frozenset({WGMMA, BY_HAND} - started))(kernel)
+    made: Kernel = _Drop(frozenset({WGMMA, BY_HAND, TMA_STORES} - started))(kernel)
     return made
 
 

@@ -1,0 +1,116 @@
+"""``tilelang.utils.language``: what programs ask of a buffer, and of a function."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.dtypes import NumberType
+from tilewright.language.proxies import Element
+from tilewright.language.reducers import ReducerProxy
+
+
+def is_global(buffer: Any) -> bool:
+    """Whether a buffer is a tensor."""
+    return _memory(buffer) == "global"
+
+
+def is_shared(buffer: Any, allow_dynamic: bool = True) -> bool:
+    """Whether a buffer is a shared tile."""
+    return allow_dynamic and _memory(buffer) == "shared"
+
+
+def is_shared_dynamic(buffer: Any) -> bool:
+    """Whether a buffer is a shared tile: all of them are of TileLang's kind ``shared.dyn``."""
+    return is_shared(buffer)
+
+
+def is_local(buffer: Any) -> bool:
+    """Whether a buffer is an array of each thread."""
+    return _memory(buffer) == "local"
+
+
+def is_local_var(buffer: Any) -> bool:
+    """Whether a buffer is a `T.alloc_var`."""
+    return _memory(buffer) == "scalar"
+
+
+def is_fragment(buffer: Any) -> bool:
+    """Whether a buffer lies in the registers of a block."""
+    return _memory(buffer) == "fragment"
+
+
+def is_tensor_memory(buffer: Any) -> bool:
+    """Never: there is no tensor memory here."""
+    return False
+
+
+def is_reducer(buffer: Any) -> bool:
+    """Whether a buffer is a `T.alloc_reducer`."""
+    return isinstance(buffer, ReducerProxy)
+
+
+def _memory(value: Any) -> str:
+    region = value.region.buffer if isinstance(value, RegionProxy) else getattr(value, "buffer", value)
+    return str(region.scope)
+
+
+def retrieve_shape(obj: Any) -> list[Any]:
+    """Extents of a buffer, of a slice, or of the single element that is named."""
+    if isinstance(obj, RegionProxy):
+        return list(obj.region.extents)
+    return [1] * len(obj.indices) if isinstance(obj, Element) else list(obj.shape)
+
+
+def retrieve_stride(obj: Any) -> list[Any]:
+    """Strides of a row-major buffer, or of the one that a slice or an element is of, in elements."""
+    buffer = (
+        obj
+        if isinstance(obj, BufferProxy)
+        else BufferProxy(obj.region.buffer if isinstance(obj, RegionProxy) else obj.buffer)
+    )
+    return list(buffer.strides)
+
+
+def array_reduce(array: Iterable[int]) -> int:
+    """The product of some numbers."""
+    return math.prod(array)
+
+
+def get_buffer_elems(buffer: Any) -> int:
+    """Elements of a buffer of known size."""
+    return math.prod(int(size) for size in buffer.shape)
+
+
+def bits_product(shape: Iterable[int], dtype: Any) -> int:
+    """Bits of so many elements."""
+    return math.prod(shape) * NumberType(dtype).bits
+
+
+def get_prim_func_name(func: Any, default: str | None = None) -> str | None:
+    """The name of a traced function."""
+    return getattr(func, "name", None) or getattr(func, "__name__", None) or default
+
+
+def deprecated_warning(method_name: str, new_method_name: str, phaseout_version: str | None = None) -> None:
+    """Say that something has another name now."""
+    until = "" if phaseout_version is None else f", and goes in version {phaseout_version}"
+    warnings.warn(f"{method_name} is {new_method_name} now{until}", DeprecationWarning, stacklevel=3)
+
+
+def deprecated(method_name: str, new_method_name: str, phaseout_version: str | None = None) -> Callable[..., Any]:
+    """Decorator of a function that has another name now: a call warns."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            deprecated_warning(method_name, new_method_name, phaseout_version)
+            return function(*arguments, **named)
+
+        return call
+
+    return decorate
