@@ -184,6 +184,8 @@ class _DeclarationBuilder:
             raise NumberInBody(name, self.builder.name, number.name)
         if not isinstance(annotation, TensorType):
             raise MissingAnnotation(name, self.builder.name, describe(annotation))
+        if value is None:  # left out: the body may ask
+            return None
         self.types[name] = annotation
         if self.stop:
             if self.expected <= self.types.keys():

@@ -15,14 +15,15 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import constant, describe
 from tilewright.language.tensors import static_shape_of
-from tilewright.layout.digits import REGISTER, THREAD, Digit
+from tilewright.layout.algebra import invert
+from tilewright.layout.algebra import replicate as replicated
+from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit
 from tilewright.layout.tables import from_function, from_tables, from_thread_and_index
 
 Map = Callable[..., Any]
 
 
-@author_facing
-def Layout(shape: Any, forward_fn: Map) -> Any:
+class Layout:
     """A layout of a shared or global tile.
 
     Parameters
@@ -39,14 +40,91 @@ def Layout(shape: Any, forward_fn: Map) -> Any:
     --------
     >>> T.annotate_layout({shared: T.Layout((64, 64), lambda i, j: i * 64 + (j ^ (i % 8)))})
     """
-    return from_function(static_shape_of(shape, "T.Layout"), forward_fn)
+
+    description = "a layout"
+    place = MEMORY
+    layout: Any
+    """The same as a value of the layout room, which has every attribute that is not here."""
+
+    @author_facing
+    def __init__(self, shape: Any, forward_fn: Map) -> None:
+        self.layout = from_function(static_shape_of(shape, f"T.{type(self).__name__}"), forward_fn)
+
+    @classmethod
+    def of(cls, layout: Any) -> Any:
+        """An author's object of a layout."""
+        made = object.__new__(cls)
+        made.layout = layout
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "layout":
+            raise AttributeError(name)
+        return getattr(self.layout, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.layout == getattr(other, "layout", other))
+
+    def __hash__(self) -> int:
+        return hash(self.layout)
+
+    def __repr__(self) -> str:
+        return str(self.layout)
+
+    def is_equal(self, other: Any) -> bool:
+        """Whether both put every element in the same place."""
+        return self == other
+
+    def get_input_shape(self) -> list[int]:
+        """Extents of the tile."""
+        return list(self.layout.shape)
+
+    def get_output_shape(self) -> list[int]:
+        """Elements of memory, or registers of a thread, that the tile takes."""
+        return [self.layout.extent(self.place)]
+
+    def map_forward_index(self, indices: Any) -> list[Any]:
+        """Where the element of some indices lies."""
+        return [self.layout.offset(self.place, *indices)]
+
+    def _tiled(self, counts: tuple[int, ...], shape: tuple[int, ...], place: str, first: bool) -> Any:
+        """Copies side by side along each dimension of `shape`, one after another in a place; the last dimension is the fastest,
+        unless the first is."""
+        layout = self.layout
+        tables = {at: np.tile(layout.table(at).reshape(shape), counts) for at in {*layout.places, place}}
+        ranges = [np.arange(size * count) // size for size, count in zip(shape, counts, strict=True)]
+        number, step = np.zeros(tables[place].shape, np.int64), 1
+        order = list(range(len(shape)))
+        for dim in order if first else order[::-1]:
+            number += step * ranges[dim].reshape([-1 if at == dim else 1 for at in order])
+            step *= counts[dim]
+        tables[place] = tables[place] + number * layout.extent(place)
+        return self.of(from_tables(tables[place].shape, tables, layout.replicas))
+
+    def expand(self, leading_shape: Any) -> Any:
+        """So many tiles of this layout, one after another, with leading dimensions that count them."""
+        leading = static_shape_of(leading_shape, "expand of a layout")
+        shape = (*(1 for _ in leading), *self.layout.shape)
+        return self._tiled((*leading, *(1 for _ in self.layout.shape)), shape, self.place, False)
+
+    def repeat(self, dim: int, factor: int) -> Any:
+        """`factor` tiles side by side along a dimension, one after another in memory."""
+        counts = [1] * self.layout.rank
+        counts[constant(dim, "dim of repeat")] = constant(factor, "factor of repeat")
+        return self._tiled(tuple(counts), self.layout.shape, self.place, False)
+
+    def reshape(self, shape: Any) -> Any:
+        """The same elements in row-major order under another shape."""
+        sizes = static_shape_of(shape, "reshape of a layout")
+        tables = {at: self.layout.table(at).reshape(sizes) for at in self.layout.places}
+        return self.of(from_tables(sizes, tables, self.layout.replicas))
+
+    def inverse(self) -> Any:
+        """From the place to the row-major number of the element."""
+        return Layout.of(invert(self.layout))
 
 
-@author_facing
-def Fragment(
-    shape: Any, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
-    forward_index_fn: Map | None = None,
-) -> Any:  # fmt: skip
+class Fragment(Layout):
     """A layout of a register tile.
 
     Parameters
@@ -66,21 +144,55 @@ def Fragment(
     --------
     >>> T.annotate_layout({tile: T.Fragment((64, 64), lambda i, j: (i * 2 + j // 32, j % 32))})
     """
-    sizes, copies = static_shape_of(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
-    thread: Map
-    register: Map | None
-    if forward_fn is not None:
-        thread, register = functools.partial(_part, forward_fn, 0), functools.partial(_part, forward_fn, 1)
-    elif forward_thread_fn is not None:
-        thread, register = forward_thread_fn, forward_index_fn
-    else:
-        raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
-    takes = len(inspect.signature(forward_fn or thread).parameters)
-    if takes == len(sizes) + 1:
+
+    place = REGISTER
+
+    @author_facing
+    def __init__(
+        self, shape: Any, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
+        forward_index_fn: Map | None = None,
+    ) -> None:  # fmt: skip
+        sizes, copies = static_shape_of(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
+        thread: Map
+        register: Map | None
         if forward_fn is not None:
-            register = functools.partial(_of_first_copy, forward_fn)
-        return _with_copies(sizes, thread, register, copies)
-    return from_thread_and_index(sizes, thread, register, copies)
+            thread, register = functools.partial(_part, forward_fn, 0), functools.partial(_part, forward_fn, 1)
+        elif forward_thread_fn is not None:
+            thread, register = forward_thread_fn, forward_index_fn
+        else:
+            raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
+        takes = len(inspect.signature(forward_fn or thread).parameters)
+        if takes == len(sizes) + 1:
+            if forward_fn is not None:
+                register = functools.partial(_of_first_copy, forward_fn)
+            self.layout = _with_copies(sizes, thread, register, copies)
+        else:
+            self.layout = from_thread_and_index(sizes, thread, register, copies)
+
+    def get_thread_size(self) -> int:
+        """Threads that hold elements."""
+        return int(self.layout.extent(THREAD))
+
+    def map_forward_thread(self, indices: Any) -> Any:
+        """The thread that has the element of some indices, the first of its copies."""
+        return self.layout.offset(THREAD, *indices)
+
+    def repeat(  # type: ignore[override]  # as TileLang's two classes have it
+        self, repeats: Any, repeat_on_thread: bool = False, lower_dim_first: bool = True
+    ) -> Any:  # fmt: skip
+        """Tiles side by side, `repeats` of them along each dimension: in the registers that follow, or in the threads."""
+        counts = static_shape_of(repeats, "repeats of T.Fragment")
+        if len(counts) != self.layout.rank:
+            raise NumberExpected("repeats of T.Fragment", f"{self.layout.rank} numbers", str(len(counts)))
+        return self._tiled(counts, self.layout.shape, THREAD if repeat_on_thread else REGISTER, not lower_dim_first)
+
+    def replicate(self, replicate: int) -> Any:
+        """The same held `replicate` times, by the threads that follow."""
+        return self.of(replicated(self.layout, constant(replicate, "the argument of replicate")))
+
+    def condense_rep_var(self) -> Any:
+        """Itself: copies are numbered once."""
+        return self
 
 
 def _part(function: Map, which: int, *indices: Any) -> Any:
@@ -112,6 +224,7 @@ def layout_of(layout: Any, buffer: Buffer) -> Any:
     """The layout that an annotation gives to `buffer`: one of its shape, or a function of its indices."""
     if callable(layout):
         layout = Layout(buffer.shape, layout)
+    layout = getattr(layout, "layout", layout)
     shape = getattr(layout, "shape", None)
     if shape is None or not hasattr(layout, "table"):
         raise NumberExpected(f"the layout of {buffer.name!r}", "T.Layout(...) or T.Fragment(...)", describe(layout))

@@ -37,7 +37,7 @@ def add_one(N, block=16):
 NAMES = {
     "language.copy_op": "copy", "language.warp_specialize": "WSSchedule", "language.eager.builder": "macro", "language.tir.op": "exp2",
     "dtypes": "float16", "utils.deprecated": "deprecated", "utils.language": "is_fragment", "utils": "torch_assert_close",
-    "engine.lower": "lower", "autotuner.param": "AutotuneResult", "autotuner.tuner": "AutoTuner", "rocm.language": "gemm", "cuda.target": "Target",
+    "engine": "lower", "autotuner.param": "AutotuneResult", "autotuner.tuner": "AutoTuner", "rocm.language": "gemm", "cuda.target": "Target",
     "jit.param": "JITKernel", "profiler.wall": "do_bench", "layout.fragment": "Fragment", "testing": "requires_cdna",
 }  # fmt: skip
 
@@ -225,3 +225,66 @@ def test_a_wait_for_stores_that_nobody_made_is_nothing(way):
             T.tma_store_wait(0)
 
     np.testing.assert_array_equal(run(main, way, np.zeros(4, np.float32))[0], [3] * 4)
+
+
+def test_layouts_are_made_of_layouts():
+    swizzled = T.Layout((4, 8), lambda i, j: i * 8 + (j ^ i))
+    assert isinstance(swizzled, T.Layout) and not isinstance(swizzled, T.Fragment)
+    assert swizzled.get_input_shape() == [4, 8] and swizzled.get_output_shape() == [32]
+    assert swizzled.map_forward_index([3, 1]) == [26]
+    many = swizzled.expand([2, 3])
+    assert many.get_input_shape() == [2, 3, 4, 8] and many.map_forward_index([1, 2, 3, 1]) == [5 * 32 + 26]
+    assert swizzled.repeat(1, 3).map_forward_index([3, 17]) == [2 * 32 + 26]
+    assert swizzled.repeat(-2, 2).map_forward_index([7, 1]) == [32 + 26]
+    assert swizzled.reshape((32,)).map_forward_index([25]) == [26]
+    assert swizzled.is_equal(T.Layout((4, 8), lambda i, j: i * 8 + (i ^ j))) and swizzled != many
+    turned = T.Layout((4, 8), lambda i, j: j * 4 + i)
+    assert turned.inverse().map_forward_index([5]) == [1 * 8 + 1]
+
+
+def test_fragments_are_made_of_fragments():
+    base = T.Fragment((8, 8), forward_thread_fn=lambda i, j: i * 4 + j // 2, forward_index_fn=lambda i, j: j % 2)
+    assert base.get_thread_size() == 32 and base.get_output_shape() == [2]
+    registers = base.repeat([2, 3])
+    assert (registers.map_forward_thread([9, 17]), registers.map_forward_index([9, 17])) == (4, [(1 * 3 + 2) * 2 + 1])
+    other = base.repeat([2, 3], lower_dim_first=False)
+    assert other.map_forward_index([9, 17]) == [(2 * 2 + 1) * 2 + 1]
+    threads = base.repeat([2, 1], repeat_on_thread=True)
+    assert threads.get_thread_size() == 64 and threads.map_forward_thread([9, 1]) == 36
+    assert base.replicate(2).condense_rep_var().get_thread_size() == 64
+    with pytest.raises(tilewright.TilewrightError, match="expected 2 numbers"):
+        base.repeat([2])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_made_fragment_is_kept_to(way):
+    base = T.Fragment((8, 8), forward_thread_fn=lambda i, j: i * 4 + j // 2, forward_index_fn=lambda i, j: j % 2)
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 16), "float32"), C: T.Tensor((16, 16), "float32")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_fragment((16, 16), "float32")
+            T.annotate_layout({tile: base.repeat([2, 1], repeat_on_thread=True).repeat([1, 2])})
+            T.copy(A, tile)
+            for i, j in T.Parallel(16, 16):
+                C[i, j] = tile[i, j] * 2
+
+    a = np.random.default_rng(3).standard_normal((16, 16)).astype(np.float32)
+    np.testing.assert_array_equal(run(main, way, a, np.zeros_like(a))[1], a * 2)
+
+
+def test_a_tensor_that_is_left_out_is_none():
+    @tilelang.jit(target="c")
+    def add(A, B, twice: bool = False):
+        N = T.const("N")
+        A: T.Tensor((N,), "float32")
+        B: T.Tensor((N,), "float32")
+        C = T.empty((N,), "float32")
+        with T.Kernel(1):
+            for i in T.Parallel(N):
+                C[i] = A[i] if B is None else A[i] + B[i]
+        return C
+
+    a = np.arange(8, dtype=np.float32)
+    np.testing.assert_array_equal(add(a, None), a)
+    np.testing.assert_array_equal(add(a, a), a * 2)

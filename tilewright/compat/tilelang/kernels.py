@@ -138,6 +138,8 @@ class JITKernel:
         return self
 
     adapter = torch_function
+    execution_backend, verbose, target_host = "auto", False, None
+    """Of `compile`: accepted, and nothing that this kernel was made by."""
 
     @property
     def host_source(self) -> str:

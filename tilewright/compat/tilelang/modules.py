@@ -21,7 +21,7 @@ HERE = __package__
 OTHER = "tilelang"
 
 LANGUAGE = (
-    "allocate", "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel", "logical", "loop",
+    "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel", "logical", "loop",
     "math_intrinsics", "meta", "reduce_op", "scan_op", "symbolics", "tile_schedule", "utils", "warp_specialize", "tir.op", "tir.ir", "eager.builder",
 )  # fmt: skip
 """Parts of the language, each of which has all words."""
@@ -58,7 +58,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (f"{HERE}.buffers",),
     "utils.profiler": (f"{HERE}.profiler",),
     "dtypes": ("tilewright.language",), "analysis": (), "ir": (), "libinfo": (), "rocm": (), "rocm.language": ("tilewright.language",), "metal": (), "metal.language": ("tilewright.language",), "webgpu": (),
-    "cuda.intrinsics": (f"{HERE}.layout",), "cuda.target": (f"{HERE}.targets",), "engine.lower": (f"{HERE}.engine",), "jit.adapter": (), "jit.adapter.utils": (), "jit.adapter.wrapper": (), "jit.exceptions": (f"{HERE}.kernels",), "jit.param": (f"{HERE}.kernels",),
+    "cuda.intrinsics": (f"{HERE}.layout",), "cuda.target": (f"{HERE}.targets",),  "jit.adapter": (), "jit.adapter.utils": (), "jit.adapter.wrapper": (), "jit.exceptions": (f"{HERE}.kernels",), "jit.param": (f"{HERE}.kernels",),
     "errors": ("tilewright.errors",), "utils.version": (HERE,), "tools.Analyzer": (), "tools.plot_layout": (), "profiler.wall": (f"{HERE}.profiler",), "layout.fragment": (f"{HERE}.layout",),
     **{f"language.{part}": ("tilewright.language",) for part in LANGUAGE},
     "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
