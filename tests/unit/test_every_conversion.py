@@ -25,6 +25,8 @@ TARGETS = [
     "cuda -arch=sm_90a",
     "hip -arch=gfx942",
     "hip -arch=gfx1100",
+    "hip -arch=gfx950",
+    "hip -arch=gfx1201",
     "metal -arch=apple7",
 ]
 

@@ -92,6 +92,48 @@ TW_DEVICE int32_t sudot4(bool signed_a, int32_t a, bool signed_b, int32_t b, int
                           : signed_b ? dot4<uint8_t, int8_t>(x, y, z) : dot4<uint8_t, uint8_t>(x, y, z));
 }
 
+// 8-bit floats ("V_CVT_F32_FP8", "V_CVT_PK_FP8_F32" of the CDNA 3 and RDNA 4 instruction sets): AMD's own have a bias that is one larger, and
+// NaN where others have minus zero.
+#if defined(TW_GFX942)
+constexpr bool OWN_EIGHTS = true;
+#else
+constexpr bool OWN_EIGHTS = false;
+#endif
+TW_DEVICE double scaled(double x, int power) {
+  for (; power > 0; --power) x *= 2;
+  for (; power < 0; ++power) x /= 2;
+  return x;
+}
+template <int MANTISSA> TW_DEVICE float float_of_eight(uint32_t word, int byte) {
+  const uint32_t code = word >> 8 * byte & 0xFF, field = (code & 0x7F) >> MANTISSA, fraction = code & ((1 << MANTISSA) - 1);
+  const int bias = (MANTISSA == 3 ? 7 : 15) + OWN_EIGHTS, last = MANTISSA == 3 ? 15 : 31;
+  const float nan = bits_as<float>(0x7FC00000u), sign = code & 0x80 ? -1.0f : 1.0f;
+  if (OWN_EIGHTS && code == 0x80) return nan;
+  if (!OWN_EIGHTS && MANTISSA == 3 && (code & 0x7F) == 0x7F) return nan;
+  if (!OWN_EIGHTS && MANTISSA == 2 && int(field) == last) return fraction ? nan : sign * bits_as<float>(0x7F800000u);
+  const double significand = field ? double(fraction | 1u << MANTISSA) : double(fraction);
+  return sign * float(scaled(significand, int(field ? field : 1) - bias - MANTISSA));
+}
+// Numbers up to the largest alone: the device's headers ask for no others.
+template <int MANTISSA> TW_DEVICE uint32_t eight_of_float(float x, ::TwSite site) {
+  const int bias = (MANTISSA == 3 ? 7 : 15) + OWN_EIGHTS;
+  const uint32_t sign = bits_as<uint32_t>(x) >> 24 & 0x80;
+  const double size = x < 0 ? -double(x) : double(x);
+  int exponent = 1 - bias;
+  while (scaled(2, exponent) <= size) ++exponent;
+  const double steps = scaled(size, MANTISSA - exponent);
+  uint64_t whole = uint64_t(steps);
+  whole += steps - double(whole) > 0.5 || (steps - double(whole) == 0.5 && (whole & 1));
+  const uint32_t code = uint32_t(exponent + bias - 1 << MANTISSA) + uint32_t(whole);
+  if (x != x || code > (OWN_EIGHTS ? 0x7Fu : MANTISSA == 3 ? 0x7Eu : 0x7Bu)) ::tw_assertion_failed("a number that 8 bits do not hold", site);
+  return OWN_EIGHTS && code == 0 ? 0 : code | sign;
+}
+template <int MANTISSA> TW_DEVICE int32_t eights_of_floats(float a, float b, int32_t old, bool high, ::TwSite site) {
+  const uint32_t pair = eight_of_float<MANTISSA>(a, site) | eight_of_float<MANTISSA>(b, site) << 8;
+  return int32_t(high ? (uint32_t(old) & 0xFFFFu) | pair << 16 : (uint32_t(old) & 0xFFFF0000u) | pair);
+}
+TW_DEVICE float middle(float a, float b, float c) { return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b); }
+
 // Exact to the last place here, about one unit off on the device.  Subnormal arguments and results of exp2 and log2 are flushed, as there.
 TW_DEVICE float flush(float x) { return (bits_as<uint32_t>(x) & 0x7F800000u) == 0 ? bits_as<float>(bits_as<uint32_t>(x) & 0x80000000u) : x; }
 
@@ -102,6 +144,11 @@ TW_DEVICE float flush(float x) { return (bits_as<uint32_t>(x) & 0x7F800000u) == 
 #define __builtin_fminf(a, b) ::tw_lesser<float>(a, b)
 #define __builtin_fmax(a, b) ::tw_greater<double>(a, b)
 #define __builtin_fmaxf(a, b) ::tw_greater<float>(a, b)
+#define __builtin_amdgcn_fmed3f(a, b, c) ::tw::machine::middle(a, b, c)
+#define __builtin_amdgcn_cvt_f32_fp8(word, byte) ::tw::machine::float_of_eight<3>(uint32_t(word), byte)
+#define __builtin_amdgcn_cvt_f32_bf8(word, byte) ::tw::machine::float_of_eight<2>(uint32_t(word), byte)
+#define __builtin_amdgcn_cvt_pk_fp8_f32(a, b, old, high) ::tw::machine::eights_of_floats<3>(a, b, old, high, ::TwSite())
+#define __builtin_amdgcn_cvt_pk_bf8_f32(a, b, old, high) ::tw::machine::eights_of_floats<2>(a, b, old, high, ::TwSite())
 #define __builtin_amdgcn_perm(high, low, selector) ::tw::machine::perm(high, low, selector)
 #define __builtin_amdgcn_sdot4(a, b, sum, clamp) ::tw::machine::sudot4(true, a, true, b, sum)
 #define __builtin_amdgcn_sudot4(signed_a, a, signed_b, b, sum, clamp) ::tw::machine::sudot4(signed_a, a, signed_b, b, sum)

@@ -14,7 +14,48 @@ TW_DEVICE float to_float(float x) { return x; }
 TW_DEVICE float to_float(tfloat32 x) { return x.value; }
 TW_DEVICE float to_float(half x) { return machine::float_of_half(x.bits); }
 TW_DEVICE float to_float(bfloat16 x) { return bits_float(uint32_t(x.bits) << 16); }
-#define TW_FORMAT(NAME, ...) TW_DEVICE float to_float(NAME x) { return SmallFloat<__VA_ARGS__>::decode(x.bits); }
+// Eight bits in few instructions.  A float that has the code's exponent and mantissa where it has its own is the value times a power of two,
+// subnormal numbers included; a half has an exponent as long as e5m2's.  Where the machine converts by itself, one instruction does.
+template <int MANTISSA> TW_DEVICE float spread(uint32_t code, float power, bool none) {
+  const float value = bits_float((code & 0x7Fu) << (23 - MANTISSA)) * power;
+  return bits_float((none ? 0x7FC00000u : float_bits(value)) | (code & 0x80u) << 24);
+}
+template <class FORMAT> struct Codes {
+  TW_DEVICE static float decode(uint32_t code) { return FORMAT::decode(code); }
+  TW_DEVICE static uint32_t encode(float x) { return FORMAT::encode(x); }
+};
+typedef SmallFloat<4, 3, 7, ONES_ARE_NAN> E4m3;
+typedef SmallFloat<5, 2, 15, LARGEST_EXPONENT> E5m2;
+typedef SmallFloat<4, 3, 8, MINUS_ZERO_IS_NAN> E4m3Fnuz;
+typedef SmallFloat<5, 2, 16, MINUS_ZERO_IS_NAN> E5m2Fnuz;
+#define TW_DECODED(FORMAT, VALUE) template <> struct Codes<FORMAT> : FORMAT { TW_DEVICE static float decode(uint32_t code) { return VALUE; } };
+// The machine rounds to nearest even, too; what it makes of numbers beyond the largest and of what is no number is not asked.
+#define TW_CONVERTED(FORMAT, KIND, LARGEST, NO_NUMBER)                                                               \
+  template <> struct Codes<FORMAT> {                                                                                 \
+    TW_DEVICE static float decode(uint32_t code) { return __builtin_amdgcn_cvt_f32_##KIND(int32_t(code), 0); }       \
+    TW_DEVICE static uint32_t encode(float x) {                                                                      \
+      const uint32_t sign = float_bits(x) >> 24 & 0x80u;                                                             \
+      const float near = __builtin_amdgcn_fmed3f(x, -LARGEST, LARGEST);                                              \
+      return x - x == 0.0f ? uint32_t(__builtin_amdgcn_cvt_pk_##KIND##_f32(near, near, 0, false)) & 0xFFu : NO_NUMBER; \
+    }                                                                                                                \
+  };
+#if defined(TW_GFX950) || defined(TW_GFX1201)
+TW_CONVERTED(E4m3, fp8, 448.0f, 0x7Fu | sign)
+TW_CONVERTED(E5m2, bf8, 57344.0f, (x != x ? 0x7Fu : 0x7Cu) | sign)
+#else
+TW_DECODED(E4m3, spread<3>(code, 0x1p120f, (code & 0x7Fu) == 0x7Fu))
+TW_DECODED(E5m2, machine::float_of_half(uint16_t(code << 8)))
+#endif
+#if defined(TW_GFX942)
+TW_CONVERTED(E4m3Fnuz, fp8, 240.0f, (void(sign), 0x80u))
+TW_CONVERTED(E5m2Fnuz, bf8, 57344.0f, (void(sign), 0x80u))
+#else
+TW_DECODED(E4m3Fnuz, spread<3>(code, 0x1p119f, code == 0x80u))
+TW_DECODED(E5m2Fnuz, spread<2>(code, 0x1p111f, code == 0x80u))
+#endif
+#undef TW_CONVERTED
+#undef TW_DECODED
+#define TW_FORMAT(NAME, ...) TW_DEVICE float to_float(NAME x) { return Codes<SmallFloat<__VA_ARGS__>>::decode(x.bits); }
 TW_FORMATS(TW_FORMAT)
 #undef TW_FORMAT
 
@@ -51,7 +92,7 @@ TW_DEVICE void from_float(tfloat32& to, float x) {
   const uint32_t bits = float_bits(x);
   to.value = x - x != 0.0f ? x : bits_float((bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu);
 }
-#define TW_FORMAT(NAME, ...) TW_DEVICE void from_float(NAME& to, float x) { to.bits = uint8_t(SmallFloat<__VA_ARGS__>::encode(x)); }
+#define TW_FORMAT(NAME, ...) TW_DEVICE void from_float(NAME& to, float x) { to.bits = uint8_t(Codes<SmallFloat<__VA_ARGS__>>::encode(x)); }
 TW_FORMATS(TW_FORMAT)
 #undef TW_FORMAT
 
