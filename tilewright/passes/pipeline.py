@@ -63,6 +63,7 @@ from tilewright.passes.tile.words.privatize_operators import privatize_operators
 from tilewright.passes.tile.words.recall_locals import recall_locals
 from tilewright.passes.tile.words.simplify import simplify
 from tilewright.passes.tile.words.unify_locals import unify_locals
+from tilewright.passes.tile.words.whole_waves import whole_waves
 from tilewright.passes.tile.words.widen_indices import widen_indices
 
 
@@ -91,6 +92,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
     Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
     Step(check_words, "before anything is built on what the machine lacks"),
+    Step(whole_waves, "before anything asks how many threads there are", _many_threads),
     Step(lower_votes, "early: what they ask is work of the block, or loops of threads, like any other", _many_threads),
     Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
     Step(meet_grid, "early: workspaces are the host program's", _many_threads),

@@ -80,6 +80,7 @@ def test_the_text_compiles_for_every_architecture(arch):
     packed = set(re.findall(r"global_atomic_pk_add_(b?f16)", binary.machine_code()))
     assert packed == {"gfx90a": {"f16"}, "gfx1100": set()}.get(arch, {"f16", "bf16"})
     assert binary.resources["every_function"].vector_spills == 0
+    assert not re.search(r"^\s*flat_", binary.machine_code(), re.M)  # every access says which memory it means
 
 
 def test_the_text_calls_every_function():

@@ -48,9 +48,9 @@ TW_DEVICE float atomic_min(float* p, float x, TW_SITE) {
 
 // A half word: the word around it is exchanged until nobody came between.
 template <class T> TW_DEVICE T add_in_word(T* p, T x, TwSite site) {
-  const uint64_t address = reinterpret_cast<uint64_t>(p);
-  uint32_t* const word = reinterpret_cast<uint32_t*>(address & ~uint64_t(3));
-  const uint32_t shift = uint32_t(address & 2) * 8;
+  const uint32_t within = uint32_t(reinterpret_cast<uint64_t>(p)) & 2u;   // a step back keeps the pointer's memory, which a mask would not
+  uint32_t* const word = reinterpret_cast<uint32_t*>(reinterpret_cast<uint8_t*>(p) - within);
+  const uint32_t shift = within * 8;
   uint32_t seen = atomic_or(word, 0u, site), expected;
   do {
     expected = seen;

@@ -11,7 +11,7 @@ template <> struct Carrier<8> { typedef machine::Int2 type; };
 template <> struct Carrier<16> { typedef machine::Int4 type; };
 
 // What an address of global memory points to, as a table of pointers holds it.
-template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return reinterpret_cast<T*>(address); }
+template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return (T*)(TW_GLOBAL T*)address; }
 
 // N consecutive elements as one access of up to 16 bytes; the address is aligned to all of them.
 template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer, TW_SITE) {

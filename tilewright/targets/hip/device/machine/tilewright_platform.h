@@ -44,11 +44,12 @@ struct TwSite {};
 static __attribute__((device)) __attribute__((aligned(16))) uint32_t tw_zeros[4];
 // The bits of a mask in a byte, whoever changes the others.
 #define TW_GET_BITS(byte, mask) (uint32_t(*(byte)) & (mask))
+#define TW_GLOBAL __attribute__((address_space(1)))
 // What a failed assertion does; and how bits of a byte change, whoever changes the others of its word at the same time.
 #define TW_FAILED(message) __builtin_trap()
 #define TW_SET_BITS(byte, mask, bits)                                                                                   \
-  const uint64_t place = reinterpret_cast<uint64_t>(byte);                                                              \
-  uint32_t* const word = reinterpret_cast<uint32_t*>(place & ~uint64_t(3));                                             \
+  const uint32_t place = uint32_t(reinterpret_cast<uint64_t>(byte));                                                    \
+  uint32_t* const word = reinterpret_cast<uint32_t*>((byte) - (place & 3));                                             \
   __hip_atomic_fetch_and(word, ~((mask) << (place & 3) * 8), __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);               \
   __hip_atomic_fetch_or(word, (bits) << (place & 3) * 8, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
 
