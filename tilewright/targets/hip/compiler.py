@@ -1,4 +1,4 @@
-"""Text to a code object: the clang of the `ziglang` package, or of ROCm, by way of assembly.
+"""Text to a code object: the clang of ROCm or of the `ziglang` package, by way of assembly; hiprtc where there is neither.
 
 HIP text becomes assembly, assembly an object, the object a code object that `hipModuleLoadData` takes. (With ``-c`` at
 once clang looks for a linker of ROCm's.)
@@ -19,19 +19,22 @@ from pathlib import Path
 
 from tilewright import processes
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed
+from tilewright.machine.amd import AmdArch
 from tilewright.machine.arch import Arch
 from tilewright.targets.binary import CompilerWarning
-from tilewright.targets.hip.headers import FOLDERS, headers_hash
+from tilewright.targets.hip.code_object import resources_of
+from tilewright.targets.hip.headers import FOLDERS, headers_hash, headers_of
+from tilewright.targets.hip.hiprtc import Hiprtc, find_hiprtc
 from tilewright.targets.hip.messages import Refusal, Resources, parse_resources, refusals, warnings_of
 
 NAME = "kernel.hip"
 """What messages call lines of a text that have no ``#line``."""
 
-FLAGS = (
-    "-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-O3", "-std=c++17", "-ffp-contract=off",
-    "-munsafe-fp-atomics",
-    "-fno-builtin", "-mcode-object-version=5", "-Rpass-analysis=kernel-resource-usage", "-w",
+LANGUAGE = (
+    "-O3", "-std=c++17", "-ffp-contract=off", "-munsafe-fp-atomics", "-fno-builtin", "-mcode-object-version=5",
+    "-Rpass-analysis=kernel-resource-usage", "-w",
 )  # fmt: skip
+FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", *LANGUAGE)
 """Flags of every compilation. Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its
 own."""
 
@@ -90,12 +93,12 @@ class Binary:
 
 
 @functools.cache
-def find_clang() -> Clang:
-    """ROCm's clang where it is, else that of the `ziglang` package.
+def find_compiler() -> Clang | Hiprtc:
+    """ROCm's clang where it is, else that of the `ziglang` package, else hiprtc, which keeps the assembly to itself.
 
     Raises
     ------
-    CompilerNotFound : there is neither.
+    CompilerNotFound : there is none of them.
     """
     rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "llvm" / "bin"
     candidates: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
@@ -110,14 +113,18 @@ def find_clang() -> Clang:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True)
         if done.returncode == 0:
             return Clang(command, linker, done.stdout.splitlines()[0])
+    library = find_hiprtc()
+    if library is not None:
+        return library
     raise CompilerNotFound(
-        "compiling for AMD's GPUs needs a clang, and none was found", hint="pip install ziglang, or install ROCm"
+        "compiling for AMD's GPUs needs a clang or hiprtc, and neither was found",
+        hint="pip install ziglang, or install ROCm",
     )
 
 
 def compiler_key(arch: Arch) -> str:
     """Identity of the compiler, of its flags and of the headers that a text includes."""
-    return f"{find_clang().version} {arch.name} {' '.join(FLAGS)} {headers_hash()}"
+    return f"{find_compiler().version} {arch.name} {' '.join(FLAGS)} {headers_hash()}"
 
 
 def compile_text(text: str, arch: Arch, planned: Mapping[str, int] | None = None) -> Binary:
@@ -129,26 +136,42 @@ def compile_text(text: str, arch: Arch, planned: Mapping[str, int] | None = None
 
     Raises
     ------
-    CompilerNotFound : there is no clang.
+    CompilerNotFound : there is no compiler.
     DeviceCompilationFailed : it refused the text.
     """
-    clang = find_clang()
+    compiler = find_compiler()
+    if isinstance(compiler, Hiprtc):
+        image, assembly, resources = _by_library(compiler, text, arch, dict(planned or {}))
+    else:
+        image, assembly, resources = _by_clang(compiler, text, arch, dict(planned or {}))
+    return Binary(image, assembly, resources, tuple(warnings_of(resources)))
+
+
+def _of_machine(arch: Arch, flags: Sequence[str]) -> list[str]:
+    return [*flags, *(["-mcumode"] if arch.warp_size == 32 else []), f"--offload-arch={arch.name}"]
+
+
+def _by_clang(clang: Clang, text: str, arch: Arch, planned: dict[str, int]) -> tuple[bytes, str, dict[str, Resources]]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / NAME).write_text(text)
-        flags = [*FLAGS, *(["-mcumode"] if arch.warp_size == 32 else [])]
         folders = [f"-I{folder}" for folder in FOLDERS]
-        log = _run(
-            [*clang.command, *flags, f"--offload-arch={arch.name}", *folders, "-S", NAME, "-o", "kernel.s"], directory
-        )
+        log = _run([*clang.command, *_of_machine(arch, FLAGS), *folders, "-S", NAME, "-o", "kernel.s"], directory)
         target = ["--target=amdgcn-amd-amdhsa", f"-mcpu={arch.name}", "-mcode-object-version=5"]
         _run([*clang.command, *target, "-c", "kernel.s", "-o", "kernel.o"], directory)
         _run([*clang.linker, "-shared", "kernel.o", "-o", "kernel.hsaco"], directory)
-        resources = parse_resources(log, planned or {})
-        return Binary(
-            (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources,
-            tuple(warnings_of(resources))
-        )  # fmt: skip
+        resources = parse_resources(log, planned)
+        return (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources
+
+
+def _by_library(
+    library: Hiprtc, text: str, arch: Arch, planned: dict[str, int]
+) -> tuple[bytes, str, dict[str, Resources]]:
+    made = library.compile(text, NAME, headers_of(text), _of_machine(arch, LANGUAGE))
+    if not made.image:
+        raise _refused(made.log, refusals(made.log, NAME))
+    assert isinstance(arch, AmdArch)
+    return made.image, "", resources_of(made.image, planned, arch)
 
 
 def _run(command: Sequence[str], directory: Path) -> str:

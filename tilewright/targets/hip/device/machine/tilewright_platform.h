@@ -6,6 +6,7 @@
 #error "this text was made for another architecture: compile it with --offload-arch= of the header that it includes"
 #endif
 
+#ifndef __HIPCC_RTC__   // hiprtc puts HIP's own header in front of every text
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
@@ -14,6 +15,7 @@ typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef __INT64_TYPE__ int64_t;
 typedef __UINT64_TYPE__ uint64_t;
+#endif
 
 #ifndef __device__
 #define __device__ __attribute__((device))
@@ -73,9 +75,11 @@ TW_DEVICE TwIndex tw_grid_dim() {
 #define blockDim (tw_block_dim())
 #define gridDim (tw_grid_dim())
 
+#ifndef __HIPCC_RTC__
 TW_DEVICE void* memcpy(void* to, const void* from, __SIZE_TYPE__ size) { return __builtin_memcpy(to, from, size); }
 template <class T> TW_DEVICE T min(T a, T b) { return b < a ? b : a; }
 template <class T> TW_DEVICE T max(T a, T b) { return a < b ? b : a; }
+#endif
 
 namespace tw {
 namespace machine {

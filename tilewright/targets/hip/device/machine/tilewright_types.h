@@ -2,8 +2,10 @@
 #pragma once
 #include "tilewright_numbers.cuh"
 
+#ifndef __HIPCC_RTC__
 struct uint2 { uint32_t x, y; };
 struct alignas(16) uint4 { uint32_t x, y, z, w; };
+#endif
 
 namespace tw {
 
