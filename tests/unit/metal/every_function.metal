@@ -88,6 +88,7 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   // lanes
   GIVE(tw::warp_uniform(t / 32)); GIVE(tw::warp_uniform(t)); GIVE(tw::shuffle(a, 3)); GIVE_LONG(tw::shuffle(whole, t + 5 & 31)); GIVE(tw::shuffle_xor(a, 1)); GIVE(tw::shuffle_up(uint8_t(a), 3)); GIVE(tw::shuffle_down(uint16_t(a), 3));
   PUT(tw::shuffle(half(y), 5)); GIVE(tw::ballot((a & 1u) != 0u)); GIVE(tw::any((a & 63u) == 7u)); GIVE(tw::all((a & 1u) != 0u)); GIVE(tw::all(t < 32)); GIVE(tw::any(t < 32));
+  GIVE(tw::match_any(a & 3u)); GIVE(tw::match_all(t / 32)); GIVE(tw::match_all(a)); GIVE(tw::match_any(int64_t(a & 1u) << 40 | int64_t(a & 2u)));
   PUT(tw::warp_add(y)); GIVE_LONG(tw::warp_add(int64_t(whole))); PUT(tw::warp_min(y)); PUT(tw::warp_max(y)); GIVE(tw::warp_and(a | 0xF0F0F0F0u)); GIVE(tw::warp_or(a & 0x0F0F0F0Fu)); GIVE(tw::warp_xor(a));
   PUT(tw::simdgroup_add(y)); GIVE(tw::simdgroup_add(a)); GIVE(tw::simdgroup_add(int32_t(a))); GIVE(tw::simdgroup_add(uint8_t(a)));
 
@@ -139,6 +140,9 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   tw::atomic_add(f32 + t % 8, float(t)); tw::atomic_min(f32 + 8 + t % 8, y); tw::atomic_max(f32 + 16 + t % 8, y);
   tw::atomic_add(f16 + t % 7, half(float(t & 7))); tw::atomic_add(bf16 + t % 7, bfloat(float(t & 7))); tw::atomic_min(f16 + 8 + t % 5, half(y)); tw::atomic_max(f16 + 16 + t % 5, half(y));
   tw::atomic_min(bf16 + 8 + t % 5, bfloat(y)); tw::atomic_max(bf16 + 16 + t % 5, bfloat(y)); GIVE(tw::bit_cast<uint16_t>(tw::atomic_add(f16 + 40 + t % 24, half(0.0f))));
+  tw::Fragment<float, 3> steps;
+  for (int i = 0; i < 3; ++i) steps[i] = float(t + i);
+  tw::atomic_add_fragment<2>(f32 + 58 + t % 3, steps, 1);
   GIVE(tw::atomic_load(i32 + 60)); GIVE(tw::atomic_load(u32 + 60)); GIVE(tw::atomic_store(i32 + 61, 7)); GIVE(tw::atomic_store(u32 + 61, 9u));
   tw::set_packed<4>(bytes, t, int8_t(t - 32)); tw::set_packed<2>(bytes + 40, t, uint8_t(t >> 2)); tw::set_packed<1>(bytes + 57, t, uint8_t(t % 3 == 0));
 }

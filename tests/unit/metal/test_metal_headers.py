@@ -53,6 +53,7 @@ ALIKE = {
     "x < 0.0 -> 1.0f ? -magnitude": "numbers up to 1 have a polynomial of their own",
     "i < 2 -> 3; ++i) d[i] =": "nothing reads the register behind the fragment",
     "address & 2 -> 3u": "a half lies at an even address",
+    "lane < 32 -> 33; ++lane) same": "there is no such lane",
     "int(sizeof(T) * N / 4 -> 5": "indices that are looked at are right",
 }
 """What no result shows, and why: a part of a line, with what it becomes."""

@@ -86,5 +86,5 @@ class MetalPrinter(GpuPrinter):
 
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls,
-        **dict.fromkeys(("call_extern", "grid_sync", "atomic_add_fragment", "match_any", "match_all"), "_refused"),
+        **dict.fromkeys(("call_extern", "grid_sync"), "_refused"),
     }

@@ -84,6 +84,18 @@ TW_DEVICE float atomic_add(device float* p, float x) {
 TW_DEVICE float atomic_add(threadgroup float* p, float x) { return change_word<Sum>(p, x); }
 #endif
 
+// Several neighbours, each by itself.
+#define TW_NEIGHBOURS(SPACE)                                                                                          \
+  template <int N, class T, int SIZE>                                                                                 \
+  TW_DEVICE void atomic_add_fragment(SPACE T* p, const thread Fragment<T, SIZE>& fragment, int offset) {              \
+    for (int i = 0; i < N; ++i) atomic_add(p + i, fragment[offset + i]);                                              \
+  }
+TW_NEIGHBOURS(device)
+#ifndef TW_ONE_MEMORY
+TW_NEIGHBOURS(threadgroup)
+#endif
+#undef TW_NEIGHBOURS
+
 // One element of BITS < 8 bits, whoever writes the others of its byte at the same time: only its own bits of the word change.
 #ifndef TW_SET_BITS  // which the emulator has: it knows which bits of a byte have been written
 #define TW_SET_BITS(SPACE, byte, mask, bits)                                                                          \

@@ -28,6 +28,19 @@ TW_DEVICE uint32_t ballot(bool condition) { return uint32_t(ulong(simd_ballot(co
 TW_DEVICE bool any(bool condition) { return simd_any(condition); }
 TW_DEVICE bool all(bool condition) { return simd_all(condition); }
 
+// Lanes whose bits are this one's, and all of them where they are alike, else none.
+TW_DEVICE bool same_bits(uint32_t a, uint32_t b) { return a == b; }
+TW_DEVICE bool same_bits(uint2 a, uint2 b) { return a.x == b.x && a.y == b.y; }
+template <class T> TW_DEVICE uint32_t match_any(T x) {
+  uint32_t same = 0;
+  for (int lane = 0; lane < 32; ++lane) same |= uint32_t(same_bits(simd_shuffle(moved(x), ushort(lane)), moved(x))) << lane;
+  return same & ballot(true);
+}
+template <class T> TW_DEVICE uint32_t match_all(T x) {
+  const uint32_t same = match_any(x);
+  return same == ballot(true) ? same : 0u;
+}
+
 // The values of all lanes combined, in every lane.
 #define TW_COMBINED(NAME, COMBINED)                     \
   template <class T> TW_DEVICE T NAME(T x) {            \
