@@ -104,7 +104,7 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   for (int i = 0; i < 4; ++i) GIVE(seen[i]);
   GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 2)[1])); GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 6)[0])); tw::hold_registers(eight);
   tw::sync_threads();
-  tw::store_fragment<1>(reinterpret_cast<threadgroup half*>(shared_memory) + t, eight, 3); tw::sync_threads(); GIVE(reinterpret_cast<threadgroup uint16_t*>(shared_memory)[63 - t]);
+  tw::store_fragment<1>(reinterpret_cast<threadgroup half*>(shared_memory) + t, eight, 3); tw::sync_shared(); GIVE(reinterpret_cast<threadgroup uint16_t*>(shared_memory)[63 - t]);
   GIVE(tw::global_pointer<device const uint32_t>(reinterpret_cast<uint64_t>(words + t))[0]);
   tw::Fragment<int8_t, 8> codes;
   tw::Fragment<uint8_t, 8> fields;

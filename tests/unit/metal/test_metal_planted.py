@@ -71,7 +71,7 @@ def reported(changes: dict[str, str]) -> str:
 
 
 def test_reports_speak_of_the_authors_line() -> None:
-    said = reported({"tw::sync_threads();": ""})
+    said = reported({"tw::sync_shared();": ""})
     lines = Path(__file__).read_text().split("\n")
     reads = 1 + next(number for number, line in enumerate(lines) if "Y[i, j] = tile[j, i]" in line)
     assert (

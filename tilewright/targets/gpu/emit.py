@@ -160,6 +160,13 @@ def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
     return read if dependent else read & written
 
 
+def hands_over_tensors(kernel: Kernel) -> bool:
+    """Whether threads of a block may read from global memory what others of them wrote there: only then do its barriers
+    wait for that, too."""
+    atomic = any(call.function.startswith("atomic_") for call in find(kernel.body, nodes.Call))
+    return atomic or any(one.scope == "global" for one in unsettled_buffers(kernel))
+
+
 class KernelText:
     """Prints one kernel.
 

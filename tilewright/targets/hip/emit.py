@@ -15,7 +15,7 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu import emit as gpu
-from tilewright.targets.gpu.emit import Dialect, KernelText, unsettled_buffers
+from tilewright.targets.gpu.emit import Dialect, KernelText, hands_over_tensors
 from tilewright.targets.gpu.expressions import in_bytes
 from tilewright.targets.gpu.printer import GpuPrinter
 from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
@@ -45,8 +45,7 @@ class HipPrinter(GpuPrinter):
 
     Attributes
     ----------
-    shares_tensors : whether threads of a block may read from global memory what others of them wrote there: only then
-        do barriers wait for it.
+    shares_tensors : whether barriers wait for what threads wrote to global memory.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS
@@ -94,8 +93,7 @@ class HipKernel(KernelText):
 
     def make_printer(self, names: Names) -> HipPrinter:
         printer = HipPrinter(names)
-        atomic = any(call.function.startswith("atomic_") for call in find(self.kernel.body, nodes.Call))
-        printer.shares_tensors = atomic or any(one.scope == "global" for one in unsettled_buffers(self.kernel))
+        printer.shares_tensors = hands_over_tensors(self.kernel)
         return printer
 
     def shared_memory(self, size: int) -> str:

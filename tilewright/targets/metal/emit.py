@@ -17,7 +17,7 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.gpu import emit as gpu
-from tilewright.targets.gpu.emit import Dialect, KernelText
+from tilewright.targets.gpu.emit import Dialect, KernelText, hands_over_tensors
 from tilewright.targets.metal.printer import KEYWORDS, TYPES, MetalPrinter
 
 DIRECTORY = Path(__file__).parent / "device"
@@ -99,7 +99,9 @@ class MetalKernel(KernelText):
     keywords: ClassVar[frozenset[str]] = KEYWORDS
 
     def make_printer(self, names: Names) -> MetalPrinter:
-        return MetalPrinter(names)
+        printer = MetalPrinter(names)
+        printer.shares_tensors = hands_over_tensors(self.kernel)
+        return printer
 
     def signature(self, name: str, parameters: str) -> list[str]:
         placed = [f"{one} [[buffer({number})]]" for number, one in enumerate(parameters.split(", ")) if one]

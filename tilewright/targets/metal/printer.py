@@ -44,6 +44,8 @@ class MetalPrinter(GpuPrinter):
         super().__init__(names)
         self.small: set[Buffer] = set()
         """Tensors that are handed over in constant memory."""
+        self.shares_tensors = True
+        """Whether barriers wait for what threads wrote to device memory."""
 
     def memory(self, buffer: Buffer, constant: bool = False) -> str:
         text = super().memory(buffer, constant)
@@ -67,6 +69,11 @@ class MetalPrinter(GpuPrinter):
                 hint='leave memory_order out, or pass "relaxed"; blocks of one launch cannot hand over memory there',
             )  # fmt: skip
         return super()._atomic(call)
+
+    def expression_Call(self, call: nodes.Call) -> Text:
+        if call.function == "sync_threads" and not self.shares_tensors:
+            return self.call("tw::sync_shared")
+        return super().expression_Call(call)
 
     def _printed(self, call: nodes.Call) -> Text:
         """A line of the system's log; a long has 64 bits there, and the log ends lines itself."""

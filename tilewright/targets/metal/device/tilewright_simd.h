@@ -2,6 +2,7 @@
 namespace tw {
 
 TW_DEVICE void sync_threads() { threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
+TW_DEVICE void sync_shared() { threadgroup_barrier(mem_flags::mem_threadgroup); }   // where nobody reads what others wrote to a tensor
 TW_DEVICE void sync_warp() { simdgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup); }
 
 // A value that is the same in the whole simdgroup anyway.
