@@ -36,6 +36,8 @@ class Options:
     compiler : TILEWRIGHT_CC, command of the C compiler for the cpu target and the emulator.
     num_threads : TILEWRIGHT_NUM_THREADS, threads of the cpu target; 0 for all cores.
     verify : TILEWRIGHT_VERIFY, 1 verifies the whole program after every pass, not only what the pass changed.
+    poison : TILEWRIGHT_POISON, 1 has kernels of the cpu target begin with ones in all bits of tiles and variables, so
+        that what nobody wrote is NaN, -1 or the largest number.
     dump : TILEWRIGHT_DUMP, 1 prints the program after every pass that changed it; a name, after that pass.
     """
 
@@ -45,6 +47,7 @@ class Options:
     compiler: str = ""
     num_threads: int = 0
     verify: bool = False
+    poison: bool = False
     dump: str = ""
 
 
@@ -55,6 +58,7 @@ VARIABLES = {
     "compiler": "TILEWRIGHT_CC",
     "num_threads": "TILEWRIGHT_NUM_THREADS",
     "verify": "TILEWRIGHT_VERIFY",
+    "poison": "TILEWRIGHT_POISON",
     "dump": "TILEWRIGHT_DUMP",
 }
 """Environment variable of each option."""

@@ -11,6 +11,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.errors import EmulationError, NotAsynchronous
+from tilewright.options import override
 
 NVIDIA, AMPERE, AMD, APPLE = "cuda -arch=sm_90a", "cuda -arch=sm_80", "hip -arch=gfx942", "metal -arch=apple7"
 GPUS = (AMPERE, NVIDIA, AMD, APPLE)
@@ -558,3 +559,62 @@ def test_copies_by_hand_that_begin_within_16_bytes_are_refused() -> None:
 
     with pytest.raises(NotAsynchronous, match="rows of A are not known to be taken from a multiple of 16 bytes on"):
         tilewright.jit(target=NVIDIA)(program).compile(numbers(64, 256, dtype="float16"), 3)
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("way", ["copy", "clear", "loop"])
+def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool) -> None:
+    """A load by hand was not fenced from threads' stores to its tile."""
+
+    def program(A, B):
+        A: T.Tensor((64, 64), "float16")
+        B: T.Tensor((64, 64), "float16")
+        O = T.empty((64, 64), "float16")
+        with T.Kernel(1, threads=128):
+            full = T.alloc_barrier(128)
+            s = T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float16")
+            T.clear(total)
+            for k in T.serial(3 if again else 1):
+                if way == "copy":
+                    T.copy(B, s, disable_tma=True)
+                if way == "clear":
+                    T.clear(s)
+                if way == "loop":
+                    for i, j in T.Parallel(64, 64):
+                        s[i, j] = B[j, i]
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += s[i, j]
+                T.sync_threads()
+                T.tma_copy(A, s, barrier=full)
+                T.mbarrier_arrive(full)
+                T.mbarrier_wait_parity(full, k % 2)
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += s[i, j]
+                T.sync_threads()
+            T.copy(total, O)
+        return O
+
+    agree(program, NVIDIA, numbers(64, 64, dtype="float16"), numbers(64, 64, dtype="float16").T.copy())
+
+
+@pytest.mark.parametrize("size", [3, 100, 9000])
+@pytest.mark.parametrize("scope", ["fragment", "shared"])
+def test_what_nobody_wrote_shows_where_it_is_asked_for(scope: str, size: int) -> None:
+    """With `options.poison` tiles begin as NaN; without it they hold whatever was there."""
+
+    def program(A):
+        A: T.Tensor((size,), "float32")
+        O = T.empty((size,), "float32")
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment((size,), "float32") if scope == "fragment" else T.alloc_shared((size,), "float32")
+            for i in T.Parallel(size):
+                if A[i] > 0:
+                    tile[i] = A[i]
+            T.copy(tile, O)
+        return O
+
+    given = np.where(np.arange(size) % 3 == 1, 2.0, -1.0).astype(np.float32)
+    with override(poison=True):
+        found = tilewright.jit(target="cpu")(program)(given)
+    np.testing.assert_array_equal(found, np.where(given > 0, given, np.nan))

@@ -44,6 +44,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TILEWRIGHT_CACHE", "0", "cache", False),
         ("TILEWRIGHT_VERIFY", "yes", "verify", True),
         ("TILEWRIGHT_VERIFY", "OFF", "verify", False),
+        ("TILEWRIGHT_POISON", "1", "poison", True),
         ("TILEWRIGHT_NUM_THREADS", "3", "num_threads", 3),
         ("TILEWRIGHT_CC", "gcc -m64", "compiler", "gcc -m64"),
         ("TILEWRIGHT_TARGET", "cpu -arch=avx2", "target", "cpu -arch=avx2"),

@@ -21,6 +21,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.ir.printer import print_program
 from tilewright.language.mistakes import WrongArguments
 from tilewright.language.trace import PrimFunc
+from tilewright.runtime.arguments import Binder
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFactory, JITFunction, compile
 
@@ -137,9 +138,13 @@ def compiled(found: Any, arguments: dict[str, Any], target: str | None) -> Kerne
         if isinstance(found, JITFactory):
             _must_fit(found.function, arguments)
         try:
-            found = found.trace(**arguments)
+            traced = found.trace(**arguments)
+            if isinstance(found, JITFunction):  # tensors that a call would refuse are refused here
+                runtime, _ = found.direct.split(**arguments)
+                Binder(traced.function, "cpu").bind([*runtime.values()], {})
         except WrongArguments as error:
             raise _wrong_arguments(error.message, error.hint or "") from None
+        found = traced
     elif callable(found) and not isinstance(found, (Kernel, PrimFunc)):
         _must_fit(found, arguments)
         found = found(**arguments)

@@ -105,6 +105,13 @@ def test_mistakes(kernels: str, words: list[str], message: str, capsys: pytest.C
     assert capsys.readouterr().err == message.format(kernels)
 
 
+@pytest.mark.parametrize("given", ["X=float64[100]", "X=float32[100,1]", "X=float32[0] Y=3"])
+def test_tensors_that_a_call_would_refuse(kernels: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A kernel of float32 was shown for tensors of float64."""
+    assert main(["inspect", f"{kernels}:double", *given.split()]) != 0
+    assert capsys.readouterr().err.startswith("error:")
+
+
 def test_what_is_no_kernel_is_refused(kernels: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", f"{kernels}:wrong"]) == 1
     assert capsys.readouterr().err.startswith("error: tilewright.compile got a int")

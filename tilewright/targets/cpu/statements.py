@@ -10,6 +10,7 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import walk
+from tilewright.options import options
 from tilewright.ops.prints import c_format, line, words_of
 from tilewright.targets.c_family import Names
 from tilewright.targets.cpu.expressions import CpuExpressions, _constant
@@ -87,6 +88,8 @@ class CpuStatements(CpuExpressions):
         if buffer.scope == "scalar":
             first = f" = {self.value(allocate.initial)}" if allocate.initial is not None else ""
             self.line(f"{element} {name}{first};")
+            if allocate.initial is None:
+                self._poison(f"&{name}", f"sizeof {name}")
         elif buffer.placed:
             assert allocate.initial is not None
             self.line(
@@ -101,6 +104,8 @@ class CpuStatements(CpuExpressions):
             count = buffer.size // lanes
             variables = [name] if count == 1 else [self.names.fresh(f"{name}_{i}") for i in range(count)]
             self.line(f"{vector} {', '.join(variables)};")
+            for variable in variables:
+                self._poison(f"&{variable}", f"sizeof {variable}")
         else:
             self._allocate_memory(buffer, name, element)
 
@@ -114,9 +119,16 @@ class CpuStatements(CpuExpressions):
                 1 if buffer.dtype.is_packed else buffer.dtype.storage_bytes
             )
             self.line(f"{element} {name}[{count}] __attribute__((aligned(64)));")
+            self._poison(name, f"sizeof {name}")
             return
         self.line(f"{element} *restrict const {name} = ({element} *)(scratch + {self.scratch_bytes});")
         self.scratch_bytes += size
+        self._poison(name, str(size))
+
+    def _poison(self, place: str, size: str) -> None:
+        """Give memory that nobody has written numbers that show (`options.poison`)."""
+        if options().poison:
+            self.line(f"__builtin_memset({place}, 0xFF, {size});")
 
     def statement_Store(self, store: nodes.Store) -> None:
         buffer, value = store.buffer, store.value

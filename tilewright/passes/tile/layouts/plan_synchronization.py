@@ -16,7 +16,8 @@ After::
 A barrier orders everything before it, so a walk through the program needs to remember only what was read and
 written since the last one.  Loops are walked twice: the second time with what the first left behind.
 
-Matrix instructions that read tiles by descriptor see what threads wrote only behind a fence of the writing threads,
+Matrix instructions that read tiles by descriptor, and a copy engine that reads or fills them, come behind what threads
+wrote only where the writing threads fence it,
 which follows the statement that writes (or the `Wait` for the copies that do).
 """
 
@@ -42,6 +43,7 @@ from tilewright.ir.nodes import (
     Wait,
     While,
 )
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
@@ -87,7 +89,7 @@ def proxy_fence() -> Evaluate:
 def _synchronize(kernel: Kernel) -> Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
-    walking.by_descriptor = (_by_descriptor(kernel) | _stored(kernel)) - slots
+    walking.by_descriptor = (_by_descriptor(kernel) | _moved(kernel)) - slots
     walking.tokens = {
         node.token for node in find(kernel.body, Copy, Parallel)
         if node.token is not None
@@ -107,10 +109,15 @@ def _by_descriptor(kernel: Kernel) -> frozenset[Buffer]:
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 
 
-def _stored(kernel: Kernel) -> frozenset[Buffer]:
-    """Shared tiles that the copy engine stores for the author."""
-    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
-    return frozenset(copy.source.buffer for copy in copies if copy.source.buffer.scope == "shared")
+def _moved(kernel: Kernel) -> frozenset[Buffer]:
+    """Shared tiles that the copy engine stores or fills for the author."""
+    tiles = (
+        root(region.buffer)
+        for copy in find(kernel.body, Copy)
+        if is_by_hand(copy)
+        for region in (copy.source, copy.destination)
+    )
+    return frozenset(tile for tile in tiles if tile.scope == "shared")
 
 
 class _Walk:
@@ -122,7 +129,7 @@ class _Walk:
     def __init__(self, slots: frozenset[Buffer], together: Together, exchanged: frozenset[Buffer]) -> None:
         self.slots, self.together, self.exchanged = slots, together, exchanged
         self.by_descriptor: frozenset[Buffer] = frozenset()
-        """Tiles that matrix instructions read by descriptor."""
+        """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
         self.tokens: set[Token | None] = set()
         """Of copies into such tiles."""
         self.landing = False
