@@ -10,8 +10,8 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import walk
-from tilewright.options import options
 from tilewright.ops.prints import c_format, line, words_of
+from tilewright.options import options
 from tilewright.targets.c_family import Names
 from tilewright.targets.cpu.expressions import CpuExpressions, _constant
 from tilewright.targets.cpu.spellings import TILE_UNIT, carrier, code, lanes_suffix
