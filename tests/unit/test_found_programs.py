@@ -601,7 +601,7 @@ def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool) -> No
 @pytest.mark.parametrize("size", [3, 100, 9000])
 @pytest.mark.parametrize("scope", ["fragment", "shared"])
 def test_what_nobody_wrote_shows_where_it_is_asked_for(scope: str, size: int) -> None:
-    """With `options.poison` tiles begin as NaN; without it they hold whatever was there."""
+    """With the option poison tiles begin as NaN; without it they hold whatever was there."""
 
     def program(A):
         A: T.Tensor((size,), "float32")

@@ -126,7 +126,7 @@ class CpuStatements(CpuExpressions):
         self._poison(name, str(size))
 
     def _poison(self, place: str, size: str) -> None:
-        """Give memory that nobody has written numbers that show (`options.poison`)."""
+        """Give memory that nobody has written numbers that show (`TILEWRIGHT_POISON`)."""
         if options().poison:
             self.line(f"__builtin_memset({place}, 0xFF, {size});")
 
