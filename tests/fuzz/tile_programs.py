@@ -42,7 +42,7 @@ def number(value: float, dtype: str) -> Expr:
     return as_expr(value, ALL[dtype])
 
 
-SPACE: dict[str, Any] = {"T": T, "operator": operator, "number": number, "make_swizzled_layout": make_swizzled_layout,
+SPACE: dict[str, Any] = {"T": T, "operator": operator, "number": number, "make_swizzled_layout": lambda tile: make_swizzled_layout(tile).layout,
                          "FragmentRecords": FragmentRecords, "ALL": ALL}  # fmt: skip
 """Names that a program's text uses."""
 

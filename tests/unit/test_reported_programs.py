@@ -79,7 +79,7 @@ def test_line_3_annotated_swizzles_of_what_lies_in_one_piece(reader: str) -> Non
         O = T.empty((64, 64), "float32")
         with T.Kernel(1, threads=128):
             s = T.alloc_shared((64, 64), "float16")
-            T.annotate_layout({s: make_swizzled_layout(s)})
+            T.annotate_layout({s: make_swizzled_layout(s).layout})
             T.copy(A, s)
             if reader == "elements":
                 for i, j in T.Parallel(64, 64):

@@ -10,7 +10,7 @@ from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
-from tilewright.language.layouts import layout_of
+from tilewright.language.layouts import Advised, layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import as_expr, condition, constant, constant_within, describe
 from tilewright.language.source import statement_here
@@ -36,16 +36,16 @@ def annotate_layout(layout_map: Any) -> None:
 
     Parameters
     ----------
-    layout_map : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`.
+    layout_map : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`. Arrays of single threads have none.
 
     Examples
     --------
     >>> T.annotate_layout({shared: T.Layout((64, 64), lambda i, j: i * 64 + j)})
     """
     context = in_kernel("T.annotate_layout").kernel
-    context.layouts.extend(
-        (buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layout_map, "T.annotate_layout")
-    )
+    given = [(buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layout_map, "T.annotate_layout")]
+    fixed = [(buffer, layout) for buffer, layout in given if not isinstance(layout, Advised)]
+    context.layouts.extend((buffer, layout) for buffer, layout in fixed if buffer.scope not in ("local", "scalar"))
 
 
 @author_facing

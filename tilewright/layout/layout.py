@@ -334,6 +334,14 @@ def _next_strides(layout: Layout) -> dict[tuple[str, int], int | None]:
 def _locations(layout: Layout) -> tuple[int, bool]:
     """How many locations the elements, their copies and parts take, and whether all of them differ."""
     whole = Layout((*layout.digits, layout.replicas, layout.partials), swizzle=layout.swizzle)
+    try:
+        apart = NOTHING not in {one.place for one in whole._all_digits() if one.extent > 1} and bool(
+            _next_strides(whole)
+        )
+    except InvalidLayout:
+        apart = False
+    if apart:
+        return whole.size, True
     combined = np.zeros(whole.shape, np.int64)
     for place in whole.places:
         combined = combined * whole.extent(place) + whole.table(place)

@@ -221,11 +221,71 @@ def from_function(shape: Sequence[int], function: Callable[..., Any], place: str
     function : called once with integer arrays (or with ints, where it does not take arrays); gives the offset, or
         several indices, which are taken as row-major in their own ranges.
     """
+    if math.prod(shape) > CHUNK and place == MEMORY:
+        sums = _of_lines(tuple(shape), function)
+        if sums is not None:
+            return sums
     found = _evaluated(shape, function)
     total = np.zeros(tuple(shape), np.int64)
     for part in found:
         total = total * (int(part.max()) + 1) + part
     return from_tables(shape, {place: total})
+
+
+CHUNK = 1 << 18
+"""Elements of a tensor whose places are worked out at once."""
+
+
+def _of_lines(shape: tuple[int, ...], function: Callable[..., Any]) -> Layout | None:
+    """A layout of digits that gives every element the place that `function` does; None where there is none.
+
+    Each dimension alone says which digits it must be; then each element is asked, some at a time, since a tensor may be large.
+    """
+    rank = len(shape)
+    origin = [np.zeros((1,) * rank, np.int64)] * rank
+    axes = [np.arange(n).reshape([n if at == axis else 1 for at in range(rank)]) for axis, n in enumerate(shape)]
+    try:
+        lines = [_parts_of(function(*origin[:axis], axes[axis], *origin[axis + 1 :])) for axis in range(rank)]
+    except (TypeError, ValueError):  # it takes ints only
+        return None
+    ranges = [1 + sum(int(line[number].max()) for line in lines) for number in range(len(lines[0]))]
+    digits = []
+    for extent, line in zip(shape, lines, strict=True):
+        found = _digits_of_line(extent, {MEMORY: np.broadcast_to(_row_major(line, ranges).reshape(-1), (extent,))})
+        if found is None or any(part.flat[0] for part in line):
+            return None
+        digits.append(found)
+    layout = Layout(tuple(digits))
+    reached = [1] * len(ranges)
+    for places in _slabs(shape, axes):
+        parts = _parts_of(function(*places))
+        reached = [max(so_far, 1 + int(part.max())) for so_far, part in zip(reached, parts, strict=True)]
+        if (layout.offset(MEMORY, *places) != _row_major(parts, ranges)).any():
+            return None
+    return layout if reached == ranges else None
+
+
+def _slabs(shape: tuple[int, ...], axes: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """Coordinates of parts of a tensor, of about `CHUNK` elements each, as arrays that broadcast."""
+    longest = max(range(len(shape)), key=lambda axis: shape[axis])
+    step = max(CHUNK * shape[longest] // math.prod(shape), 1)
+    for first in range(0, shape[longest], step):
+        yield [
+            axis if at != longest else np.moveaxis(np.moveaxis(axis, at, 0)[first : first + step], 0, at)
+            for at, axis in enumerate(axes)
+        ]
+
+
+def _parts_of(found: Any) -> list[np.ndarray]:
+    return [np.asarray(part) for part in (found if isinstance(found, (tuple, list)) else (found,))]
+
+
+def _row_major(parts: Sequence[np.ndarray], ranges: Sequence[int]) -> np.ndarray:
+    """One index for several, each in its own range."""
+    total = np.zeros((), np.int64)
+    for part, extent in zip(parts, ranges, strict=True):
+        total = total * extent + part
+    return total
 
 
 def from_thread_and_index(

@@ -62,7 +62,7 @@ class ScopedRewriter(Rewriter):
     Subclasses that change loops or conditions call the methods here for the rest.
     """
 
-    alone_nothing = frozenset({"Kernel", "Role", "Seq", "For", "Parallel", "If", "Select"})
+    alone_nothing = frozenset({"Kernel", "Role", "Seq", "For", "Pipelined", "Parallel", "If", "Select"})
 
     def __init__(self, function: Function) -> None:
         self.analyzer = Analyzer()
@@ -118,6 +118,12 @@ class ScopedRewriter(Rewriter):
         if start is loop.start and stop is loop.stop and step is loop.step and body is loop.body:
             return loop
         return replace(loop, start=start, stop=stop, step=step, body=body)
+
+    def visit_Pipelined(self, loop: nodes.Pipelined) -> Any:
+        start, stop = (nodes.cast(nodes.expr(end), loop.var.dtype) for end in (loop.start, loop.stop))
+        with self.analyzer.scope():
+            self.analyzer.bind(loop.var, start, binary("sub", stop, nodes.const(1, stop.dtype)))
+            return self.generic(loop)
 
     def visit_Parallel(self, loop: nodes.Parallel) -> Any:
         with self.analyzer.scope():

@@ -99,7 +99,7 @@ def test_a_swizzled_layout_moves_chunks_and_loses_none(columns, dtype):
     def main(A: T.Tensor((32, columns), dtype), B: T.Tensor((32, columns), dtype)):
         with T.Kernel(1, threads=64):
             tile = T.alloc_shared((32, columns), dtype)
-            T.annotate_layout({tile: tilelang.layout.make_swizzled_layout(tile)})
+            T.annotate_layout({tile: tilelang.layout.make_swizzled_layout(tile).layout})
             T.copy(A, tile)
             T.copy(tile, B)
 

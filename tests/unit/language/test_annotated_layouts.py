@@ -14,7 +14,7 @@ from tilewright.errors import InvalidLayout
 
 ROWS, COLUMNS = 16, 64
 LAYOUTS = {
-    "swizzled": make_swizzled_layout,
+    "swizzled": lambda tile: make_swizzled_layout(tile).layout,
     "padded": lambda tile: T.Layout((ROWS, COLUMNS), lambda i, j: i * (COLUMNS + 8) + j),
     "transposed": lambda tile: T.Layout((ROWS, COLUMNS), lambda i, j: j * ROWS + i),
     "row-major": lambda tile: T.Layout((ROWS, COLUMNS), lambda i, j: i * COLUMNS + j),

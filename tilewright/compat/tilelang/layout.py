@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.language import Fragment, Layout
 from tilewright.language.dtypes import NumberType
+from tilewright.language.layouts import Advised
 
 __all__ = [
     "Fragment",
@@ -74,7 +75,7 @@ def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: Any, swizzle
 
 
 def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
-    """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks.
+    """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks; for `T.annotate_layout` advice to swizzle.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
             row = row * extent + index
         return row * columns + (indices[-1] ^ (row // (ROWS // span) % span * chunk))
 
-    return Layout((*outer, columns), place)
+    return Advised(Layout((*outer, columns), place))
 
 
 make_full_bank_swizzled_layout = make_half_bank_swizzled_layout = make_quarter_bank_swizzled_layout = (

@@ -24,7 +24,7 @@ from tilewright.ir import nodes
 from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, cast, const
 from tilewright.passes.context import Context
 from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
-from tilewright.passes.tile.copies.beginnings import PipelinedFacts
+from tilewright.passes.scoped import ScopedRewriter
 
 
 def lower_tiles(function: Function, context: Context) -> Function:
@@ -37,7 +37,7 @@ def lower_tiles(function: Function, context: Context) -> Function:
     return apply_operand_layouts(function.with_body(body, "lowered"), context)
 
 
-class _Lower(PipelinedFacts):
+class _Lower(ScopedRewriter):
     def __init__(self, function: Function, context: Context) -> None:
         super().__init__(function)
         self.context = replace(context, analyzer=self.analyzer)

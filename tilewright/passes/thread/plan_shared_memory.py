@@ -58,7 +58,7 @@ _AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans"
 `_ASYNCHRONOUS`."""
 
 _LOADS = frozenset({"tma_load", "tma_load_hint", "bulk_load", "bulk_load_hint"})
-_STORES = frozenset({"tma_store", "bulk_store"})
+_STORES = frozenset({"tma_store", "tma_reduce_add", "bulk_store"})
 """What the engine does for the block alone."""
 
 _ASYNCHRONOUS = frozenset({"cp_async", "cp_async_zfill"})

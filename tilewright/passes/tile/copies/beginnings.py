@@ -8,11 +8,9 @@ Whoever reads several elements at once counts how many there are up to the end, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.nodes import Expr, Pipelined, Region, binary, cast, const, expr, index_binary
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.ir.nodes import Expr, Region, binary, const, expr, index_binary
 
 
 def unproven_beginning(region: Region, analyzer: Analyzer | None, reaching: Sequence[int] = (-2, -1)) -> list[Expr]:
@@ -31,16 +29,3 @@ def unproven_beginning(region: Region, analyzer: Analyzer | None, reaching: Sequ
             end, size = index_binary("add", start, extent), expr(region.buffer.shape[axis])
             conditions.append(index_binary("le", end, size))
     return [one for one in conditions if analyzer is None or not analyzer.prove(one)]
-
-
-class PipelinedFacts(ScopedRewriter):
-    """A rewriter that also knows the ranges of pipelined loops, which are loops to a machine that loads nothing
-    ahead."""
-
-    alone_nothing = ScopedRewriter.alone_nothing | {"Pipelined"}
-
-    def visit_Pipelined(self, loop: Pipelined) -> Any:
-        start, stop = (cast(expr(bound), loop.var.dtype) for bound in (loop.start, loop.stop))
-        with self.analyzer.scope():
-            self.analyzer.bind(loop.var, start, binary("sub", stop, const(1, stop.dtype)))
-            return self.generic(loop)

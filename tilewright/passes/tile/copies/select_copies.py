@@ -59,7 +59,7 @@ class _Select(ScopedRewriter):
 
     def visit_Pipelined(self, loop: Pipelined) -> Any:
         before, self.in_pipeline = self.in_pipeline, True
-        made = super().generic(loop)
+        made = super().visit_Pipelined(loop)
         self.in_pipeline = before
         return made
 

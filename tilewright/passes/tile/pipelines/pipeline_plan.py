@@ -49,7 +49,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import TMA_STORES, Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
 
@@ -59,6 +59,7 @@ Name = Let | Allocate
 N = TypeVar("N", Let, Name)
 
 _MANUAL = (Acquire, Publish, Receive, Release, Channel, Commit, Wait, Roles)
+"""What says who waits for whom; what the engine stores and adds, only the statements that work on it wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
         if isinstance(one, (Let, Allocate)) and touched(one).reads & written:  # which `store_names` has left
             return one, "a name in its body stands for what the loop changes"
     for node in walk(loop.body):
-        if isinstance(node, _MANUAL):
+        if isinstance(node, _MANUAL) and getattr(node, "token", None) != TMA_STORES:
             return node, "its body synchronises by itself"
         if isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function == "sync_threads":
             return node, "its body synchronises by itself"

@@ -47,8 +47,8 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context, Fact
-from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.beginnings import PipelinedFacts, unproven_beginning
+from tilewright.passes.scoped import ScopedRewriter, map_kernels
+from tilewright.passes.tile.copies.beginnings import unproven_beginning
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
 
@@ -108,7 +108,7 @@ def tells_ends(filling: Statement, tile: Region) -> bool:
     return in_order and not any(_reads_memory(start) for start in filling.source.starts)
 
 
-class _Beginnings(PipelinedFacts):
+class _Beginnings(ScopedRewriter):
     """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by
     its last rows."""
 

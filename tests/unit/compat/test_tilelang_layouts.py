@@ -1,0 +1,144 @@
+"""Layouts as TileLang's programs give them: advice to swizzle, layouts of large tensors, of arrays of single threads."""
+
+import time
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.compat.tilelang as tilelang
+import tilewright.language as T
+from tilewright.layout.tables import CHUNK, from_function
+
+
+def whole(*shape, seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float16)
+
+
+def halves(N, K, threads):
+    """A product whose right tile has two halves, each swizzled by the author's hand."""
+    make = tilelang.layout.make_swizzled_layout
+
+    @T.prim_func
+    def main(A: T.Tensor((64, K), "float16"), B: T.Tensor((K, 2 * N), "float16"), C: T.Tensor((64, 2 * N), "float32")):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((64, K), "float16")
+            left, right = T.alloc_shared((K, N), "float16"), T.alloc_shared((K, N), "float16")
+            c, d = T.alloc_fragment((64, N), "float32"), T.alloc_fragment((64, N), "float32")
+            T.annotate_layout({a: make(a), left: make(left), right: make(right)})
+            T.copy(A, a)
+            T.copy(B[:, 0:N], left)
+            T.copy(B[:, N : 2 * N], right)
+            T.gemm(a, left, c, clear_accum=True)
+            T.gemm(a, right, d, clear_accum=True)
+            T.copy(c, C[:, 0:N])
+            T.copy(d, C[:, N : 2 * N])
+
+    return main
+
+
+@pytest.mark.parametrize("N, K", [(128, 64), (64, 192), (96, 64), (32, 32)])
+def test_advice_to_swizzle_keeps_the_instructions_of_warpgroups(N, K):
+    kernel = tilewright.compile(halves(N, K, 128), target="cuda -arch=sm_90a")
+    assert "mma_m16n8" not in str(kernel.explain()) and "wgmma" in str(kernel.explain())
+    a, b, c = whole(64, K), whole(K, 2 * N, seed=1), np.full((64, 2 * N), np.nan, np.float32)
+    kernel.emulate(a, b, c)
+    assert np.array_equal(c, a.astype(float) @ b.astype(float))
+
+
+def test_advice_has_the_shape_of_its_tile():
+    with pytest.raises(tilewright.TilewrightError, match="the layout of 'a' is one of"):
+
+        @T.prim_func
+        def main(A: T.Tensor((64, 64), "float16")):
+            with T.Kernel(1, threads=128):
+                a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((32, 64), "float16")
+                T.annotate_layout({a: tilelang.layout.make_swizzled_layout(b)})
+                T.copy(A, a)
+
+        _ = main.function
+
+
+BLOCKS = {
+    "tiles of rows": lambda b, l, d: [b, l // 8, d // 8, d % 2, 4 * (l % 8) + d % 8 // 2],
+    "one index": lambda b, l, d: (l * 64 + d) * 4 + b,
+    "padded": lambda b, l, d: (b * 4096 + l) * 72 + d,
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_layouts_of_large_tensors_are_those_of_small_ones(name):
+    """What is asked some elements at a time against what is asked all at once."""
+    large, small = from_function((4, 2048, 64), BLOCKS[name]), from_function((4, 512, 64), BLOCKS[name])
+    assert large.size > CHUNK >= small.size
+    points = np.random.default_rng(0).integers(0, (4, 512, 64), (1000, 3)).T
+    if name != "tiles of rows":
+        assert np.array_equal(large.offset("memory", *points), small.offset("memory", *points))
+    assert large.is_injective and small.is_injective
+    every = large.table("memory").reshape(-1)
+    assert len(np.unique(every)) == every.size
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda i, j: i * 1024 + (j ^ (i % 8 * 8)),
+        lambda i, j: i * 1024 + j + (i == 1023) * (j == 1000) * 5000,
+        lambda i, j: i * 1025 + j * (i < 1000) + (1023 - j) * (i >= 1000),
+    ],
+)
+def test_what_is_no_sum_of_digits_is_found_out(function):
+    made = from_function((1024, 1024), function)
+    i, j = np.indices((1024, 1024))
+    assert np.array_equal(made.table("memory"), function(i, j))
+
+
+def test_a_layout_of_a_large_tensor_takes_no_minutes():
+    begun = time.process_time()
+    made = from_function((2, 1024, 32, 128), lambda b, l, h, d: [b, l // 8, h, d // 8, d % 2, 4 * (l % 8) + d % 8 // 2])
+    assert made.is_injective and time.process_time() - begun < 10
+
+
+def test_arrays_of_single_threads_have_no_layout():
+    """The compiler makes a scalar of the one here, and its annotation was of something that is not in the kernel."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            total, row = T.alloc_local((1,), "float32"), T.alloc_fragment((64,), "float32")
+            T.annotate_layout({total: T.Fragment(total.shape, forward_thread_fn=lambda i: i)})
+            T.clear(total)
+            for k in range(4):
+                total[0] += A[k, 0]
+            for i in T.Parallel(64):
+                row[i] = A[0, i] + total[0]
+            T.copy(row, B)
+
+    a, b = np.random.default_rng(0).integers(0, 9, (4, 64)).astype(np.float32), np.zeros(64, np.float32)
+    tilewright.compile(main, target="cuda -arch=sm_80").emulate(a, b)
+    assert np.array_equal(b, a[0] + a[:, 0].sum())
+
+
+def test_the_engine_adds_in_a_loop_that_loads_ahead():
+    """Its wait kept the loop from loading ahead, and that the loop's variable is not negative was forgotten."""
+
+    @T.prim_func
+    def main(A: T.Tensor((512, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((512, 64), "float32")):
+        with T.Kernel(2, threads=128):
+            b, a = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            c, out = T.alloc_fragment((64, 64), "float32"), T.alloc_shared((64, 64), "float32")
+            T.copy(B, b)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[k * 64, 0], a)
+                T.gemm(a, b, c, clear_accum=True)
+                T.copy(c, out)
+                T.atomic_add(C[k * 64 : k * 64 + 64, :], out, use_tma=True)
+
+    kernel = tilewright.compile(main, target="cuda -arch=sm_90a")
+    said = str(kernel.explain())
+    assert "tma_reduce_add" in said and "not pipelined" not in said
+    a, b, c = whole(512, 64), whole(64, 64, seed=1), np.zeros((512, 64), np.float32)
+    for schedule, seed in (("late", 0), ("random", 3)):
+        c[:] = 0
+        kernel.emulate(a, b, c, schedule=schedule, seed=seed)
+        assert np.array_equal(c, 2 * (a.astype(float) @ b.astype(float)))
