@@ -43,9 +43,10 @@ def annotate_layout(layout_map: Any) -> None:
     >>> T.annotate_layout({shared: T.Layout((64, 64), lambda i, j: i * 64 + j)})
     """
     context = in_kernel("T.annotate_layout").kernel
-    given = [(buffer, layout_of(layout, buffer)) for buffer, layout in _pairs(layout_map, "T.annotate_layout")]
-    fixed = [(buffer, layout) for buffer, layout in given if not isinstance(layout, Advised)]
-    context.layouts.extend((buffer, layout) for buffer, layout in fixed if buffer.scope not in ("local", "scalar"))
+    for buffer, layout in _pairs(layout_map, "T.annotate_layout"):
+        found = layout_of(layout, buffer)
+        if not isinstance(layout, Advised) and buffer.scope not in ("local", "scalar"):
+            context.layouts.append((buffer, found))
 
 
 @author_facing

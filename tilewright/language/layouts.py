@@ -220,22 +220,12 @@ def _with_copies(sizes: tuple[int, ...], thread: Map, register: Map | None, copi
     return from_tables(sizes, tables, [Digit(copies, THREAD, stride)])
 
 
-class Advised:
+class Advised(Layout):
     """A layout that says no more than that a tile is to be swizzled.
 
     Which places elements lie at cannot be told from a program, so the compiler gives the tile the swizzle that its users need: a
     matrix instruction asks for another one than threads do, and half of a tile for another one than the whole.
-
-    Parameters
-    ----------
-    layout : one such layout, for who asks for its places.
     """
-
-    def __init__(self, layout: Any) -> None:
-        self.layout = layout
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.layout, name)
 
 
 def layout_of(layout: Any, buffer: Buffer) -> Any:

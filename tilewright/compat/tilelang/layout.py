@@ -92,7 +92,7 @@ def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
             row = row * extent + index
         return row * columns + (indices[-1] ^ (row // (ROWS // span) % span * chunk))
 
-    return Advised(Layout((*outer, columns), place))
+    return Advised((*outer, columns), place)
 
 
 make_full_bank_swizzled_layout = make_half_bank_swizzled_layout = make_quarter_bank_swizzled_layout = (
