@@ -2,7 +2,8 @@
 
 An entry's key is everything that can change its files: emitted text, flags, compiler, machine. Entries are built in a
 private directory and renamed, so that many processes may build the same entry at the same time and none ever sees half
-of one. The manifest of an entry names its key and the digest of each of its files; whoever asks for an entry gets files
+of one. The manifest of an entry names its key and the size and
+digest of each of its files; whoever asks for an entry gets files
 that are as their manifest says, for that key. What is cut, altered, exchanged with another entry or merely unreadable
 is put aside and built again.
 
@@ -14,6 +15,7 @@ keep them here.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -31,6 +33,7 @@ import tilewright
 from tilewright.errors import TilewrightError, TilewrightWarning
 from tilewright.leftovers import ENDING, begun, close, remove, unless_held
 from tilewright.options import options
+from tilewright.texts import utf8, write_text
 
 MANIFEST = "entry.json"
 _LONGEST_MANIFEST = 1 << 20
@@ -125,18 +128,38 @@ def _check_private(directory: Path, found: os.stat_result) -> None:
         )
 
 
-_process_directory: list[tempfile.TemporaryDirectory[str]] = []
+_process_directory: list[Path] = []
 _told: set[str] = set()
 
 
 def _of_this_process() -> Path:
-    """A directory that ends with the process."""
+    """A directory that ends with the process, and with those that it was forked into: they all hold its lock."""
     if not _process_directory:
+        root = Path(os.sep)
         try:
-            _process_directory.append(tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True))
+            root = Path(tempfile.gettempdir())
+            _clear(root, "tilewright.*")
+            directory, handle = begun(root, "tilewright", lambda path: path.mkdir(mode=0o700))
         except OSError as error:
-            raise CacheUnavailable(Path(tempfile.gettempdir()), error.strerror or str(error)) from None
-    return Path(_process_directory[0].name)
+            raise CacheUnavailable(root, error.strerror or str(error)) from None
+        _process_directory.append(directory)
+        atexit.register(_leave, directory, handle)
+    return _process_directory[0]
+
+
+def _leave(directory: Path, handle: int | None) -> None:
+    close(handle)
+    if handle is None:
+        remove(directory)
+    unless_held(directory, remove)
+
+
+def _clear(place: Path, name: str) -> None:
+    """Remove what killed processes of this user left in a directory that may be everybody's."""
+    for left in place.glob(f"{name}.{ENDING}"):
+        with contextlib.suppress(OSError):
+            if not hasattr(os, "geteuid") or os.lstat(left).st_uid == os.geteuid():
+                unless_held(left, remove)
 
 
 def _warn(problem: CacheUnavailable) -> None:
@@ -153,7 +176,7 @@ def digest(*parts: str | bytes) -> str:
     """A key of everything given; parts cannot run into each other."""
     state = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = utf8(part) if isinstance(part, str) else part
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()[:40]
@@ -169,8 +192,8 @@ def _entry(root: Path, key: str, build: Callable[[Path], None]) -> Path:
     try:
         with _workspace(root) as directory:
             _built(directory, build)
-            files = {path.name: _file_digest(path) for path in sorted(directory.iterdir())}
-            (directory / MANIFEST).write_text(json.dumps({"key": key, "files": files}))
+            files = {path.name: _recorded(path) for path in sorted(directory.iterdir())}
+            write_text(directory / MANIFEST, json.dumps({"key": key, "files": files}))
             entry.parent.mkdir(exist_ok=True)
             _put_in_place(directory, entry, key)
     except OSError as error:
@@ -193,8 +216,7 @@ def _workspace(root: Path) -> Iterator[Path]:
     too."""
     place = root / "building"
     place.mkdir(exist_ok=True)
-    for left in place.glob(f"*.{ENDING}"):
-        unless_held(left, remove)
+    _clear(place, "*")
     directory, handle = begun(place, "entry", Path.mkdir)
     try:
         yield directory
@@ -234,16 +256,22 @@ def _is_sound(entry: Path, key: str) -> bool:
         return (
             record["key"] == key
             and {*files, MANIFEST} == {*os.listdir(entry)}
-            and all(_file_digest(entry / name) == sha for name, sha in files.items())
+            and all(_is_as_recorded(entry / name, *said) for name, said in files.items())
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
-def _file_digest(path: Path) -> str:
-    if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise ValueError(f"{path} is no file")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _recorded(path: Path) -> tuple[int, str]:
+    """What a manifest says of a file: its size, and the digest of its bytes."""
+    content = path.read_bytes()
+    return len(content), hashlib.sha256(content).hexdigest()
+
+
+def _is_as_recorded(path: Path, size: int, sha: str) -> bool:
+    """Whether a file is what a manifest says; the size first, since a file of another may be of any size."""
+    found = os.lstat(path)
+    return stat.S_ISREG(found.st_mode) and found.st_size == size and _recorded(path) == (size, sha)
 
 
 @functools.cache

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.texts import readable
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -59,11 +61,11 @@ class TilewrightError(Exception):
         return self
 
     def __str__(self) -> str:
-        parts = [self.message]
+        parts = [readable(self.message)]
         if self.span is not None:
             parts.append(self.span.show())
         if self.hint:
-            parts.append(f"  help: {self.hint}")
+            parts.append(f"  help: {readable(self.hint)}")
         return "\n".join(parts)
 
 

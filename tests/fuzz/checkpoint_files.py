@@ -125,7 +125,7 @@ def _write(directory: Path, files: Files) -> None:
 
 NUMBERS: list[Any] = [0, -1, 1, 2, 3, 5, 7, 63, 64, 127, 255, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, 2**70, -(2**63), 10**25, 1e308, -0.0, 0.5, 1.0,
                       float("inf"), float("nan")]  # fmt: skip
-TEXTS: list[Any] = ["", "x", "bogus", "4", "-1", "1e9", "x" * 5000, "a\0b", "../model.safetensors", "/dev/zero", "\ud800", "re:(", "re:" + "(a*)*" * 9, "\u202e",
+TEXTS: list[Any] = ["", "x", "bogus", "4", "-1", "1e9", "x" * 5000, "a\0b", "../model.safetensors", "/dev/zero", "\ud800", "\x1b[2J\x07", "re:(", "re:" + "(a*)*" * 9, "\u202e",
                     "linear", "F32", "U8", "I64", "BOOL", "F64", "BF16", "F8_E8M0", "gptq", "awq", "gptq_v2", "gemm", "gemv", "marlin", "bitblas", "group", "block", "fp8",
                     "int8", "uint4", "int4", "none", "asymmetric", "tilewright", "compressed-tensors", "bitnet", "hqq", "mxfp4"]  # fmt: skip
 KEYS = ["bits", "w_bit", "group_size", "q_group_size", "quant_method", "checkpoint_format", "format", "version", "desc_act", "sym", "zero_point", "weight_block_size",
@@ -151,6 +151,8 @@ def _odd(rng: random.Random, old: Any = None) -> Any:
                 [],
                 {},
                 [0, 2**70],
+                [0, 2**62, 8],
+                [1] * 40,
                 [1, 2, 3],
                 [[1]],
                 [None],
@@ -215,6 +217,8 @@ def _as_json(rng: random.Random, value: Any) -> bytes:
     if rng.random() < 0.05 and text.startswith(b'{"'):  # a name that stands twice
         name = text[1 : text.index(b'"', 2) + 1]
         text = b"{" + name + b":" + json.dumps(_odd(rng)).encode() + b"," + text[1:]
+    if rng.random() < 0.02:
+        text = text.decode().encode(rng.choice(["utf-16", "utf-16-be", "utf-32-le", "utf-8-sig", "utf-7", "cp500"]))
     return text
 
 
@@ -442,6 +446,8 @@ def _attempt(what: str, work: Callable[[], Any]) -> str:
         found = "refused"
         if not error.message or len(str(error)) > 8000:
             found = f"{what}: a message of {len(str(error))} characters"
+        elif not all(character.isprintable() or character in "\n\t" for character in str(error)):
+            found = f"{what}: a message that a terminal obeys: {error!a}"
         elif isinstance(error.__cause__, Exception) and not isinstance(error.__cause__, (TilewrightError, OSError)):
             found = f"{what}: no reader's own sentence: {error.message}"  # it came out of the net under all readers
     except Exception as error:

@@ -16,6 +16,7 @@ import tilewright.cache
 from tilewright.cache import cache_directory, cached, digest
 from tilewright.errors import TilewrightError, TilewrightWarning
 from tilewright.options import in_context, override
+from tilewright.texts import write_text
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +102,11 @@ def test_a_damaged_entry_is_built_again(directory, tmp_path):
         lambda: ((entry / "entry.json").unlink(), (entry / "entry.json").mkdir()),
         lambda: ((entry / "entry.json").unlink(), os.mkfifo(entry / "entry.json")),
         lambda: ((entry / "binary").unlink(), os.mkfifo(entry / "binary")),
+        lambda: os.truncate(entry / "binary", 1 << 40),  # a hole of a terabyte is not read
     ]
     for text in ("", "{", "{}", "[]", "null", DEEP, '{"key": "ab12"}', '{"key": "ab12", "files": null}', '{"key": "ab12", "files": {}}',
-                 '{"key": "ab12", "files": {"binary": 1}}', '{"key": "ab12", "files": ["binary"]}',
+                 '{"key": "ab12", "files": {"binary": 1}}',
+                 '{"key": "ab12", "files": {"binary": [4]}}', '{"key": "ab12", "files": {"binary": [4, 1]}}', '{"key": "ab12", "files": {"binary": "45"}}', '{"key": "ab12", "files": ["binary"]}',
                  '{"key": "ab12", "files": {"../cd34/binary": ""}}'):  # fmt: skip
         damages.append(lambda text=text: (entry / "entry.json").write_text(text))
     for damage in damages:
@@ -184,7 +187,7 @@ def test_a_full_disk_is_said_and_the_kernel_still_runs(directory, monkeypatch, w
         build = refused
         monkeypatch.setattr(Path, "write_bytes", full(Path.write_bytes))
     elif where == "manifest":
-        monkeypatch.setattr(Path, "write_text", full(Path.write_text))
+        monkeypatch.setattr("tilewright.cache.write_text", full(write_text))
     else:
         monkeypatch.setattr("tilewright.cache.os.rename", full(os.rename))
     with pytest.warns(TilewrightWarning, match="No space left on device"):

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
 
 ROOMS = [
-    "errors", "options", "progress", "collection", "processes", "leftovers", "cache", "precompiled", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
+    "texts", "errors", "options", "progress", "collection", "processes", "leftovers", "cache", "precompiled", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
     "passes", "targets", "compiler", "emulator", "runtime", "specialization", "tuning", "kernels", "quant", "matmul",
     "nn", "conversion", "hf", "compat", "testing", "cli",
 ]  # fmt: skip

@@ -140,10 +140,15 @@ def json_value(text: str | bytes, *, strict: bool = False) -> Any:
     ------
     ValueError : what is wrong with the text: it is no JSON, or more than a file may claim.
     """
-    text = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    try:
+        # In no other encoding: `json` would guess one, in which what is looked at before would say nothing.
+        text = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        said = text.decode("utf-8-sig" if not strict else "utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise ValueError("is not JSON in UTF-8") from None
     names = _checked_text(text)
     try:
-        found = json.loads(text, parse_constant=_constant if strict else None)
+        found = json.loads(said, parse_constant=_constant if strict else None)
     except _Claim:
         raise
     except (ValueError, RecursionError):
@@ -207,6 +212,22 @@ def is_sizes(value: Any) -> TypeGuard[list[int]]:
         and len(value) <= MOST_DIMENSIONS
         and all(type(size) is int and 0 <= size < LARGEST_SIZE for size in value)
     )
+
+
+def check_names(path: Path, names: Iterable[str]) -> None:
+    """Refuse names of tensors that are shown as something else than they are: with characters that terminals obey, or
+    that turn the line round.  Raises InvalidCheckpoint."""
+    for name in names:
+        if not name.isprintable():
+            raise InvalidCheckpoint(f"{path} has a tensor whose name is no readable text: {name!a:.200}")
+
+
+def shaped(path: Path, name: str, window: np.ndarray, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Bytes as an array.  Raises InvalidCheckpoint where NumPy holds no such shape, which may be empty and yet too large."""
+    try:
+        return window.view(kind).reshape(shape)
+    except ValueError as error:
+        raise InvalidCheckpoint(f"{path}: {name} has the shape {list(shape)}: {error}") from None
 
 
 def check_apart(path: Path, places: Iterable[tuple[int, int, str]]) -> None:

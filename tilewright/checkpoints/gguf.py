@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.checkpoints.bounds import LONGEST_HEADER, MOST_DIMENSIONS, MappedFile, check_apart
+from tilewright.checkpoints.bounds import LONGEST_HEADER, MOST_DIMENSIONS, MappedFile, check_apart, check_names, shaped
 from tilewright.errors import InvalidCheckpoint
 
 TYPES = {
@@ -93,6 +93,7 @@ class GGUFFile(Mapping[str, GGUFTensor]):
         self._file = MappedFile(self.path)
         head = _Head(self.path, self._file)
         self.metadata: dict[str, Any] = head.metadata
+        check_names(self.path, (name for name, *_ in head.tensors))
         self._entries = {name: (type, shape, head.start + place) for name, type, shape, place in head.tensors}
         known = [name for name in self._entries if self.type_of(name) in DENSE or self.type_of(name) in BLOCKS]
         places = [(self._entries[name][2], self._entries[name][2] + self._size(name), name) for name in known]
@@ -120,7 +121,8 @@ class GGUFFile(Mapping[str, GGUFTensor]):
             raise InvalidCheckpoint(f"{self.path} is cut off: {name} ends at byte {begin + size} of {self._file.size}")
         data = self._file.window(begin, size)
         if type in DENSE:
-            data = (np.array(data) if begin % DENSE[type].itemsize else data).view(DENSE[type]).reshape(shape)
+            data = np.array(data) if begin % DENSE[type].itemsize else data
+            data = shaped(self.path, name, data, DENSE[type], shape)
         return GGUFTensor(name, type, shape, data)
 
     def type_of(self, name: str) -> str:

@@ -23,8 +23,10 @@ from tilewright.checkpoints.bounds import (
     MOST_DIMENSIONS,
     MappedFile,
     check_apart,
+    check_names,
     is_sizes,
     parse_table,
+    shaped,
 )
 from tilewright.checkpoints.whole import whole_file
 from tilewright.errors import InvalidCheckpoint
@@ -74,6 +76,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         if not isinstance(said, dict) or not all(isinstance(text, str) for text in said.values()):
             raise InvalidCheckpoint(f"{self.path}: the header's __metadata__ is not a table of texts")
         self.metadata: dict[str, str] = said
+        check_names(self.path, header)
         self._start = 8 + length
         self._entries = {name: self._entry(name, entry, size) for name, entry in header.items()}
         sizes = {name: math.prod(shape) * kind.itemsize for name, (kind, shape, _) in self._entries.items()}
@@ -107,7 +110,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         if begin % kind.itemsize:
             window = np.array(window)
             window.setflags(write=False)
-        return window.view(kind).reshape(shape)
+        return shaped(self.path, name, window, kind, shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

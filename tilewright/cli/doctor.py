@@ -22,6 +22,7 @@ from tilewright.errors import TilewrightError
 from tilewright.options import VARIABLES, options
 from tilewright.targets.cpu.arch import host
 from tilewright.targets.cpu.compiler import find_compiler
+from tilewright.texts import write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _try_compiler(command: tuple[str, ...]) -> str:
     """Compile and load one function; what went wrong, empty where nothing did."""
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "probe.c"), Path(folder, "probe.so")
-        source.write_text("#include <stdint.h>\n#include <math.h>\nint probe(void) { return 42; }\n")
+        write_text(source, "#include <stdint.h>\n#include <math.h>\nint probe(void) { return 42; }\n")
         call = [*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"]
         try:
             answer = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)

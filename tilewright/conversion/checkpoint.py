@@ -39,6 +39,7 @@ from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarni
 from tilewright.progress import Progress
 from tilewright.quant.files import weight_tensors
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.texts import write_text
 
 SKIPPED = r"^(model\.|transformer\.)?output$|(^|[._])(embed|wte|wpe|lm_head|norm|router|gate$|score|classifier)"
 """Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms, routers of
@@ -299,7 +300,7 @@ def _result(path: Path, plan: _Plan, weights: list[int], total: int) -> Converte
 
 def _write_json(path: Path, value: Any) -> None:
     try:
-        path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(value, indent=2) + "\n")
     except OSError as error:
         raise InvalidCheckpoint(f"{path.name} cannot be written: {error.strerror}") from None
 

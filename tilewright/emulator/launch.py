@@ -28,6 +28,7 @@ from tilewright.options import options
 from tilewright.targets.cuda.emulation import CUDA
 from tilewright.targets.cuda.tma import TmaDescriptor
 from tilewright.targets.emulation import Vocabulary
+from tilewright.texts import write_text
 
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
@@ -379,7 +380,7 @@ def _write_trace(
         labels.append({"name": "process_name", "ph": "M", "pid": block, "args": {"name": f"block {block}"}})
     for block, warp in blocks:
         labels.append({"name": "thread_name", "ph": "M", "pid": block, "tid": warp, "args": {"name": f"warp {warp}"}})
-    Path(path).write_text(json.dumps({"traceEvents": labels + events, "displayTimeUnit": "ns"}))
+    write_text(Path(path), json.dumps({"traceEvents": labels + events, "displayTimeUnit": "ns"}))
 
 
 EXPLORED = (("late", 0), ("early", 0), ("late", 1), ("early", 1), *(("random", seed) for seed in range(2, 14)))

@@ -25,6 +25,7 @@ from tilewright.errors import CompilerNotFound, EmulationFailed, near
 from tilewright.options import options
 from tilewright.precompiled import precompiled
 from tilewright.targets.emulation import Vocabulary
+from tilewright.texts import file_name, read_text, write_text
 
 HOST = Path(__file__).parent / "host"
 """Directory of the core's sources (`core/`) and of one header directory for each family of machines."""
@@ -157,7 +158,7 @@ def warp_size(vocabulary: Vocabulary, source: str = "") -> int:
 def _machine() -> str:
     """What `-march=native` depends on."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = read_text(Path("/proc/cpuinfo"))
     except OSError:
         return os.uname().machine
     found = re.search(r"^(flags|Features)\s*:.*$", text, re.M)
@@ -189,28 +190,43 @@ def _parts() -> list[list[Path]]:
     return parts
 
 
-@functools.cache
 def core_path(wanted: str = "") -> Path:
-    """The core's shared library, built when it is first needed on this machine."""
+    """The core's shared library, built when it is first needed on this machine, and again where it has gone since."""
+    path = _core_path(wanted)
+    if not path.exists():
+        _core_path.cache_clear()
+        path = _core_path(wanted)
+    return path
+
+
+@functools.cache
+def core_name(wanted: str = "") -> str:
+    """What tells a core from others.  Texts are linked to it by this name, not by its file's, so that a process has it
+    once although the cache was cleared meanwhile."""
     compiler = find_compiler(wanted)
+    return digest("emulator core by name", _contents(HOST / "core"), repr(compiler), repr(CORE_FLAGS), _machine())
+
+
+@functools.cache
+def _core_path(wanted: str) -> Path:
+    compiler, name = find_compiler(wanted), core_name(wanted)
 
     def build(directory: Path) -> None:
         sources = [directory / f"part{number}.cpp" for number in range(PARTS)]
         for source, part in zip(sources, _parts(), strict=True):
-            source.write_text("".join(f'#include "{path}"\n' for path in part))
+            write_text(source, "".join(f'#include "{path}"\n' for path in part))
         objects = [source.with_suffix(".o") for source in sources]
         made = zip(sources, objects, strict=True)
         _run_together(
             [[*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", str(it)] for source, it in made],
             "the emulator's core",
         )
-        linked = [*compiler.linker, "-shared", "-pthread", *map(str, objects), "-o", str(directory / CORE), "-lstdc++"]
-        _run(linked, "to link the emulator's core")
+        linked = [*compiler.linker, "-shared", "-pthread", f"-Wl,-soname,{name}", *map(str, objects)]
+        _run([*linked, "-o", str(directory / CORE), "-lstdc++"], "to link the emulator's core")
         for it in (*sources, *objects):
             it.unlink()
 
-    key = digest("emulator core", _contents(HOST / "core"), repr(compiler), repr(CORE_FLAGS), _machine())
-    return cached(key, build) / CORE
+    return cached(name, build) / CORE
 
 
 @functools.cache
@@ -247,18 +263,18 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     """
     wanted = options().compiler
     compiler = find_compiler(wanted)
-    library = core_path(wanted)
+    core(wanted)  # in memory before the texts that are linked to it
     flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
     for pattern, words in vocabulary.rewritten:
         source = re.sub(pattern, words, source)
-    whole = f'#line 1 "{name}"\n{follow_unset(source) if check else source}\n'
+    whole = f"#line 1 {file_name(name)}\n{follow_unset(source) if check else source}\n"
     instance = "" if kernel.isidentifier() else kernel
     headers = b"".join(map(_contents, vocabulary.folders)) + (HOST / "core" / "interface.h").read_bytes()
-    key = digest("emulated text", whole, instance, headers, ENTRY, repr(compiler), repr(flags), str(library))
+    key = digest("emulated text", whole, instance, headers, ENTRY, repr(compiler), repr(flags), core_name(wanted))
     if (key, kernel) in _loaded:
         return _loaded[key, kernel]
     place = cached(key, lambda directory: _build(whole, instance, vocabulary, flags, directory))
-    kernels = (place / "kernels").read_text().split("\n")
+    kernels = read_text(place / "kernels").split("\n")
     if kernel not in kernels:
         raise EmulationFailed(f"the text has no kernel called {kernel!r}", hint=near(kernel, kernels))
     loaded = ctypes.CDLL(str(place / "kernel.so"))
@@ -284,7 +300,7 @@ def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[st
     compiler, library = find_compiler(options().compiler), core_path(options().compiler)
     for header in set(re.findall(r'#include\s+"([^"]+)"', whole)):
         if vocabulary.generated and re.fullmatch(vocabulary.generated, header):
-            (scratch / header).write_text("")
+            write_text(scratch / header, "")
     source, compiled, linked = scratch / "kernel.cpp", str(scratch / "kernel.o"), str(scratch / "kernel.so")
     folders = (vocabulary.folder, HOST / "core", *vocabulary.shared)
     included, command = [f"-I{path}" for path in folders], [*compiler.command, *flags]
@@ -294,7 +310,7 @@ def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[st
         contents = repr([*map(_contents, folders)])
         command += precompiled([*command, *included], compiler.version, header, "c++", contents)
     command += [f"-I{scratch}", *included]
-    source.write_text(whole)
+    write_text(source, whole)
     kernels = re.findall(vocabulary.kernels, whole)
     if any(re.search(vocabulary.kernels, macro) for macro in _MACRO.findall(whole)):  # look behind the preprocessor
         kernels = re.findall(
@@ -303,8 +319,8 @@ def _build(whole: str, instance: str, vocabulary: Vocabulary, flags: Sequence[st
         )
     kernels = sorted(set(kernels)) + ([instance] if instance else [])
     entries = "".join(ENTRY_OF.replace("NUMBER", str(i)).replace("KERNEL", kernel) for i, kernel in enumerate(kernels))
-    source.write_text(f"{whole}{ENTRY}{entries}")
+    write_text(source, f"{whole}{ENTRY}{entries}")
     _run([*command, "-c", str(source), "-o", compiled], "this kernel's text")
     _run([*compiler.linker, "-shared", compiled, str(library), "-lm", "-o", linked], "to link this kernel")
-    (scratch / "kernels").write_text("\n".join(kernels))
+    write_text(scratch / "kernels", "\n".join(kernels))
     Path(compiled).unlink()

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from tilewright.cache import cached, digest, package_state
 from tilewright.language.source import FunctionSource, Places
 from tilewright.options import options
+from tilewright.texts import read_text, write_text
 
 FILE = "rewritten.json"
 
@@ -37,12 +38,12 @@ def kept(source: FunctionSource, freevars: tuple[str, ...], rewrite: Callable[[]
     def build(directory: Path) -> None:
         made = rewrite()
         fresh.append(made)
-        (directory / FILE).write_text(_written(*made), encoding="utf-8")
+        write_text(directory / FILE, _written(*made))
 
     entry = cached(key, build)
     if fresh:
         return fresh[-1]
-    return _read((entry / FILE).read_text(encoding="utf-8")) or rewrite()
+    return _read(read_text(entry / FILE)) or rewrite()
 
 
 def _written(tree: ast.Module, places: Places) -> str:

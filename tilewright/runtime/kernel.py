@@ -180,9 +180,10 @@ class Kernel:
 
     @property
     def path(self) -> Path:
-        """Directory of the cache entry with source and binary, built where it is missing."""
+        """Directory of the cache entry with source and binary, built where it is missing: the cache may have been
+        cleared since."""
         with self._building:
-            if self._path is None:
+            if self._path is None or not self._path.is_dir():
                 self._path = self._build()
                 self._warn_of_losses(self._path)
             return self._path

@@ -23,6 +23,7 @@ from tilewright.options import options
 from tilewright.passes.context import Schedule
 from tilewright.passes.manager import Trace
 from tilewright.targets.base import Target
+from tilewright.texts import read_text, write_text
 
 FILE = "program.json"
 
@@ -62,13 +63,13 @@ def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule)
         fresh.append(program)
         with contextlib.suppress(Unwritable, RecursionError):
             made = table.add((program.final, program.source, program.diagnostics, program.choices))
-            (directory / FILE).write_text(table.text(made, given), encoding="utf-8")
+            write_text(directory / FILE, table.text(made, given))
 
     entry = cached(key, build)
     if fresh:
         return fresh[-1]
     try:
-        final, source, diagnostics, choices = read((entry / FILE).read_text(encoding="utf-8"), table.values)
+        final, source, diagnostics, choices = read(read_text(entry / FILE), table.values)
     except (OSError, Unreadable):  # no form on disk, or gone since it was looked at
         return compile_function(function, target, arch, schedule)
     traces = _Traces(lambda: compile_function(function, target, arch, schedule).traces)

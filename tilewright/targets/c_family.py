@@ -19,6 +19,7 @@ from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Expr, Statement, Var
+from tilewright.texts import readable
 
 PRIMARY, UNARY, TERNARY, LOWEST = 16, 14, 3, 0
 
@@ -170,8 +171,8 @@ class CFamilyPrinter:
         if self._span is not None and (self._span.file, self._span.line) == (span.file, span.line):
             return
         self._span = span
-        source = linecache.getline(span.file, span.line).strip().replace("*/", "* /").rstrip("\\")
-        self.line(f"// {PurePath(span.file).name}:{span.line}" + (f": {source}" if source else ""))
+        source = readable(linecache.getline(span.file, span.line).strip(), "\t").replace("*/", "* /").rstrip("\\")
+        self.line(f"// {readable(PurePath(span.file).name, '')}:{span.line}" + (f": {source}" if source else ""))
 
     def statement_Seq(self, seq: nodes.Seq) -> None:
         for statement in seq.statements:

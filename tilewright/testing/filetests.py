@@ -23,6 +23,7 @@ from tilewright.ir.nodes import Function
 from tilewright.ir.parser import parse
 from tilewright.testing import execution  # noqa: F401  (registers its kinds)
 from tilewright.testing.kinds import KINDS
+from tilewright.texts import read_text, write_text
 
 DIVIDER, ARROW = "====", "----"
 
@@ -73,7 +74,7 @@ def read_cases(file: Path) -> list[Case]:
     """
     cases = []
     line = 1
-    for chunk in _split(file.read_text(encoding="utf-8"), DIVIDER):
+    for chunk in _split(read_text(file), DIVIDER):
         cases.append(_read_case(file, line, chunk))
         line += chunk.count("\n") + 1
     return cases
@@ -88,7 +89,7 @@ def update_file(file: Path, outcomes: dict[int, str]) -> None:
     """Rewrite a file with the outcomes given by the line where their cases begin."""
     cases = [replace(case, expected=outcomes.get(case.line, case.expected)) for case in read_cases(file)]
     chunks = [f"# {case.header}\n{case.program.strip(chr(10))}\n{ARROW}\n{case.expected}\n" for case in cases]
-    file.write_text(f"{DIVIDER}\n".join(chunks), encoding="utf-8")
+    write_text(file, f"{DIVIDER}\n".join(chunks))
 
 
 def _split(text: str, mark: str) -> list[str]:

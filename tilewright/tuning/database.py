@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.cache import CacheUnavailable, cache_directory
+from tilewright.texts import read_text, utf8
 
 
 class Database:
@@ -31,12 +32,12 @@ class Database:
 
     def _path(self, key: str) -> Path:
         directory = self.directory or cache_directory() / "tuning"
-        return directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+        return directory / f"{hashlib.sha256(utf8(key)).hexdigest()[:32]}.json"
 
     def get(self, key: str) -> dict[str, Any] | None:
         """What was found for a key; None for nothing, or for a file that cannot be read."""
         try:
-            found = json.loads(self._path(key).read_text(encoding="utf-8"))
+            found = json.loads(read_text(self._path(key)))
             chosen = found["options"] if found["key"] == key else None
         except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -74,6 +74,13 @@ BOMBS: dict[str, tuple[bytes, str]] = {
     "a field twice": (header(b'{"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}}'), "says a name twice"),
     "bytes of two tensors": (entries(("a", 0, 8), ("b", 7, 12)), "b and a share bytes"),
     "bytes in bytes": (entries(("a", 0, 20), ("b", 4, 8), ("c", 20, 30)), "b and a share bytes"),
+    "text of two bytes a letter": (header('{"\\"":[' .encode("utf-16-le") + many("{}".encode("utf-16-le")) + b"]\0}\0"), "header is not JSON"),
+    "text of four bytes a letter": (header('{}'.encode("utf-32-be")), "is not JSON"),
+    "text behind a mark": (header(b"\xef\xbb\xbf{}"), "is not JSON"),
+    "letters that are none": (header(b'{"a\xff":1}'), "is not JSON in UTF-8"),
+    "a name that clears the screen": (header(b'{"\\u001b[2J":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'), r"name is no readable text: '\x1b[2J'"),
+    "a name that turns the line round": (header('{"a\u202eb":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'.encode()), r"'a\u202eb'"),
+    "GGUF with a name that clears the screen": (gguf(1, 0, tensor(b"\x1b[2J", [1])), r"'\x1b[2J'"),
     "GGUF of 400,000 dimensions": (gguf(1, 0, tensor(b"a", [1 << 63] * 400_000)), "a has 400000 dimensions; 64 are read at most"),
     "GGUF of many tensors": (gguf(1 << 60), "1152921504606846976 tensors"),
     "GGUF of many keys": (gguf(0, 1 << 60), "1152921504606846976 keys"),
@@ -99,6 +106,26 @@ def test_claims_are_bounded(tmp_path: Path, bomb: str) -> None:
         open_checkpoint(path)
     assert time.process_time() - started < 1
     assert str(path) in caught.value.message and message in caught.value.message and len(str(caught.value)) < 3000
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_empty_shapes_that_are_too_large(tmp_path: Path, kind: str) -> None:
+    """No bytes, and more elements along the other dimensions than arrays can have: that was NumPy's ValueError."""
+    path, sizes = tmp_path / f"a.{kind}", [0, 1 << 62, 8]
+    if kind == "gguf":
+        path.write_bytes(gguf(1, 0, tensor(b"a", sizes) + bytes(64)))
+    else:
+        path.write_bytes(header(b'{"a":{"dtype":"F32","shape":%a,"data_offsets":[0,0]}}' % sizes))
+    with pytest.raises(InvalidCheckpoint, match="a has the shape"):
+        open_checkpoint(path)["a"]
+
+
+def test_messages_give_terminals_no_orders(tmp_path: Path) -> None:
+    save_safetensors(tmp_path / "m.safetensors", {"a": np.zeros(1, np.float32)})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "\x1b]0;x\x07\u202e"}}))
+    with pytest.raises(InvalidCheckpoint) as caught:
+        open_checkpoint(tmp_path)
+    assert r"\x1b]0;x\x07\u202e" in str(caught.value) and "\x1b" not in str(caught.value)
 
 
 MEASURE = """

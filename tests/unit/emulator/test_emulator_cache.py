@@ -85,9 +85,9 @@ def test_the_core_is_bound_to_key_and_content(monkeypatch, tmp_path):
 
     monkeypatch.setattr(toolchain, "_run_together", together)
     with override(cache_dir=tmp_path / "cache"):
-        made = toolchain.core_path.__wrapped__("")
+        made = toolchain._core_path.__wrapped__("")
         assert made.read_bytes() == b"built" and len(calls) == 2 and list(made.parent.glob("*.o")) == []
-        assert toolchain.core_path.__wrapped__("") == made and len(calls) == 2
+        assert toolchain._core_path.__wrapped__("") == made and len(calls) == 2
         for damage in (
             lambda: made.write_bytes(b"bu"),
             lambda: made.write_bytes(b""),
@@ -95,8 +95,8 @@ def test_the_core_is_bound_to_key_and_content(monkeypatch, tmp_path):
             lambda: shutil.rmtree(made.parent),
         ):
             damage()
-            assert toolchain.core_path.__wrapped__("").read_bytes() == b"built"
+            assert toolchain._core_path.__wrapped__("").read_bytes() == b"built"
         assert len(calls) == 10
     with override(cache_dir=tmp_path / "unused", cache=False):
-        assert toolchain.core_path.__wrapped__("").read_bytes() == b"built"
+        assert toolchain._core_path.__wrapped__("").read_bytes() == b"built"
     assert not (tmp_path / "unused").exists()

@@ -23,6 +23,7 @@ from tilewright.language import PrimFunc
 from tilewright.language.dtypes import NumberType
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import InvalidUse, JITFunction
+from tilewright.texts import write_text
 
 
 class PassConfigKey(str, Enum):
@@ -189,7 +190,7 @@ class JITKernel:
         if file is None:
             self.show_source(which)
         else:
-            Path(file).write_text(self._source(which))
+            write_text(Path(file), self._source(which))
 
     def _source(self, which: str) -> str:
         texts = {"kernel": self.get_kernel_source, "host": self.get_host_source}
@@ -214,11 +215,11 @@ class JITKernel:
 
     def export_sass(self, path: str) -> None:
         """Write the machine code to a file."""
-        Path(path).write_text(self.kernel.sass())
+        write_text(Path(path), self.kernel.sass())
 
     def export_ptx(self, path: str) -> None:
         """Write the assembly to a file."""
-        Path(path).write_text(self.kernel.ptx())
+        write_text(Path(path), self.kernel.ptx())
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
         """The emitted text; the host's part is in it where there is one."""
@@ -236,7 +237,7 @@ class JITKernel:
         """Write the emitted text to a file."""
         for path, text in ((kernel_path, self.get_kernel_source()), (host_path, self.get_host_source())):
             if path is not None:
-                Path(path).write_text(text)
+                write_text(Path(path), text)
 
     def get_profiler(self, tensor_supply_type: TensorSupplyType = TensorSupplyType.Auto) -> Profiler:
         """A profiler on arguments of a kind."""

@@ -15,6 +15,7 @@ from tilewright.errors import near
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cpu.instructions import dot_instructions, tile_instructions
+from tilewright.texts import read_text
 
 X86_FLAGS: Mapping[str, tuple[str, str]] = {
     "sse4_2": ("sse4_2", "-msse4.2"),
@@ -47,6 +48,7 @@ slot; a loop that reads one stream gets half of what memory gives, unless somebo
 AMD_TRAITS = frozenset({"far_requests", "ordered_streams"})
 """What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams
 from memory are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them,
+from tilewright.texts import read_text
 such as the end of a row, whose line is read first."""
 HALVED_TRAITS = frozenset({"halved_vectors"})
 """What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that
@@ -168,7 +170,7 @@ def host() -> Arch:
 
 def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = read_text(Path("/proc/cpuinfo"))
     except OSError:
         text = ""
     lines = [line.partition(":")[2].split() for line in text.splitlines() if line.startswith(("flags", "Features"))]
@@ -206,7 +208,7 @@ def _linux_caches() -> tuple[int, int, int]:
     sizes = {1: 0, 2: 0, 3: 0}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
-            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            level, kind, size = (read_text(index / name).strip() for name in ("level", "type", "size"))
         except OSError:
             continue
         if kind != "Instruction" and int(level) in sizes:

@@ -22,6 +22,7 @@ from tilewright.options import options
 from tilewright.precompiled import precompiled
 from tilewright.targets.base import Source
 from tilewright.targets.cpu.arch import compiler_flags, zig_flags
+from tilewright.texts import read_text, write_text
 
 DEVICE = Path(__file__).parent / "device"
 HEADER, LIBRARY, POOL = "tilewright_cpu.h", "kernel.so", "pool.so"
@@ -133,7 +134,7 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
     MissingCompiler, BrokenCompiler, CompilerFailed
     """
     path = directory / f"kernel.{source.language}"
-    path.write_text(source.text)
+    write_text(path, source.text)
     error = _run(path, directory / LIBRARY, machine_flags(arch), DEVICE / HEADER)
     if error is not None:
         raise _explain(error, source.text)
@@ -200,4 +201,4 @@ def pool_library() -> Path:
         if error is not None:
             raise BrokenCompiler(compiler.command, _first_line(error))
 
-    return cached(digest("pool", *compiler.command, compiler.version, *FLAGS, source.read_text()), make) / POOL
+    return cached(digest("pool", *compiler.command, compiler.version, *FLAGS, read_text(source)), make) / POOL

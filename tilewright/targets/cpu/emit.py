@@ -19,6 +19,7 @@ from tilewright.targets.cpu.arch import compiler_flags
 from tilewright.targets.cpu.spellings import KEYWORDS
 from tilewright.targets.cpu.statements import CpuStatements, Failure, promotable
 from tilewright.targets.cpu.tile_registers import HEADER as TILE_HEADER
+from tilewright.texts import readable
 
 OUT_OF_MEMORY = -1
 
@@ -56,7 +57,7 @@ def _span_data(failure: Failure) -> tuple[str, int, int, int | None] | None:
 
 
 def _preamble(function: Function, module: _Module) -> list[str]:
-    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
+    where = f" ({readable(function.span.file, '')}:{function.span.line})" if function.span else ""
     lines = [f"// {function.name}{where}, compiled by tilewright for the CPU.", '#include "tilewright_cpu.h"']
     for lanes in sorted(module.lanes):
         lines += [f"#define LANES {lanes}", '#include "tilewright_lanes.h"', "#undef LANES"]

@@ -31,6 +31,7 @@ from tilewright.targets.cuda.messages import (
     parse_warnings,
 )
 from tilewright.targets.cuda.nvrtc import Compilation, find_nvrtc
+from tilewright.texts import read_text, write_text
 
 NAME = "kernel.cu"
 """What messages call lines of a text that have no ``#line``."""
@@ -69,20 +70,20 @@ class Binary:
     def save(self, directory: Path) -> None:
         """Write the binary into a directory, such as a cache entry."""
         (directory / "kernel.cubin").write_bytes(self.cubin)
-        (directory / "kernel.ptx").write_text(self.ptx)
+        write_text(directory / "kernel.ptx", self.ptx)
         facts = {
             "resources": {name: asdict(resources) for name, resources in self.resources.items()},
             "warnings": [asdict(warning) for warning in self.warnings],
         }
-        (directory / "kernel.json").write_text(json.dumps(facts))
+        write_text(directory / "kernel.json", json.dumps(facts))
 
     @staticmethod
     def load(directory: Path) -> Binary:
         """What `save` wrote."""
-        facts = json.loads((directory / "kernel.json").read_text())
+        facts = json.loads(read_text(directory / "kernel.json"))
         return Binary(
             (directory / "kernel.cubin").read_bytes(),
-            (directory / "kernel.ptx").read_text(),
+            read_text(directory / "kernel.ptx"),
             {name: Resources(**record) for name, record in facts["resources"].items()},
             tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
         )
@@ -162,9 +163,9 @@ def _nvcc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) 
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        (directory / NAME).write_text(text)
+        write_text(directory / NAME, text)
         for header, content in headers.items():
-            (directory / header).write_text(content)
+            write_text(directory / header, content)
         common = [str(nvcc), *(flag.replace("--ptxas-options=", "-Xptxas=") for flag in flags), "-I.", NAME]
         cubin = subprocess.run([*common, "-cubin", "-o", "kernel.cubin"], cwd=directory, capture_output=True, text=True)
         log = cubin.stdout + cubin.stderr
@@ -173,7 +174,7 @@ def _nvcc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) 
         ptx = subprocess.run([*common, "-ptx", "-o", "kernel.ptx"], cwd=directory, capture_output=True, text=True)
         if ptx.returncode:
             return Compilation(False, b"", "", ptx.stdout + ptx.stderr)
-        return Compilation(True, (directory / "kernel.cubin").read_bytes(), (directory / "kernel.ptx").read_text(), log)
+        return Compilation(True, (directory / "kernel.cubin").read_bytes(), read_text(directory / "kernel.ptx"), log)
 
 
 @functools.cache

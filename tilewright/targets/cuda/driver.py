@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.errors import DriverError, LaunchFailed, TilewrightWarning
+from tilewright.texts import utf8
 
 LEAST_VERSION = (12, 0)
 """Tensor maps and launch attributes are in the driver from this version of CUDA on."""
@@ -209,7 +210,7 @@ class Driver:
         with self.relaxed_capture():
             result = self.library.cuModuleLoadData(ctypes.byref(module), cubin)
             if result == _NO_BINARY_FOR_GPU and ptx:
-                result = self.library.cuModuleLoadData(ctypes.byref(module), ptx.encode() + b"\0")
+                result = self.library.cuModuleLoadData(ctypes.byref(module), utf8(ptx) + b"\0")
             self.check(result, "cuModuleLoadData", "loading a kernel")
         return module
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import InternalError
+from tilewright.texts import read_text
 
 DIRECTORIES = (Path(__file__).parent / "device", Path(__file__).parents[1] / "gpu" / "device")
 """CUDA's own headers, and those that are plain C++ for all GPUs."""
@@ -105,7 +106,7 @@ def header_text(name: str) -> str:
     path = next((found for folder in DIRECTORIES if (found := folder / name).exists()), DIRECTORIES[0] / name)
     if not path.is_file():
         raise InternalError(f"the device vocabulary has no header {name!r}")
-    return path.read_text()
+    return read_text(path)
 
 
 def wgmma_header(shape: WgmmaShape, forms: Sequence[str] = ("ss", "rs"), steps: int = 1) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound
+from tilewright.texts import utf8
 
 _PATTERNS = ("libnvrtc.so*", "libnvrtc.*.dylib", "nvrtc64_*.dll")
 _BUILTINS = ("libnvrtc-builtins.so*", "nvrtc-builtins64_*.dll")
@@ -74,11 +75,11 @@ class Nvrtc:
         program = ctypes.c_void_p()
         strings = ctypes.c_char_p * len(headers)
         self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), len(headers),
-            strings(*(header.encode() for header in headers.values())), strings(*(key.encode() for key in headers)),
+            "nvrtcCreateProgram", ctypes.byref(program), utf8(text), utf8(name), len(headers),
+            strings(*map(utf8, headers.values())), strings(*map(utf8, headers)),
         )  # fmt: skip
         try:
-            options = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
+            options = (ctypes.c_char_p * len(flags))(*map(utf8, flags))
             succeeded = self._library.nvrtcCompileProgram(program, len(flags), options) == _SUCCESS
             log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             if not succeeded:

@@ -30,6 +30,7 @@ from tilewright.targets.cuda.tma import descriptor, encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, code_of, is_dependent, prints
+from tilewright.texts import write_text
 
 
 def compiler_key(arch: Arch) -> str:
@@ -40,7 +41,7 @@ def compiler_key(arch: Arch) -> str:
 def build(source: Source, arch: Arch, directory: Path) -> None:
     """Compile a text into a cache entry."""
     binary = compile_text(with_lines(source), arch)
-    (directory / "kernel.cu").write_text(source.text)
+    write_text(directory / "kernel.cu", source.text)
     binary.save(directory)
 
 

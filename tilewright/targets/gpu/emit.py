@@ -22,6 +22,7 @@ from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.gpu.printer import GpuPrinter, needed_names
 from tilewright.targets.gpu.spellings import KEYWORDS, TYPES
+from tilewright.texts import file_name, readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def emit(function: Function, arch: Arch, dialect: Dialect) -> Source:
 
 
 def _text(function: Function, arch: Arch, dialect: Dialect) -> Source:
-    where = f" ({function.span.file}:{function.span.line})" if function.span else ""
+    where = f" ({readable(function.span.file, '')}:{function.span.line})" if function.span else ""
     lines = [
         f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
         *(f'#include "{name}"' for name in dialect.includes(function)),
@@ -110,7 +111,7 @@ def with_lines(source: Source) -> str:
             at = None
         goes_on = bool(result) and result[-1].endswith("\\")
         if at is not None and not goes_on and not text.lstrip().startswith(("#", "//")):
-            result.append(f'#line {at[1]} "{at[0]}"')
+            result.append(f"#line {at[1]} {file_name(at[0])}")
         result.append(text)
     return "\n".join(result)
 

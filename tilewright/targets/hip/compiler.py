@@ -26,6 +26,7 @@ from tilewright.targets.hip.code_object import resources_of
 from tilewright.targets.hip.headers import FOLDERS, headers_hash, headers_of
 from tilewright.targets.hip.hiprtc import Hiprtc, find_hiprtc
 from tilewright.targets.hip.messages import Refusal, Resources, parse_resources, refusals, warnings_of
+from tilewright.texts import read_text, write_text
 
 NAME = "kernel.hip"
 """What messages call lines of a text that have no ``#line``."""
@@ -73,20 +74,20 @@ class Binary:
     def save(self, directory: Path) -> None:
         """Write the binary into a directory, such as a cache entry."""
         (directory / "kernel.hsaco").write_bytes(self.image)
-        (directory / "kernel.s").write_text(self.assembly)
+        write_text(directory / "kernel.s", self.assembly)
         facts = {
             "resources": {name: asdict(one) for name, one in self.resources.items()},
             "warnings": [asdict(one) for one in self.warnings],
         }
-        (directory / "kernel.json").write_text(json.dumps(facts))
+        write_text(directory / "kernel.json", json.dumps(facts))
 
     @staticmethod
     def load(directory: Path) -> Binary:
         """What `save` wrote."""
-        facts = json.loads((directory / "kernel.json").read_text())
+        facts = json.loads(read_text(directory / "kernel.json"))
         return Binary(
             (directory / "kernel.hsaco").read_bytes(),
-            (directory / "kernel.s").read_text(),
+            read_text(directory / "kernel.s"),
             {name: Resources(**record) for name, record in facts["resources"].items()},
             tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
         )
@@ -154,14 +155,14 @@ def _of_machine(arch: Arch, flags: Sequence[str]) -> list[str]:
 def _by_clang(clang: Clang, text: str, arch: Arch, planned: dict[str, int]) -> tuple[bytes, str, dict[str, Resources]]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        (directory / NAME).write_text(text)
+        write_text(directory / NAME, text)
         folders = [f"-I{folder}" for folder in FOLDERS]
         log = _run([*clang.command, *_of_machine(arch, FLAGS), *folders, "-S", NAME, "-o", "kernel.s"], directory)
         target = ["--target=amdgcn-amd-amdhsa", f"-mcpu={arch.name}", "-mcode-object-version=5"]
         _run([*clang.command, *target, "-c", "kernel.s", "-o", "kernel.o"], directory)
         _run([*clang.linker, "-shared", "kernel.o", "-o", "kernel.hsaco"], directory)
         resources = parse_resources(log, planned)
-        return (directory / "kernel.hsaco").read_bytes(), (directory / "kernel.s").read_text(), resources
+        return (directory / "kernel.hsaco").read_bytes(), read_text(directory / "kernel.s"), resources
 
 
 def _by_library(

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from tilewright.errors import InternalError
+from tilewright.texts import read_text
 
 _DEVICE = Path(__file__).parent / "device"
 
@@ -24,7 +25,7 @@ def header_text(name: str) -> str:
     """The text of one header."""
     for folder in FOLDERS:
         if (folder / name).is_file():
-            return (folder / name).read_text()
+            return read_text(folder / name)
     raise InternalError(f"the device vocabulary has no header {name!r}")
 
 

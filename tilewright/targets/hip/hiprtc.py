@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import DriverError
+from tilewright.texts import utf8
 
 _NAMES = ("libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", "hiprtc0700.dll", "hiprtc0600.dll")
 _SUCCESS, _COMPILATION = 0, 6
@@ -54,13 +55,11 @@ class Hiprtc:
         DriverError : the library failed, other than by refusing the text.
         """
         program = ctypes.c_void_p()
-        sources = (ctypes.c_char_p * len(headers))(*(one.encode() for one in headers.values()))
-        names = (ctypes.c_char_p * len(headers))(*(one.encode() for one in headers))
-        self._call(
-            "hiprtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), len(headers), sources, names
-        )
+        sources = (ctypes.c_char_p * len(headers))(*(utf8(one) for one in headers.values()))
+        names = (ctypes.c_char_p * len(headers))(*(utf8(one) for one in headers))
+        self._call("hiprtcCreateProgram", ctypes.byref(program), utf8(text), utf8(name), len(headers), sources, names)
         try:
-            words = (ctypes.c_char_p * len(options))(*(one.encode() for one in options))
+            words = (ctypes.c_char_p * len(options))(*(utf8(one) for one in options))
             refused = self._call("hiprtcCompileProgram", program, len(options), words, allowed=_COMPILATION)
             log = self._bytes("hiprtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
             return Compilation(b"" if refused else self._bytes("hiprtcGetCode", program), log)

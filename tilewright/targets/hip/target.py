@@ -22,6 +22,7 @@ from tilewright.targets.hip.emit import emit
 from tilewright.targets.hip.launcher import Kernel, Workspaces
 from tilewright.targets.hip.lower import OVERRIDES
 from tilewright.targets.hip.machine_code import code_of_kernel, hottest_loop
+from tilewright.texts import write_text
 
 
 def build(source: Source, arch: Arch, directory: Path) -> None:
@@ -29,7 +30,7 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
     binary = compile_text(
         with_lines(source), arch, dict(zip(source.entries, dict(source.metadata)["shared_bytes"], strict=True))
     )
-    (directory / "kernel.hip").write_text(source.text)
+    write_text(directory / "kernel.hip", source.text)
     binary.save(directory)
 
 

@@ -19,6 +19,7 @@ from tilewright.targets.c_family import Names
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, hands_over_tensors
 from tilewright.targets.metal.printer import KEYWORDS, TYPES, MetalPrinter
+from tilewright.texts import read_text
 
 DIRECTORY = Path(__file__).parent / "device"
 SHARED = Path(__file__).parents[1] / "gpu" / "device"
@@ -78,8 +79,8 @@ _SHARED = re.compile(r'^#include "(tilewright_\w+\.cuh)"\n', re.MULTILINE)
 @functools.cache
 def part_text(name: str) -> str:
     """A part of the vocabulary, with what of other GPUs' it includes."""
-    text = (DIRECTORY / f"tilewright_{name}.h").read_text()
-    return _SHARED.sub(lambda found: (SHARED / found[1]).read_text().replace("#pragma once\n", ""), text)
+    text = read_text(DIRECTORY / f"tilewright_{name}.h")
+    return _SHARED.sub(lambda found: read_text(SHARED / found[1]).replace("#pragma once\n", ""), text)
 
 
 @functools.cache

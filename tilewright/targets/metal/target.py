@@ -13,6 +13,7 @@ from tilewright.targets.metal.arch import arch, detect
 from tilewright.targets.metal.emit import emit
 from tilewright.targets.metal.lower import OVERRIDES
 from tilewright.targets.metal.runtime import Launcher
+from tilewright.texts import read_text, write_text
 
 
 def compiler_key(arch: Arch) -> str:
@@ -22,12 +23,12 @@ def compiler_key(arch: Arch) -> str:
 
 def build(source: Source, arch: Arch, directory: Path) -> None:
     """Keep a text: the system compiles it when it is loaded."""
-    (directory / "kernel.metal").write_text(source.text)
+    write_text(directory / "kernel.metal", source.text)
 
 
 def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
     """A callable of the entry arguments, tensors for buffers: without a Mac and torch or MLX it raises MissingCapability."""
-    return Launcher((directory / "kernel.metal").read_text(), function, source.entries, arch)
+    return Launcher(read_text(directory / "kernel.metal"), function, source.entries, arch)
 
 
 METAL = register_target(

@@ -20,6 +20,7 @@ from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
 from tilewright.compat.bitblas.ops.general_matmul_splitk import MatmulConfigWithSplitK, MatmulWithSplitK
 from tilewright.compat.bitblas.utils import name_of
 from tilewright.errors import InvalidCheckpoint, TilewrightError
+from tilewright.texts import write_text
 from tilewright.tuning import Database
 
 _database = [BITBLAS_DEFAULT_CACHE_PATH]
@@ -125,8 +126,8 @@ def _save(root: Path, config: MatmulConfig, operator: Matmul) -> None:
     place = root / hashlib.sha256(repr(config).encode()).hexdigest()
     try:
         with whole_directory(place) as room:
-            (room / _RECORD).write_text(text + "\n", encoding="utf-8")
-            (room / "source.txt").write_text(operator.get_source(), encoding="utf-8")
+            write_text(room / _RECORD, text + "\n")
+            write_text(room / "source.txt", operator.get_source())
     except OSError as error:
         raise InvalidCheckpoint(f"{place} cannot be written: {error.strerror}") from None
 
