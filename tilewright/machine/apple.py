@@ -116,7 +116,7 @@ CHIPS: Mapping[str, Chip] = {
     "m5": Chip(10, 10, 1.60, 153),
 }  # fmt: skip
 
-_FEATURES = frozenset({"threads", "shuffle", "atomics", "simdgroup_matrix", "slow_shifts"})
+_FEATURES = frozenset({"threads", "shuffle", "atomics", "dp4a", "simdgroup_matrix", "slow_shifts"})
 
 
 def _rates(chip: Chip) -> Rates:

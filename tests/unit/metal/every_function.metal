@@ -102,6 +102,7 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   tw::load_fragment<8>(eight, 0, reinterpret_cast<device const half*>(words) + 8 * (t % 32)); GIVE(tw::get_word(eight, t & 3)); tw::set_word(eight, 1, c);
   const tw::Fragment<uint32_t, 4> seen = tw::viewed_as<uint32_t, 4>(eight);
   for (int i = 0; i < 4; ++i) GIVE(seen[i]);
+  GIVE(tw::load<4>(words + t)); GIVE(tw::load<4>(shared_memory + 4 * (t % 32))); GIVE(tw::bit_cast<uint16_t>(*tw::pointer(eight, 3)));
   GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 2)[1])); GIVE(tw::bit_cast<uint16_t>(tw::slice<2>(eight, 6)[0])); tw::hold_registers(eight);
   tw::sync_threads();
   tw::store_fragment<1>(reinterpret_cast<threadgroup half*>(shared_memory) + t, eight, 3); tw::sync_shared(); GIVE(reinterpret_cast<threadgroup uint16_t*>(shared_memory)[63 - t]);

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from stand_in_mlx import ATTRIBUTES, UTILS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 from repository_programs import ALL, Program
 
 from tilewright.errors import TilewrightError
-from tilewright.targets.metal.emit import PARTS, part_text
+from tilewright.ir.nodes import Buffer, Function, Var
+from tilewright.ir.visitor import kernels
+from tilewright.machine.apple import FAMILIES
+from tilewright.targets.metal.emit import PARTS, MlxKernel, part_text
 from tilewright.targets.metal.front_end import complaints
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -67,3 +73,68 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_refused(mistake: str) -> None:
     assert complaints(HEAD + MISTAKES[mistake])
+
+
+def mlx_text(function: Function, number: int, *, constant: bool) -> str:
+    """A kernel as MLX hands it over, its inputs all in device memory or all in constant memory."""
+    kernel = list(kernels(function))[number]
+    count = len(MlxKernel(function, kernel, FAMILIES["apple7"]).inputs)
+    text = MlxKernel(function, kernel, FAMILIES["apple7"], range(count) if constant else ())
+    header, body = text.body()
+    lines = []
+    for name, param in zip([*text.input_names, *text.output_names], [*text.inputs, *text.outputs], strict=True):
+        made = param in text.outputs
+        kind = carried(param)
+        space = "device" if made or not (constant or isinstance(param, Var)) else "constant"
+        lines.append(f"{'' if made else 'const '}{space} {kind}* {name} [[buffer({len(lines)})]]")
+    lines += [f"{kind} {name} [[{name}]]" for name, kind in ATTRIBUTES.items() if name in body]
+    return f"{UTILS}{header}\nkernel void custom_kernel_body({', '.join(lines)}) {{\n{body}\n}}\n"
+
+
+def carried(param: object) -> str:
+    """The type that MLX declares for a parameter."""
+    if isinstance(param, Var):
+        return "float" if param.dtype.is_float else "int64_t"
+    assert isinstance(param, Buffer)
+    names = {"float16": "float16_t", "bfloat16": "bfloat16_t", "float32": "float", "bool": "bool"}
+    whole = param.dtype.is_integer and not param.dtype.is_packed
+    return names.get(param.dtype.name) or (f"{param.dtype.name}_t" if whole else "uint8_t")
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
+def test_bodies_for_mlx_are_accepted(program: Program) -> None:
+    try:
+        kernel, _ = program.make("apple7")
+    except TilewrightError:
+        return
+    final = kernel.program.final
+    for number, _ in enumerate(kernels(final)):
+        for constant in (False, True):
+            text = mlx_text(final, number, constant=constant)
+            assert text.isascii() and not complaints(text)
+
+
+@pytest.mark.skipif(shutil.which("xcrun") is None, reason="Apple's compiler is on Macs alone")
+@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
+def test_apples_compiler_accepts_texts(program: Program, tmp_path: Path) -> None:
+    """Offline, without a GPU: ``xcrun metal``."""
+    try:
+        kernel, _ = program.make("apple7")
+    except TilewrightError:
+        return
+    source = tmp_path / "kernel.metal"
+    source.write_text(kernel.get_kernel_source())
+    command = [
+        "xcrun",
+        "-sdk",
+        "macosx",
+        "metal",
+        "-std=metal3.2",
+        "-c",
+        str(source),
+        "-o",
+        str(tmp_path / "kernel.air"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

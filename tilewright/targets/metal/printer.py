@@ -85,13 +85,3 @@ class MetalPrinter(GpuPrinter):
         place = f"{Path(check.span.file).name}:{check.span.line}: " if check.span else ""
         said = in_c(f"{place}{check.message or 'device assertion failed'}".replace("%", "%%"))
         self.line(f"if (!({self.value(check.condition)})) metal::os_log_default.log_fault({said});")
-
-    def _refused(self, call: nodes.Call) -> Text:
-        raise MissingCapability(
-            f"Metal has no {call.function}", span=self._span, hint="see docs/targets.md for what each target has"
-        )
-
-    calls: ClassVar[Mapping[str, str]] = {
-        **GpuPrinter.calls,
-        **dict.fromkeys(("call_extern", "grid_sync"), "_refused"),
-    }

@@ -38,6 +38,8 @@ template <class U, int M, class T, int N> TW_DEVICE thread Fragment<U, M>& viewe
 }
 // Products are done when their function returns: nothing is kept from moving here.
 template <class T, int N> TW_DEVICE void hold_registers(thread Fragment<T, N>&) {}
+// Where an element lies, for functions of the author's own text.
+template <class T, int N> TW_DEVICE thread T* pointer(thread Fragment<T, N>& fragment, int i) { return fragment.data + i; }
 // The 32-bit registers that hold a fragment of smaller elements.
 template <class T, int N> TW_DEVICE uint32_t get_word(const thread Fragment<T, N>& fragment, int index) {
   TW_INDEXED(fragment.data, index, int(sizeof(T) * N / 4))
@@ -70,6 +72,9 @@ template <int BITS, class T> TW_DEVICE uint32_t code_of(T value) { return uint32
 #define TW_GET_BITS(byte, mask) (uint32_t(*(byte)) & (mask))
 #endif
 #define TW_LOADS(SPACE)                                                                                                             \
+  template <int BYTES, class T> TW_DEVICE typename Carrier<BYTES>::type load(const SPACE T* p) {                                    \
+    return *reinterpret_cast<const SPACE typename Carrier<BYTES>::type*>(p);                                                        \
+  }                                                                                                                                 \
   template <int N, class T, int SIZE> TW_DEVICE void load_fragment(thread Fragment<T, SIZE>& fragment, int offset, const SPACE T* p) { \
     typename Carrier<int(N * sizeof(T))>::type words = *reinterpret_cast<const SPACE typename Carrier<int(N * sizeof(T))>::type*>(p); \
     const thread T* elements = reinterpret_cast<const thread T*>(&words);                                                           \
