@@ -160,8 +160,8 @@ class InternalError(TilewrightError):
     """Something that must not happen in tilewright itself; please report it."""
 
 
-class ArgumentError(TilewrightError, ValueError):
-    """Base of what can be wrong with the arguments of a call."""
+class ArgumentError(TilewrightError, ValueError, RuntimeError):
+    """Base of what can be wrong with the arguments of a call; a RuntimeError, as callers of TileLang's kernels expect, too."""
 
 
 class WrongArgumentCount(ArgumentError):

@@ -35,7 +35,7 @@ class NotAKernel(TilewrightError):
     """Something that cannot be compiled, or a factory that returned something else than a `T.prim_func`."""
 
 
-class InvalidUse(TilewrightError):
+class InvalidUse(TilewrightError, ValueError):
     """An option or a call that does not go with the style of the function."""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tilewright.errors import Span, TilewrightError, near
 
 
-class AuthorError(TilewrightError):
+class AuthorError(TilewrightError, ValueError):
     """Base of the mistakes in a kernel's source."""
 
 

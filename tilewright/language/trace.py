@@ -80,7 +80,9 @@ class PrimFunc:
         if indices is None:
             return self
         outputs: list[Buffer] = []
-        for index in [indices] if isinstance(indices, int) else indices:
+        for index in [indices] if isinstance(indices, (int, str)) else indices:
+            if not isinstance(index, int):
+                raise UnknownOutput(repr(index), self.name, len(self.params), span=self.span)
             found = self.params[index] if -len(self.params) <= index < len(self.params) else None
             if not isinstance(found, Buffer):
                 raise UnknownOutput(index, self.name, len(self.params), span=self.span)

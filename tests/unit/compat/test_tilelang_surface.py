@@ -288,3 +288,43 @@ def test_a_tensor_that_is_left_out_is_none():
     a = np.arange(8, dtype=np.float32)
     np.testing.assert_array_equal(add(a, None), a)
     np.testing.assert_array_equal(add(a, a), a * 2)
+
+
+def test_configurations_say_how_things_are_made_and_may_fail():
+    @tilelang.jit(out_idx=[-1], target="c")
+    def factory(N, block=16):
+        if block > 32:
+            raise ValueError("too large")
+        return add_one.get_tir(N, block)
+
+    configs = [{"block": 16, "pass_configs": {"tl.disable_tma_lower": True}}, {"block": 64}]
+    tuned = tilelang.autotune(configs=configs, warmup=0.1, rep=0.1, ref_prog=lambda a: a + 1)(factory)
+    kernel = tuned(64)
+    assert kernel.config == configs[0] and kernel.ref_latency > 0 and kernel.get_tuner_result()["config"] == configs[0]
+    with pytest.raises(tilewright.TilewrightError, match="makes no kernel: ValueError: too large"):
+        tilelang.autotune(configs=[{"block": 64}], warmup=0.1, rep=0.1)(factory)(64)
+    with pytest.raises(tilewright.TilewrightError, match=r"pass_configs has no key 'tl\.nothing'"):
+        tilelang.autotune(configs=[{"block": 8, "pass_configs": {"tl.nothing": 1}}], warmup=0.1, rep=0.1)(factory)(64)
+
+
+@pytest.mark.parametrize("out_idx", [5, [3], "x", [0.5], [-4]])
+def test_outputs_that_are_no_parameters(out_idx):
+    with pytest.raises(ValueError, match="is no tensor parameter of main"):
+        tilelang.compile(add_one.get_tir(8), out_idx=out_idx, target="c")
+
+
+def test_wrong_arguments_are_what_callers_of_tilelang_catch():
+    kernel = tilelang.compile(add_one.get_tir(8), target="c")
+    given = np.zeros(8, np.float32)
+    for wrong in ((given,), (given, given[:4].copy()), (given, given.astype(np.float16)), (given, "x"), (given, None)):
+        with pytest.raises(RuntimeError):
+            kernel(*wrong)
+
+
+def test_names_of_the_environment():
+    from tilewright.compat.tilelang.cache import cached
+
+    from tilewright.compat.tilelang import env as module
+
+    assert module.is_cache_enabled() in (True, False) and module.CUDA_HOME_OF_NOBODY is None
+    assert cached(add_one.get_tir(8), out_idx=-1, target="c")(np.zeros(8, np.float32)).sum() == 8

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, jit
+from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, check_pass_configs, jit
 from tilewright.compat.tilelang.profiler import Profiler, do_bench
 from tilewright.compat.tilelang.tensors import ResultsDiffer, TensorSupplyType
+from tilewright.errors import TilewrightError
 from tilewright.specialization import InvalidUse
 from tilewright.tuning.search import search
 
@@ -66,6 +67,13 @@ class Measuring:
                 self.made[key] = Profiler(kernel.kernel, self.supply_type).arguments()
         return self.made[key]
 
+    def reference_milliseconds(self, kernel: JITKernel) -> float | None:
+        """The reference's time on a kernel's inputs, where there is one."""
+        if self.ref_prog is None:
+            return None
+        reference, given = self.ref_prog, self.inputs(kernel)
+        return float(do_bench(lambda: reference(*given), self.warmup, self.rep))
+
     def milliseconds(self, kernel: JITKernel) -> float:
         """The time of a candidate; endless where its results are wrong."""
         given = self.inputs(kernel)
@@ -81,7 +89,7 @@ class Measuring:
                 self.manual_check_prog(kernel.kernel(*given), self.ref_prog(*given) if self.ref_prog else None)
             except AssertionError:
                 return float("inf")
-        return do_bench(lambda: kernel.kernel(*given), self.warmup, self.rep)
+        return float(do_bench(lambda: kernel.kernel(*given), self.warmup, self.rep))
 
 
 def _listed(configs: Configs, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -113,7 +121,9 @@ class Tuned:
         if key not in self._chosen:
             self._choose(key, configs, arguments, named)
         config, _ = self._chosen[key]
-        return self.decorated(*arguments, **named, **config) if self.decorated.is_direct else self._kernels[key]
+        if not self.decorated.is_direct:
+            return self._kernels[key]
+        return self.decorated(*arguments, **named, **_arguments(config))
 
     def compile(self, *arguments: Any, **named: Any) -> Any:
         """The fastest kernel for these arguments, without running it on them."""
@@ -122,12 +132,26 @@ class Tuned:
         configs = _listed(self.configs, (), named)
         if not configs or set(configs[0]) & set(named):
             return self.decorated.compile(*arguments, **named)
-        measured: list[tuple[float, int, JITKernel, Mapping[str, Any]]] = []
-        for config in configs:
-            kernel = self.decorated.compile(*arguments, **named, **config)
-            measured.append((self.measuring.milliseconds(kernel), len(measured), kernel, config))
-        best, _, kernel, config = min(measured)
-        return JITKernel(kernel.kernel, best, config)
+
+        def build(config: Mapping[str, Any]) -> JITKernel:
+            return self._built(config, arguments, named)
+
+        best = search(configs, build, self.measuring.milliseconds, topk=len(configs))[0]
+        return self._tuned(build(best.options), best.milliseconds, best.options)
+
+    def _built(self, config: Mapping[str, Any], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> JITKernel:
+        """A candidate's kernel; whatever a function raises for its arguments leaves the candidate out."""
+        try:
+            return self.decorated.compile(*arguments, **named, **_arguments(config))
+        except TilewrightError:
+            raise
+        except Exception as error:
+            raise InvalidUse(f"{dict(config)} makes no kernel: {type(error).__name__}: {error}") from error
+
+    def _tuned(self, kernel: JITKernel, milliseconds: float | None, config: Mapping[str, Any]) -> JITKernel:
+        made = JITKernel(kernel.kernel, milliseconds, config)
+        made.ref_latency = self.measuring.reference_milliseconds(kernel)
+        return made
 
     def _choose(
         self, key: Any, configs: Sequence[Mapping[str, Any]], arguments: tuple[Any, ...], named: Mapping[str, Any]
@@ -135,20 +159,26 @@ class Tuned:
         direct = self.decorated.is_direct
 
         def build(config: Mapping[str, Any]) -> Any:
-            kernel = self.decorated.compile(*arguments, **named, **config)
-            return functools.partial(self.decorated, *arguments, **named, **config) if direct else kernel
+            kernel = self._built(config, arguments, named)
+            return functools.partial(self.decorated, *arguments, **named, **_arguments(config)) if direct else kernel
 
         def measure(made: Any) -> float:
             if direct:
-                return do_bench(made, self.measuring.warmup, self.measuring.rep)
+                return float(do_bench(made, self.measuring.warmup, self.measuring.rep))
             return self.measuring.milliseconds(made)
 
         best = search(configs, build, measure, topk=len(configs))[0]
         assert best.milliseconds is not None
         self._chosen[key] = best.options, best.milliseconds
         if not direct:
-            kernel = self.decorated.compile(*arguments, **named, **best.options)
-            self._kernels[key] = JITKernel(kernel.kernel, best.milliseconds, best.options)
+            kernel = self._built(best.options, arguments, named)
+            self._kernels[key] = self._tuned(kernel, best.milliseconds, best.options)
+
+
+def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says to the function; ``pass_configs`` among it say how something is made."""
+    check_pass_configs(config.get("pass_configs"))
+    return {name: value for name, value in config.items() if name != "pass_configs"}
 
 
 def _key(value: Any) -> Any:

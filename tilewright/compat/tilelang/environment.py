@@ -44,3 +44,10 @@ class Environment:
 
 
 env = Environment()
+
+
+def __getattr__(name: str) -> str | None:
+    """What TileLang's module has by names in capitals: as the environment has it, or None."""
+    if name.isupper():
+        return getattr(env, name)  # type: ignore[no-any-return]
+    raise AttributeError(f"tilewright has no tilelang.env.{name}")

@@ -282,7 +282,8 @@ def _view_of_torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array.view(carrier)).view(NumberType(array.dtype).as_torch())
 
 
-def _check(pass_configs: Mapping[Any, Any] | None) -> None:
+def check_pass_configs(pass_configs: Mapping[Any, Any] | None) -> None:
+    """Refuse keys that TileLang has not."""
     known = {key.value for key in PassConfigKey}
     for key in pass_configs or {}:
         if getattr(key, "value", key) not in known and not str(key).startswith(("tirx.", "tir.")):
@@ -300,8 +301,12 @@ def compile(
     ----------
     execution_backend, target_host, verbose, pass_configs, compile_flags : accepted; keys of `pass_configs` are checked.
     """
-    _check(pass_configs)
+    check_pass_configs(pass_configs)
     return JITKernel(postprocessed(specialization.compile(func, out_idx, request(target))))
+
+
+cached = compile
+"""``tilelang.cache.cached``: kernels are kept however they are compiled."""
 
 
 def par_compile(funcs: Iterable[Any], *arguments: Any, **options: Any) -> list[JITKernel]:
@@ -359,7 +364,7 @@ def jit(
     debug_root_path: Any = None, compile_flags: Any = None, mode: str = "auto",
 ) -> Any:  # fmt: skip
     """`tilewright.jit`, bare or with arguments; see `compile` for those that are only accepted."""
-    _check(pass_configs)
+    check_pass_configs(pass_configs)
     if mode not in ("auto", "lazy", "eager"):
         raise InvalidUse(f"there is no mode {mode!r}", hint="'auto', 'lazy' or 'eager'")
 

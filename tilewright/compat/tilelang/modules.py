@@ -49,7 +49,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "utils.target": (f"{HERE}.targets",),
     "utils.sparse": (f"{HERE}.sparse",), "utils.language": (f"{HERE}.buffers", "tilewright.language"),
     "utils.device": (f"{HERE}.targets",),
-    "tools": (), "cache": (f"{HERE}.environment",), "common": (), "primitives.gemm": ("tilewright.language",),
+    "tools": (), "cache": (f"{HERE}.environment", f"{HERE}.kernels"), "common": (), "primitives.gemm": ("tilewright.language",),
     "primitives.gemm.base": ("tilewright.language",),
     "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (), "intrinsics.wgmma_macro_generator": (),
     "intrinsics.mfma_macro_generator": (),
