@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.machine.amd_products import instructions_of
 from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import REGISTERS, SHARED, CopyInstruction
+from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction
 from tilewright.machine.rates import Rates
 
 _KB, _MB = 1 << 10, 1 << 20
@@ -85,7 +85,7 @@ class AmdArch(Arch):
 
 def _copies() -> tuple[CopyInstruction, ...]:
     """How operands come into registers: each lane reads its own elements."""
-    return (CopyInstruction("load", SHARED, REGISTERS, (16, 8, 4, 2, 1)),)
+    return tuple(CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL))
 
 
 def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:

@@ -80,6 +80,8 @@ def test_the_text_compiles_for_every_architecture(arch):
     packed = set(re.findall(r"global_atomic_pk_add_(b?f16)", binary.machine_code()))
     assert packed == {"gfx90a": {"f16"}, "gfx1100": set()}.get(arch, {"f16", "bf16"})
     assert binary.resources["every_function"].vector_spills == 0
+    # Sums of floats are the machine's own in memory and in LDS, not loops of compare and exchange.
+    assert re.search(r"global_atomic_add_f32", binary.machine_code())
     assert not re.search(r"^\s*flat_", binary.machine_code(), re.M)  # every access says which memory it means
 
 

@@ -6,6 +6,7 @@ import ctypes
 import struct
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,6 +137,25 @@ def test_streams_and_devices_go_through(driver):
     one((0, 1, 1), (1, 2, 3))  # a grid without blocks launches nothing
     assert [(made.stream, made.device) for made in launches(driver)] == [(3, 0), (2, 1)]
     assert driver.current_device() == 0
+
+
+def test_launches_go_to_torchs_current_stream(driver, monkeypatch):
+    """Of torch for ROCm, whose CUDA names are HIP's; each thread's current stream at the time of the call."""
+    expect(driver, 8, 8, 8)
+    streams = {0: 1, 1: 2}
+    cuda = SimpleNamespace(
+        is_available=lambda: True, init=lambda: None, current_device=driver.current_device, device=driver.on,
+        current_stream=lambda device: SimpleNamespace(cuda_stream=streams[device]),
+    )  # fmt: skip
+    monkeypatch.setitem(drivers.sys.modules, "torch", SimpleNamespace(cuda=cuda, version=SimpleNamespace(hip="6.4")))
+    kernel = on("gfx942", matmul).compile(*operands(64, 64, 32, "float16"), block=(64, 64, 32))
+    launcher = loaded(kernel)
+    launcher(0x1000, 0x2000, 0x3000)
+    streams[0] = 3
+    launcher(0x1000, 0x2000, 0x3000)
+    with launcher.on_device(1):
+        launcher(0x1000, 0x2000, 0x3000)
+    assert [(one.stream, one.device) for one in launches(driver)] == [(1, 0), (3, 0), (2, 1)]
 
 
 def test_what_the_library_refuses_is_said_in_words(driver):

@@ -18,6 +18,7 @@ from tilewright.ir.nodes import (
     Statement,
     TileOperator,
     Var,
+    cast,
     const,
     index_binary,
 )
@@ -123,6 +124,11 @@ class BlockView:
     def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
         """The condition under which a global access is in bounds; None where it always is."""
         return self.owner.guard(buffer, indices)
+
+    def safe_value(self, tensor: Buffer) -> Expr | None:
+        """What the author wants read beyond a tensor's bounds, where that is not zero."""
+        value = self.owner.safe.get(tensor)
+        return None if value is None else cast(value, tensor.dtype)
 
     def at_end(self, key: Any, statement: Statement) -> None:
         """What the role does when all else is done; once for each `key`."""

@@ -143,9 +143,8 @@ class _Guard(ScopedRewriter):
 
     def safe_value(self, load: nodes.Load) -> Expr:
         value = self.safe.get(load.buffer)
-        if value is None:
-            return zero(load.dtype)
-        return nodes.cast(value, load.dtype)
+        single = zero(load.dtype.scalar) if value is None else nodes.cast(value, load.dtype.scalar)
+        return single if load.dtype.lanes == 1 else nodes.Broadcast(load.dtype, single)
 
     def conjunction(self, bounds: list[_Bound]) -> Expr:
         result: Expr | None = None

@@ -3,12 +3,28 @@ side."""
 
 from __future__ import annotations
 
+from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import For, Load, Statement, Store, Var, const, index_binary, seq
+from tilewright.ir.nodes import (
+    Broadcast,
+    Expr,
+    For,
+    Load,
+    Region,
+    Select,
+    Statement,
+    Store,
+    Var,
+    const,
+    index_binary,
+    seq,
+)
 from tilewright.layout.access import vector_width
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
+from tilewright.ops.base import zero
+from tilewright.passes.rows import is_plain_tensor, row_misfit
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
 
 
@@ -25,11 +41,21 @@ def load_elements(load: OperandLoad) -> list[Statement]:
     across, deep = (row, column) if operand.is_left else (column, row)
     source = product.element(operand, tile, across, load.step, deep)
     within = index_binary("add", index_binary("mul", tile, operand.registers), places["register"])
-    value = Load(part.dtype.with_lanes(lanes), source.buffer, source.starts)
+    value = _value(load, Load(part.dtype.with_lanes(lanes), source.buffer, source.starts))
     span = product.gemm.span
     store = Store(part, (load.register(within),), value, span=span)
     inner = For(vector, const(0), const(operand.registers // lanes), const(1), seq(store), "unroll", span=span)
     return [For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=span)]
+
+
+def _value(load: OperandLoad, found: Load) -> Expr:
+    """What a lane reads; of a tensor, where it is in bounds, else what is safe."""
+    block, tensor = load.product.block, load.operand.region.buffer
+    guard = block.guard(tensor, found.indices)
+    if guard is None:
+        return found
+    safe = block.safe_value(tensor) or zero(found.dtype.scalar)
+    return Select(found.dtype, guard, found, safe if found.dtype.lanes == 1 else Broadcast(found.dtype, safe))
 
 
 def _vector(load: OperandLoad, layout: Layout) -> int:
@@ -38,14 +64,25 @@ def _vector(load: OperandLoad, layout: Layout) -> int:
     region, dtype = operand.region, load.part.dtype
     if dtype.is_packed:
         return 1
-    tile = block.memory_layout(region.buffer) or shared_rows(region.buffer.static_shape, dtype.stored_bits, None)
     # The last dimension of the tile is k, or what goes across: which of the fragment's two that is depends on the side.
     along = int(operand.is_left != operand.transposed)
-    lanes = min(
-        vector_width(layout, dtype.stored_bits, dimension=along, place=REGISTER),
-        vector_width(tile, dtype.stored_bits),
-    )
+    lanes = vector_width(layout, dtype.stored_bits, dimension=along, place=REGISTER)
+    if region.buffer.scope == "global":
+        return 1 if block.safe_value(region.buffer) is not None else _of_tensor(region, lanes, block.analyzer)
+    tile = block.memory_layout(region.buffer) or shared_rows(region.buffer.static_shape, dtype.stored_bits, None)
+    lanes = min(lanes, vector_width(tile, dtype.stored_bits))
     return lanes if block.analyzer.divides(region.starts[-1], lanes) else 1
+
+
+def _of_tensor(region: Region, lanes: int, analyzer: Analyzer) -> int:
+    """The most neighbours of a tensor's row that one access may read wherever a row begins, and that are in bounds together."""
+    tensor = region.buffer
+    while lanes > 1 and not (
+        is_plain_tensor(tensor) and row_misfit(tensor, tensor.dtype.nbytes(lanes), analyzer) is None
+        and analyzer.divides(tensor.shape[-1], lanes) and analyzer.divides(region.starts[-1], lanes)
+    ):  # fmt: skip
+        lanes //= 2
+    return lanes
 
 
 OPERAND_LOADS["load"] = load_elements

@@ -10,7 +10,7 @@ from tilewright.ir.nodes import Buffer, Const, Region
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import repeat
 from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import MatrixInstruction
+from tilewright.machine.instructions import GLOBAL, MatrixInstruction
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 
@@ -56,7 +56,7 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
     for instruction in _instructions(gemm, arch):
         if _is_turned(gemm, instruction):
             instruction = instruction.turning()
-        reason = _misfit(gemm, instruction, tiles)
+        reason = _misfit(gemm, instruction, tiles, arch)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
             plans = list(
@@ -120,7 +120,7 @@ def because(reasons: list[str]) -> str:
     return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
 
 
-def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int], arch: Arch) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
     if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
@@ -139,11 +139,17 @@ def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer
     for name, region in (("a", gemm.a), ("b", gemm.b)):
         if in_registers(region) and not region.is_whole:
             return f"{name} is part of a fragment"
-        if not in_registers(region) and region.buffer.scope != "shared":
+        far = region.buffer.scope == "global" and not instruction.asynchronous and _reads_tensors(arch)
+        if not in_registers(region) and region.buffer.scope != "shared" and not far:
             return f"{name} lies in {region.buffer.scope} memory"
     if gemm.k % instruction.k:
         return f"k = {gemm.k} is no multiple of {instruction.k}"
     return None
+
+
+def _reads_tensors(arch: Arch) -> bool:
+    """Whether lanes bring the elements of operands that they hold from global memory as they do from shared memory."""
+    return any((one.function, one.source) == ("load", GLOBAL) for one in arch.copy_instructions)
 
 
 def _begins(region: Region) -> bool:
