@@ -17,7 +17,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
-from tilewright.kernels.tile_choice import MANY, choose_parts, choose_promoted
+from tilewright.kernels.tile_choice import MANY, choose_parts, parts_for
 from tilewright.kernels.tiles import Parts, Tiles
 
 DEEP, WIDE = 128, 256
@@ -100,7 +100,7 @@ def scaled_matmul(
     bias : whether a row ``[N]`` is added.
     transpose_A, transpose_B, tiles : as for `dense_matmul`.
     promote : whether the matrix unit adds up the products of a step alone (128 columns of 8-bit floats); see
-        `choose_promoted`.
+        `fp8_scaled_matmul`.
 
     Returns
     -------
@@ -150,7 +150,10 @@ def _product(
     turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
-    parts: Parts = tiles or (choose_promoted if promote else choose_parts)(MANY, N, K, A_dtype, turned=turned)
+    parts: Parts = tiles or (
+        parts_for(MANY, N, K, A_dtype, turned=turned, promoted=True)
+        if promote else choose_parts(MANY, N, K, A_dtype, turned=turned)
+    )  # fmt: skip
     turn_A = across_A and any(one.turned for _, one in parts)
     turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B

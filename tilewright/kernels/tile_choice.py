@@ -21,6 +21,7 @@ from tilewright.kernels.tiles import (
     Launch,
     Parts,
     Tiles,
+    TileTable,
     all_tiles,
     cycles,
     cycles_of_parts,
@@ -133,15 +134,11 @@ PROMOTED = 64
 """Registers of a thread for sums that are promoted, where as many hold what is added to them."""
 
 
-def choose_promoted(
-    M: int, N: int, K: int, dtype: str = "float8_e4m3fn", speed: Speed = HOPPER, turned: bool | None = None
-) -> Parts:  # fmt: skip
-    """One part for a product whose sums are promoted every step: each thread holds two accumulators."""
-    fitting = (
-        tiles for tiles in candidates(M, N, dtype, speed, turned)
-        if tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads and not tiles.ping_pong
-    )  # fmt: skip
-    return ((N, min(fitting, key=lambda tiles: cycles(tiles, M, N, K, speed))),)
+def _holds_promoted(table: TileTable) -> np.ndarray:
+    """Which tiles leave a thread room for two accumulators, of whose one the other's sums become part every step."""
+    return np.array([
+        tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads and not tiles.ping_pong for tiles in table.of
+    ])  # fmt: skip
 
 
 def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Iterator[Parts]:
@@ -159,13 +156,23 @@ large tiles."""
 
 
 @functools.lru_cache(maxsize=1024)
-def serving(N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> tuple[Parts, ...]:
-    """The parts of all kernels that calls of a weight run: each number of rows has one that suits it."""
+def serving(
+    N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None, promoted: bool = False
+) -> tuple[Parts, ...]:  # fmt: skip
+    """The parts of all kernels that calls of a weight run: each number of rows has one that suits it.
+
+    Parameters
+    ----------
+    turned : whether tiles must, or must not, be `Tiles.turned`.
+    promoted : sums are promoted every step; then there is one part.
+    """
     rows = list(ROWS)
-    table = all_tiles(tilewright.dtype(dtype).storage_bytes, None)
+    table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
     taken = np.array([launches_of(table, M, N, K, speed).cycles for M in rows])
     suits = np.array([suiting(table, M, N, speed) for M in rows])
-    both = [choose_parts(M, N, K, dtype, speed) for M in rows[::-6] if M >= TWO_PARTS]
+    if promoted:
+        suits = suits & _holds_promoted(table)
+    both = [choose_parts(M, N, K, dtype, speed, turned) for M in rows[::-6] if M >= TWO_PARTS and not promoted]
     pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
     of_pairs = [[_cycles(parts, M, K, speed) for M in rows] for parts in pairs]
     single = np.where(suits, taken, np.inf)
@@ -184,9 +191,12 @@ def serving(N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> t
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def parts_for(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Parts:
+def parts_for(
+    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None,
+    promoted: bool = False,
+) -> Parts:  # fmt: skip
     """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
-    return min(serving(N, K, dtype, speed), key=lambda parts: _cycles(parts, M, K, speed))
+    return min(serving(N, K, dtype, speed, turned, promoted), key=lambda parts: _cycles(parts, M, K, speed))
 
 
 def _cycles(parts: Parts, M: int, K: int, speed: Speed) -> float:

@@ -15,10 +15,9 @@ from tilewright.kernels.block_scaled_matmul import BLOCK, block_scaled_matmul, b
 from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
 from tilewright.kernels.fp8_matmul import fp8_matmul
-from tilewright.kernels.repertoire import ROWS
 from tilewright.kernels.roofline import speed_of
-from tilewright.kernels.tile_choice import choose_promoted, parts_for
-from tilewright.kernels.tiles import FEW_ROWS, Parts
+from tilewright.kernels.tile_choice import parts_for
+from tilewright.kernels.tiles import FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like
@@ -28,9 +27,6 @@ from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.targets.registry import resolve
-
-WORTH_TILES = ROWS[::4]
-"""Numbers of rows that tiles with promoted sums are chosen for: a call takes those of the next."""
 
 Scale = tuple[str, int, int]
 """Kind of an operand's scales, the columns of K that one serves, and the rows of A or columns of B."""
@@ -202,11 +198,6 @@ def _scale(scale: Any, kind: Scale) -> Any:
     return scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1)
 
 
-def _worth(M: int) -> int:
-    """The number of rows that tiles are chosen for."""
-    return next((rows for rows in WORTH_TILES if rows >= M), ROWS[-1])
-
-
 @functools.lru_cache(maxsize=256)
 def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
     """The kernel for a call, and the order of its arguments, which are then made contiguous."""
@@ -222,7 +213,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
         return _of_lines(call, arch, alike)
     blocks = ("groups", BLOCK, 1), ("groups", BLOCK, BLOCK)
     if by_descriptor and alike and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
-        tiles = block_tiles(_worth(call.M), call.N, speed_of(arch))
+        tiles = block_tiles(call.M, call.N, speed_of(arch))
         kernel = block_scaled_matmul.for_target(arch, call.N, call.K, call.A_dtype, call.out, tiles=tiles)
         return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a.T, of_b, out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
@@ -246,13 +237,8 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
             promote=not call.fast
         )  # fmt: skip
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
-    turned = None if call.transpose_B else True
-    parts: Parts | None
-    rows = _worth(call.M)
-    if not call.fast:
-        parts = choose_promoted(rows, call.N, call.K, call.A_dtype, speed_of(arch), turned)
-    else:
-        parts = parts_for(rows, call.N, call.K, call.A_dtype, speed_of(arch)) if call.transpose_B else None
+    turned = None if call.transpose_B else True  # lanes turn a weight that lies across
+    parts = parts_for(call.M, call.N, call.K, call.A_dtype, speed_of(arch), turned, promoted=not call.fast)
     kernel = scaled_matmul.for_target(
         arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor",
         "channel" if by_channel else "tensor",

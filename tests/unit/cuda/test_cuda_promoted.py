@@ -8,7 +8,8 @@ import pytest
 import tilewright
 from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
-from tilewright.kernels.tile_choice import PROMOTED, choose_promoted
+from tilewright.kernels.repertoire import MOST
+from tilewright.kernels.tile_choice import PROMOTED, parts_for
 from tilewright.kernels.tiles import Tiles
 from tilewright.specialization import JITFactory
 
@@ -62,6 +63,13 @@ def test_few_rows(M, N, K, splits, transpose_B):
 @pytest.mark.parametrize("turned", [None, True])
 @pytest.mark.parametrize("M, N, K", [(1, 4096, 4096), (300, 4096, 4096), (777, 28672, 8192), (2300, 2112, 7168)])
 def test_threads_hold_both_accumulators(M, N, K, turned):
-    ((columns, tiles),) = choose_promoted(M, N, K, turned=turned)
+    ((columns, tiles),) = parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=True)
     assert columns == N and tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads
     assert turned is None or tiles.turned
+
+
+@pytest.mark.parametrize("turned, promoted", [(None, True), (True, True), (True, False)])
+def test_a_few_kernels_serve_all_numbers_of_rows(turned, promoted):
+    for N, K in ((4096, 4096), (2112, 7168)):
+        of_rows = {parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=promoted) for M in range(1, 9000, 37)}
+        assert 2 <= len(of_rows) <= MOST
