@@ -96,6 +96,65 @@ def test_parts_of_rows(M, parts, threads, apart, arch):
     assert apart or "c_shared" not in shared_names(kernel)
 
 
+def decoded(A, B, per, threads):
+    """Codes lie several to a byte; each is decoded where the product wants it."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K // per), "uint8")
+    C = T.empty((N, M), "float32")
+    bits = 8 // per
+    with T.Kernel(1, threads=threads):
+        a, b = T.alloc_shared((M, 64), "float16"), T.alloc_shared((N, 64 // per), "uint8")
+        codes, values = T.alloc_fragment((N, 64 // per), "uint8"), T.alloc_fragment((N, 64), "float16")
+        c = T.alloc_fragment((N, M), "float32")
+        T.clear(c)
+        for k in T.Pipelined(K // 64, num_stages=2):
+            T.copy(A[0, k * 64], a)
+            T.copy(B[0, k * (64 // per)], b)
+            T.copy(b, codes)
+            for i, j in T.Parallel(N, 64):
+                values[i, j] = T.cast(
+                    codes[i, j // per] >> T.cast(j % per * bits, "uint8") & T.uint8((1 << bits) - 1), "float16"
+                )
+            T.gemm(values, a, c, transpose_B=True)
+        T.copy(c, C)
+    return C
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("per, threads", [(2, 128), (4, 128), (2, 256)])
+def test_codes_that_neighbours_share(per, threads, arch):
+    """They passed through a shared tile from the threads that had copied them to those that decode them."""
+    a, b = whole(32, 128), np.random.default_rng(1).integers(0, 256, (128, 128 // per)).astype(np.uint8)
+    kernel = on(arch, decoded).compile(a, b, per=per, threads=threads)
+    values = np.stack([b >> at * (8 // per) & (1 << 8 // per) - 1 for at in range(per)], -1).reshape(128, 128)
+    check(kernel, values.astype(float) @ a.astype(float).T, a, b)
+    assert "codes_shared" not in shared_names(kernel)
+
+
+def halved(A, threads):
+    """One of two neighbours writes what both share."""
+    A: T.Tensor((8, 64), "float32")
+    C = T.empty((8, 64), "float32")
+    with T.Kernel(1, threads=threads):
+        all, some = T.alloc_fragment((8, 64), "float32"), T.alloc_fragment((8, 32), "float32")
+        T.copy(A, all)
+        for i, j in T.Parallel(8, 64):
+            if j % 2 == 1:
+                some[i, j // 2] = all[i, j]
+        for i, j in T.Parallel(8, 64):
+            all[i, j] = some[i, j // 2] + A[i, j]
+        T.copy(all, C)
+    return C
+
+
+@pytest.mark.parametrize("threads", [32, 128])
+def test_an_element_that_one_of_two_neighbours_writes(threads):
+    a = whole(8, 64, dtype=np.float32)
+    kernel = on("sm_80", halved).compile(a, threads=threads)
+    check(kernel, a + np.repeat(a[:, 1::2], 2, 1), a)
+
+
 def crosswise(A):
     A: T.Tensor((4, 4), "float32")
     C = T.empty((4, 4), "float32")

@@ -76,10 +76,10 @@ class Registers(Rewriter):
         """The register of a fragment that holds the element at hand."""
         work, width = self.work, self.work.width
         access = access_of(buffer, indices, work.loop, work.loop)
-        layout = access.apart(work.owner.layouts[buffer])
-        assert layout is not None and access.axes is not None
+        layout, counted = access.apart(work.owner.layouts[buffer]), access.counted(work.layout)
+        assert layout is not None and counted is not None and access.axes is not None
         total: Expr = const(layout.offset(REGISTER, *access.constants))
-        for divisor, modulus, stride in register_of(layout, work.layout, access.axes):
+        for divisor, modulus, stride in register_of(layout, counted, access.axes):
             total = index_binary("add", total, index_binary("mul", _digit(work, divisor, modulus, width), stride))
         return work.owner.analyzer.simplify(total)
 

@@ -245,7 +245,9 @@ def _lowest(tile: _Tile, others: Sequence[_Tile]) -> int:
 def _exceeded(tiles: Sequence[_Tile], total: int, arch: Arch) -> SharedMemoryExceeded:
     largest = max(tiles, key=lambda tile: tile.size)
     lines = [
-        f"{tile.name} ({_kind(tile.allocate.buffer)}{_line(tile.allocate.span)}): {tile.size} bytes" for tile in tiles
+        f"{tile.name} ({_kind(tile.allocate.buffer)}{_line(tile.allocate.span)}): {tile.size} bytes"
+        for tile in tiles
+        if tile.size
     ]
     return SharedMemoryExceeded(
         f"the shared tiles of this kernel need {total} bytes at once, but a block of {arch.name} has "

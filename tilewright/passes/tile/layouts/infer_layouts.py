@@ -130,9 +130,9 @@ class _Loop:
 
     def covers(self, access: Access) -> bool:
         """Whether every dimension of the loop longer than 1 indexes the fragment."""
-        return access.axes is not None and all(
-            axis in access.axes or extent == 1 for axis, extent in enumerate(self.shape)
-        )
+        if access.axes is None or any(shared > 1 for shared in access.sharing):
+            return False
+        return all(axis in access.axes or extent == 1 for axis, extent in enumerate(self.shape))
 
 
 @dataclass(slots=True)
@@ -267,10 +267,12 @@ class _Inference:
         for access in found.accesses:
             if access.buffer in self.known or access.axes is None:
                 continue
-            layout, extents = found.layout, access.extents
+            layout, extents = access.counted(found.layout), access.extents
+            if layout is None:
+                continue
             # A dimension of one element divides nothing: every thread holds it, as loops that leave it out have it.
             kept = [axis for axis, extent in zip(access.axes, extents) if axis is not None and extent != 1]
-            for axis in reversed(range(len(found.shape))):
+            for axis in reversed(range(layout.rank)):
                 if axis not in kept:
                     layout = without(layout, axis)
             kept.sort()
@@ -295,7 +297,7 @@ class _Inference:
         """A loop layout that agrees with a fragment of fewer dimensions, using its copies for the others."""
         for access in found.accesses:
             layout = self._seen(access)
-            if layout is None or access.axes is None or not layout.replicas:
+            if layout is None or access.axes is None or not layout.replicas or any(one > 1 for one in access.sharing):
                 continue
             free = [axis for axis, extent in enumerate(found.shape) if axis not in access.axes and extent > 1]
             if len(free) != 1:

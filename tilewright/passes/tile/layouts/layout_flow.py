@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.ir.nodes import (
     Allocate,
@@ -34,7 +34,8 @@ class Access:
     """A fragment in a parallel loop: for each of its dimensions the loop's dimension that indexes it.
 
     A dimension that several variables count together, as in ``tile[i, j * 64 + k]``, is one of several parts: ``tile`` is as if
-    it had a dimension for each of them.
+    it had a dimension for each of them.  Neighbouring iterations may share an element, as in ``codes[i, j // 2]``: then the loop is
+    as if `j` were two dimensions.
 
     Attributes
     ----------
@@ -42,12 +43,14 @@ class Access:
         the index is not made of loop variables so.
     parts : for each dimension the extents of its parts.
     constants : for each part the constant, 0 where a variable counts it.
+    sharing : for each part how many neighbouring iterations along its dimension of the loop share an element.
     """
 
     buffer: Buffer
     axes: tuple[int | None, ...] | None
     parts: tuple[tuple[int, ...], ...]
     constants: tuple[int, ...]
+    sharing: tuple[int, ...]
     statement: Statement
 
     @property
@@ -85,10 +88,25 @@ class Access:
             at += len(extents)
         return replace(layout, digits=tuple(dimensions))
 
+    def counted(self, loop: Layout) -> Layout | None:
+        """The loop's layout with a dimension of its own, behind the others, for iterations that share an element."""
+        dimensions = list(loop.digits)
+        for axis, shared in zip(self.axes or (), self.sharing, strict=True):
+            if axis is None or shared == 1:
+                continue
+            cut = split_at(dimensions[axis], shared)
+            if cut is None:
+                return None
+            dimensions[axis] = cut[1]
+            dimensions.append(cut[0])
+        return loop if len(dimensions) == loop.rank else replace(loop, digits=tuple(dimensions))
+
     def is_held(self, owner: Layout, reader: Layout) -> bool:
         """Whether the threads of a loop's layout hold what they access of a fragment with a layout."""
-        seen = self.apart(owner)
-        return self.axes is not None and seen is not None and holds(seen, reader, self.axes)
+        if self.axes is None:
+            return False
+        seen, counted = self.apart(owner), self.counted(reader)
+        return seen is not None and counted is not None and holds(seen, counted, self.axes)
 
 
 def has_copies(layout: Layout) -> bool:
@@ -106,7 +124,10 @@ def accesses_of(loop: Parallel) -> Iterator[Access]:
     for node in find(loop.body, Load, Store, Region):
         if node.buffer.scope == "fragment":
             indices = node.starts if isinstance(node, Region) else node.indices
-            yield access_of(node.buffer, indices, loop, node if isinstance(node, Store) else loop)
+            access = access_of(node.buffer, indices, loop, node if isinstance(node, Store) else loop)
+            # Of iterations that share an element the one that writes it may be another thread's than some that hold it.
+            written = not isinstance(node, Load) and any(shared > 1 for shared in access.sharing)
+            yield replace(access, axes=None) if written else access
 
 
 def access_of(buffer: Buffer, indices: Sequence[Expr], loop: Parallel, where: Statement) -> Access:
@@ -114,54 +135,68 @@ def access_of(buffer: Buffer, indices: Sequence[Expr], loop: Parallel, where: St
     shape = buffer.static_shape
     dimensions = [_parts(index, extent, loop) for index, extent in zip(indices, shape, strict=True)]
     flat = [part for parts in dimensions if parts is not None for part in parts]
-    used = [axis for axis, _, _ in flat if axis is not None]
+    used = [part.axis for part in flat if part.axis is not None]
     if None in dimensions or len(set(used)) < len(used):
-        return Access(buffer, None, tuple((extent,) for extent in shape), (), where)
-    parts = tuple(tuple(extent for _, extent, _ in dimension or ()) for dimension in dimensions)
-    return Access(buffer, tuple(axis for axis, _, _ in flat), parts, tuple(at for _, _, at in flat), where)
+        return Access(buffer, None, tuple((extent,) for extent in shape), (), (), where)
+    axes, parts = tuple(part.axis for part in flat), tuple(tuple(p.extent for p in parts or ()) for parts in dimensions)
+    return Access(buffer, axes, parts, tuple(p.constant for p in flat), tuple(p.sharing for p in flat), where)
 
 
-_Part = tuple[int | None, int, int]
-"""The loop's dimension, the extent, the constant."""
+class _Part(NamedTuple):
+    axis: int | None
+    extent: int
+    constant: int = 0
+    sharing: int = 1
 
 
 def _parts(index: Expr, extent: int, loop: Parallel) -> list[_Part] | None:
     """The loop's dimensions that count a dimension of a fragment, and how far; None where they do not."""
     if isinstance(index, Const):
-        return [(None, extent, int(index.value))] if 0 <= index.value < extent else None
+        return [_Part(None, extent, int(index.value))] if 0 <= index.value < extent else None
     steps = _steps(index)
-    if steps is None or any(var not in loop.vars for var in steps if var is not None):
+    if steps is None:
         return None
-    parts: list[_Part] = []
     offset = steps.pop(None, 0)
+    parts: list[_Part] = []
     covered = 1
-    for var, step in sorted(steps.items(), key=lambda one: one[1]):
-        axis = loop.vars.index(var)
-        count = loop.extents[axis]
-        if step != covered or not isinstance(count, int):
+    for counter, step in sorted(steps.items(), key=lambda one: one[1]):
+        var, sharing = counter or (None, 1)
+        axis = loop.vars.index(var) if var in loop.vars else None
+        count = loop.extents[axis] if axis is not None else None
+        if step != covered or not isinstance(count, int) or count % sharing:
             return None
-        parts.insert(0, (axis, count, 0))
-        covered *= count
+        parts.insert(0, _Part(axis, count // sharing, 0, sharing))
+        covered *= count // sharing
     if offset:
         inside = 0 < offset < extent and offset % covered == extent % covered == 0
-        return [(None, extent // covered, offset // covered), *parts] if inside else None
-    (first, count, _), *others = parts
-    below = covered // max(count, 1)
-    return [(first, extent // below, 0), *others] if extent % below == 0 and (not others or covered <= extent) else None
+        return [_Part(None, extent // covered, offset // covered), *parts] if inside else None
+    first, *others = parts
+    below = covered // max(first.extent, 1)
+    fits = extent % below == 0 and (not others or covered <= extent)
+    return [first._replace(extent=extent // below), *others] if fits else None
 
 
-def _steps(index: Expr) -> dict[Var | None, int] | None:
-    """Variables with what an index grows by with each of them, and under None a constant; None where it is no such sum."""
+_Counter = tuple[Var, int]
+"""A variable, and how many of its values count one step."""
+
+
+def _steps(index: Expr) -> dict[_Counter | None, int] | None:
+    """Counters with what an index grows by with each, and under None a constant; None where it is no such sum."""
     if isinstance(index, Const):
         return {None: int(index.value)}
     if isinstance(index, Var):
-        return {index: 1}
-    if not isinstance(index, Binary) or index.op not in ("add", "mul"):
+        return {(index, 1): 1}
+    if not isinstance(index, Binary) or index.op not in ("add", "mul", "floordiv"):
         return None
+    if index.op == "floordiv":
+        value, by = index.left, index.right
+        return (
+            {(value, int(by.value)): 1} if isinstance(value, Var) and isinstance(by, Const) and by.value > 0 else None
+        )
     if index.op == "mul":
         value, by = (index.right, index.left) if isinstance(index.left, Const) else (index.left, index.right)
         steps = _steps(value) if isinstance(by, Const) else None
-        return {var: step * int(by.value) for var, step in steps.items()} if steps and isinstance(by, Const) else None
+        return {one: step * int(by.value) for one, step in steps.items()} if steps and isinstance(by, Const) else None
     left, right = _steps(index.left), _steps(index.right)
     return {**left, **right} if left and right and not left.keys() & right.keys() else None
 
@@ -202,7 +237,8 @@ def overwrites(loop: Parallel, buffer: Buffer) -> bool:
         if isinstance(statement, Store) and statement.buffer is buffer:
             access = access_of(buffer, statement.indices, loop, statement)
             counted = [1 if axis is None else loop.extents[axis] for axis in access.axes or ()]
-            if access.axes is not None and tuple(counted) == access.extents:
+            alone = all(shared == 1 for shared in access.sharing)
+            if access.axes is not None and alone and tuple(counted) == access.extents:
                 return True
     return False
 
