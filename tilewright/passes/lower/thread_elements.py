@@ -30,6 +30,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find, holds, key
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import register_of
+from tilewright.ops.base import zero
 from tilewright.passes.tile.layouts.layout_flow import access_of
 
 if TYPE_CHECKING:
@@ -56,9 +57,10 @@ class Registers(Rewriter):
     """Accesses of one element: fragments by register, vectors by their parts, the rest guarded and in place."""
 
     def __init__(
-        self, work: ThreadLoop, loads: dict[Any, Buffer], stores: dict[Any, Buffer], of_group: bool = False
-    ) -> None:
-        self.work, self.loads, self.stores = work, loads, stores
+        self, work: ThreadLoop, loads: dict[Any, Buffer], stores: dict[Any, Buffer], zeros: dict[Any, Any],
+        of_group: bool = False,
+    ) -> None:  # fmt: skip
+        self.work, self.loads, self.stores, self.zeros = work, loads, stores, zeros
         self.of_group = of_group
         self.changed: set[Buffer] = set()
         """What the statements so far have stored to."""
@@ -101,6 +103,14 @@ class Registers(Rewriter):
         if guard is None:
             return value
         return nodes.Select(load.dtype, guard, value, self.work.safe(buffer))
+
+    def visit_Select(self, select: nodes.Select) -> Expr:
+        """What is zero where it is not wanted was read so."""
+        value, rest = select.then, select.otherwise
+        read = isinstance(value, Load) and value.buffer not in self.changed
+        if read and self.zeros.get(key(value)) == key(select.condition) and key(rest) == key(zero(value.dtype)):
+            return self.visit(value)
+        return self.generic(select)
 
     def visit_Store(self, store: Store) -> Statement:
         value = self.visit(store.value)

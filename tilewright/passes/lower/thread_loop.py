@@ -37,7 +37,7 @@ from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.passes.lower.thread_elements import Choices, Registers
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group
-from tilewright.passes.lower.vector_moves import load, store
+from tilewright.passes.lower.vector_moves import is_zero_elsewhere, load, store
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
@@ -221,7 +221,7 @@ class ThreadLoop:
 
     def in_registers(self, value: Expr) -> Expr:
         """A value that the whole group shares, with its accesses in place."""
-        made: Expr = Registers(self, {}, {}, of_group=True).visit(value)
+        made: Expr = Registers(self, {}, {}, {}, of_group=True).visit(value)
         return made
 
     def safe(self, buffer: Buffer) -> Expr:
@@ -234,6 +234,10 @@ class ThreadLoop:
         """The author's statements for one element, on registers."""
         moved = {key(Load(v.buffer.dtype, v.buffer, v.indices)): v.part for v in loads}
         parts = {(v.buffer, key(v.indices)): v.part for v in stores}
-        registers = Registers(self, moved, parts)
+        zeros = {
+            key(Load(v.buffer.dtype, v.buffer, v.indices)): key(v.condition)
+            for v in loads if v.condition is not None and is_zero_elsewhere(self, v)
+        }  # fmt: skip
+        registers = Registers(self, moved, parts, zeros)
         made = registers(body)
         return made if isinstance(made, Seq) else seq(made)

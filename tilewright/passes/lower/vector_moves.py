@@ -42,8 +42,7 @@ def load(work: ThreadLoop, vector: Vector) -> list[Statement]:
     """What brings a group's elements into their registers."""
     allocated: list[Statement] = [Allocate(vector.part, span=work.loop.span)]
     condition = None if vector.condition is None else work.in_registers(vector.condition)
-    reads = any(isinstance(node, Load) for node in walk(vector.indices[-1]))
-    if condition is not None and not reads and _may_choose(work, vector):
+    if condition is not None and is_zero_elsewhere(work, vector):
         wanted = Var(BOOL, "wanted")
         named, vector = _named(work, replace(vector, condition=wanted))
         return [*allocated, Let(wanted, condition, span=work.loop.span), *named, *_load_pieces(work, vector)]
@@ -52,6 +51,12 @@ def load(work: ThreadLoop, vector: Vector) -> list[Statement]:
     return (
         [*allocated, *pieces] if condition is None else [*allocated, If(condition, seq(*pieces), span=work.loop.span)]
     )
+
+
+def is_zero_elsewhere(work: ThreadLoop, vector: Vector) -> bool:
+    """Whether a vector under the author's condition is zeros where that does not hold."""
+    reads = any(isinstance(node, Load) for node in walk(vector.indices[-1]))
+    return vector.condition is not None and not reads and _may_choose(work, vector)
 
 
 def _may_choose(work: ThreadLoop, vector: Vector) -> bool:
