@@ -1,6 +1,6 @@
 """The machine code of a bf16 product of 4096^3 for AMD's GPUs, looked at without one.
 
-    python benchmarks/hip_machine_code.py [ARCHITECTURE...] [--triton PYTHON]
+    python benchmarks/hip_machine_code.py [ARCHITECTURE...] [--triton PYTHON] [--across]
 
 For the hottest loop of each kernel, a step of K at a time: products against those that the tile takes, bytes of shared memory against what reuse
 asks for, other vector instructions a product, whether products wait for the loads of the next step, bank conflicts of what lanes read.
@@ -61,20 +61,26 @@ print("    .group_segment_fixed_size: ", made.metadata.shared)
 """
 
 
-def product(A, B, block_M, block_N, block_K, threads):
+def product(A, B, block_M, block_N, block_K, threads, across_A=False, across_B=False):
     M, N, K = T.const("M, N, K")
-    A: T.Tensor((M, K), "bfloat16")
-    B: T.Tensor((N, K), "bfloat16")
+    A: T.Tensor((K, M) if across_A else (M, K), "bfloat16")
+    B: T.Tensor((K, N) if across_B else (N, K), "bfloat16")
     C = T.empty((M, N), "bfloat16")
     with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-        a = T.alloc_shared((block_M, block_K), "bfloat16")
-        b = T.alloc_shared((block_N, block_K), "bfloat16")
+        a = T.alloc_shared((block_K, block_M) if across_A else (block_M, block_K), "bfloat16")
+        b = T.alloc_shared((block_K, block_N) if across_B else (block_N, block_K), "bfloat16")
         total = T.alloc_fragment((block_M, block_N), "float32")
         T.clear(total)
         for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
-            T.copy(A[by * block_M, k * block_K], a)
-            T.copy(B[bx * block_N, k * block_K], b)
-            T.gemm(a, b, total, transpose_B=True)
+            if across_A:
+                T.copy(A[k * block_K, by * block_M], a)
+            else:
+                T.copy(A[by * block_M, k * block_K], a)
+            if across_B:
+                T.copy(B[k * block_K, bx * block_N], b)
+            else:
+                T.copy(B[bx * block_N, k * block_K], b)
+            T.gemm(a, b, total, transpose_A=across_A, transpose_B=not across_B)
         T.copy(total, C[by * block_M, bx * block_N])
     return C
 
@@ -155,32 +161,77 @@ def check(name: str) -> tuple[list[str], list[str]]:
     ]
 
 
-def triton_row(python: str, name: str) -> str:
+ACROSS = {"[K, N]": (False, True), "[K, M] and [K, N]": (True, True)}
+"""Operands whose rows are not along k, by how they are stored: their elements have to be turned on the way."""
+
+
+def row_across(name: str, stored: str) -> str:
+    """A row of the table for operands that lie across k."""
+    arch = ARCHITECTURES[name]
+    m, n, k, threads = TILES[name]
+    operands = (torch.empty(SIZE, SIZE, dtype=torch.bfloat16), torch.empty(SIZE, SIZE, dtype=torch.bfloat16))
+    function = tilewright.jit(product, target=f"hip -arch={name}")
+    across_A, across_B = ACROSS[stored]
+    assembly = function.compile(
+        *operands, block_M=m, block_N=n, block_K=k, threads=threads, across_A=across_A, across_B=across_B
+    ).ptx()
+    loop = hottest_loop(assembly)
+    assert loop is not None
+    return row(f"{name}, {stored}", assembly, loop, arch, str(sum(one.startswith("ds_") for one in loop.names)))
+
+
+def triton_row(python: str, name: str, stored: str = "") -> str:
     """The same of Triton's code object for the same tile."""
     arch = ARCHITECTURES[name]
     m, n, k, threads = TILES[name]
     with_lines = Path("/tmp") / "triton_product.py"
-    with_lines.write_text(TRITON)
+    across_A, across_B = ACROSS.get(stored, (False, False))
+    text = TRITON
+    if across_A:
+        text = text.replace("a + rows[:, None] * K + depth[None, :]", "a + rows[:, None] + depth[None, :] * M")
+        text = text.replace("left += BK", "left += BK * M")
+    if across_B:
+        text = text.replace("b + columns[None, :] * K + depth[:, None]", "b + columns[None, :] + depth[:, None] * N")
+        text = text.replace("right += BK", "right += BK * N")
+    with_lines.write_text(text)
     arguments = [name, str(arch.warp_size), *map(str, (m, n, k, threads // arch.warp_size))]
     done = subprocess.run([python, str(with_lines), *arguments], capture_output=True, text=True)
     if done.returncode:
         return f"| {name}, Triton | {done.stderr.strip().splitlines()[-1]} |"
     loop = hottest_loop(done.stdout)
     assert loop is not None
-    return row(f"{name}, Triton", done.stdout, loop, arch, "")
+    return row(
+        f"{name}, Triton",
+        done.stdout,
+        loop,
+        arch,
+        str(sum(one.startswith("ds_") for one in loop.names)) if stored else "",
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("architectures", nargs="*", default=list(TILES))
     parser.add_argument("--triton", help="a Python that has Triton")
+    parser.add_argument(
+        "--across",
+        action="store_true",
+        help="operands stored [K, N], then [K, M] too, in place of rows along k; LDS instructions are counted",
+    )
     options = parser.parse_args()
+    what = "LDS instructions" if options.across else "products a step"
     print(
-        "| kernel | VGPRs | LDS, KB | scratch | waves a SIMD | products in the loop | products a step | LDS bytes a lane, read / written | vector a product | waits for loads |"
+        f"| kernel | VGPRs | LDS, KB | scratch | waves a SIMD | products in the loop | {what} | "
+        "LDS bytes a lane, read / written | vector a product | waits for loads |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     wrong: list[str] = []
-    for name in options.architectures:
+    for name in options.architectures if options.across else ():
+        for stored in ACROSS:
+            print(row_across(name, stored))
+            if options.triton:
+                print(triton_row(options.triton, name, stored))
+    for name in () if options.across else options.architectures:
         rows, found = check(name)
         wrong += found
         print(*rows, sep="\n")
