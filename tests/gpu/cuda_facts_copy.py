@@ -157,7 +157,7 @@ def check_tma_type(runner: Any, dtype: DType) -> None:
     the machine answers with an illegal instruction."""
     size = dtype.storage_bytes
     unit, width, pitch = 16 // size, 64 // size, 160 // size
-    array = (np.arange(16 * pitch) % 200 + 1).astype(dtype.numpy).reshape(16, pitch)
+    array = (np.arange(16 * pitch) % 200 + 1).astype(f"u{size}").reshape(16, pitch)
     for extent in (width, width + 1, 2 * width - 1):
         for first in ((0, 0), (unit, 9), (-unit, -3), (0, 24), (2 * width, 0)):
             tensor_map = Map(array, dtype, (extent, 16), (pitch * size,), (width, 16))

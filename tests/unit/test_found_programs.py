@@ -618,3 +618,32 @@ def test_what_nobody_wrote_shows_where_it_is_asked_for(scope: str, size: int) ->
     with override(poison=True):
         found = tilewright.jit(target="cpu")(program)(given)
     np.testing.assert_array_equal(found, np.where(given > 0, given, np.nan))
+
+
+@pytest.mark.parametrize("start", [0, 3, 60])
+@pytest.mark.parametrize("value", [0, -3])
+@pytest.mark.parametrize("target", GPUS)
+def test_right_operands_in_registers_have_safe_values_beyond_the_tensor(target: str, value: int, start: int) -> None:
+    """Fuzz seed 3000823: lanes that exchange words filled with zeros, whatever the author's safe value."""
+
+    def program(A, B):
+        A: T.Tensor((16, 64), "float16")
+        B: T.Tensor((64, 64), "float16")
+        O = T.empty((16, 64), "float32")
+        P = T.empty((64, 64), "float16")
+        with T.Kernel(1, threads=64):
+            T.annotate_safe_value({B: value})
+            a, b = T.alloc_shared((16, 64), "float16"), T.alloc_fragment((64, 64), "float16")
+            total = T.alloc_fragment((16, 64), "float32")
+            T.clear(total)
+            T.copy(A, a)
+            T.copy(B[start, 0], b)
+            T.gemm(a, b, total, transpose_B=True)
+            T.copy(total, O)
+            T.copy(b, P)
+        return O, P
+
+    given = numbers(16, 64, dtype="float16"), numbers(64, 64, dtype="float16")
+    kernel = tilewright.jit(target=target)(program).compile(*given)
+    for found, expected in zip(kernel.emulate(*given), kernel.interpret(*given), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.ir.signature import root
 from tilewright.machine.instructions import GLOBAL, SHARED
 from tilewright.ops.copy import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
 from tilewright.passes.rows import row_misfit
@@ -74,6 +75,8 @@ def _quad_misfit(copy: Copy, site: Site) -> str | None:
         return f"lanes of {site.arch.name} exchange no words"
     if source.buffer.scope != GLOBAL or source.dtype != tile.dtype or source.dtype.bits != 16:
         return "it brings no 16-bit elements of a tensor as they are"
+    if any(buffer is root(source.buffer) for buffer, _ in site.kernel.safe_values):
+        return f"{source.buffer.name} has a safe value, and lanes fill with zeros"
     if not tile.is_whole or longer(source) != [tile.extents[0]]:
         return "it does not fill the operand row by row"
     rows, columns = tile.buffer.static_shape
