@@ -127,11 +127,12 @@ def attention_kernel(tensors: tuple[Any, Any, Any], tiles: dict[str, Any]) -> An
 def attention_tried(heads: tuple[int, int, int], dim: int, keys: int) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    from tilewright.kernels.attention_tiles import _Work, tiles_for
+    from tilewright.kernels.attention_tiles import Attention, tiles_for
+    from tilewright.kernels.roofline import speed_of
     from tilewright.targets.cuda.arch import detect
 
     arch = detect()
-    work = _Work(*heads, 1, keys, dim, False, arch.cores)
+    work = Attention(*heads, 1, keys, dim, False, speed_of(arch))
     found = sorted(work.candidates(), key=work.cycles)
     chosen = tiles_for(arch, "float16", heads, (1, keys), dim, False)
     order = [chosen, *found[:6], *sorted(found[6:40], key=lambda one: random.Random(repr(one)).random())]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import tilewright
 from tilewright.ir.dtypes import DType
+from tilewright.kernels.roofline import Speed, Work, ceil_div, speed_of, took
 from tilewright.machine.arch import Arch
 
 FEW_QUERIES = 64
@@ -74,49 +75,32 @@ LARGEST = 227 << 10
 BESIDE = 48
 """Registers of a thread beside scores, weights and result."""
 
-PRODUCT, SHARED = 0.0009, 0.167
-"""Cycles of a multiprocessor for the products of an element of the scores, for each column of a head; and how much
-longer they take where steps have 64 keys: queries are read from shared memory once for each."""
+EXPONENT, EXPONENT_BESIDE = {1: 7.0, 2: 12.0, 3: 10.0}, 8.0
+"""Operations of an element of the scores beside its products, by the warpgroups of a block, and of two blocks of a
+warpgroup each."""
 
-EXPONENT = {1: 0.054, 2: 0.105, 3: 0.0842}
-"""Cycles of a multiprocessor for all else of an element, by the warpgroups of a block; beside the products, but for a
-single warpgroup, beside which no other one multiplies."""
+APART, ALONE = 0.29, 0.9
+"""The share of the shorter, products or all else, that the longer one does not hide, and of a single warpgroup, beside
+which no other one multiplies."""
 
-EXPONENT_BESIDE = 0.0692
-"""The same of two blocks of a warpgroup each."""
-
-HIDING = 3.67
-"""How well products and all else hide one another: the power of which the two take the mean."""
-
-STEP = 227
-"""Cycles that a step costs whatever its keys."""
-
-TILE, TILE_AHEAD, TILE_BESIDE = 3920, 2354, 2547
-"""Cycles that begin and end of a tile cost: by itself, where its queries have been loaded beside the tile before, and
-of two blocks that work side by side."""
+STEP, TILE = 150, 2400
+"""Cycles of a step, and of a tile's begin and end, that nothing hides."""
 
 BOXES = 16 << 10
 """Shared memory of a warpgroup's boxes, through which results leave."""
 
-LAST = 1.0
+LAST = 1.8
 """Tiles by which blocks of a causal grid, which claim them, end one after the other."""
 
-START = 8850
-"""Cycles of a launch."""
-
-MEMORY_RATE, OVER_MEMORY, OVER_WORK = 2790, 0.39, 0.27
-"""Bytes a cycle of memory, and the share of work that memory's time does not hide where that is longer, and the other
-way round."""
-
-USUAL, ALIKE, ALIKE_FEW = 1.04, 1.02, 1.05
-"""How much more than the best the usual tiles may take, and other ones (of few queries) that come earlier: so few
-kernels serve many lengths."""
+USUAL, ALIKE = 1.04, 1.02
+"""How much more than the best the usual tiles may take, and other ones that come earlier: so few kernels serve many
+lengths."""
 
 WIDTHS, NARROWEST = (128, 64, 96, 80, 48, 32, 160, 112), 48
 """Keys of a step, those first that suit most lengths; and the fewest where more have room."""
 
-ADDING = 8800
-"""Cycles of a second kernel, which adds what blocks found that divide the keys."""
+ADDING, ADDING_EACH = 2000, 26
+"""Cycles of a second kernel, which adds what blocks found that divide the keys, and for each of these."""
 
 
 def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None = None) -> AttentionTiles:
@@ -225,17 +209,16 @@ def tiles_for(
         return attention_tiles(arch, dtype, dim, queries)
     assert arch is not None
     usual = attention_tiles(arch, dtype, dim)
-    work = _Work(*heads, queries, keys, dim, causal, arch.cores)
+    work = Attention(*heads, queries, keys, dim, causal, speed_of(arch))
     found = [(work.cycles(one), one) for one in work.candidates()]
     least = min(cycles for cycles, _ in found)
     if work.cycles(usual) <= USUAL * least:
         return usual
-    alike = ALIKE_FEW if work.few else ALIKE
-    return next(one for cycles, one in found if cycles <= alike * least)
+    return next(one for cycles, one in found if cycles <= ALIKE * least)
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Attention:
     """Attention of a size, and what it takes."""
 
     batch: int
@@ -245,7 +228,7 @@ class _Work:
     keys: int
     dim: int
     causal: bool
-    cores: int
+    speed: Speed
 
     @property
     def few(self) -> bool:
@@ -278,41 +261,36 @@ class _Work:
 
     def cycles(self, tiles: AttentionTiles) -> float:
         """Cycles of a launch."""
+        return float(took(self.work(tiles), self.speed))
+
+    def work(self, tiles: AttentionTiles) -> Work:
+        """What a launch does; two blocks of a multiprocessor are one that does the steps of both."""
         joined = self.heads // self.kv_heads if tiles.together else 1
-        lines, own_heads = self.queries * joined, self.heads // joined
-        down, running = -(-lines // tiles.block_M), self.cores * tiles.blocks
-        blocks = down * own_heads * self.batch * tiles.splits
+        down, running = ceil_div(self.queries * joined, tiles.block_M), self.speed.cores * tiles.blocks
+        blocks = down * self.heads // joined * self.batch * tiles.splits
         steps = [self._steps(tiles, block, joined) for block in range(down)]
+        waves, each = ceil_div(blocks, running), float(max(steps))
         if self.causal and blocks > running:
-            waves, turns = blocks / running + LAST, sum(steps) / down
-        else:
-            waves, turns = -(-blocks // running), max(steps)
-        beside = tiles.blocks == 2 and blocks > self.cores
-        begin = TILE_BESIDE if beside else TILE_AHEAD if self._loads_ahead(tiles, blocks) else TILE
-        multiplying = START + waves * (turns * self._step(tiles, beside) + begin)
-        size = self.batch * self.dim * 2
-        memory = START + size * (2 * self.queries * self.heads + 2 * self.keys * self.kv_heads) / MEMORY_RATE
-        adding = 0.0
-        if tiles.splits > 1:
-            adding = ADDING + 2 * tiles.splits * self.batch * self.heads * self.queries * self.dim * 4 / MEMORY_RATE
-        hidden = OVER_WORK * memory if multiplying > memory else OVER_MEMORY * multiplying
-        return max(multiplying, memory) + hidden + adding
+            waves, each = blocks / running + LAST, sum(steps) / down
+        beside = tiles.blocks == 2 and blocks > self.speed.cores
+        both, groups, row = 1 + beside, tiles.threads // 128, 2 * self.dim
+        scores = both * tiles.block_M * tiles.block_N
+        results = self.batch * self.heads * self.queries
+        # Keys behind the last one, of both tiles of a step.
+        missing = 2 * max(0.0, tiles.block_N - self.keys / max(1.0, each * tiles.splits))
+        return Work(
+            size=2, blocks=blocks, resident=running, turns=waves, steps=each, products=2 * scores * self.dim,
+            memory=2 * row * (results + self.batch * self.keys * self.kv_heads),
+            shared=both * row * (2 * groups * tiles.block_N + tiles.block_M), loads=2 * both * row * tiles.block_N,
+            empty=missing, lanes=scores * (EXPONENT_BESIDE if beside else EXPONENT[groups]),
+            apart=ALONE if groups == 1 and not beside else APART, fixed=both * STEP, ends=TILE, begins=TILE,
+            handed=self._adding(tiles.splits, results),
+        )  # fmt: skip
 
-    def _step(self, tiles: AttentionTiles, beside: bool) -> float:
-        """Cycles of a step of the blocks of a multiprocessor; of two `beside` one another both do one."""
-        groups = tiles.threads // 128
-        products = self.dim * PRODUCT * (1 + SHARED * 64 / tiles.block_N)
-        rest = EXPONENT_BESIDE if beside else EXPONENT[groups]
-        alone = groups == 1 and not beside
-        each = products + rest if alone else (products**HIDING + rest**HIDING) ** (1 / HIDING)
-        return (1 + beside) * (STEP + tiles.block_M * tiles.block_N * each)
-
-    def _loads_ahead(self, tiles: AttentionTiles, blocks: int) -> bool:
-        """Whether the next tile's queries have a slot of their own (`passes/tile/grids/second_slots.py`), and gain by
-        it (larger heads do not)."""
-        held = (2 * tiles.block_M + 2 * tiles.num_stages * tiles.block_N) * self.dim * 2
-        room = LARGEST - held - tiles.threads // 128 * BOXES
-        return self.dim <= 128 and tiles.splits == 1 and blocks > self.cores and room >= 2 << 10
+    def _adding(self, splits: int, results: int) -> float:
+        """Cycles of the second kernel."""
+        moved = 2 * splits * results * self.dim * 4
+        return ADDING + ADDING_EACH * splits + moved / self.speed.memory if splits > 1 else 0.0
 
     def _steps(self, tiles: AttentionTiles, block: int, joined: int) -> int:
         """Steps of a block of rows, its share of them where several divide the keys."""

@@ -197,11 +197,11 @@ class TileTable:
 @functools.cache
 def all_tiles(size: int, turned: bool | None) -> TileTable:
     """All tiles that there are for operands of so many bytes."""
-    return _table(tuple(tiles for shape in _shapes(size, turned) for tiles in _cuts(shape, size)))
+    return table_of(tuple(tiles for shape in _shapes(size, turned) for tiles in _cuts(shape, size)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _table(of: tuple[Tiles, ...]) -> TileTable:
+def table_of(of: tuple[Tiles, ...]) -> TileTable:
     size = ROW_BYTES // of[0].block_K
     kinds = [(tiles.block_M, tiles.block_N, tiles.turned) for tiles in of]
     begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]
@@ -253,7 +253,7 @@ def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed) -> Tiles:
     """Tiles with as many stages as there is room for."""
     if tiles.stages:
         return tiles
-    once = bool(_once(_table((tiles,)), M, N, speed)[0])
+    once = bool(_once(table_of((tiles,)), M, N, speed)[0])
     # Where a block has one tile, the result leaves through the ring's bytes.
     room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
     stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES))
@@ -312,12 +312,12 @@ class Launches:
 
 def cycles(tiles: Tiles, M: int, N: int, K: int, speed: Speed) -> float:
     """Cycles of a launch."""
-    return float(launches_of(_table((tiles,)), M, N, K, speed).cycles[0])
+    return float(launches_of(table_of((tiles,)), M, N, K, speed).cycles[0])
 
 
 def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER) -> float:
     """Cycles of a product in one or two parts."""
-    first, *rest = (launches_of(_table((tiles,)), M, columns, K, speed).one(0) for columns, tiles in parts)
+    first, *rest = (launches_of(table_of((tiles,)), M, columns, K, speed).one(0) for columns, tiles in parts)
     return first.beside(rest[0], speed) if rest else first.cycles
 
 

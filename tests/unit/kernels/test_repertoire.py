@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import hopper_quant
+from tilewright.kernels.attention_tiles import Attention
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.repertoire import MOST, repertoire
 from tilewright.kernels.roofline import hopper
-from tilewright.kernels.tile_choice import choose_parts, parts_for
+from tilewright.kernels.tile_choice import PROMOTED, choose_parts, parts_for
 from tilewright.kernels.tiles import cycles_of_parts
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -45,6 +46,27 @@ def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cor
     slower = np.array(taken) / least
     # Rows that are not there cost copies: twelve kernels are further from the best than they seemed (1.05) without that.
     assert np.exp(np.log(slower).mean()) < 1.06 and slower.max() < 1.3
+
+
+@pytest.mark.parametrize("turned", [None, True])
+def test_kernels_with_promoted_sums_are_few(turned: bool | None) -> None:
+    for N, K in WEIGHTS:
+        chosen = [parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=True) for M in ROWS]
+        assert len(set(chosen)) <= MOST
+        for ((columns, tiles),) in chosen:
+            assert columns == N and tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads
+            assert tiles.turned or turned is None
+
+
+@pytest.mark.parametrize("cores", CORES)
+def test_one_query_has_blocks_for_the_machine(cores: int) -> None:
+    """Few heads that share keys divide these among as many blocks as there are steps for."""
+    for heads, keys in (((4, 28, 4), 777), ((1, 32, 8), 4000), ((8, 32, 32), 2048)):
+        work = Attention(*heads, 1, keys, 128, False, hopper(cores))
+        best = min(work.candidates(), key=work.cycles)
+        blocks = heads[0] * (heads[2] if best.together else heads[1]) * best.splits
+        steps = -(-keys // best.block_N)
+        assert best.splits <= steps and blocks >= min(cores // 2, heads[0] * heads[2] * steps // 2)
 
 
 @pytest.mark.parametrize("cores", CORES)
