@@ -1,4 +1,4 @@
-"""The command line: ``tilewright demo``, ``doctor``, ``inspect FILE:KERNEL``, ``convert CHECKPOINT``."""
+"""The command line: ``tilewright demo``, ``calibrate``, ``doctor``, ``inspect FILE:KERNEL``, ``convert CHECKPOINT``."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
     demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
+    commands.add_parser(
+        "calibrate", help="measure the rates of the GPU here, by which kernels are chosen, and keep them"
+    )
     convert = commands.add_parser(
         "convert", help="a checkpoint of another library, or a dense one by a scheme, as ours",
         epilog=_CONVERT_EXAMPLES,
@@ -117,6 +120,12 @@ def _inspect(given: argparse.Namespace, terminal: Terminal) -> int:
     return run_inspect(given, terminal)
 
 
+def _calibrate(given: argparse.Namespace, terminal: Terminal) -> int:
+    from tilewright.cli.calibrate import run_calibrate
+
+    return run_calibrate(terminal)
+
+
 def _convert(given: argparse.Namespace, terminal: Terminal) -> int:
     from tilewright.cli.convert import run_convert
 
@@ -129,4 +138,4 @@ def _demo(given: argparse.Namespace, terminal: Terminal) -> int:
     return run_demo(given, terminal)
 
 
-_COMMANDS = {"convert": _convert, "demo": _demo, "doctor": _doctor, "inspect": _inspect}
+_COMMANDS = {"calibrate": _calibrate, "convert": _convert, "demo": _demo, "doctor": _doctor, "inspect": _inspect}

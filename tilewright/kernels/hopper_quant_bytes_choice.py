@@ -88,7 +88,7 @@ def _divisions(
     usual = {"sharing": 1, "ahead": 1, "blocks": 0, "band": 1, "running": False}
     for tokens in FEW:
         for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
-            for cluster in (1, 2, 4):
+            for cluster in (1, 2, 4)[: 3 if tiles == 1 else 1]:
                 yield {
                     "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster, **usual,
                     "records": 4 if tokens < 80 else 2, "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80,

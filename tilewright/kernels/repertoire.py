@@ -4,7 +4,7 @@ number."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,12 @@ ROWS: tuple[int, ...] = (
 """Numbers of rows, up to 8192, that kernels are compared at."""
 
 
-def repertoire(times: np.ndarray, most: int = MOST) -> list[int]:
+def repertoire(times: np.ndarray, most: int = MOST, rows: Sequence[int] = ()) -> list[int]:
     """The columns of at most `most` kernels, each of which makes calls faster than those before it leave them.
 
     Parameters
     ----------
+    rows : the numbers of rows: each stands for those near it, as many octaves as there are between its neighbours.
     times : of each number of rows (lines) with each kernel (columns); infinite where a kernel does not serve so many
         rows.
 
@@ -40,31 +41,32 @@ def repertoire(times: np.ndarray, most: int = MOST) -> list[int]:
     """
     slower = np.log(times / times.min(axis=1, keepdims=True))
     slower = np.minimum(slower, 1e3)  # a kernel that does not serve is worse than any that does
+    weight = np.gradient(np.log([*rows, rows[-1] * 2]))[:-1] if len(rows) > 1 else np.ones(len(times))
     left = np.full(len(times), 1e3)
     chosen: list[int] = []
     while len(chosen) < most and left.max() > 0:
-        chosen.append(_best_beside(left, slower))
+        chosen.append(_best_beside(left, slower, weight))
         left = np.minimum(left, slower[:, chosen[-1]])
     changed = len(chosen) > 1
     while changed:
         changed = False
         for place, column in enumerate(chosen):
             others = slower[:, chosen[:place] + chosen[place + 1 :]].min(axis=1)
-            better = _best_beside(others, slower)
-            losses = [_loss(np.minimum(others, slower[:, one])).sum() for one in (column, better)]
+            better = _best_beside(others, slower, weight)
+            losses = [weight @ _loss(np.minimum(others, slower[:, one])) for one in (column, better)]
             if losses[1] < losses[0] * (1 - 1e-6):
                 chosen[place], changed = better, True
     return chosen
 
 
-def _best_beside(left: np.ndarray, slower: np.ndarray) -> int:
+def _best_beside(left: np.ndarray, slower: np.ndarray, weight: np.ndarray) -> int:
     """The column that leaves the least loss beside others that leave so much."""
-    return int(_loss(np.minimum(left[:, None], slower)).sum(axis=0).argmin())
+    return int((weight @ _loss(np.minimum(left[:, None], slower))).argmin())
 
 
 def _loss(slower: np.ndarray) -> np.ndarray:
     """What calls lose that are slower by these logarithms: those that are much slower weigh more."""
-    return np.asarray(slower + 5 * slower**2)
+    return np.asarray(slower + 6 * slower**2)
 
 
 class Ways:
@@ -97,7 +99,7 @@ class Ways:
     @functools.cached_property
     def serving(self) -> list[int]:
         """Those of all kernels that calls run: a few, so that each number of rows has one that suits it."""
-        return repertoire(np.array([self.cycles(M) for M in ROWS]), self.most)
+        return repertoire(np.array([self.cycles(M) for M in ROWS]), self.most, ROWS)
 
     def choice(self, M: int) -> dict[str, Any]:
         """Of the ways that serve the weight the fastest for so many rows."""

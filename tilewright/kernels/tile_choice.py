@@ -177,7 +177,7 @@ def serving(
     of_pairs = [[_cycles(parts, M, K, speed) for M in rows] for parts in pairs]
     single = np.where(suits, taken, np.inf)
     times = np.concatenate([single, np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
-    kept = repertoire(times, MOST)
+    kept = repertoire(times, MOST, ROWS)
     fastest = [kept[column] for column in times[:, kept].argmin(axis=1)]
     found: list[Parts] = []
     for column in kept:

@@ -202,6 +202,7 @@ def all_tiles(size: int, turned: bool | None) -> TileTable:
 
 @functools.lru_cache(maxsize=1024)
 def table_of(of: tuple[Tiles, ...]) -> TileTable:
+    """Tiles as a table; those of a shape stand together."""
     size = ROW_BYTES // of[0].block_K
     kinds = [(tiles.block_M, tiles.block_N, tiles.turned) for tiles in of]
     begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]

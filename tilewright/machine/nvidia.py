@@ -5,10 +5,14 @@ An architecture (`targets/cuda/arch.py`) says what code runs; two GPUs of one ar
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from tilewright.cache import CacheUnavailable, cache_directory
 from tilewright.machine.rates import Rates
 
 _MB = 1 << 20
@@ -99,3 +103,33 @@ def device_of(arch: str, cores: int | None = None, name: str = "") -> Device | N
     called = [one for one in alike if one.name in name]
     as_many = [one for one in alike if one.cores == cores]
     return next(iter([*called, *as_many, *alike]), None)
+
+
+MEASURED = ("cycles", "bytes", "launch")
+"""The rates that `tilewright calibrate` measures on the GPU at hand."""
+
+
+def _kept(name: str) -> Path:
+    """Where the rates of a GPU are kept that was measured."""
+    return cache_directory() / "rates" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}.json"
+
+
+def keep(name: str, rates: Rates) -> Path:
+    """Keep what was measured on a GPU of this name, for this process and later ones.  Raises CacheUnavailable, OSError."""
+    path = _kept(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({one: getattr(rates, one) for one in MEASURED}), encoding="utf-8")
+    return path
+
+
+def as_measured(name: str, rates: Rates) -> Rates:
+    """The rates of a GPU of this name, with what was measured on one here in the place of the record's."""
+    try:
+        found = json.loads(_kept(name).read_text(encoding="utf-8"))
+        cycles, moved, launch = (float(found[one]) for one in MEASURED)
+    except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return rates
+    if not all(math.isfinite(number) and number > 0 for number in (cycles, moved, launch)):
+        return rates
+    source = f"measured here (tilewright calibrate); the rest: {rates.source}"
+    return replace(rates, cycles=cycles, bytes=moved, launch=launch, source=source)

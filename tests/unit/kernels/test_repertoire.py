@@ -44,8 +44,8 @@ def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cor
     taken = [cycles_of_parts(parts, M, K, hopper(cores)) for M, parts in chosen.items()]
     least = [cycles_of_parts(choose_parts(M, N, K, "bfloat16", hopper(cores)), M, K, hopper(cores)) for M in ROWS]
     slower = np.array(taken) / least
-    # Rows that are not there cost copies: twelve kernels are further from the best than they seemed (1.05) without that.
-    assert np.exp(np.log(slower).mean()) < 1.06 and slower.max() < 1.3
+    of_worst = 1.3 if cores in (132, 78) else 1.35  # Hopper's own machines, and multiprocessors that it might have
+    assert np.exp(np.log(slower).mean()) < 1.05 and slower.max() < of_worst
 
 
 @pytest.mark.parametrize("turned", [None, True])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.machine.arch import Arch
-from tilewright.machine.nvidia import DEVICES, device_of
+from tilewright.machine.nvidia import DEVICES, as_measured, device_of
 from tilewright.targets.base import UnknownTarget, arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
 from tilewright.targets.cuda.instructions import ENGINE, copy_instructions, matrix_instructions, sparse_instructions
@@ -210,17 +210,19 @@ def _detected(driver: Driver, device: int) -> CudaArch | None:
     )
     name = driver.name(device)
     found = with_rates(with_instructions(found), name)
-    if found.rates is None or any(one.name in name for one in DEVICES):
+    if found.rates is None:
         return found
+    if any(one.name in name for one in DEVICES):
+        return replace(found, rates=as_measured(name, found.rates))
     # A GPU that no record names: its clocks by its own word, the rest as that which is most like it.
     clock, memory, bits = (
         driver.attribute(device, one)
         for one in (Attribute.CLOCK_KHZ, Attribute.MEMORY_CLOCK_KHZ, Attribute.MEMORY_BUS_BITS)
     )
-    if not clock or not memory:
-        return found
-    rates = replace(found.rates, cycles=clock * 1e3, bytes=2e3 * memory * bits / 8, source="what the driver says")
-    return replace(found, rates=rates)
+    rates = found.rates
+    if clock and memory:
+        rates = replace(rates, cycles=clock * 1e3, bytes=2e3 * memory * bits / 8, source="what the driver says")
+    return replace(found, rates=as_measured(name, rates))
 
 
 def _for_capability(major: int, minor: int) -> CudaArch | None:
