@@ -257,7 +257,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
     "no-such-block": (lambda f, n: f"rank {f['rank']} is none of the cluster's {f['blocks']} blocks",
         "use ranks below cluster_size()"),
     "exited-block": (
-        lambda f, n: f"{_where(f['address'], n)} is reached after its block has left the kernel",
+        lambda f, n: f"{_where(f['address'], n)} is reached when its block may have left the kernel",
         "end the kernel with cluster_sync(), so that no block leaves while a peer still needs it",
     ),
     "barrier-arguments": (lambda f, n: f"named barrier {f['id']} with {f['threads']} threads does not exist",

@@ -182,6 +182,10 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
     "sparse_matmul": (sparse_matmul, (KEPT, pack_metadata(PLACES, "float16", SMALL), F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
     "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
+    "few_rows_matmul of a scaled row": (
+        few_rows_matmul, (E4M3[0][:1], powers(1), np.ascontiguousarray(np.resize(E4M3[1], (48, 256)).T), powers(48, seed=1), rubbish(1, 48)),
+        {"sizes": (48, 256, "float8_e4m3fn"), "out": "float32", "rows": 1, "splits": 2, "stages": 1, "scaled": True, "promote": True, "transpose_B": False},
+    ),
     "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(128, 64, 2, 2, blocks=2)}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),

@@ -187,6 +187,35 @@ def unset(code: str) -> Iterator[Edit]:
         yield "no first value", f"{found.group(1)};"
 
 
+STORE = re.compile(
+    r"^(\s*)(?:[\w.]+\[[^;=]*\] = [^;]*;|tw::(?:store_fragment|store_cluster\w*|atomic_\w+|set_word)(?:<[^;(]*>)?\(.*\);)$"
+)
+
+
+def unstored(code: str) -> Iterator[Edit]:
+    """A store is left out."""
+    found = STORE.match(code)
+    if found:
+        yield f"{code.strip()[:60]} removed", f"{found.group(1)}{{}}"
+
+
+def one_part(code: str) -> Iterator[Edit]:
+    """All warps, lanes or blocks take the part of the first, or of their neighbour."""
+    for found in re.finditer(r"\b(?:(?:tx|thread) (?:/|%) \d+|blockIdx\.[xyz]|tw::cluster_rank\(\))", code):
+        for other in ("0", f"({found.group()} ^ 1)"):
+            yield f"{found.group()} becomes {other}", code[: found.start()] + other + code[found.end() :]
+
+
+def by_some(code: str) -> Iterator[Edit]:
+    """A call that every thread makes is made by the first warp of each four alone."""
+    for start, end in _calls(code):
+        if not re.match(r"(?:tw::)?(?:wgmma|mma_|ldmatrix|stmatrix|sync_threads|named_barrier)", code[start:]):
+            yield (
+                "by every fourth warp",
+                f"{code[:start]}if (threadIdx.x % 128 < 32) {{ {code[start:end]} }}{code[end:]}",
+            )
+
+
 OPERATORS: tuple[Callable[[str], Iterator[Edit]], ...] = (
     removed,
     repeated,
@@ -199,8 +228,52 @@ OPERATORS: tuple[Callable[[str], Iterator[Edit]], ...] = (
     unguarded,
     stage,
     unset,
+    unstored,
+    one_part,
+    by_some,
 )
-"""What is done to a line of code; `moved` is done to two neighbours, and `restricted` to a kernel's parameters."""
+"""What is done to a line of code; `moved` is done to two neighbours, `in_one_turn` and `ahead` to calls in their place,
+and `restricted` to a kernel's parameters."""
+
+LOOP = re.compile(r"^(\s*)for \(\w+ (\w+) = ")
+
+
+def _in_one_turn(lines: Sequence[str], i: int) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """A call is left out in the first turn of the loop around it, or in the second."""
+    code = lines[i].split("//")[0]
+    calls = list(_calls(code))
+    depth = len(code) - len(code.lstrip())
+    loop = next((found for line in reversed(lines[:i]) if (found := LOOP.match(line)) and len(found[1]) < depth), None)
+    if calls and loop:
+        start, end = calls[0]
+        for turn in (0, 1):
+            changed = f"{code[:start]}if ({loop[2]} != {turn}) {{ {code[start:end]} }}{code[end:]}"
+            yield f"left out where {loop[2]} is {turn}", i, (changed,)
+
+
+SIGNALS = re.compile(
+    r"\s*(?:tw::)?(?:\w*arrive\w*|\w*_release|\w*commit\w*|sync_\w+|named_barrier_\w+|fence_\w+)(?:<[^;(]*>)?\("
+)
+"""Calls that tell others of what was done before them."""
+
+
+def _ahead(lines: Sequence[str], i: int) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    """A call that tells of what was done is made before it was: several statements, or a whole block of them, earlier."""
+    code = lines[i].split("//")[0]
+    if not SIGNALS.match(code) or next(_calls(code), None) is None:
+        return
+    depth, passed = 0, 0
+    for j in range(i - 1, max(-1, i - 40), -1):
+        depth += lines[j].count("}") - lines[j].count("{")
+        if depth < 0 or TW_BEGIN.match(lines[j]):
+            return
+        passed += depth == 0 and lines[j].split("//")[0].strip() not in ("", "{", "}")
+        if depth == 0 and passed in (2, 4) and not lines[j].lstrip().startswith(("#", "//", "}", "else")):
+            kept = ("{" + code.strip() + "} " + lines[j].lstrip(), *lines[j + 1 : i], "")
+            yield f"ahead of line {j + 1}", j, kept
+
+
+TW_BEGIN = re.compile(r"\s*TW_KERNEL")
 
 
 def _moved(lines: Sequence[str], i: int) -> Iterator[tuple[str, str, str]]:
@@ -245,4 +318,7 @@ def mutants(text: str) -> list[Mutant]:
                 add(change.__name__, i, what, other)
         for what, *two in _moved(lines, i):
             add("moved", i, what, *two)
+        for name, change_there in (("in_one_turn", _in_one_turn), ("ahead", _ahead)):
+            for what, j, changed in change_there(lines, i):
+                add(name, j, what, *changed)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import repository_programs as programs
-from matmul_programs import HOPPER_KERNELS, fragment_words, of_bytes, of_experts, quantised
+from matmul_programs import HOPPER_KERNELS, KERNELS, fragment_words, of_bytes, of_experts, quantised
 from repository_programs import Program
 
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
@@ -29,6 +29,11 @@ LIBRARY = (
     ("grouped", HOPPER_KERNELS["grouped_matmul"], "sm_90a"),
     ("sparse", HOPPER_KERNELS["sparse_matmul"], "sm_90a"),
     ("scaled in blocks", HOPPER_KERNELS["block_scaled_matmul"], "sm_90a"),
+    ("a few rows", HOPPER_KERNELS["few_rows_matmul"], "sm_90a"),
+    ("a scaled row", HOPPER_KERNELS["few_rows_matmul of a scaled row"], "sm_90a"),
+    ("digits", HOPPER_KERNELS["digit_quant_matmul"], "sm_90a"),
+    ("rounded activations", KERNELS["quantize_activations of groups"], "sm_90a"),
+    ("rounded tensor", KERNELS["quantize_activations of a tensor"], "sm_90a"),
 )
 """Of the matmul library: a name, what `matmul_programs` makes, and the architecture."""
 

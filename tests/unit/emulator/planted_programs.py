@@ -8,6 +8,7 @@ says which of them is wrong, so that one compilation serves all.  *Stage faults*
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import multiprocessing
@@ -86,11 +87,34 @@ def _sample(sites: Sequence[Site], most: int, seed: int) -> list[Site]:
     return sorted(chosen, key=lambda site: (site.stage, site.number))
 
 
-def _run(program: compiler.Program, arguments: Sequence[Any], planted: int | None, **options: Any) -> list[np.ndarray]:
-    """The outputs and the arrays given, after a run with a fault in force."""
+def _run(
+    program: compiler.Program,
+    arguments: Sequence[Any],
+    planted: int | None,
+    awaited: Sequence[int] = (),
+    **options: Any,
+) -> list[np.ndarray]:
+    """The outputs and the arrays given, after a run with a fault in force; `awaited` are the numbers of those that a
+    kernel before may still be writing."""
     given = [argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments]
-    outputs = emulate_program(program, [*given, *([] if planted is None else [planted])], workers=1, **options)
+    outputs = emulate_program(
+        program, [*given, *([] if planted is None else [planted])], workers=1,
+        unsettled=[given[number] for number in awaited], **options,
+    )  # fmt: skip
     return [np.asarray(array) for array in (*outputs, *given) if isinstance(array, np.ndarray)]
+
+
+def awaited(program: compiler.Program, arguments: Sequence[Any]) -> tuple[int, ...]:
+    """The numbers of the arrays that a right program touches behind its wait for the kernel before alone: all but weights
+    that it reads early by its caller's leave."""
+    found: list[int] = []
+    if "griddepcontrol_wait" in program.source.text:
+        for number, argument in enumerate(arguments):
+            if isinstance(argument, np.ndarray):
+                with contextlib.suppress(EmulationError):
+                    _run(program, arguments, None, (number,))
+                    found.append(number)
+    return tuple(found)
 
 
 def judge(one: Prepared, site: Site, schedules: int = HARMLESS_SCHEDULES) -> tuple[str, str]:
@@ -115,12 +139,13 @@ def verdict(
     expected: Sequence[np.ndarray],
     bound: float,
     schedules: int = HARMLESS_SCHEDULES,
+    waited: Sequence[int] = (),
 ) -> tuple[str, str]:
     """What becomes of a program that may be wrong, under the schedules of the hunt."""
     for schedule, seed, poison, launches in _schedules(schedules):
         how = {"schedule": schedule, "seed": seed, "poison": poison, "seconds": 10.0, "launches": launches}
         try:
-            found = _run(program, arguments, planted, **how)
+            found = _run(program, arguments, planted, waited, **how)
         except EmulationError as error:
             return "reported", ",".join(sorted({report.kind for report in error.reports}))
         except TilewrightError as error:

@@ -19,7 +19,7 @@ from documented_faults import documented
 from mutator import Mutant, mutants
 from planted_faults import in_child
 from planted_kernels import kernels_to_plant_in
-from planted_programs import _run, verdict
+from planted_programs import _run, awaited, verdict
 from repository_programs import Program
 
 from tilewright import compiler
@@ -35,6 +35,7 @@ class Prepared:
     arguments: tuple[Any, ...] = field(repr=False)
     expected: list[np.ndarray] = field(repr=False)
     mutants: list[Mutant] = field(repr=False)
+    awaited: tuple[int, ...] = ()
 
 
 Writer = Callable[[str], list[Mutant]]
@@ -48,13 +49,14 @@ def prepare(program: Program, architecture: str, write: Writer = mutants) -> Pre
         kernel, arguments = program.make(architecture)
         compiled = kernel.variant(*arguments).program
     expected = _run(compiled, arguments, None)
-    return Prepared(program, architecture, compiled, arguments, expected, write(compiled.source.text))
+    made = write(compiled.source.text)
+    return Prepared(program, architecture, compiled, arguments, expected, made, awaited(compiled, arguments))
 
 
 def judge(one: Prepared, mutant: Mutant) -> tuple[str, str]:
     """What becomes of a mutant."""
     altered = replace(one.compiled, source=replace(one.compiled.source, text=mutant.text))
-    return verdict(altered, one.arguments, None, one.expected, one.program.bound)
+    return verdict(altered, one.arguments, None, one.expected, one.program.bound, waited=one.awaited)
 
 
 def sample(found: list[Mutant], count: int, seed: int) -> list[Mutant]:

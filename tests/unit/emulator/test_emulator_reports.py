@@ -155,6 +155,7 @@ MISTAKES = [
     Mistake("race-global", "if (t == 0) mbarrier_init(base, 1); fence_mbarrier_init(); cluster_sync(); if (t == 0) { if (cluster_rank() == 0) { Y[0] = 5; @ } else { mbarrier_wait_cluster(base, 0);\nY[1] = Y[0] + 1; // MARK\n} } cluster_sync();", "mbarrier_arrive_cluster_release(base, 1);", "mbarrier_arrive_cluster(base, 1);", blocks=2, cluster=2),
     Mistake("before-grid-wait", "if (t == 0) griddepcontrol_wait(); @\nY[t] = X[t]; // MARK", "sync_threads();", "sync_warp();"),
     Mistake("exited-block", "if (cluster_rank() == 0) { if (t == 0) mbarrier_init(base, 64); fence_mbarrier_init(); } cluster_sync(); if (cluster_rank() == 1) { mbarrier_arrive_cluster(base, 0); } @", "cluster_sync();", "", blocks=2, cluster=2, schedules=("late",)),
+    Mistake("exited-block", "tile[t] = t; cluster_sync(); @ cluster_wait();", "if (t == 0) Y[blockIdx.x] = load_cluster<1, int>(mapa(base, 1 - cluster_rank()))[0]; cluster_arrive();", "cluster_arrive(); if (t == 0) Y[blockIdx.x] = load_cluster<1, int>(mapa(base, 1 - cluster_rank()))[0];", blocks=2, cluster=2),
     Mistake("cluster-wait-alone", "@ cluster_wait();", "cluster_arrive();", "", blocks=2, cluster=2),
     Mistake("cluster-arrive-twice", "cluster_arrive(); @ cluster_arrive(); cluster_wait();", "cluster_wait();", "", blocks=2, cluster=2, schedules=("late",)),
     Mistake("no-such-block", "tile[t] = 0; cluster_sync(); if (t == 0) Y[blockIdx.x] = load_cluster<1, int>(mapa(base, @))[0]; cluster_sync();", "1", "2", blocks=2, cluster=2),

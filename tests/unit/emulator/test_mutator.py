@@ -40,8 +40,9 @@ def test_a_mutant_differs_in_one_place_and_keeps_the_lines() -> None:
             other = mutant.text.split("\n")
             assert len(other) == len(lines)
             changed = [i for i, (a, b) in enumerate(zip(lines, other, strict=True), 1) if a != b]
-            assert changed and changed[-1] - changed[0] <= 1 and mutant.line in (changed[0], changed[-1])
-    assert seen >= {change.__name__ for change in OPERATORS} | {"moved", "restricted"}
+            assert changed and mutant.line in (changed[0], changed[-1])
+            assert mutant.operator == "ahead" or changed[-1] - changed[0] <= 1
+    assert seen >= {change.__name__ for change in OPERATORS} | {"moved", "restricted", "in_one_turn", "ahead"}
 
 
 @pytest.mark.parametrize("number", (3, 10))
@@ -92,8 +93,17 @@ def test_faults_that_manuals_warn_of_are_caught(number: int) -> None:
     assert not [mutant for mutant, said, _ in verdicts if said == "crashed"]
 
 
+SHIFT = re.compile(r"row_max|maxima|largest")
+"""Lines that find what exponents are shifted by.  Exponentials over their sum are the same whatever that is, but for rounding: mutants of
+them that change bits within the bounds, and nothing else, are equivalent."""
+
+
 def mostly_killed(verdicts: list[tuple[Mutant, str, str]]) -> None:
     """Of the mutants that change a result, all but a few are reported or change its value."""
-    missed = [f"{mutant.line} {mutant.operator}: {mutant.what}" for mutant, said, _ in verdicts if said == "missed"]
+    missed = [
+        f"{mutant.line} {mutant.operator}: {mutant.what}"
+        for mutant, said, _ in verdicts
+        if said == "missed" and not SHIFT.search(mutant.text.split("\n")[mutant.line - 1])
+    ]
     killed = sum(said in ("reported", "wrong", "hung", "crashed") for _, said, _ in verdicts)
     assert len(missed) <= MISSED * (killed + len(missed)), missed

@@ -163,6 +163,7 @@ struct Block {
   char* shared;                       // base of its window
   std::vector<Warp*> warps;
   uint32_t live_threads = 0;
+  Gathering leaving;                  // what its threads knew that have left
   Shadow shadow;
   std::unordered_map<uint32_t, std::unique_ptr<TransactionBarrier>> barriers;
   NamedBarrier named[16];

@@ -44,6 +44,18 @@ void leave() {
   switch_to(thread.fibre, thread.cluster->scheduler);
 }
 
+// The last thread of a block knows what all of them knew when they left: others' accesses to its memory come before that.
+void leave_block(Thread& thread) {
+  Block& block = *thread.block;
+  if (!checking() || thread.cluster->blocks.size() == 1) return;
+  release(thread, block.leaving);
+  if (block.live_threads > 1) return;
+  acquire(thread, block.leaving.finish());
+  const TwDim& size = thread.visible.block_dim;
+  const uint32_t threads = size.x * size.y * size.z;
+  block.shadow.leave(thread, block.rank * threads, threads);
+}
+
 void thread_main() {
   Thread& thread = *self;
   Engine& engine = engine_of(thread);
@@ -51,6 +63,7 @@ void thread_main() {
   thread.operation = TW_NONE;
   settle_doubts(thread);
   finish_copies(thread);
+  leave_block(thread);
   thread.exited = true;
   thread.warp->ready &= ~(1ull << thread.lane);
   thread.warp->live &= ~(1ull << thread.lane);

@@ -154,6 +154,28 @@ void Shadow::forget(const char* address, size_t size) {
   }
 }
 
+void Shadow::leave(Thread& last, uint32_t first_thread, uint32_t threads) {
+  if (!cells_) return;
+  Cluster& cluster = *last.cluster;
+  const auto foreign = [&](uint32_t thread) { return thread < first_thread || thread >= first_thread + threads; };
+  for (size_t index = 0; index < bytes_ / 4; ++index)
+    each(cells_[index], [&](Slot& slot) {
+      uint32_t late = ~0u;
+      if (slot.flags & slot_operation) {
+        const uint32_t thread = cluster.operations[slot.clock].thread;
+        if (foreign(thread) && !ordered(last, slot)) late = thread;
+      } else {
+        for (uint32_t rest = slot.lanes; rest; rest &= rest - 1) {
+          const uint32_t thread = slot.group * group_size + uint32_t(__builtin_ctz(rest));
+          if (foreign(thread) && !knows(last, thread, slot.clock)) late = thread;
+        }
+      }
+      if (late < cluster.thread_count)
+        report("exited-block", &cluster.threads[late], slot.site, {{"address", address_fact(last, base_ + index * 4)}});
+      return true;
+    });
+}
+
 namespace {
 
 bool collide(const Slot& slot, uint8_t bytes, const Access& access) {

@@ -71,6 +71,8 @@ class Shadow {
   void cover(Space space, char* base, size_t bytes, bool locked);
   // Check bytes [address, address + size), which lie in the range, against what others did, and remember the access.
   void access(Thread& thread, const char* address, size_t size, const Access& access);
+  // Their block leaves: whatever other blocks did here must have been done by then, as far as its threads know.
+  void leave(Thread& last, uint32_t first_thread, uint32_t threads);
   void forget(const char* address, size_t size);   // as if never touched (and holding values)
 
  private:
