@@ -114,6 +114,8 @@ StridedTensor = StridedAnnotation()
 
 
 def _split(names: str | Sequence[str]) -> list[str]:
+    if not isinstance(names, (str, list, tuple)):
+        raise NumberExpected("the name of a size", "an identifier such as 'M'", describe(names))
     parts = names.replace(",", " ").split() if isinstance(names, str) else list(names)
     for name in parts:
         if not isinstance(name, str) or not name.isidentifier():

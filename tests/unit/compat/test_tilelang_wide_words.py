@@ -321,3 +321,34 @@ def test_clusters_say_where_they_are(way):
 
     (c,) = run(main, way, np.zeros((8, 6), np.int32))
     assert c.tolist() == [[x // 2, y, 2, 2, 2, y] for y in range(2) for x in range(4)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "float32"])
+def test_extremes_of_floats_by_atomics(dtype, way):
+    """What lies in memory with others is compared by whole words; NaN is left out."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 48), dtype), C: T.Tensor((5, 48), dtype)):
+        with T.Kernel(4, threads=32) as b:
+            for i in T.Parallel(48):
+                T.atomic_max(C[0, i], A[b, i], memory_order="relaxed")
+                T.atomic_min(C[1, i], A[b, i], memory_order="seq_cst")
+                T.atomic_max(C[2, 0], A[b, i])
+            tile = T.alloc_shared((48,), dtype)
+            T.copy(A[b, 0], tile)
+            T.atomic_max(C[3, 0:48], tile)
+            if T.get_thread_binding() == 0 and b == 0:
+                C[4, 0] = T.atomic_max(C[4, 1], 42.0, return_prev=True)
+
+    rng = np.random.default_rng(8)
+    a = (rng.standard_normal((4, 48)) * 9).astype(np.float32)
+    a[1, 5] = np.nan
+    kind = np.dtype(T.dtype(dtype).record.numpy)
+    a, c = a.astype(kind), np.zeros((5, 48), kind)
+    c = run(main, way, a, c)[1].astype(np.float64)
+    wide = a.astype(np.float64)
+    np.testing.assert_array_equal(c[0], np.maximum(np.nanmax(wide, 0), 0))
+    np.testing.assert_array_equal(c[1], np.minimum(np.nanmin(wide, 0), 0))
+    assert c[2, 0] == np.nanmax(wide) and c[4, 0] == 0 and c[4, 1] == 42
+    np.testing.assert_array_equal(c[3], c[0])

@@ -172,6 +172,7 @@ template <int BITS, class T> TW_DEVICE void narrow(const void* p, void* q) {
   tw::load_packed<BITS, 16>(f, 0, static_cast<const uint8_t*>(p)); tw::load_packed<BITS, 8>(f, 16, static_cast<const uint8_t*>(p) + 16);
   tw::store_packed<BITS, 16>(static_cast<uint8_t*>(q), f, 4);
   tw::set_packed<BITS>(static_cast<uint8_t*>(q), 77, f[3]);
+  static_cast<uint8_t*>(q)[99] = uint8_t(tw::get_packed<BITS>(static_cast<const uint8_t*>(p), 77));
 }
 TW_KERNEL(128, 1) memory(const void* p, void* q, uint64_t policy) {
   accesses<tw::half, 8>(p, q); accesses<float, 4>(p, q); accesses<double, 2>(p, q); accesses<int8_t, 16>(p, q); accesses<tw::bfloat16, 1>(p, q);
@@ -209,8 +210,9 @@ TW_KERNEL(128, 1) updates(void* q, uint32_t* counter) {
   m[21] = tw::atomic_add(m, uint64_t(1)) + tw::atomic_min(m, uint64_t(2)) + tw::atomic_max(m, uint64_t(3));
   f[50] = tw::atomic_add(f, 1.0f) + tw::atomic_min(f, 2.0f) + tw::atomic_max(f, 3.0f);
   h[132] = tw::atomic_load(h + 1); f[51] = tw::atomic_load(f) + tw::atomic_store(f + 1, 2.0f); l[22] = tw::atomic_load(l) + tw::atomic_store(l + 1, int64_t(3));
-  d[30] = tw::atomic_add(d, 1.0);
+  d[30] = tw::atomic_add(d, 1.0) + tw::atomic_min(d, 2.0) + tw::atomic_max(d, 3.0);
   h[130] = tw::atomic_add(h, tw::half{0x3C00}); b[131] = tw::atomic_add(b, tw::bfloat16{0x3F80});
+  h[133] = tw::atomic_min(h, tw::half{0x3C00}) + tw::atomic_max(h, tw::half{0x3C00}); b[134] = tw::atomic_min(b, tw::bfloat16{0x3F80}) + tw::atomic_max(b, tw::bfloat16{0x3F80});
   tw::atomic_add_vector(h, tw::load<2>(h + 8)); tw::atomic_add_vector(b, tw::load<2>(b + 8)); tw::atomic_add_vector(f, tw::load<2>(f + 8)); tw::atomic_add_vector(f, tw::load<4>(f + 8));
   tw::Fragment<float, 8> sums; fill(sums, f); tw::atomic_add_fragment<2>(f, sums, 4); *tw::pointer(sums, 3) = 1.0f; keep(sums, f);
 #if __CUDA_ARCH__ >= 900

@@ -37,6 +37,12 @@ TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, uint32_t)
 TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, int64_t)
 TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, uint64_t)
 TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, float)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, double)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, half)
+TW_ATOMIC(atomic_min, TW_ATOMIC_MIN, bfloat16)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, double)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, half)
+TW_ATOMIC(atomic_max, TW_ATOMIC_MAX, bfloat16)
 #undef TW_ATOMIC
 #define TW_ATOMIC_BITS(NAME, HOW, T, BITS) \
   TW_DEVICE T NAME(T* p, T x, TW_SITE) { return T(atomic_any<BITS>(HOW, reinterpret_cast<BITS*>(p), BITS(x), site)); }

@@ -108,6 +108,8 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
 def _check_atomic(word: str, place: Region, statement: Statement | Kernel, context: Context) -> None:
     """Whether the machine combines elements of this type where many threads do at once."""
     known = ATOMIC_TYPES[word]
+    if context.arch.has("atomic_extremes") and word in ("atomic_max", "atomic_min"):
+        known = ATOMIC_TYPES["atomic_add"]
     if context.arch.has("threads") and place.dtype.name not in known:
         raise MissingCapability(
             f"{context.arch.name} has no T.{word} of {place.dtype}, only of {', '.join(known)}",

@@ -48,6 +48,25 @@ TW_DEVICE float atomic_min(float* p, float x) {
   return x != x ? atomicAdd(p, 0.0f)
          : float_bits(x) >> 31 ? bits_float(atomicMax((unsigned*)p, float_bits(x))) : bits_float(atomicMin((int*)p, float_bits(x)));
 }
+// Of other floats no instruction keeps the greater: whoever finds a lesser one there tries to put its own in its place.
+#define TW_ATOMIC(NAME, T, WORD, BEFORE)                                          \
+  TW_DEVICE T NAME(T* p, T x) {                                                   \
+    WORD* const address = reinterpret_cast<WORD*>(p);                             \
+    WORD seen = *reinterpret_cast<volatile WORD*>(address), expected;             \
+    do {                                                                          \
+      expected = seen;                                                            \
+      if (!(bit_cast<T>(expected) BEFORE x)) break;                               \
+      seen = atomicCAS(address, expected, bit_cast<WORD>(x));                     \
+    } while (seen != expected);                                                   \
+    return bit_cast<T>(expected);                                                 \
+  }
+TW_ATOMIC(atomic_max, half, unsigned short, <)
+TW_ATOMIC(atomic_min, half, unsigned short, >)
+TW_ATOMIC(atomic_max, bfloat16, unsigned short, <)
+TW_ATOMIC(atomic_min, bfloat16, unsigned short, >)
+TW_ATOMIC(atomic_max, double, unsigned long long, <)
+TW_ATOMIC(atomic_min, double, unsigned long long, >)
+#undef TW_ATOMIC
 #define TW_ATOMIC(NAME, FUNCTION)                                                                                \
   TW_DEVICE int32_t NAME(int32_t* p, int32_t x) { return FUNCTION(p, x); }                                       \
   TW_DEVICE uint32_t NAME(uint32_t* p, uint32_t x) { return FUNCTION(p, x); }                                    \
