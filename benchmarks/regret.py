@@ -1,0 +1,115 @@
+"""How much slower the kernels are that the model of speed would choose than the best of those that were timed: no GPU is needed.
+
+    PYTHONPATH=. python benchmarks/regret.py [benchmarks/results/2026-11-24-h200-candidates.jsonl]
+
+The log is that of `candidates.py`.  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
+made, and of the model, which takes what it finds fastest of the candidates that it knows; last how far the model's ratios are from the
+measured ones, for candidates within half of the best.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtypes import ALL
+from tilewright.kernels.attention_tiles import Attention, AttentionTiles
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
+from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
+from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.roofline import HOPPER
+from tilewright.kernels.tiles import cycles_of_parts
+from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.matmul.tiers.scaled import tiles_of
+
+LOG = Path(__file__).parent / "results" / "2026-11-24-h200-candidates.jsonl"
+
+SIZES = ("tokens", "warpgroups", "tiles", "records", "cluster", "sharing", "blocks", "running", "part")
+"""What tells ways to divide a low-bit product apart."""
+
+Problem = tuple[Any, ...]
+
+
+def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
+    """Lines of the log that have a time, by problem."""
+    found: dict[Problem, list[dict[str, Any]]] = defaultdict(list)
+    for text in log.read_text().splitlines():
+        line = json.loads(text)
+        if "us" in line:
+            size = (
+                (line["M"], line["N"], line["K"]) if "M" in line else (tuple(line["heads"]), line["dim"], line["keys"])
+            )
+            found[(line["kind"], *size)].append(line)
+    return found
+
+
+def ways_of(kind: str, N: int, K: int) -> Ways:
+    """The ways of a low-bit product, as the log's weights have them: groups of 128 with float16 scales near one another."""
+    bits, activations = int(kind[3]), kind.rpartition(" ")[2]
+    operand = {"float16": "float16", "int8": "int8", "e4m3": "float8_e4m3fn"}[activations]
+    form = FragmentRecords(bits, ALL[operand], ALL["float16"])
+    if activations == "float16":
+        return medium_quant_ways(N, K, form)
+    return byte_quant_ways(N, K, form, True, activations == "int8")
+
+
+def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float]]:
+    """Lines whose candidates the model knows, and the cycles that it gives them."""
+    kind, *size = problem
+    if kind == "attention":
+        work = Attention(*size[0], 1, size[2], size[1], False, HOPPER)
+        yield from ((line, work.cycles(AttentionTiles(**line["options"]))) for line in lines)
+    elif "parts" in lines[0]["options"]:
+        for line in lines:
+            parts = tuple((part["columns"], tiles_of(part)) for part in line["options"]["parts"])
+            yield line, cycles_of_parts(parts, size[0], size[2])
+    else:
+        ways = ways_of(kind, *size[1:])
+        told = {_key(one): float(cycles) for one, cycles in zip(ways.of, ways.cycles(size[0]))}
+        for line in lines:
+            if _key(line["options"]) in told and line["options"].get("kernel", "medium") == "medium":
+                yield line, told[_key(line["options"])]
+
+
+def _key(options: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(int(options.get(name, 0)) for name in SIZES)
+
+
+def regrets(log: Path = LOG) -> dict[str, np.ndarray]:
+    """For each kind and problem: the regret of the library then, of the model, and how far its ratios are from those measured."""
+    found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for problem, lines in problems(log).items():
+        known = list(modelled(problem, lines))
+        if len(known) < 3:
+            continue
+        us, cycles = np.array([line["us"] for line, _ in known]), np.array([cycles for _, cycles in known])
+        then = min((line["us"] for line in lines if line["choice"]), default=np.nan)
+        best = min(line["us"] for line in lines)
+        near = (us < 1.5 * us.min()) & np.isfinite(cycles)
+        ratios = np.log(cycles[near] / us[near])
+        found[problem[0]].append(
+            (then / best - 1, us[cycles.argmin()] / us.min() - 1, float(abs(ratios - np.median(ratios)).mean()))
+        )
+    return {kind: np.array(numbers) for kind, numbers in found.items()}
+
+
+def main() -> None:
+    log = Path(sys.argv[1]) if len(sys.argv) > 1 else LOG
+    print("| product | problems | regret then: mean, worst | the model's: mean, worst | its ratios are off by |")
+    print("| --- | --- | --- | --- | --- |")
+    for kind, numbers in regrets(log).items():
+        then, now, off = numbers.T
+        print(
+            f"| {kind} | {len(numbers)} | {np.nanmean(then):.3f}, {np.nanmax(then):.3f} | {now.mean():.3f}, {now.max():.3f}"
+            f" | {off.mean():.3f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
