@@ -14,7 +14,7 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.cluster_sums import PADDING, add_shares
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.tiles import FEW_ROWS, SHARED_BYTES
 
 ROW_BYTES = 128
@@ -22,11 +22,11 @@ ROW_BYTES = 128
 STAGES = (8, 6, 5, 4)
 """Slots that a block's ring may have: fewer where then all blocks run at once."""
 
-BANDWIDTH = 4e12
-"""Bytes a second that are read."""
+READ = 5 / 6
+"""The share of memory's rate on a data sheet that is read."""
 
-IN_FLIGHT = 8e6
-"""Bytes that must be on their way for that."""
+ON_ITS_WAY = 2e-6
+"""Seconds of that rate whose bytes must be on their way at once."""
 
 SLOWER = 0.8
 """What is lost where next to none are: the loss grows with the square of what is missing."""
@@ -39,8 +39,8 @@ BEGIN, MEETING, PEER = 1e-6, 0.5e-6, 0.6e-6
 """Seconds until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and
 for the sums of 64 rows of one more of them."""
 
-PRODUCTS, BESIDE = 1.7e12, 0.23
-"""Multiplications a second of a multiprocessor with such narrow tiles, and the share of their time that reading does
+NARROW_PRODUCTS, BESIDE = 0.45, 0.23
+"""The share of its rate that the matrix unit reaches with such narrow tiles, and that of their time which reading does
 not hide."""
 
 RESERVED = 2 << 10
@@ -49,9 +49,8 @@ RESERVED = 2 << 10
 HEIGHTS = (128, 64)
 """Rows of the weight in a tile, for two warpgroups or one."""
 
-FILLED = {1: 1.0, 2: 1.0, 4: 0.87, 8: 0.78}
-"""Parts that K may have, blocks of a cluster of which each finishes as many rows, and the share of the multiprocessors
-that such clusters fill."""
+SPLITS = (1, 2, 4, 8)
+"""Parts that K may have, blocks of a cluster of which each finishes as many rows."""
 
 LEAST_STEPS = 8
 """Steps of k of a block: fewer do not fill its ring."""
@@ -68,7 +67,7 @@ class InvalidSplits(TilewrightError):
     """A number of parts that no cluster has."""
 
     def __init__(self, splits: int) -> None:
-        super().__init__(f"K is not divided into {splits} parts", hint=f"one of {', '.join(map(str, FILLED))}")
+        super().__init__(f"K is not divided into {splits} parts", hint=f"one of {', '.join(map(str, SPLITS))}")
 
 
 def room_for(rows: int) -> int:
@@ -86,27 +85,29 @@ def choose_division(
     """
     size = tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (ROW_BYTES // size))
+    read = READ * speed.rates.bytes
+    products = NARROW_PRODUCTS * speed.multiplied(2) * speed.rates.cycles
 
     def slowness(ring_bytes: int) -> float:
-        missing = 1 - ring_bytes / IN_FLIGHT
+        missing = 1 - ring_bytes / (ON_ITS_WAY * read)
         return 1 + SLOWER * max(0.0, missing) ** 2
 
     def seconds(way: tuple[int, int, int]) -> float:
         height, splits, stages = way
-        alone = N * K * size / BANDWIDTH * (1.0 if transpose_B or height * size >= ROW_BYTES else NARROW)
+        alone = N * K * size / read * (1.0 if transpose_B or height * size >= ROW_BYTES else NARROW)
         blocks, ring = -(-N // height) * splits, height * ROW_BYTES * stages
         on_each = SHARED_BYTES // (RESERVED + stages * (height + room_for(rows)) * ROW_BYTES)
-        running = int(speed.cores * FILLED[splits]) * on_each
+        running = speed.resident(splits, stay=True) * on_each
         full, rest = divmod(blocks, running)
         reading = (full * running * slowness(running * ring) + rest * slowness(rest * ring)) / blocks
         waves, most = full + (rest > 0), -(-min(blocks, running) // speed.cores)
-        multiplying = waves * most * height * room_for(rows) * (K // splits) / PRODUCTS
+        multiplying = waves * most * height * room_for(rows) * (K // splits) / products
         beside = BEGIN / most + MEETING * (splits.bit_length() - 1) + PEER * (splits - 1) * room_for(rows) / FEW_ROWS
         return alone * reading + BESIDE * multiplying + waves * beside
 
     ways = (
         (height, splits, stages)
-        for stages in STAGES for splits in FILLED for height in HEIGHTS
+        for stages in STAGES for splits in SPLITS for height in HEIGHTS
         if splits == 1 or steps // splits >= LEAST_STEPS
     )  # fmt: skip
     return min(ways, key=seconds)
@@ -153,10 +154,10 @@ def few_rows_matmul(
     """
     if rows > FEW_ROWS:
         raise TooManyRows(rows)
-    if splits is not None and splits not in FILLED:
+    if splits is not None and splits not in SPLITS:
         raise InvalidSplits(splits)
     room = room_for(rows)
-    chosen = choose_division(N, K, dtype, rows, transpose_B=transpose_B)
+    chosen = choose_division(N, K, dtype, rows, speed_of(T.machine()), transpose_B)
     block_N, parts, slots = height or chosen[0], splits or chosen[1], stages or chosen[2]
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
