@@ -78,6 +78,7 @@ _COPIES = (
     CopyInstruction("load_global", GLOBAL, REGISTERS, (16, 8, 4, 2, 1)),
     CopyInstruction("store_global", REGISTERS, GLOBAL, (16, 8, 4, 2, 1)),
     CopyInstruction("load", SHARED, REGISTERS, (16, 8, 4, 2, 1)),
+    CopyInstruction("load", GLOBAL, REGISTERS, (16, 8, 4, 2, 1)),
     CopyInstruction("store", REGISTERS, SHARED, (16, 8, 4, 2, 1)),
 )
 

@@ -9,6 +9,7 @@ from tilewright.ir.nodes import (
     Broadcast,
     Expr,
     For,
+    If,
     Load,
     Region,
     Select,
@@ -41,21 +42,26 @@ def load_elements(load: OperandLoad) -> list[Statement]:
     across, deep = (row, column) if operand.is_left else (column, row)
     source = product.element(operand, tile, across, load.step, deep)
     within = index_binary("add", index_binary("mul", tile, operand.registers), places["register"])
-    value = _value(load, Load(part.dtype.with_lanes(lanes), source.buffer, source.starts))
-    span = product.gemm.span
-    store = Store(part, (load.register(within),), value, span=span)
-    inner = For(vector, const(0), const(operand.registers // lanes), const(1), seq(store), "unroll", span=span)
+    span, place = product.gemm.span, load.register(within)
+    read = _read(load, Load(part.dtype.with_lanes(lanes), source.buffer, source.starts), place)
+    inner = For(vector, const(0), const(operand.registers // lanes), const(1), seq(read), "unroll", span=span)
     return [For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=span)]
 
 
-def _value(load: OperandLoad, found: Load) -> Expr:
-    """What a lane reads; of a tensor, where it is in bounds, else what is safe."""
-    block, tensor = load.product.block, load.operand.region.buffer
-    guard = block.guard(tensor, found.indices)
+def _read(load: OperandLoad, found: Load, place: Expr) -> Statement:
+    """A lane reads some of its elements; those of a tensor where they are in bounds, else what is safe."""
+    block, tensor, part, span = load.product.block, load.operand.region.buffer, load.part, load.product.gemm.span
+    guard, lanes = block.guard(tensor, found.indices), found.dtype.lanes
     if guard is None:
-        return found
+        return Store(part, (place,), found, span=span)
     safe = block.safe_value(tensor) or zero(found.dtype.scalar)
-    return Select(found.dtype, guard, found, safe if found.dtype.lanes == 1 else Broadcast(found.dtype, safe))
+    if lanes > 1 and not load.product.arch.has("guarded_loads"):
+        lane = Var(INT32, "lane")
+        fill = Store(part, (index_binary("add", place, lane),), safe, span=span)
+        beyond = For(lane, const(0), const(lanes), const(1), seq(fill), "unroll", span=span)
+        return If(guard, seq(Store(part, (place,), found, span=span)), seq(beyond), span=span)
+    value = Select(found.dtype, guard, found, safe if lanes == 1 else Broadcast(found.dtype, safe))
+    return Store(part, (place,), value, span=span)
 
 
 def _vector(load: OperandLoad, layout: Layout) -> int:
