@@ -43,7 +43,7 @@ def resolve(request: Any = "auto") -> tuple[Target, Arch]:
             return resolve(chosen)
         return _best_present()
     name, settings = _parse(request)
-    target = find_target(name)
+    target = find_target(_DEVICES.get(name, name))
     if settings:
         return target, target.arch(settings)
     arch = target.detect()
@@ -80,5 +80,8 @@ def _parse(request: Any) -> tuple[str, dict[str, str]]:
         f"a {type(request).__name__} is no target", hint='pass "auto", "cpu", "cuda -arch=sm_90a" or a dict'
     )
 
+
+_DEVICES = {"mps": METAL.name}
+"""Targets by torch's names of their devices, where these are others."""
 
 _KEYS = {"mcpu": "arch", "march": "arch", "target": "kind", "name": "kind"}

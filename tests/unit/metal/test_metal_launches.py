@@ -14,6 +14,8 @@ from stand_in_torch import Library, MpsTensor, on_mps, torch_with_mps
 import tilewright
 import tilewright.language as T
 from tilewright.errors import MissingCapability, TilewrightError
+from tilewright.matmul import arrays
+from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime import tensors
 from tilewright.targets.metal import runtime
 
@@ -206,3 +208,21 @@ def test_memory_is_compared_within_its_own(mac: Any) -> None:
         kernel(bytes_[:128].view(torch.float16), 1.0, 0, 0, bytes_[64:320].view(torch.float32))
     view = tensors.tensor_view(bytes_[64:])
     assert view.device == ("metal", 0) and view.handle == bytes_.untyped_storage().data_ptr() != view.pointer
+
+
+@pytest.mark.parametrize("rows", [2, 70])
+def test_products_with_quantised_weights_run_where_torchs_tensors_are(
+    mac: Any, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """The library's own entry, whose device is ``mps`` in torch's words."""
+    made, moved, rng = torch.empty, arrays.as_torch, np.random.default_rng(rows)
+    monkeypatch.setattr(torch, "empty", lambda *sizes, device=None, **named: on_mps(made(*sizes, **named)))
+    monkeypatch.setattr(arrays, "as_torch", lambda array, device: on_mps(moved(array, "cpu")))
+    dense = tilewright.quantize(rng.standard_normal((48, 128)).astype(np.float32), "w4a16")
+    weight = PackedWeight.pack(dense)
+    weight.held = {name: on_mps(torch.from_numpy(of)) if of is not None else None for name, of in weight.held.items()}
+    x = on_mps(torch.from_numpy(rng.standard_normal((rows, 128)).astype(np.float16)))
+    found = tilewright.quant_matmul(x, weight, out_dtype="float32")
+    assert isinstance(found, MpsTensor)
+    exact = np.array(x.tolist()) @ dense.to_dense().T
+    assert np.abs(np.array(found.tolist()) - exact).max() < 1e-4
