@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var
+from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var, const, index_binary, seq
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, own, uses, walk
 from tilewright.ops.prints import in_c
@@ -120,6 +121,12 @@ class GpuPrinter(GpuExpressions):
     def _move(self, store: nodes.Store) -> None:
         """A vector between memory and registers; of memory it may be zeros where a condition does not hold."""
         value = store.value
+        if isinstance(value, nodes.Broadcast):  # a choice that is decided
+            lane = Var(nodes.dtypes.INT32, "lane")
+            single = replace(store, indices=(index_binary("add", store.indices[0], lane),), value=value.value)
+            count = const(value.dtype.lanes)
+            self.statement(nodes.For(lane, const(0), count, const(1), seq(single), "unroll", span=store.span))
+            return
         load, condition = (value.then, value.condition) if isinstance(value, nodes.Select) else (value, None)
         if not isinstance(load, nodes.Load):
             raise InternalError("a vector that is no load cannot be stored on a GPU", span=store.span)
