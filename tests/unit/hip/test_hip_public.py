@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import numpy as np
 import pytest
 from hip_programs import EVERY, on
+from repository_programs import ALL, differences, run
 
 import tilewright
 import tilewright.language as T
@@ -136,6 +138,19 @@ def test_a_callback_changes_the_text(monkeypatch):
     a, b = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
     kernel.emulate(a, b)
     assert (b == 3 * a).all() and "gfx942" in seen[0] and kernel.resources()
+
+
+@pytest.mark.parametrize("architecture", ["gfx942", "gfx1201"])
+def test_sparse_products_say_that_no_instruction_takes_them(architecture):
+    """Both machines have such instructions (smfmac, swmmac): their records are tested, and not lowered to."""
+    (program,) = (one for one in ALL if one.name == "sparse_matmul")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel, arguments = program.make(architecture)
+    said = f"scalar products (tilewright multiplies sparse operands by no matrix instruction of {architecture})"
+    assert said in kernel.explain()
+    expected, found = run(kernel.interpret, arguments), run(kernel.emulate, arguments)
+    assert not differences(found, expected, 2e-6)
 
 
 def in_panels(A, B):

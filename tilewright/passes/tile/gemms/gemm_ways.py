@@ -100,6 +100,8 @@ def _follows_results(instruction: MatrixInstruction) -> bool:
 def _no_instruction(gemm: Product, arch: Arch) -> str:
     """Why there is none for the types of a product, and what to write of float32, which matrix units would round."""
     if isinstance(gemm, SparseGemm):
+        if not arch.sparse_instructions:
+            return f"tilewright multiplies sparse operands by no matrix instruction of {arch.name}"
         return "no sparse matrix instruction for these types"
     rounded = any(one.a.name == one.b.name == "tfloat32" for one in arch.matrix_instructions)
     if rounded and gemm.a.dtype.name == gemm.b.dtype.name == "float32":
