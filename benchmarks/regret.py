@@ -55,7 +55,7 @@ def ways_of(kind: str, N: int, K: int) -> Ways:
     operand = {"float16": "float16", "int8": "int8", "e4m3": "float8_e4m3fn"}[activations]
     form = FragmentRecords(bits, ALL[operand], ALL["float16"])
     if activations == "float16":
-        return medium_quant_ways(N, K, form)
+        return medium_quant_ways(N, K, form, few=16)
     return byte_quant_ways(N, K, form, True, activations == "int8")
 
 

@@ -42,7 +42,7 @@ def chosen(
     covers = covers and not (M > 8 and many)
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
-    return medium_quant_choice(N, K, M, form, out, epilogue, speed), medium_quant_matmul
+    return medium_quant_choice(N, K, M, form, out, epilogue, speed, 0 if many else FEW), medium_quant_matmul
 
 
 FACTORIES = {"digits": digit_quant_matmul, "small": small_quant_matmul, "medium": medium_quant_matmul}

@@ -37,7 +37,7 @@ COPY = 30
 END = 7100
 """Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
 
-HANDED, HANDED_EACH, PEERS, WAITED = 7000, 0.65, 0.3, 0.2
+HANDED, HANDED_EACH, PEERS, WAITED = 6000, 0.45, 0.3, 0.2
 """Cycles that handing sums over takes and for each sum of a tile; to which power of how many blocks share a tile, which
 read and write at the same time, and of the part of a tile that the first of them leaves to others, who may be late."""
 
@@ -57,15 +57,17 @@ def medium_quant_choice(
     out: str = "float16",
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
+    few: int = 0,
 ) -> dict[str, int]:
     """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest
-    for its rows."""
-    return medium_quant_ways(N, K, form, out, epilogue, speed).choice(M)
+    for its rows; calls of `few` rows go another way."""
+    return medium_quant_ways(N, K, form, out, epilogue, speed, few).choice(M)
 
 
 @functools.lru_cache(maxsize=256)
 def medium_quant_ways(
     N: int, K: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER,
+    few: int = 0,
 ) -> MediumWays:  # fmt: skip
     """All ways to divide the product of a weight: every tile, on all multiprocessors or on as many as tiles of whole
     columns make."""
@@ -76,14 +78,16 @@ def medium_quant_ways(
         for tokens in heights:
             sizes = fitted(form, tokens, tiles, out, epilogue)
             found += [{**sizes, "blocks": blocks} for blocks in sorted(grids)]
-    return MediumWays(found, N, K, form, speed)
+    return MediumWays(found, N, K, form, speed, few)
 
 
 class MediumWays(Ways):
     """Ways to divide the product of a weight."""
 
-    def __init__(self, of: list[dict[str, Any]], N: int, K: int, form: FragmentRecords, speed: Speed) -> None:
-        super().__init__(of, speed, KINDS)
+    def __init__(
+        self, of: list[dict[str, Any]], N: int, K: int, form: FragmentRecords, speed: Speed, few: int
+    ) -> None:  # fmt: skip
+        super().__init__(of, speed, KINDS, few)
         self.N, self.K, self.form = N, K, form
 
     def work(self, M: int) -> Work:

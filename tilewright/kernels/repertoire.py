@@ -76,12 +76,12 @@ class Ways:
     ----------
     of : sizes that a kernel is called with.
     columns : their numbers by name, one a way.
-    most : kernels that all calls of a weight run.
+    most, few : kernels that calls run, and the rows up to which they go another way.
     """
 
-    def __init__(self, of: list[dict[str, Any]], speed: Speed, most: int = MOST) -> None:
+    def __init__(self, of: list[dict[str, Any]], speed: Speed, most: int = MOST, few: int = 0) -> None:
         self.of = list({repr(one): one for one in of}.values())
-        self.speed, self.most = speed, most
+        self.speed, self.most, self.few = speed, most, few
         self.columns = {name: np.array([int(one[name]) for one in self.of]) for name in self.of[0]}
 
     def work(self, M: int) -> Work:
@@ -99,7 +99,8 @@ class Ways:
     @functools.cached_property
     def serving(self) -> list[int]:
         """Those of all kernels that calls run: a few, so that each number of rows has one that suits it."""
-        return repertoire(np.array([self.cycles(M) for M in ROWS]), self.most, ROWS)
+        rows = [M for M in ROWS if self.few < M]
+        return repertoire(np.array([self.cycles(M) for M in rows]), self.most, rows)
 
     def choice(self, M: int) -> dict[str, Any]:
         """Of the ways that serve the weight the fastest for so many rows."""
