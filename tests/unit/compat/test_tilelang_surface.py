@@ -38,7 +38,8 @@ NAMES = {
     "language.copy_op": "copy", "language.warp_specialize": "WSSchedule", "language.eager.builder": "macro", "language.tir.op": "exp2",
     "dtypes": "float16", "utils.deprecated": "deprecated", "utils.language": "is_fragment", "utils": "torch_assert_close",
     "engine": "lower", "autotuner.param": "AutotuneResult", "autotuner.tuner": "AutoTuner", "rocm.language": "gemm", "cuda.target": "Target",
-    "jit.param": "JITKernel", "profiler.wall": "do_bench", "layout.fragment": "Fragment", "testing": "requires_cdna",
+    "jit.param": "JITKernel", "utils.device": "get_current_device", "profiler": "torch_assert_close", "jit": "determine_target",
+    "autotuner": "get_tensor_supply", "carver.arch.cdna": "CUDA", "layout": "make_gemm_fragment_8x8", "profiler.wall": "do_bench", "layout.fragment": "Fragment", "testing": "requires_cdna",
 }  # fmt: skip
 
 
@@ -328,3 +329,22 @@ def test_names_of_the_environment():
 
     assert module.is_cache_enabled() in (True, False) and module.CUDA_HOME_OF_NOBODY is None
     assert cached(add_one.get_tir(8), out_idx=-1, target="c")(np.zeros(8, np.float32)).sum() == 8
+
+
+def test_devices_of_torch():
+    torch = pytest.importorskip("torch")
+    from tilewright.compat.tilelang.utils import device, tensor
+
+    here = device.get_current_device()
+    assert (here is None) == (not torch.cuda.is_available() and not torch.backends.mps.is_available())
+    assert (
+        torch.cuda.is_available() == device.IS_CUDA and device.IS_NPU is False and device.get_available_cpu_count() > 0
+    )
+    if here is None:
+        with pytest.raises(InvalidUse, match="there is no device of torch to wait for"):
+            device.device_synchronize()
+    zeros = torch.tensor([-0.0, 1.0, 0.0, -2.0]).to(torch.float8_e4m3fn)
+    tensor.fp8_remove_negative_zeros_(zeros)
+    assert zeros.view(torch.uint8).tolist() == [0, 0x38, 0, 0xC0]
+    with pytest.raises(InvalidUse, match="has no floats of eight bits"):
+        tensor.fp8_remove_negative_zeros_(torch.zeros(3))

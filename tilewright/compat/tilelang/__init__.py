@@ -18,7 +18,20 @@ import sys
 from typing import Any
 
 from tilewright import language
-from tilewright.compat.tilelang import autotuner, carver, engine, kernels, layout, modules, profiler, quantize, testing
+from tilewright.compat.tilelang import (
+    autotuner,
+    carver,
+    engine,
+    environment,
+    kernels,
+    layout,
+    modules,
+    profiler,
+    quantize,
+    targets,
+    tensors,
+    testing,
+)
 from tilewright.compat.tilelang.autotuner import AutoTuner, autotune, set_autotune_inputs
 from tilewright.compat.tilelang.buffers import deprecated
 from tilewright.compat.tilelang.engine import lower, register_c_postproc, register_cuda_postproc, register_hip_postproc
@@ -30,8 +43,11 @@ from tilewright.compat.tilelang.tensors import TensorSupplyType
 from tilewright.language import Fragment, Layout
 from tilewright.language import dtype as DataType
 
-for _module in (autotuner, carver, engine, kernels, layout, profiler, quantize):
-    modules.with_names_elsewhere(_module)
+for _module, _sources in {
+    autotuner: (kernels, tensors, targets), carver: (), engine: (tensors, targets), kernels: (targets, environment, profiler),
+    layout: (language,), profiler: (tensors,), quantize: (),
+}.items():  # fmt: skip
+    modules.with_names_elsewhere(_module, *_sources)
 modules.install()
 sys.modules[f"{__name__}.language"] = language
 # The very module, so that its errors name the author's line.

@@ -15,7 +15,7 @@ __all__ = [
     "get_swizzle_layout",
     "make_cutlass_metadata_layout",
     "make_full_bank_swizzled_layout",
-    "make_fully_replicated_layout_fragment",
+    "make_fully_replicated_layout_fragment", "make_gemm_fragment_8x8", "make_gemm_fragment_8x8_transposed",
     "make_half_bank_swizzled_layout",
     "make_linear_layout",
     "make_mma_swizzle_layout",
@@ -44,6 +44,16 @@ def make_fully_replicated_layout_fragment(buffer: Any, threads: int) -> Any:
 def make_cutlass_metadata_layout(buffer: Any, mma_dtype: Any = "float16", arch: Any = None, **options: Any) -> Any:
     """The layout of the metadata of a sparse operand, which lie row by row as `tilelang.utils.sparse` makes them."""
     return make_linear_layout(buffer)
+
+
+def make_gemm_fragment_8x8() -> Any:
+    """How the lanes of a warp hold 8 by 8 halves of a matrix instruction: two neighbours of a row each."""
+    return Fragment((8, 8), forward_thread_fn=lambda i, j: i * 4 + j // 2, forward_index_fn=lambda i, j: j % 2)
+
+
+def make_gemm_fragment_8x8_transposed() -> Any:
+    """The same of a tile whose dimensions are swapped."""
+    return Fragment((8, 8), forward_thread_fn=lambda i, j: j * 4 + i // 2, forward_index_fn=lambda i, j: i % 2)
 
 
 def make_linear_layout(*of: Any) -> Any:

@@ -36,7 +36,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "autotuner.param": (f"{HERE}.autotuner", f"{HERE}.tensors"), "autotuner.tuner": (f"{HERE}.autotuner",),
     "autotuner.capture": (f"{HERE}.autotuner",),
     "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",),
-    "carver.arch.cuda": (f"{HERE}.carver",),
+    "carver.arch.cuda": (f"{HERE}.carver",), "carver.arch.cdna": (f"{HERE}.carver",), "carver.arch.arch_base": (f"{HERE}.carver",), "carver.utils": (), "carver.roller.hint": (),
     "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.carver",),
     "carver.roller": (f"{HERE}.carver",),
     "contrib": (), "contrib.nvcc": (f"{HERE}.targets",), "backend": (), "backend.target": (f"{HERE}.targets",),
@@ -48,7 +48,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "utils": (f"{HERE}.tensors", f"{HERE}.targets", f"{HERE}.buffers"), "utils.tensor": (f"{HERE}.tensors",),
     "utils.target": (f"{HERE}.targets",),
     "utils.sparse": (f"{HERE}.sparse",), "utils.language": (f"{HERE}.buffers", "tilewright.language"),
-    "utils.device": (f"{HERE}.targets",),
+    "utils.device": (f"{HERE}.devices", f"{HERE}.targets"),
     "tools": (), "cache": (f"{HERE}.environment", f"{HERE}.kernels"), "common": (), "primitives.gemm": ("tilewright.language",),
     "primitives.gemm.base": ("tilewright.language",),
     "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (), "intrinsics.wgmma_macro_generator": (),
@@ -104,10 +104,13 @@ class _Shared(Loader):
         module.__path__ = []
 
 
-def with_names_elsewhere(module: ModuleType) -> None:
-    """Let a module of ours be a package, as TileLang's is, and have the names that only say what to write."""
+def with_names_elsewhere(module: ModuleType, *sources: ModuleType) -> None:
+    """Let a module of ours be a package, as TileLang's is, and have the names of others, and those that only say what to write."""
 
     def lookup(name: str) -> Any:
+        for source in sources:
+            if not name.startswith("_") and name in vars(source):
+                return vars(source)[name]
         if name in ELSEWHERE:
             return ELSEWHERE[name]
         raise AttributeError(f"tilewright has no {module.__name__}.{name}")

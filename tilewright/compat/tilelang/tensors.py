@@ -118,6 +118,15 @@ def is_float8_dtype(dtype: Any) -> bool:
     return found.is_float and found.bits == 8
 
 
+def fp8_remove_negative_zeros_(tensor: Any) -> None:
+    """Make every -0 of a tensor of 8-bit floats a +0, in place."""
+    import torch
+
+    if not is_float8_dtype(tensor.dtype):
+        raise InvalidUse(f"a tensor of {tensor.dtype} has no floats of eight bits", hint="pass one of T.float8_e4m3fn")
+    tensor.view(torch.uint8)[tensor.float() == 0] = 0
+
+
 def get_tensor_supply(supply_type: TensorSupplyType = TensorSupplyType.Integer) -> Callable[[KernelParam], Any]:
     """A function that makes a tensor for a parameter."""
     import torch
