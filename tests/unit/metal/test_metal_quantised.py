@@ -101,6 +101,21 @@ def test_schemes_epilogues_and_other_activations() -> None:
         assert np.abs(found - expected).max() < 1e-4
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("rows", [1, 5, 70])
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("scheme", ["mxfp4", "nvfp4", "mxfp8"])
+def test_activations_of_eight_bits(scheme: str, kind: str, rows: int) -> None:
+    """Small floats by small floats by powers of two (e8m0) or e4m3, one and few rows by lanes."""
+    rng = np.random.default_rng(rows)
+    weight = tilewright.quantize(rng.standard_normal((40, 160), dtype=np.float32), scheme)
+    x = rng.standard_normal((rows, 160)).astype(tilewright.dtype(kind).numpy)
+    assert rows == 70 or tier_of(x, weight, out_dtype="float32") == "masked"
+    exact = x.astype(np.float64) @ weight.to_dense().T
+    size = np.abs(x.astype(np.float64)) @ np.abs(weight.to_dense()).T
+    assert (np.abs(product(x, weight, METAL) - exact) <= 168 * 2.0**-24 * size).all()
+
+
 def test_a_code_for_no_number_gives_none() -> None:
     codes = np.full((8, 64), 0x38, np.uint8)
     codes[3, 5], codes[4, 6] = 0x7F, 0xFF

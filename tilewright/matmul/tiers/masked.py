@@ -31,6 +31,11 @@ INSTRUCTIONS = 1000
 REGISTERS = 96
 """Of a lane, for its run of the rows of A."""
 
+ACTIVATIONS = ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
+
+NARROW = {"lanes": 6.0, "shifts": 3.0}
+"""What a lane spends on making a float of an activation of eight bits."""
+
 DECODING = {"lanes": 4.0, "shifts": 3.0}
 """What the general kernel spends on an element of each of its tiles of codes."""
 
@@ -47,7 +52,7 @@ class Masked:
         reasons = (
             (not arch.has("slow_shifts") or arch.rates is None, f"{arch.name} shifts as fast as it multiplies"),
             (not is_masked(of), f"codes of {of} are looked up in a table"),
-            (request.activations not in ("float16", "bfloat16", "float32"), f"activations of {request.activations}"),
+            (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
             (request.quantize is not None or request.activation_scales != "none", "scales of activations"),
             (facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]),
                 "columns or codes in another order"),
@@ -55,13 +60,16 @@ class Masked:
             (facts.zero_point is not None and facts.zero_point.dtype == "float64", "zeros of float64"),
         )  # fmt: skip
         found = next((reason for holds, reason in reasons if holds), None)
-        if found is None and not faster(facts, request.rows, arch):
+        if found is None and not faster(facts, request.rows, arch, request.activations):
             return f"{request.rows or 'any number of'} rows are multiplied faster by matrix instructions"
         return found
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""
-        yield from sorted(ways(weight.facts), key=lambda way: seconds(weight.facts, request.rows, machine.arch, way))
+        yield from sorted(
+            ways(weight.facts),
+            key=lambda way: seconds(weight.facts, request.rows, machine.arch, way, request.activations),
+        )
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
@@ -95,7 +103,7 @@ def ways(facts: WeightFacts) -> list[Candidate]:
     ]  # fmt: skip
 
 
-def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate) -> float:
+def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate, activations: str = "float16") -> float:
     """How long a product takes at least; work of idle cores is lost, and so is that of rows that are not there."""
     assert arch.rates is not None
     N, K, across = facts.N, facts.K, way["each"] * way["warps"]
@@ -105,7 +113,9 @@ def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate) -> float:
     waves = -(-blocks // arch.cores) * arch.cores / blocks
     of_masks = elements * (1 + way["rows"]) + 3 * loaded
     moved = N * K * facts.format.bits / 8
-    return arch.rates.seconds(arch.cores, moved, lanes=of_masks * waves, shifts=elements * waves)
+    decoded = {kind: count * loaded if activations.startswith("float8") else 0.0 for kind, count in NARROW.items()}
+    lanes, shifts = (of_masks + decoded["lanes"]) * waves, (elements + decoded["shifts"]) * waves
+    return arch.rates.seconds(arch.cores, moved, lanes=lanes, shifts=shifts)
 
 
 def seconds_in_tiles(facts: WeightFacts, rows: int, arch: Arch) -> float:
@@ -121,7 +131,7 @@ def seconds_in_tiles(facts: WeightFacts, rows: int, arch: Arch) -> float:
     return arch.rates.seconds(arch.cores, moved, others=cycles, **work)
 
 
-def faster(facts: WeightFacts, rows: int, arch: Arch) -> bool:
+def faster(facts: WeightFacts, rows: int, arch: Arch, activations: str = "float16") -> bool:
     """Whether so many rows are multiplied faster than by matrix instructions."""
-    best = min(seconds(facts, rows, arch, way) for way in ways(facts)) if rows else None
+    best = min(seconds(facts, rows, arch, way, activations) for way in ways(facts)) if rows else None
     return best is not None and best <= seconds_in_tiles(facts, rows, arch)
