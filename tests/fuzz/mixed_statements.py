@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from mixed_tiles import LIMIT, MixedState, Tile, is_float
@@ -112,6 +113,75 @@ class MixedStatements(MixedState):
             more = ""
         self.emit(f"T.copy({text}, {tile.name}{more})")
         self.wrote(tile, values)
+
+    def in_parts(self, tile: Tile) -> None:
+        """Two parts of a tile one after the other, in any order, each from somewhere else: together they are all of it."""
+        axes = [axis for axis, extent in enumerate(tile.shape) if extent > 1]
+        if ALL[tile.dtype].is_packed or not axes or tile.holder.sums_in:
+            self.fill(tile)
+            return
+        axis = self.pick(axes)
+        extent = tile.shape[axis]
+        cut = self.pick((extent // 2, self.between(1, extent - 1)))
+        parts = [(0, cut), (cut, extent - cut)]
+        low, high = 0, 0
+        for start, run in parts if self.chance(0.5) else parts[::-1]:
+            here = [":" if one != axis else f"{start} : {start} + {run}" for one in range(len(tile.shape))]
+            sources = [
+                one for one in self.usable() if one.shape == tile.shape and one.holder is not tile.holder
+                and not ALL[one.dtype].is_packed and self.takes(tile, one.range)
+            ]  # fmt: skip
+            if sources and self.chance(0.6):
+                other = self.pick(sources)
+                first = self.pick((extent - run, start, self.between(0, extent - run)))
+                there = [":" if one != axis else f"{first} : {first} + {run}" for one in range(len(tile.shape))]
+                self.emit(f"T.copy({other.name}[{', '.join(there)}], {tile.name}[{', '.join(here)}])")
+                values = other.range
+            elif self.chance(0.5):
+                values = (value := self.between(*self.start_range(tile.dtype)), value)
+                self.emit(f"T.fill({tile.name}[{', '.join(here)}], {value})")
+            else:
+                indices = self.loop(tuple(run if one == axis else other for one, other in enumerate(tile.shape)))
+                place = ", ".join(f"{name} + {start}" if one == axis else name for one, (name, _) in enumerate(indices))
+                values = (0, self.start_range(tile.dtype)[1])
+                self.emit(f'    {tile.name}[{place}] = T.cast({indices[axis][0]} % {values[1] + 1}, "{tile.dtype}")')
+            low, high = min(low, values[0]), max(high, values[1])
+        self.feature("in parts", tile.scope)
+        self.wrote(tile, (low, high))
+
+    def named(self) -> None:
+        """An element of a shared tile under a name, or as the first value of a variable, for whatever comes later."""
+        tiles = [
+            one for one in self.usable(("shared",)) if not ALL[one.dtype].is_packed and ALL[one.dtype].kind != "bool"
+        ]
+        if not tiles or self.roles:
+            return
+        tile, name = self.pick(tiles), self.name("x")
+        element = self.cast(f"{tile.name}[{', '.join(self.index(0, extent - 1) for extent in tile.shape)}]", "int32")
+        if self.chance(0.5):
+            element = f'T.alloc_var("int32", init={element})'
+        self.emit(f"{name} = {element}")
+        low, high = tile.range
+        self.context = replace(self.context, indices=(*self.context.indices, (name, low, high)))
+        self.feature("named", str(self.context.pipelined))
+
+    def retire(self) -> None:
+        """A tile has served: what comes later may take its bytes."""
+        if self.context.depth or self.roles:
+            return
+        tiles = [
+            one
+            for one in self.usable(("shared",))
+            if all(other.holder is not one or other is one for other in self.tiles)
+        ]
+        tiles = [one for one in tiles if one.base is None]
+        if len(tiles) < 2:
+            return
+        tile = self.pick(tiles)
+        if self.chance(0.5):
+            self.output(tile)
+        self.tiles.remove(tile)
+        self.feature("retired")
 
     def some_load(self) -> None:
         tiles = self.usable(value=None)

@@ -223,7 +223,7 @@ class MixedState:
         if scope == "shared" and len(shape) == 2 and not self.context.depth and self.chance(0.15):
             self.annotate(tile)
         if self.chance(0.9):
-            self.pick((self.fill, self.load, self.load, self.compute))(tile)
+            self.pick((self.fill, self.load, self.load, self.compute, self.in_parts))(tile)
         return tile
 
     def annotate(self, tile: Tile) -> None:

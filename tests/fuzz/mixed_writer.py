@@ -208,6 +208,7 @@ class MixedWriter(MixedStatements):
             (6, self.some_compute), (4, self.some_load), (3, self.some_move), (4, self.reduction), (2, self.running),
             (3, self.product), (2, self.some_view), (2, self.slice_fill), (2, self.atomic), (2, self.scratch),
             (2, self.through_tensor), (1, self.turned), (1, self.ring), (2, self.scalar_work), (1, self.extra_tile),
+            (2, self.named), (2, self.retire),
         ]  # fmt: skip
         if deep < 3:
             ways += [(4, self.pipeline), (3, self.serial), (3, self.branch), (1, self.macro)]
@@ -409,6 +410,16 @@ class MixedWriter(MixedStatements):
                         f'T.cast(T.clamp(T.cast({other.name}[{at}], "float32"), T.cast({low}, "float32"), T.cast({high}, "float32")), "{mine.dtype}")'
                     )
                     self.wrote(mine, (low, high))
+                alone = [one for one in shared if all(other.holder is not one or other is one for other in self.tiles)]
+                if alone and self.chance(0.4):  # handed on: later groups read what this one wrote
+                    other = self.pick(alone)
+                    indices = self.loop(other.shape)
+                    place = ", ".join(name for name, _ in indices)
+                    most = min(3, exact_range(other.dtype)[1])
+                    self.emit(
+                        f'    {other.name}[{place}] = T.cast(({indices[0][0]} + {part}) % {most + 1}, "{other.dtype}")'
+                    )
+                    self.wrote(other, (0, most))
                 self.statements(self.between(1, 3))
                 for tile in [
                     one for one in self.tiles if one.group == part and one.range is not None and one.base is None
