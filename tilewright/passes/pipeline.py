@@ -55,6 +55,7 @@ from tilewright.passes.tile.roles.take_turns import take_turns
 from tilewright.passes.tile.words.check_words import check_words
 from tilewright.passes.tile.words.drop_guards import drop_guards
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
+from tilewright.passes.tile.words.drop_unused import drop_unused
 from tilewright.passes.tile.words.fit_loops import fit_loops
 from tilewright.passes.tile.words.join_vector_loops import join_vector_loops
 from tilewright.passes.tile.words.lower_prints import lower_prints
@@ -114,6 +115,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(share_packing, "before tiles are forwarded or laid out: some of them go", _one_thread),
     Step(forward_operands, "before layouts: an operand that is not staged needs none", _one_thread),
     Step(plan_operand_layouts, "while gemms are whole: they say how their operands want to lie", _one_thread),
+    Step(drop_unused, "before roles and rings are weighed by the bytes of tiles", _many_threads),
     Step(fit_loops, "before anything is said of fragments: places in them are known", _many_threads),
     Step(separate_views, "before anything is said of fragments: there are no others from here on", _many_threads),
     Step(match_operands, "before instructions, and while scales are fields of gemms", _many_threads),

@@ -18,6 +18,7 @@ from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted,
 from tilewright.passes.tile.processors.begin_at_zero import begin_at_zero
 from tilewright.passes.tile.words.check_words import check_words
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
+from tilewright.passes.tile.words.drop_unused import drop_unused
 from tilewright.passes.tile.words.fit_loops import fit_loops
 from tilewright.passes.tile.words.join_vector_loops import join_vector_loops
 from tilewright.passes.tile.words.lower_votes import lower_votes
@@ -34,6 +35,7 @@ bits = view(c, uint16[64, 128])
 v = fragment(bool[32])
 odd = fragment(float32[4, 6])
 tall = view(odd, float32[6, 4])
+narrow = shared(int8[64, 64])
 """
 
 
@@ -129,6 +131,14 @@ def test_within_a_kernel(case: str) -> None:
     assert body(run, text, context) == expected
 
 
+def test_tiles_that_nobody_uses() -> None:
+    """Those that are used through a view alone stay."""
+    lines = "copy(source=A[0 : +64, 0 : +64], destination=a)\nfill(destination=flat, value=float32(0.0))"
+    made = print_program(result_of(drop_unused, program(lines)))
+    declared = {line.split(" = ")[0].strip() for line in made.splitlines() if " = " in line}
+    assert declared == {"a", "c", "flat"}
+
+
 def test_sums_begin_at_zero_in_a_matrix_unit() -> None:
     expected = ALONE + "    gemm(a=a, b=b, c=c, clear=True)"
     assert body(begin_at_zero, program(CLEARED + GEMM, ALONE), AMX) == expected
@@ -194,9 +204,9 @@ REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "roles": (
         check_words, CPU, KERNEL, 'with roles():\n    with role("all", warps=4):\n        C[0, 0] = 1.0', MissingCapability,
         f"{CPU.arch.name} has no warps that do different things at once (T.roles)"),
-    "combining halves": (
-        check_words, machine(), KERNEL, 'atomic(destination=a[0 : +1, 0 : +1], value=bfloat16(1.0), kind="max")', MissingCapability,
-        "sm_90a has no T.atomic_max of bfloat16, only of int32, uint32, int64, uint64, float32"),
+    "combining bytes": (
+        check_words, machine(), KERNEL, 'atomic(destination=narrow[0 : +1, 0 : +1], value=int8(1), kind="max")', MissingCapability,
+        "sm_90a has no T.atomic_max of int8, only of int32, uint32, int64, uint64, float16, bfloat16, float32, float64"),
 }  # fmt: skip
 
 

@@ -1,0 +1,49 @@
+"""On a machine with threads: tiles that the author declares and nobody uses are left out, before anybody counts their bytes.
+
+Before::
+
+    a = shared(float32[64, 64])
+    spare = shared(float32[64, 64])
+    copy(source=A, destination=a)
+
+After::
+
+    a = shared(float32[64, 64])
+    copy(source=A, destination=a)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, find, uses
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+
+_TILES = ("shared", "fragment")
+
+
+def drop_unused(function: Function, context: Context) -> Function:
+    """Leave out shared tiles and fragments that no statement uses."""
+    return map_kernels(function, _without)
+
+
+def _without(kernel: Kernel) -> Kernel:
+    declared = {one.buffer for one in find(kernel.body, Allocate) if root(one.buffer).scope in _TILES}
+    used = {root(one) for one in uses(kernel.body) if isinstance(one, Buffer)} if declared else set()
+    unused = {one for one in declared if root(one) not in used}
+    if not unused:
+        return kernel
+    kept = tuple((tile, layout) for tile, layout in kernel.layouts if tile not in unused)
+    return replace(kernel, body=_Drop(unused)(kernel.body), layouts=kept)
+
+
+class _Drop(Rewriter):
+    def __init__(self, unused: set[Buffer]) -> None:
+        self.unused = unused
+
+    def visit_Allocate(self, allocate: Allocate) -> Any:
+        return None if allocate.buffer in self.unused else allocate
