@@ -92,8 +92,11 @@ class FakeDriver:
     def device_count(self):
         return 1
 
+    def name(self, device):
+        return "a GPU that no record names"
+
     def attribute(self, device, number):
-        return self.values[number]
+        return self.values.get(number, 0)
 
 
 @pytest.mark.parametrize(
