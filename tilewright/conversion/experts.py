@@ -251,7 +251,7 @@ class GatheredExperts:
     """Weights of a checkpoint that belong to experts of a model, one after the other as they are read.
 
     A weight ``experts.gate_up_proj.3`` is one of a tensor; ``experts.3.w1``, ``w3`` and ``w2`` (or ``gate_proj``,
-    ``up_proj`` and ``down_proj``) are parts of two.
+    ``up_proj`` and ``down_proj``, also as ``gate_proj.3``) are parts of two.
     """
 
     def __init__(self, model: Any) -> None:
@@ -280,7 +280,13 @@ class GatheredExperts:
         return True
 
     def take_bias(self, name: str, values: Any) -> bool:
-        """Keep a tensor ``experts.gate_up_proj.3.bias`` where it is an expert's bias; whether it is."""
+        """Keep a tensor ``experts.gate_up_proj.3.bias``, or ``experts.gate_up_proj_bias`` of all experts, where it is
+        one; whether it is."""
+        full, _, last = name.rpartition(".")
+        whole = last.removesuffix("_bias")
+        if full in self.stacks and whole != last and whole in self.stacks[full].names:
+            self._biases.setdefault(full, {}).update({(whole, number): row for number, row in enumerate(values)})
+            return True
         place = self._place(name.removesuffix(".bias"))
         if place is None or not name.endswith(".bias"):
             return False
@@ -293,9 +299,10 @@ class GatheredExperts:
         full, _, middle = head.rpartition(".")
         if last.isdigit() and full in self.stacks and middle in self.stacks[full].names:
             return full, middle, int(last), True
-        known = any(last in names for names in APART)
-        if middle.isdigit() and full in self.stacks and known and self.stacks[full].names == STACKED:
-            return full, last, int(middle), False
+        what, number = (middle, last) if last.isdigit() else (last, middle)
+        known = any(what in names for names in APART)
+        if number.isdigit() and full in self.stacks and known and self.stacks[full].names == STACKED:
+            return full, what, int(number), False
         return None
 
     def put_in_place(self, devices: Mapping[str, Any] = MappingProxyType({})) -> set[str]:
@@ -311,9 +318,9 @@ class GatheredExperts:
         WrongArgumentShape : experts of another shape than the model's, or a gate and what passes it that are of two
             forms.
         """
-        for full in (*self._found, *(full for full in self._parts if full not in self._found)):
+        for full in {**self._found, **self._parts}:
             stack = self.stacks[full]
-            found = self._found.get(full) or self._joined(full)
+            found = {**self._found.get(full, {}), **self._joined(full)}
             weights = {one: self._weights(full, one, found) for one in stack.names}
             biases = {one: self._bias(full, one) for one in stack.names}
             replace_stack(self.model, full, stack, weights, biases, self._activations[full], devices.get(full))
@@ -350,8 +357,11 @@ class GatheredExperts:
 
     def _joined(self, full: str) -> dict[tuple[str, int], QuantizedWeight]:
         """Weights of gate and up as one, in the rows that the model has them in."""
-        parts, made = self._parts[full], {}
-        names = next(names for names in APART if any(what in names for what, _ in parts))
+        made: dict[tuple[str, int], QuantizedWeight] = {}
+        if full not in self._parts:
+            return made
+        parts = {**self._found.get(full, {}), **self._parts[full]}
+        names = next(names for names in APART if any(what in names for what, _ in self._parts[full]))
         gate, up, down = names
         for number in range(self.stacks[full].shape(STACKED[0])[0]):
             three = [parts.get((one, number)) for one in names]

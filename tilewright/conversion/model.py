@@ -18,6 +18,7 @@ from tilewright.conversion.calibration import Calibrated, blocks_of
 from tilewright.conversion.checkpoint import SKIPPED, skipping
 from tilewright.conversion.choices import Choices
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
+from tilewright.conversion.gguf_models import as_in_model
 from tilewright.conversion.layers import (
     Layer,
     declared_activations,
@@ -42,7 +43,7 @@ from tilewright.conversion.names import Renaming, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.conversion.words import OURS
-from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind, WrongArgumentShape
 from tilewright.matmul.arrays import as_torch
 from tilewright.progress import Progress
 
@@ -165,10 +166,11 @@ def load_quantized(
         raise WrongArgumentKind(
             f"a {type(model).__name__} was given for a model", hint="load_quantized fills a torch.nn.Module"
         )
-    source = open_checkpoint(checkpoint)
+    opened = open_checkpoint(checkpoint)
+    source = as_in_model(opened, model)
     settings = quantization_settings(source.config, source.directory)
     found = recognise(source, settings)
-    renamed = names_in(model)
+    renamed: Renaming = names_in(model) if source is opened else str
     absorbed = {name for layer in found for name in layer.tensors}
     there = {renamed(name): name for name in source if name not in absorbed}
     with progress or Progress(len(found)) as bar:
@@ -246,8 +248,11 @@ def place_weights(
             replace_layer(model, name, known[name], weight, asked, devices.get(name))
             placed.layers.add(name)
         placed.tensors |= {renamed(name): values for name, values in extra_tensors(source, layer).items()}
-    for name in (name for name in source if name.endswith(".bias")):
-        experts.take_bias(renamed(name.removesuffix(".bias")) + ".bias", source[name])
+    for name in source:
+        if name.endswith(".bias"):
+            experts.take_bias(renamed(name.removesuffix(".bias")) + ".bias", source[name])
+        elif name.endswith("_bias"):
+            experts.take_bias(renamed(name), source[name])
     placed.tensors = {name: values for name, values in placed.tensors.items() if not experts.take_bias(name, values)}
     placed.experts = experts.put_in_place(devices)
     return placed
@@ -279,7 +284,12 @@ def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Plac
         if name not in read and name not in placed.tensors and tensor.data_ptr() not in filled:
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
-        state[name].copy_(as_torch(source[there[name]], "cpu").reshape(state[name].shape))
+        values, held = as_torch(source[there[name]], "cpu"), state[name]
+        if values.numel() != held.numel():
+            raise WrongArgumentShape(
+                f"{there[name]} is {list(values.shape)} in the checkpoint, {name} {list(held.shape)} in the model"
+            )
+        held.copy_(values.reshape(held.shape))
 
 
 def _is_module(candidate: Any) -> bool:

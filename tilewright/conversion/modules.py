@@ -42,13 +42,19 @@ def is_linear(module: Any) -> bool:
 
 
 def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
-    """Whether a module of a model cannot hold codes: it looks rows up, or its owner computes with its weight."""
+    """Whether a module of a model cannot hold codes: it looks rows up, computes in its own way (routers), or its owner
+    computes with its weight."""
     import torch
 
     if name not in modules:
         return False
-    owner, _, last = name.rpartition(".")
-    return isinstance(modules[name], torch.nn.Embedding) or takes_the_weight(modules[owner], last)
+    module, (owner, _, last) = modules[name], name.rpartition(".")
+    matrix = module._parameters.get("weight")
+    of_numbers = matrix is not None and matrix.ndim == 2 and matrix.is_floating_point() and matrix.element_size() > 1
+    other = isinstance(module, torch.nn.Linear) or not hasattr(
+        module, "in_features"
+    )  # another library's layer has some
+    return (of_numbers and other and not is_linear(module)) or takes_the_weight(modules[owner], last)
 
 
 def is_transposed(module: Any) -> bool:
@@ -205,6 +211,8 @@ def made_layer(old: Any, weight: QuantizedWeight, activations: str | None, devic
     if bias is not None and bias.is_meta:  # it is filled from the file
         bias = torch.empty_like(bias, device=device)
     made = Linear.from_quantized(weight, bias, activations=activations, device=device)
+    if getattr(old.weight, "dtype", torch.uint8).is_floating_point:
+        made.dense_dtype = old.weight.dtype
     take_hooks(old, made)
     return made
 

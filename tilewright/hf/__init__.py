@@ -13,9 +13,10 @@ Examples
 from tilewright.conversion.counting import count_codes
 from tilewright.hf import dispatch
 from tilewright.hf.config import QuantizationConfig
+from tilewright.hf.gguf import load_gguf
 from tilewright.hf.quantizer import TilewrightQuantizer
 
 dispatch.register(QuantizationConfig, TilewrightQuantizer)
 count_codes()
 
-__all__ = ["QuantizationConfig", "TilewrightQuantizer"]
+__all__ = ["QuantizationConfig", "TilewrightQuantizer", "load_gguf"]

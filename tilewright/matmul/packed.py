@@ -58,6 +58,8 @@ class PackedWeight:
     order : None where codes are held row by row, else the order of a kernel's records.
     held : ``codes`` in that order, and where the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
         ``divisors``, all on one device.
+    dtype : what a layer's weight would be of without codes; of a weight that no layer holds, the integers that are
+        held.
 
     Notes
     -----
@@ -80,6 +82,8 @@ class PackedWeight:
         self.shape: tuple[int, int] = (int(shape[0]), int(shape[1]))
         self.block = block or (1, shape[1])
         self.zeros_mode, self.tensor_scale = zeros_mode, float(tensor_scale)
+        # Models bring activations to ``layer.weight.dtype`` before they call a layer: integers would cut them off.
+        self.dtype: Any = self.held["codes"].dtype
         self._derived: dict[Any, Any] = {}
         self.prepared: dict[Any, Any] = {}
         """What products with this weight have worked out so far, by their request."""
@@ -145,12 +149,6 @@ class PackedWeight:
             f"a packed weight was given to {getattr(function, '__name__', function)}, which takes tensors of numbers",
             hint="call the layer or quant_matmul; layer.dequantize() gives the numbers",
         )
-
-    @property
-    def dtype(self) -> Any:
-        """The type of what is held, an integer type of torch or NumPy: that numbers have none is how others tell
-        codes."""
-        return self.held["codes"].dtype
 
     @property
     def data(self) -> Any:

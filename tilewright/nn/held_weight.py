@@ -57,6 +57,8 @@ class HeldWeight(torch.nn.Module):
     Attributes
     ----------
     W_dtype, block, zeros_mode, tensor_scale : what buffers do not say of the weight, as in `QuantizedWeight`.
+    dense_dtype : what the weight would be of without codes, ``weight.dtype``: the model's type, which ``model.half()``
+        changes.
     handle : the layer's name in graphs.
     """
 
@@ -73,6 +75,7 @@ class HeldWeight(torch.nn.Module):
 
     def __init__(self) -> None:
         torch.nn.Module.__init__(self)  # `Linear` is a torch.nn.Linear too, whose own would make a matrix
+        self.dense_dtype = torch.get_default_dtype()
 
     def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
         return QuantizedWeight(
@@ -131,6 +134,7 @@ class HeldWeight(torch.nn.Module):
             )  # fmt: skip
             packed.handle = shared_with(packed, self.handle)
             packed.owner = weakref.WeakMethod(self.load_quantized)
+            packed.dtype = self.dense_dtype
         return packed
 
     def load_quantized(self, weight: QuantizedWeight) -> None:
@@ -235,6 +239,7 @@ class HeldWeight(torch.nn.Module):
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> HeldWeight:
         # ``model.half()`` means activations: scales stay in the type that they were made in.
         self._settle()
+        self.dense_dtype = fn(torch.empty(0, dtype=self.dense_dtype, device=self.qweight.device)).dtype
         for name, buffer in list(self._buffers.items()):
             if buffer is None:
                 continue

@@ -136,7 +136,9 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
             options.setdefault("scale_dtype", str(linear.weight.dtype).removeprefix("torch."))
         weight = quantize(linear.weight.float(), to, group=group, **options)
-        return cls.from_quantized(weight, linear.bias, activations=activations, device=linear.weight.device)
+        made = cls.from_quantized(weight, linear.bias, activations=activations, device=linear.weight.device)
+        made.dense_dtype = linear.weight.dtype
+        return made
 
     @classmethod
     def from_quantized(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import tilewright  # noqa: E402
 from tilewright.errors import Unsupported, WrongArgumentKind  # noqa: E402
 from tilewright.matmul import PackedWeight, handles, quant_matmul  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
@@ -343,3 +345,15 @@ def test_the_function_gives_gradients() -> None:
     torch.nn.functional.linear(x, made.weight).sum().backward()
     near(x.grad, made.dequantize().sum(0).expand(5, K))
     near(torch.vmap(lambda row: quant_matmul(row, made.weight))(X), quant_matmul(X, made.weight))
+
+
+def test_the_type_of_a_layers_weight_is_the_models() -> None:
+    """Models say ``layer(x.to(layer.weight.dtype))``: the integers of the codes would cut activations off, and did."""
+    model = torch.nn.Sequential(torch.nn.Linear(K, N).to(torch.bfloat16))
+    assert tilewright.quantize(model, "int8-g32")[0].weight.dtype is torch.bfloat16
+    assert model.half()[0].weight.dtype is model[0].weight.dtype is torch.float16
+    assert pickle.loads(pickle.dumps(model))[0].weight.dtype is copy.deepcopy(model)[0].weight.dtype is torch.float16
+    layer = model.float()[0]
+    x = torch.rand(3, K)
+    assert torch.equal(layer(x.to(layer.weight.dtype)), layer(x)) and layer(x).abs().max() > 0
+    assert Linear(K, N).weight.dtype is torch.float32
