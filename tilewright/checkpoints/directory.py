@@ -16,6 +16,9 @@ from tilewright.errors import InvalidCheckpoint
 INDEX = "model.safetensors.index.json"
 """The file that says which shard holds which tensor."""
 
+HQQS_OWN = "qmodel.pt"
+"""What HQQ saves a model as."""
+
 _LONGEST_LIST = 64
 """Lists of metadata longer than this are vocabularies."""
 
@@ -114,6 +117,10 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     found = sorted(path.glob("*.safetensors"))
     index = path / INDEX
     if not is_named(index):
+        if not found and is_file(path / HQQS_OWN):
+            from tilewright.checkpoints.torch_file import TorchCheckpoint
+
+            return TorchCheckpoint(path / HQQS_OWN, _config(path))
         if not found:
             raise InvalidCheckpoint(f"{path} holds no safetensors file", hint=_what_else(path))
         return Checkpoint(path, found, _config(path))

@@ -173,6 +173,12 @@ FORMS: dict[str, Form] = {
         "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"), readers.torchao,
         ("torchao",)
     ),
+    "quanto": Form(
+        ".weight._data", (".weight._scale", ".input_scale", ".output_scale"), lambda t, n, s: not s, readers.quanto, ("quanto",)
+    ),
+    "quanto-packed": Form(
+        ".weight._data._data", (".weight._scale", ".weight._shift", ".input_scale", ".output_scale"), lambda t, n, s: not s, readers.quanto, ("quanto",)
+    ),
     "nvfp4-pack-quantized": Form(
         ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC),
         _has(".weight_scale", ".weight_global_scale"),

@@ -155,6 +155,18 @@ def torchao(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     return {layer: read_torchao(tensors, layer, getattr(tensors, "metadata", {}))}
 
 
+def quanto(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """Quanto's int8 and fp8.  Its 4 and 2 bits lie in groups of a matrix whose shape no file has."""
+    if f"{layer}.weight._data._data" in tensors:
+        raise InvalidTensor(
+            f"{layer} is in Quanto's form of 4 or 2 bits, whose files do not say the shape of a weight",
+            hint="qint8 and qfloat8 of Quanto can be read; or quantise the dense model: tilewright convert MODEL --scheme w4a16",
+        )
+    codes, scales = tensors[f"{layer}.weight._data"], take(tensors, layer, ".weight._scale", "Quanto")
+    read = from_int_quantized if codes.dtype.name == "int8" else from_float_quantized
+    return {layer: read(codes, scales, name=layer)}
+
+
 # bitsandbytes -------------------------------------------------------------------------------------------
 
 

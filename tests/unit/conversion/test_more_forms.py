@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Settings, str]] = {
     ),
     "HQQ down the columns": (
         {f"up.{n}": t for n, t in (write_hqq(np.random.default_rng(0), 8, 64, 4, 32).tensors | {"axis": np.array(0, np.int32)}).items()},
-        {"quant_method": "hqq"}, r"up has groups down its columns \(axis=0\)\n  help: quantise with axis=1",
+        {"quant_method": "hqq"}, r"up has groups down its columns \(HQQ's axis=0\)\n  help: quantise with axis=1",
     ),
     "an int8 weight in a GPU's order": (
         {f"up.{n}": t for n, t in (write_bnb_int8(np.random.default_rng(0), 8, 32).tensors | {"weight_format": np.array(2, np.uint8)}).items()},

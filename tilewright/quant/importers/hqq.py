@@ -56,7 +56,8 @@ def from_hqq(
         raise InvalidTensor(f"{name}: no packing {packing!r} of HQQ", hint=f"known: {', '.join(PACKINGS)}")
     if axis != 1:
         raise InvalidTensor(
-            f"{name} has groups down its columns (axis={axis})", hint="quantise with axis=1, groups along the rows"
+            f"{name} has groups down its columns (HQQ's axis={axis})",
+            hint="quantise with axis=1, groups along the rows",
         )
     N, K = (positive(f"{name}: an extent of the shape", int(extent)) for extent in shape)
     g = positive(f"{name}: group_size", K if group in (None, -1) else group)
