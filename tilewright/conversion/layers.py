@@ -120,7 +120,7 @@ def _of_type(ending: str, *types: str) -> Callable[[Tensors, str, Settings], boo
     return holds
 
 
-_PACKED = ("compressed-tensors",)
+_PACKED = ("compressed-tensors", "auto-round")
 _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
 _STATIC = (
     ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",

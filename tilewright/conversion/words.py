@@ -83,7 +83,7 @@ EVERYWHERE = {
         "batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse "
         "fuse_max_seq_len modules_to_fuse",
     ),
-    **_because(_WHO, "quantizer producer meta model_name_or_path model_file_base_name model_basename uri"),
+    **_because(_WHO, "quantizer producer provider meta model_name_or_path model_file_base_name model_basename uri"),
     **_because(_CACHE, "kv_cache_scheme kv_cache_quant_algo"),
 }
 
@@ -136,6 +136,13 @@ METHODS: dict[str, Method] = {
     OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF,
         "activations": _ACTIVATIONS_OF}, _because(_WHO, "converted_from scheme")),
     "gptq": _GPTQ,
+    "auto-round": Method(
+        {
+            "bits": _BITS, "group_size": ("a number of columns, -1 for all, or 0 for one scale", lambda value: value in (-1, 0) or _whole(1, _MOST)(value)),
+            "data_type": _one_of("mx_fp", "nv_fp", "fp"), "packing_format": _one_of("auto_round:llm_compressor", "auto_round:fp8", "auto_round:fp8_static"), "extra_config": TABLE,
+        },
+        {**_OF_GPTQ, **_because(_ACTIVATIONS, "activation_scheme")},
+    ),
     "marlin": _GPTQ,
     "bitblas": _GPTQ,
     "awq": Method(

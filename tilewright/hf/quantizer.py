@@ -32,9 +32,10 @@ from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
 from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.packed import PackedWeight
+from tilewright.memory import give_back
 from tilewright.nn import Linear
 from tilewright.progress import Progress
-from tilewright.quant.weight import QuantizedWeight
 
 
 class TilewrightQuantizer(HfQuantizer):
@@ -124,7 +125,8 @@ class _Dense:
             for name, layer in layers_to_quantize(model, stays, bool(self.stacks)).items()
             if name not in tied
         }
-        self._made: dict[str, tuple[list[QuantizedWeight], torch.device]] = {}
+        # Packed: codes of a byte each, of all layers together, would be several times the model that comes of them.
+        self._made: dict[str, tuple[list[PackedWeight], torch.device]] = {}
 
     @property
     def bytes_each(self) -> float:
@@ -147,15 +149,17 @@ class _Dense:
         else:
             rows = [one.T if self.stacks[owner].columns else one for one in values]
         named = [name if len(rows) == 1 else f"{name}[{number}]" for number in range(len(rows))]
-        rounded = [self.scheme.quantize(finite_weight(one, as_numpy(row.float()))) for one, row in zip(named, rows)]
-        self._made[name] = rounded, values.device
+        rounded = (self.scheme.quantize(finite_weight(one, as_numpy(row.float()))) for one, row in zip(named, rows))
+        self._made[name] = [PackedWeight.pack(weight) for weight in rounded], values.device
+        give_back()
 
     def put_in_place(self) -> None:
         """Replace the layers whose weights were read; those of others are transformers' own, which says so."""
         for name, layer in self.layers.items():
             if f"{name}.weight" in self._made:
                 (weight,), device = self._made.pop(f"{name}.weight")
-                replace_layer(self.model, name, layer, weight, self.scheme.activations, device)
+                replace_layer(self.model, name, layer, weight.unpack(), self.scheme.activations, device)
+                give_back()
         for name, stack in self.stacks.items():
             self._put_stack(name, stack)
 
@@ -168,7 +172,7 @@ class _Dense:
         made = {one: self._made.pop(f"{name}.{one}") for one in stack.names}
         biases = {one: stack.bias(one) for one in stack.names}
         device = next(iter(made.values()))[1]
-        weights = {one: weights for one, (weights, _) in made.items()}
+        weights = {one: [weight.unpack() for weight in packed] for one, (packed, _) in made.items()}
         replace_stack(self.model, name, stack, weights, biases, self.scheme.activations, device)
 
 
