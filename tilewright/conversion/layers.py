@@ -18,6 +18,7 @@ from tilewright.conversion.settings import declared_activations as settings_acti
 from tilewright.conversion.strays import Layer, check_rest
 from tilewright.errors import InvalidTensor, TilewrightError
 from tilewright.quant.files import CODES, METADATA, SUFFIXES
+from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.importers.bitsandbytes import STATES
 from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
@@ -145,6 +146,11 @@ def _is_awq(tensors: Tensors, layer: str, settings: Settings) -> bool:
     return settings.get("quant_method") == "awq" or layer + ".scaled_zeros" in tensors
 
 
+def _is_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> bool:
+    scale = layer + ".weight_scale"
+    return scale in tensors and f"{scale}_2" in tensors and tensors[scale].dtype.name not in FLOATS
+
+
 def _is_modelopt_int4(tensors: Tensors, layer: str, settings: Settings) -> bool:
     return settings.get("quant_method") == "modelopt" and _of_type(".weight_scale", "uint8")(tensors, layer, settings)
 
@@ -193,11 +199,9 @@ FORMS: dict[str, Form] = {
         ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), readers.pack_quantized, _PACKED
     ),
     "nvfp4": Form(
-        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _has(".weight_scale", ".weight_scale_2"),
-        readers.nvfp4,
-        ("modelopt",),
+        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_nvfp4, readers.nvfp4, ("modelopt",),
     ),
-    "modelopt-4-bits": Form(".weight", (".weight_scale", *_SMOOTHED), _is_modelopt_int4, readers.modelopt,
+    "modelopt-4-bits": Form(".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_modelopt_int4, readers.modelopt,
         ("modelopt",)),
     "int8": Form(
         ".weight", (".weight_scale", ".weight_zero_point", ".weight_g_idx", *_SMOOTHED),

@@ -312,8 +312,15 @@ def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 
 def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """modelopt's other weights of 4 bits: mxfp4 with bytes for scales, int4 of two rows a byte (AWQ) with floats."""
+    """modelopt's other weights of 4 bits: mxfp4 with bytes for scales, int4 of two rows a byte (AWQ) with floats.
+
+    ``weight_scale_2`` of W4A8 is no factor of the weight: a kernel rounds the numbers of the codes to floats of 8 bits by it.
+    """
     packed, scales = tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"]
+    if f"{layer}.weight_scale_2" in tensors and settings.get("quant_algo") not in ("W4A8_AWQ", "MIXED_PRECISION"):
+        raise InvalidTensor(
+            f"{layer}.weight_scale_2 is beside scales of {scales.dtype}, where quant_algo W4A8_AWQ has one"
+        )
     read = from_mxfp4 if scales.dtype.name in ("uint8", "float8_e8m0fnu") else from_modelopt_int4
     return {layer: _smoothed(read(packed, scales, name=layer), tensors, layer)}
 

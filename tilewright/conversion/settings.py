@@ -192,7 +192,7 @@ def weights_settings(settings: Settings) -> list[Settings]:
     return [group["weights"] for group in groups.values() if group and group.get("weights")]
 
 
-_FP8_ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8")
+_FP8_ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8", "W4A8_AWQ")
 
 
 def declared_activations(settings: Settings, layer: str) -> str | None:

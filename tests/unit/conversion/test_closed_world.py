@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "quant"))
+import test_auto_round
 import test_convert
 import test_more_forms
 from checkpoint_writers import Written, write_gptq, write_int8
@@ -90,6 +91,21 @@ def dividing_rows(rng: np.random.Generator) -> Written:
     return Written({"weight": values, "weight_scale_inv": divisors}, values.astype(float) / divisors[:, None])
 
 
+def quanto(rng: np.random.Generator, kind: Any) -> Written:
+    values, scales = rng.integers(-100, 100, (8, 32)).astype(kind), rng.uniform(0.01, 0.1, (8, 1)).astype(np.float32)
+    return Written({"weight._data": values, "weight._scale": scales}, values.astype(float) * scales.astype(float))
+
+
+def auto_round(kind: str) -> tuple[dict[str, Any], str, Callable[[np.random.Generator], Written]]:
+    tensors, said, weight = test_auto_round.made(kind)
+    return test_auto_round.SAID | said, ".", lambda rng: Written(tensors, weight)
+
+
+def with_a_second_scale(written: Written) -> Written:
+    """modelopt's W4A8: what a kernel rounds the numbers of the codes to floats of 8 bits by."""
+    return Written({**written.tensors, "weight_scale_2": np.array(0.01, np.float32)}, written.weight)
+
+
 GPTQ_P = {
     "quant_method": "gptq",
     "method": "gptq",
@@ -110,6 +126,13 @@ MORE: dict[str, tuple[dict[str, Any], str, Callable[[np.random.Generator], Writt
     "modelopt nvfp4 awq": (MODELOPT | {"quant_algo": "NVFP4_AWQ"}, ".", lambda r: smoothed(nvfp4(r), r)),
     "modelopt int4 awq": (MODELOPT | {"quant_algo": "W4A16_AWQ", "group_size": 32}, ".", lambda r: smoothed(modelopt_int4(r), r)),
     "modelopt int8 smoothed": (MODELOPT | {"quant_algo": "W8A8_SQ_PER_CHANNEL"}, ".", lambda r: smoothed(write_int8(r, 8, 32, 1), r)),
+    "modelopt int4 with activations of 8 bits": (
+        MODELOPT | {"quant_algo": "W4A8_AWQ", "group_size": 32}, ".", lambda r: with_a_second_scale(smoothed(modelopt_int4(r), r)),
+    ),
+    "quanto int8": ({}, ".", lambda r: quanto(r, np.int8)),
+    "quanto fp8": ({}, ".", lambda r: quanto(r, ml_dtypes.float8_e4m3fn)),
+    "auto-round mxfp4": auto_round("MXFP4"),
+    "auto-round nvfp4": auto_round("NVFP4"),
     "gptqmodel fp8": (
         {"quant_method": "fp8", "method": "fp8", "bits": 8, "checkpoint_format": "fp8", "format": "float8_e4m3fn",
          "weight_scale_method": "row", "weight_scale_semantics": "inverse"}, ".", dividing_rows,
@@ -158,7 +181,7 @@ def test_every_form_has_a_case() -> None:
         for name in NAMES
         for layer in recognise(_Tensors(case(name)), _settings(name))
     }  # fmt: skip
-    assert set(FORMS) - met <= {"tilewright", "gguf", "bitblas", "nvfp4-pack-quantized", "mlx"}
+    assert set(FORMS) - met <= {"tilewright", "gguf", "bitblas", "mlx", "quanto-packed"}
     said = {settings.get("quant_method") for settings, *_ in map(case, NAMES)}
     assert set(METHODS) - said <= {"tilewright", "marlin", "bitblas", "mlx"}
 
