@@ -14,6 +14,7 @@ import linecache
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, TracebackType
@@ -94,7 +95,7 @@ def source_of(code: CodeType) -> FunctionSource:
 def _read(code: CodeType) -> FunctionSource:
     linecache.checkcache(code.co_filename)
     first = code.co_firstlineno
-    below = linecache.getlines(code.co_filename)[first - 1 :]
+    below = linecache.getlines(code.co_filename)[first - 1 :] or _typed(code)
     try:
         # `inspect` looks for the module first, among all that are loaded; that helps with archives only.
         lines, first = (inspect.getblock(below), first) if below else inspect.getsourcelines(code)
@@ -102,6 +103,48 @@ def _read(code: CodeType) -> FunctionSource:
         raise SourceUnavailable(code.co_name) from None
     _check_unchanged(code, lines, first)
     return FunctionSource(code.co_name, code.co_filename, "".join(lines), first)
+
+
+_TYPED = 2000
+"""Lines of an interactive session that are looked at, from the last one back."""
+
+
+def _typed(code: CodeType) -> list[str]:
+    """What follows the first line of a function in what was typed or pasted into an interactive Python; nothing elsewhere.
+
+    Python keeps no text of it before 3.13, the line editor does. The function there is the one that is meant where it compiles to the
+    same code.
+    """
+    editor = sys.modules.get("readline")
+    if code.co_filename != "<stdin>" or editor is None:
+        return []
+    count = editor.get_current_history_length()
+    lines = [f"{editor.get_history_item(place) or ''}\n" for place in range(max(1, count - _TYPED), count + 1)]
+    for place in reversed(range(len(lines))):
+        found = _DEFINITION.match(lines[place])
+        if found is None or found[1] != code.co_name:
+            continue
+        first = place
+        while first and lines[first - 1].lstrip().startswith("@"):
+            first -= 1
+        if _compiles_to(code, lines[first:]):
+            return lines[first:]
+    return []
+
+
+def _compiles_to(code: CodeType, lines: list[str]) -> bool:
+    """Whether the first statement of some lines makes a function of the same code."""
+    try:
+        text = textwrap.dedent("".join(inspect.getblock(lines)))
+        made = [compile(text, code.co_filename, "exec")]
+    except (SyntaxError, IndentationError):
+        return False
+    while made:
+        one = made.pop()
+        if one.co_name == code.co_name and (one.co_code, one.co_names) == (code.co_code, code.co_names):
+            return True
+        made += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+    return False
 
 
 def _check_unchanged(code: CodeType, lines: Sequence[str], first: int) -> None:

@@ -1,0 +1,94 @@
+"""README's examples pasted into an interactive Python, which reads lines from a terminal and keeps no text of functions."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pty = pytest.importorskip("pty")
+pytest.importorskip("readline")
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)
+
+
+def pasted(text: str, home: Path, until: str, seconds: float = 120.0) -> str:
+    """What an interactive Python shows when lines are pasted into its terminal."""
+    child, terminal = pty.fork()
+    if child == 0:
+        environment = {
+            **os.environ,
+            "HOME": str(home),
+            "PYTHONPATH": str(ROOT),
+            "TERM": "dumb",
+            "PYTHON_BASIC_REPL": "1",
+        }
+        os.execve(sys.executable, [sys.executable, "-q"], environment)
+    shown, end = "", time.monotonic() + seconds
+    try:
+        for line in text.splitlines():
+            os.write(terminal, line.encode() + b"\n")
+            shown += _read(terminal, 0.02)
+        while not re.search(until, shown) and time.monotonic() < end:
+            shown += _read(terminal, 0.5)
+        os.write(terminal, b"exit()\n")
+        while time.monotonic() < end and (more := _read(terminal, 2.0)):
+            shown += more
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
+    return shown
+
+
+def _read(terminal: int, seconds: float) -> str:
+    ready, _, _ = select.select([terminal], [], [], seconds)
+    try:
+        return os.read(terminal, 65536).decode(errors="replace") if ready else ""
+    except OSError:  # the other side is gone
+        return ""
+
+
+def test_the_first_example_works_when_it_is_pasted(tmp_path: Path) -> None:
+    shown = pasted(BLOCKS[0], tmp_path, r"\n777\.0|Error")
+    assert re.search(r"^777\.0", shown, re.MULTILINE) and "Error" not in shown, shown[-2000:]
+
+
+def test_a_function_that_is_typed_again_is_the_last_one(tmp_path: Path) -> None:
+    """Two of a name, the second beside other lines: the text that is read is that of the code that is run."""
+    text = """
+import numpy as np, tilewright, tilewright.language as T
+
+@tilewright.jit
+def add(A):
+    N = T.const("N")
+    A: T.Tensor((N,), "float32")
+    B = T.empty((N,), "float32")
+    with T.Kernel(1, threads=32) as block:
+        for i in T.Parallel(N):
+            B[i] = A[i] + 1.0
+    return B
+
+first = add
+
+@tilewright.jit
+def add(A):
+    N = T.const("N")
+    A: T.Tensor((N,), "float32")
+    B = T.empty((N,), "float32")
+    with T.Kernel(1, threads=32) as block:
+        for i in T.Parallel(N):
+            B[i] = A[i] * 100.0
+    return B
+
+print("found", first(np.ones(3, "float32")), add(np.ones(3, "float32")), "end")
+"""
+    shown = pasted(text, tmp_path, r"\nfound|Error")
+    assert "found [2. 2. 2.] [100. 100. 100.] end" in shown, shown[-2000:]
