@@ -33,7 +33,7 @@ from tilewright.quant.importers import (
     read_hqq,
     read_torchao,
 )
-from tilewright.quant.importers.arrays import matrix, take
+from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
 from tilewright.quant.importers.assemble import smoothed
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
@@ -317,10 +317,15 @@ def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     ``weight_scale_2`` of W4A8 is no factor of the weight: a kernel rounds the numbers of the codes to floats of 8 bits by it.
     """
     packed, scales = tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"]
-    if f"{layer}.weight_scale_2" in tensors and settings.get("quant_algo") not in ("W4A8_AWQ", "MIXED_PRECISION"):
-        raise InvalidTensor(
-            f"{layer}.weight_scale_2 is beside scales of {scales.dtype}, where quant_algo W4A8_AWQ has one"
-        )
+    second = f"{layer}.weight_scale_2"
+    if second in tensors:
+        if settings.get("quant_algo") not in ("W4A8_AWQ", "MIXED_PRECISION"):
+            raise InvalidTensor(f"{second} is beside scales of {scales.dtype}, where quant_algo W4A8_AWQ has one")
+        found = expect(second, np.reshape(tensors[second], -1), FLOATS, [1], "one")
+        if tensors[second].ndim > 1 or not found[0] > 0 or not np.isfinite(found[0]):
+            raise InvalidTensor(
+                f"{second} is {list(tensors[second].shape)}, {found[0]}, where one positive number is due"
+            )
     read = from_mxfp4 if scales.dtype.name in ("uint8", "float8_e8m0fnu") else from_modelopt_int4
     return {layer: _smoothed(read(packed, scales, name=layer), tensors, layer)}
 
