@@ -281,8 +281,16 @@ def changed(tensor: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         yield "nothing", flat[:0].copy()
 
 
-UNREAD = ("g_idx", "unpack_view_dtype", "view_as_float", "encoded_state_dict", "quant_scale", "weight_format")
-"""Parts that may be empty, or of which only the first element says something, or nothing."""
+UNREAD = (
+    "g_idx",
+    "input_global_scale",
+    "unpack_view_dtype",
+    "view_as_float",
+    "encoded_state_dict",
+    "quant_scale",
+    "weight_format",
+)
+"""Parts that may be empty, or that are left out, or of which only the first element says something, or nothing."""
 
 
 @pytest.mark.parametrize("name", NAMES)
