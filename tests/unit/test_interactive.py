@@ -90,5 +90,5 @@ def add(A):
 
 print("found", first(np.ones(3, "float32")), add(np.ones(3, "float32")), "end")
 """
-    shown = pasted(text, tmp_path, r"\nfound|Error")
-    assert "found [2. 2. 2.] [100. 100. 100.] end" in shown, shown[-2000:]
+    shown = pasted(text, tmp_path, r"\] end|Error")
+    assert "[2. 2. 2.] [100. 100. 100.] end" in shown, shown[-2000:]

@@ -73,6 +73,7 @@ PAGES: dict[str, tuple[Preparation, dict[int, Callable[[dict[str, Any]], None]]]
     "docs/emulator.md": (nothing, {}),
     "docs/from_bitblas.md": (nothing, {}),
     "docs/from_tilelang.md": (nothing, {}),
+    "docs/from_triton.md": (nothing, {}),
     "docs/manual_control.md": (nothing, {}),
     "docs/matmul.md": (of_products, {1: of_experts}),
 }
