@@ -107,7 +107,7 @@ def converted(model: Any, architecture: str) -> dict[str, np.ndarray]:
             name = name.replace(in_memory, on_disk)
         layer, _, ending = name.rpartition(".")
         if ending not in ("weight", "bias"):
-            layer, ending = name, ""
+            layer, ending = name, "weight" if name.endswith(".sinks") else ""
         found = next(
             (
                 one

@@ -165,5 +165,6 @@ kind(at, gguf.LlamaFileType.ALL_F32, at / "real.gguf", eager=True).write()
     real, ours = GGUFFile(tmp_path / "real.gguf"), converted(gguf_model(kind), ARCHITECTURES[kind])
     assert {name for name in real if name != "rope_freqs.weight"} == ours.keys()
     for name, values in ours.items():
-        np.testing.assert_array_equal(real[name].data, values, err_msg=name)
+        closely = 1e-6 if name.endswith("ssm_a") else 0.0  # torch's exponential and NumPy's
+        np.testing.assert_allclose(real[name].data, values, rtol=closely, err_msg=name)
     assert open_checkpoint(tmp_path / "real.gguf").config["gguf"]["general.architecture"] == ARCHITECTURES[kind]
