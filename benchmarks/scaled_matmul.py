@@ -31,7 +31,7 @@ from quant import LAUNCHES, ROTATED_BYTES, in_graph
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.few_rows_matmul import FILLED, HEIGHTS, few_rows_matmul
+from tilewright.kernels.few_rows_matmul import HEIGHTS, SPLITS, few_rows_matmul
 from tilewright.matmul.fp8 import Call, kernel_for
 from tilewright.targets.registry import resolve
 
@@ -71,7 +71,7 @@ def ways(sweep: bool, steps: int) -> list[dict[str, int]]:
         return own
     return own + [
         {"height": height, "splits": splits, "stages": stages}
-        for height in HEIGHTS for splits in FILLED for stages in (4, 6, 8, 12, 16)
+        for height in HEIGHTS for splits in SPLITS for stages in (4, 6, 8, 12, 16)
         if steps // splits >= stages and height * stages <= 1536
     ]  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
+import importlib.util
 import re
 import subprocess
 from collections.abc import Iterator
@@ -168,3 +168,17 @@ def test_names_that_are_spoken_of_are_there() -> None:
             if ours and name.rpartition(".")[2] not in ENDINGS and not resolves(name):
                 missing.append(f"{page.relative_to(ROOT)} names {name}")
     assert not missing, "\n".join(sorted(missing))
+
+
+@pytest.mark.parametrize(
+    "script", [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")], ids=lambda one: one.stem
+)
+def test_scripts_import_names_that_are_there(script: Path) -> None:
+    """No other test runs most of them: a name that moved would be found by whoever measures next."""
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright"):
+            module = importlib.import_module(node.module or "")
+            absent = [one.name for one in node.names if not hasattr(module, one.name)]
+            inside = hasattr(module, "__path__")  # a package: the name may be a module of it
+            missing = [name for name in absent if not inside or not importlib.util.find_spec(f"{node.module}.{name}")]
+            assert not missing, f"line {node.lineno} asks {node.module} for {missing}"
