@@ -140,6 +140,8 @@ def _changed(values: np.ndarray, last: str, ending: str, architecture: str, conf
     if last == "ssm_a":
         values = -np.exp(values)
         return values[:, None] if architecture == "mamba2" else values
+    if architecture == "mamba2" and last in ("ssm_d", "ssm_norm"):
+        return values[:, None] if last == "ssm_d" else values[None]
     if last in ("ssm_conv1d", "conv") and values.ndim == 3:
         return values[:, 0]
     return values
