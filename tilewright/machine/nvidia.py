@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilewright.cache import CacheUnavailable, cache_directory
 from tilewright.machine.rates import Rates
+from tilewright.texts import read_text, write_text
 
 _MB = 1 << 20
 
@@ -118,14 +119,14 @@ def keep(name: str, rates: Rates) -> Path:
     """Keep what was measured on a GPU of this name, for this process and later ones.  Raises CacheUnavailable, OSError."""
     path = _kept(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({one: getattr(rates, one) for one in MEASURED}), encoding="utf-8")
+    write_text(path, json.dumps({one: getattr(rates, one) for one in MEASURED}))
     return path
 
 
 def as_measured(name: str, rates: Rates) -> Rates:
     """The rates of a GPU of this name, with what was measured on one here in the place of the record's."""
     try:
-        found = json.loads(_kept(name).read_text(encoding="utf-8"))
+        found = json.loads(read_text(_kept(name)))
         cycles, moved, launch = (float(found[one]) for one in MEASURED)
     except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, RecursionError):
         return rates
