@@ -38,7 +38,10 @@ from tilewright.texts import utf8, write_text
 MANIFEST = "entry.json"
 _LONGEST_MANIFEST = 1 << 20
 _PROBE_BYTES = 1 << 16
-_HINT = "set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, or TILEWRIGHT_CACHE=0 to keep nothing on disk"
+_HINT = (
+    "set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, or TILEWRIGHT_CACHE=0 to keep "
+    "nothing on disk"
+)
 
 
 class CacheUnavailable(TilewrightError):

@@ -161,7 +161,8 @@ class InternalError(TilewrightError):
 
 
 class ArgumentError(TilewrightError, ValueError, RuntimeError):
-    """Base of what can be wrong with the arguments of a call; a RuntimeError, as callers of TileLang's kernels expect, too."""
+    """Base of what can be wrong with the arguments of a call; a RuntimeError, as callers of TileLang's kernels expect,
+    too."""
 
 
 class WrongArgumentCount(ArgumentError):

@@ -1,4 +1,5 @@
-"""Texts on disk, for compilers and for people: UTF-8 whatever the user's locale is, the system's bytes where a path is no text."""
+"""Texts on disk, for compilers and for people: UTF-8 whatever the user's locale is, the system's bytes where a path is
+no text."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ def readable(text: str, keep: str = "\n\t") -> str:
 
 
 def file_name(path: str) -> str:
-    """A path as every C compiler takes it in a ``#line``, in quotes: NVRTC writes it into PTX as it is, so that a letter
-    that ends or escapes a text is another one."""
+    """A path as every C compiler takes it in a ``#line``, in quotes: NVRTC writes it into PTX as it is, so that a
+    letter that ends or escapes a text is another one."""
     plain = path.replace("\\", "/").replace('"', "'")
     return '"' + "".join(c if c.isprintable() else "?" for c in plain) + '"'
 

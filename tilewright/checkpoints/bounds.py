@@ -223,7 +223,8 @@ def check_names(path: Path, names: Iterable[str]) -> None:
 
 
 def shaped(path: Path, name: str, window: np.ndarray, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Bytes as an array.  Raises InvalidCheckpoint where NumPy holds no such shape, which may be empty and yet too large."""
+    """Bytes as an array. Raises InvalidCheckpoint where NumPy holds no such shape, which may be empty and yet too
+    large."""
     try:
         return window.view(kind).reshape(shape)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """HQQ's ``qmodel.pt``: a pickle, read by torch's own reader of tensors, which runs nothing that is in it.
 
-The file is a table of layers, each a table of tensors and plain values.  It becomes what transformers writes of the same model as
-safetensors: ``layer.W_q``, ``layer.nbits``, ...
+The file is a table of layers, each a table of tensors and plain values. It becomes what transformers writes of the same
+model as safetensors: ``layer.W_q``, ``layer.nbits``, ...
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ _CONVERT_EXAMPLES = """schemes: w4a16, w4a16-g64-asym, w8a16, w8a8, w4a8, w8a8-f
 examples:
   tilewright convert Llama-3.1-8B-GPTQ                   a quantised checkpoint, code by code
   tilewright convert Llama-3.1-8B --scheme w4a16-g128    a dense one, rounded to nearest
-  tilewright convert model-q4_0.gguf -o llama            a GGUF file"""
+  tilewright convert model-q4_0.gguf -o llama            a GGUF file"""  # noqa: E501
 
 
 def _size(text: str) -> int:

@@ -180,10 +180,12 @@ FORMS: dict[str, Form] = {
         ("torchao",)
     ),
     "quanto": Form(
-        ".weight._data", (".weight._scale", ".input_scale", ".output_scale"), lambda t, n, s: not s, readers.quanto, ("quanto",)
+        ".weight._data", (".weight._scale", ".input_scale", ".output_scale"), lambda t, n, s: not s, readers.quanto,
+        ("quanto",)
     ),
     "quanto-packed": Form(
-        ".weight._data._data", (".weight._scale", ".weight._shift", ".input_scale", ".output_scale"), lambda t, n, s: not s, readers.quanto, ("quanto",)
+        ".weight._data._data", (".weight._scale", ".weight._shift", ".input_scale", ".output_scale"), lambda t, n,
+        s: not s, readers.quanto, ("quanto",)
     ),
     "nvfp4-pack-quantized": Form(
         ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC),
@@ -201,7 +203,8 @@ FORMS: dict[str, Form] = {
     "nvfp4": Form(
         ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_nvfp4, readers.nvfp4, ("modelopt",),
     ),
-    "modelopt-4-bits": Form(".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_modelopt_int4, readers.modelopt,
+    "modelopt-4-bits": Form(".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_modelopt_int4,
+        readers.modelopt,
         ("modelopt",)),
     "int8": Form(
         ".weight", (".weight_scale", ".weight_zero_point", ".weight_g_idx", *_SMOOTHED),

@@ -160,7 +160,8 @@ def quanto(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     if f"{layer}.weight._data._data" in tensors:
         raise InvalidTensor(
             f"{layer} is in Quanto's form of 4 or 2 bits, whose files do not say the shape of a weight",
-            hint="qint8 and qfloat8 of Quanto can be read; or quantise the dense model: tilewright convert MODEL --scheme w4a16",
+            hint="qint8 and qfloat8 of Quanto can be read; or quantise the dense model: tilewright convert MODEL "
+            "--scheme w4a16",
         )
     codes, scales = tensors[f"{layer}.weight._data"], take(tensors, layer, ".weight._scale", "Quanto")
     read = from_int_quantized if codes.dtype.name == "int8" else from_float_quantized
@@ -314,7 +315,8 @@ def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """modelopt's other weights of 4 bits: mxfp4 with bytes for scales, int4 of two rows a byte (AWQ) with floats.
 
-    ``weight_scale_2`` of W4A8 is no factor of the weight: a kernel rounds the numbers of the codes to floats of 8 bits by it.
+    ``weight_scale_2`` of W4A8 is no factor of the weight: a kernel rounds the numbers of the codes to floats of 8 bits
+    by it.
     """
     packed, scales = tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"]
     second = f"{layer}.weight_scale_2"

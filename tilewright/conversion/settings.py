@@ -168,11 +168,13 @@ def _of_its_library(found: Settings) -> Settings:
 
 
 _FLOATS = re.compile(r"^(mx_fp|nv_fp|fp).*$")
-"""Kinds of floats of AutoRound, without the way in which their scales were found (``nv_fp4_with_static_gs``, ``mx_fp_rceil``)."""
+"""Kinds of floats of AutoRound, without the way in which their scales were found (``nv_fp4_with_static_gs``,
+``mx_fp_rceil``)."""
 
 
 def _of_auto_round(found: Settings) -> Settings:
-    """AutoRound's configuration as that of the library whose packing it used; its floats are named and lie as compressed-tensors' do."""
+    """AutoRound's configuration as that of the library whose packing it used; its floats are named and lie as
+    compressed-tensors' do."""
     if str(found.get("data_type", "int")).startswith(("mx_fp", "nv_fp", "fp")):
         return {**found, "quant_method": "auto-round", "data_type": _FLOATS.sub(r"\1", str(found["data_type"]))}
     packing = str(found.get("packing_format", "auto_round:auto_gptq")).rpartition(":")[2].replace("auto_", "")

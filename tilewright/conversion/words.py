@@ -138,8 +138,10 @@ METHODS: dict[str, Method] = {
     "gptq": _GPTQ,
     "auto-round": Method(
         {
-            "bits": _BITS, "group_size": ("a number of columns, -1 for all, or 0 for one scale", lambda value: value in (-1, 0) or _whole(1, _MOST)(value)),
-            "data_type": _one_of("mx_fp", "nv_fp", "fp"), "packing_format": _one_of("auto_round:llm_compressor", "auto_round:fp8", "auto_round:fp8_static"), "extra_config": TABLE,
+            "bits": _BITS, "group_size": ("a number of columns, -1 for all, or 0 for one scale",
+                lambda value: value in (-1, 0) or _whole(1, _MOST)(value)),
+            "data_type": _one_of("mx_fp", "nv_fp", "fp"), "packing_format": _one_of("auto_round:llm_compressor",
+                "auto_round:fp8", "auto_round:fp8_static"), "extra_config": TABLE,
         },
         {**_OF_GPTQ, **_because(_ACTIVATIONS, "activation_scheme")},
     ),

@@ -163,7 +163,10 @@ def _threads(count: int) -> str:
 
 
 def _race(facts: Mapping[str, Any], names: Labels) -> str:
-    return f"this {_verb(facts)}s {_where(facts['address'], names)} while {_who(facts)} may still {_verb(facts, 'other_')} it"
+    return (
+        f"this {_verb(facts)}s {_where(facts['address'], names)} while {_who(facts)} may still "
+        f"{_verb(facts, 'other_')} it"
+    )
 
 
 KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
@@ -173,7 +176,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
     ),
     "partial-collective": (
         lambda f,
-        n: "only part of the lanes reach this collective" + (", the others have left the kernel" if f.get("exited") else ""),
+        n: "only part of the lanes reach this collective" + (", the others have left the kernel" if f.get("exited") else ""),  # noqa: E501
         "move it out of the divergent branch, or name in its mask exactly the lanes that come",
     ),
     "divergent-collective": (
@@ -218,7 +221,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
     ),
     "constant-written": (
         lambda f,
-        n: f"{_where(f['address'], n)} is written by this kernel and taken for constant: " + ("this write is one" if f["write"] else "this reads it by a path that need not see writes"),
+        n: f"{_where(f['address'], n)} is written by this kernel and taken for constant: " + ("this write is one" if f["write"] else "this reads it by a path that need not see writes"),  # noqa: E501
         "read it by an ordinary load, and leave out TW_RESTRICT, or let another kernel write it",
     ),
     "unwritten-shared": (lambda f, n: f"{_where(f['address'], n)} is read but nothing was written there",
@@ -291,7 +294,7 @@ KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
         "a phase counts less than 2^20 bytes: use several barriers"),
     "bytes-do-not-match": (
         lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory{n.tile(f['offset'])} ends with "
-        + (f"{f['bytes']} expected bytes that no copy brought" if f["bytes"] > 0 else f"{-f['bytes']} bytes that nobody expected"),
+        + (f"{f['bytes']} expected bytes that no copy brought" if f["bytes"] > 0 else f"{-f['bytes']} bytes that nobody expected"),  # noqa: E501
         "expect exactly the bytes of all copies that signal the barrier in a phase",
     ),
     "copy-in-flight-at-exit": (
@@ -377,7 +380,10 @@ def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
     lanes = bin(fact["lanes"]).count("1")
     at = fact["at"]
     span = resolve(fact["site"])
-    who = f"block {at['block']}, warp {at['warp']}, {lanes} lane{'s' if lanes > 1 else ''}, in {OPERATIONS[fact['operation']]}"
+    who = (
+        f"block {at['block']}, warp {at['warp']}, {lanes} lane{'s' if lanes > 1 else ''}, in "
+        f"{OPERATIONS[fact['operation']]}"
+    )
     who += f" at {span.file}:{span.line}" if span else ""
     reason = fact["for"]
     if reason == "mbarrier":
@@ -403,7 +409,7 @@ def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
         return f"{who}: lanes {absent:#x} have not come"
     if reason == "registers":
         return f"{who}: wants {fact['wanted']} more registers a thread, the block's pool has {fact['pool']}"
-    return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"
+    return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"  # noqa: E501
 
 
 def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Report:

@@ -65,11 +65,11 @@ template <class... P> tw_u32 shapes(void (*)(P...), tw_u32* out) {
   return count;
 }
 }
-"""
+"""  # noqa: E501
 ENTRY_OF = """
 extern "C" __attribute__((no_sanitize("thread"))) void tilewright_run_NUMBER(void** arguments) { tilewright_entry::run(&KERNEL, arguments); }
 extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entry::shapes(&KERNEL, out); }
-"""
+"""  # noqa: E501
 """What is put behind a text, so that each of its kernels can be called with an array of pointers to its arguments."""
 
 

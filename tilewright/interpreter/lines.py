@@ -63,7 +63,7 @@ class Lines(Evaluator):
                 names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
                 awaited = {role.name: line["awaited"] for role, _, line in waiting if line["awaited"]}
                 raise RolesDeadlocked(
-                    f"the roles {names} wait for one another for ever" if len(running) > 1 else f"the role {names} waits for ever",
+                    f"the roles {names} wait for one another for ever" if len(running) > 1 else f"the role {names} waits for ever",  # noqa: E501
                     span=waiting[0][2]["span"] or waiting[0][0].span,
                     hint="; ".join(f"{name} waits for {what}" for name, what in awaited.items()) or None,
                 )  # fmt: skip

@@ -154,7 +154,10 @@ def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Ite
             yield f"{buffer.name} is accessed with {counted(len(indices), 'index')}; at stage {stage.name} it takes one"
             return
     elif len(indices) != buffer.rank:
-        yield f"{buffer.name} has {counted(buffer.rank, 'dimension')}, but is accessed with {counted(len(indices), 'index')}"
+        yield (
+            f"{buffer.name} has {counted(buffer.rank, 'dimension')}, but is accessed with "
+            f"{counted(len(indices), 'index')}"
+        )
         return
     yield from _integers(buffer, indices)
     if len(indices) == buffer.rank:

@@ -274,7 +274,7 @@ def _product(
                 mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
                 first_rank = place[0] % along_N + place[1] % along_M * along_N
                 add_shares(found, mine, part, chosen.splits, along_N * along_M, first_rank)
-                T.cluster_arrive()  # others may go as soon as this block has read their sums, its stores are its own business
+                T.cluster_arrive()  # others may go as soon as this block has read their sums, its stores are its own business  # noqa: E501
                 if column < first + width:
                     finish(mine, factors, C, own_row, column, False)
                 T.cluster_wait()

@@ -1,8 +1,8 @@
 """How `byte_quant_matmul` is divided: ways to do so, and what a launch with each of them does (`roofline.Work`).
 
 What is said in operations and cycles fits 720 launches on an H200 (int4 by int8 and e4m3, int2 by int8, 2 to 7136 rows,
-24 November 2026): of the ways that were tried for a product the model chose some that were 0.7% slower than the best, on
-average, 1.2% for products that it had not seen.
+24 November 2026): of the ways that were tried for a product the model chose some that were 0.7% slower than the best,
+on average, 1.2% for products that it had not seen.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ def _divisions(
         for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
             for cluster in (1, 2, 4)[: 3 if tiles == 1 else 1]:
                 yield {
-                    "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster, **usual,
-                    "records": 4 if tokens < 80 else 2, "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80,
+                    "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster,
+                    **usual,
+                    "records": 4 if tokens < 80 else 2, "turns": in_turns and (warpgroups, tiles) == (2,
+                        1) and tokens >= 80,
                 }  # fmt: skip
     usual |= {"warpgroups": 2, "tiles": 1, "records": 2, "cluster": 1}
     for tokens in SHARED:

@@ -1,5 +1,5 @@
-"""Ways to divide a product, and which few kernels serve calls with any number of rows: those whose times, together, are nearest the best for each
-number."""
+"""Ways to divide a product, and which few kernels serve calls with any number of rows: those whose times, together, are
+nearest the best for each number."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def _loss(slower: np.ndarray) -> np.ndarray:
 
 
 class Ways:
-    """Ways to divide the product of a weight: what each does (`work`, of whoever has such ways), and so how long it takes.
+    """Ways to divide the product of a weight: what each does (`work`, of whoever has such ways), and so how long it
+    takes.
 
     Attributes
     ----------

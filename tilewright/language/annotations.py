@@ -36,7 +36,8 @@ def annotate_layout(layout_map: Any) -> None:
 
     Parameters
     ----------
-    layout_map : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`. Arrays of single threads have none.
+    layout_map : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`. Arrays of single threads
+        have none.
 
     Examples
     --------

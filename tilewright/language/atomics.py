@@ -93,7 +93,7 @@ def _atomic(kind: str) -> Callable[..., Any]:
     --------
     >>> for i in T.Parallel(64):
     ...     T.atomic_{kind}(N[0], N[i])
-    """
+    """  # noqa: E501
     return author_facing(call)
 
 

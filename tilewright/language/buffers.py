@@ -178,11 +178,13 @@ class BufferProxy(TensorProxy):
         return tuple(steps[: self.ndim])
 
     def scope(self) -> str:
-        """Where it lies, as TileLang calls that: ``"global"``, ``"shared.dyn"``, ``"local.fragment"`` or ``"local"``."""
+        """Where it lies, as TileLang calls that: ``"global"``, ``"shared.dyn"``, ``"local.fragment"`` or
+        ``"local"``."""
         return TILELANG_SCOPES.get(self._buffer.scope, self._buffer.scope)
 
     def access_ptr(
-        self, access_mask: Any = "rw", ptr_type: Any = "handle", content_lanes: int = 1, offset: Any = 0, extent: Any = None
+        self, access_mask: Any = "rw", ptr_type: Any = "handle", content_lanes: int = 1, offset: Any = 0,
+        extent: Any = None
     ) -> Any:  # fmt: skip
         """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
         from tilewright.language.external import access_ptr  # which speaks of buffers

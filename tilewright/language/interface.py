@@ -78,7 +78,7 @@ def mismatch(function: Callable[..., Any], arguments: Any, keywords: Any, name: 
     except TypeError as error:
         name = (
             name
-            or f"T.{getattr(arguments[0], 'name', '') if function.__name__ == '__call__' else function.__name__.rstrip('_')}"
+            or f"T.{getattr(arguments[0], 'name', '') if function.__name__ == '__call__' else function.__name__.rstrip('_')}"  # noqa: E501
         )
         accepted = [p.name for p in signature.parameters.values() if p.name != "self"]
         unknown = [keyword for keyword in keywords if keyword not in accepted]

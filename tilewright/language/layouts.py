@@ -88,8 +88,8 @@ class Layout:
         return [self.layout.offset(self.place, *indices)]
 
     def _tiled(self, counts: tuple[int, ...], shape: tuple[int, ...], place: str, first: bool) -> Any:
-        """Copies side by side along each dimension of `shape`, one after another in a place; the last dimension is the fastest,
-        unless the first is."""
+        """Copies side by side along each dimension of `shape`, one after another in a place; the last dimension is the
+        fastest, unless the first is."""
         layout = self.layout
         tables = {at: np.tile(layout.table(at).reshape(shape), counts) for at in {*layout.places, place}}
         ranges = [np.arange(size * count) // size for size, count in zip(shape, counts, strict=True)]
@@ -180,7 +180,8 @@ class Fragment(Layout):
     def repeat(  # type: ignore[override]  # as TileLang's two classes have it
         self, repeats: Any, repeat_on_thread: bool = False, lower_dim_first: bool = True
     ) -> Any:  # fmt: skip
-        """Tiles side by side, `repeats` of them along each dimension: in the registers that follow, or in the threads."""
+        """Tiles side by side, `repeats` of them along each dimension: in the registers that follow, or in the
+        threads."""
         counts = static_shape_of(repeats, "repeats of T.Fragment")
         if len(counts) != self.layout.rank:
             raise NumberExpected("repeats of T.Fragment", f"{self.layout.rank} numbers", str(len(counts)))
@@ -223,8 +224,9 @@ def _with_copies(sizes: tuple[int, ...], thread: Map, register: Map | None, copi
 class Advised(Layout):
     """A layout that says no more than that a tile is to be swizzled.
 
-    Which places elements lie at cannot be told from a program, so the compiler gives the tile the swizzle that its users need: a
-    matrix instruction asks for another one than threads do, and half of a tile for another one than the whole.
+    Which places elements lie at cannot be told from a program, so the compiler gives the tile the swizzle that its
+    users need: a matrix instruction asks for another one than threads do, and half of a tile for another one than the
+    whole.
     """
 
 

@@ -222,7 +222,10 @@ def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..
     made = taking(*names)(call)
     made.__name__ = made.__qualname__ = what
     second = "\n    x2 : a number of the same type." if len(names) == 2 else ""
-    made.__doc__ = f"{doc}\n\n    Parameters\n    ----------\n    {names[0]} : a float; integers are taken as float32.{second}\n    "
+    made.__doc__ = (
+        f"{doc}\n\n    Parameters\n    ----------\n    {names[0]} : a float; integers are taken as "
+        f"float32.{second}\n    "
+    )
     return author_facing(made)
 
 

@@ -49,7 +49,7 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
     >>> T.copy(A, tile)
     >>> places = T.alloc_fragment((64,), "int32")
     >>> T.reduce_arg{kind}(tile, places, dim=1)
-    """
+    """  # noqa: E501
     return author_facing(call)
 
 

@@ -110,10 +110,11 @@ _TYPED = 2000
 
 
 def _typed(code: CodeType) -> list[str]:
-    """What follows the first line of a function in what was typed or pasted into an interactive Python; nothing elsewhere.
+    """What follows the first line of a function in what was typed or pasted into an interactive Python; nothing
+    elsewhere.
 
-    Python keeps no text of it before 3.13, the line editor does. The function there is the one that is meant where it compiles to the
-    same code.
+    Python keeps no text of it before 3.13, the line editor does. The function there is the one that is meant where it
+    compiles to the same code.
     """
     editor = sys.modules.get("readline")
     if code.co_filename != "<stdin>" or editor is None:

@@ -61,7 +61,8 @@ class LaunchLoop(LoopContext):
 
 
 class ThreadLoop(Scalar, LoopContext):
-    """A loop whose iterations are the threads of the block along one dimension; without ``for`` the number of the thread's."""
+    """A loop whose iterations are the threads of the block along one dimension; without ``for`` the number of the
+    thread's."""
 
     word = "T.thread_binding"
 
@@ -94,7 +95,8 @@ class ThreadLoop(Scalar, LoopContext):
 def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", annotations: Any = None) -> LoopContext:
     """``for i in T.thread_binding(0, n, "threadIdx.x"):`` gives each thread the iteration of its index.
 
-    ``tx = T.thread_binding(0, n, "threadIdx.x")`` gives that number a name.  Outside `T.Kernel`, nested loops over ``"blockIdx.x"`` and ``"threadIdx.x"`` are the kernel.
+    ``tx = T.thread_binding(0, n, "threadIdx.x")`` gives that number a name. Outside `T.Kernel`, nested loops over
+    ``"blockIdx.x"`` and ``"threadIdx.x"`` are the kernel.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ def comm_reducer(function: Any, identity: Any) -> Reducer:
     >>> total = T.alloc_local((1,), "float32")
     >>> with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope", T.reinterpret(T.uint64(0), "handle")):
     ...     T.tvm_thread_allreduce(1, A[0, tx % 64], True, total[0], tx, dtype="handle")
-    """
+    """  # noqa: E501
     values = identity if isinstance(identity, (list, tuple)) else [identity]
     if not callable(function) or len(values) != 1:
         raise NumberExpected(
@@ -275,7 +277,7 @@ def tvm_thread_allreduce(size: Any, value: Any, cond: Any, out: Any, *threads: A
     >>> with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope", T.reinterpret(T.uint64(0), "handle")):
     ...     T.tvm_thread_allreduce(1, A[0, tx % 64], True, total[0], tx, dtype="handle")
     >>> C[tx // 64, tx % 64] = total[0]
-    """
+    """  # noqa: E501
     what = "T.tvm_thread_allreduce"
     builder = in_kernel(what)
     if known_value(size) != 1:

@@ -533,7 +533,7 @@ def _condition_of_tile(name: str) -> Callable[..., Scalar]:
     >>> T.copy(A, shared)
     >>> if T.{name}(shared[0, 0:8]):
     ...     C[0, 0] = 1
-    """
+    """  # noqa: E501
     return author_facing(call)
 
 

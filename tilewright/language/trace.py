@@ -154,7 +154,8 @@ def trace_annotated(function: Any, namespace: Mapping[str, Any]) -> PrimFunc:
         except NestedKernel:
             raise error.with_traceback(None) from None
         warnings.warn(
-            f"one thread does the work of {function.__name__}, which has no T.Kernel\n{error.span.show() if error.span else ''}",
+            f"one thread does the work of {function.__name__}, which has no "
+            f"T.Kernel\n{error.span.show() if error.span else ''}",
             TilewrightWarning,
             stacklevel=4,
         )

@@ -14,7 +14,7 @@ as there are panels::
 
 Columns and k are padded to whole loads, columns to whole groups of panels, k to a multiple of some loads where matrix
 units take so many at once.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -239,7 +239,8 @@ CHUNK = 1 << 18
 def _of_lines(shape: tuple[int, ...], function: Callable[..., Any]) -> Layout | None:
     """A layout of digits that gives every element the place that `function` does; None where there is none.
 
-    Each dimension alone says which digits it must be; then each element is asked, some at a time, since a tensor may be large.
+    Each dimension alone says which digits it must be; then each element is asked, some at a time, since a tensor may be
+    large.
     """
     rank = len(shape)
     origin = [np.zeros((1,) * rank, np.int64)] * rank

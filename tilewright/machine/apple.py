@@ -56,7 +56,8 @@ def _cooperative() -> tuple[MatrixInstruction, ...]:
     single = _NUMBERS["float32"]
     return tuple(
         MatrixInstruction(
-            "cooperative_matmul2d", LANES, 16, 32, 16, kind, kind, single, REGISTERS, REGISTERS, COOPERATIVE_PLACES, wide, wide
+            "cooperative_matmul2d", LANES, 16, 32, 16, kind, kind, single, REGISTERS, REGISTERS, COOPERATIVE_PLACES,
+            wide, wide
         )
         for kind in (_NUMBERS["float16"], _NUMBERS["bfloat16"])
     )  # fmt: skip
@@ -128,7 +129,8 @@ def _rates(chip: Chip) -> Rates:
 
 def _arch(name: str, chip: Chip) -> AppleArch:
     return AppleArch(
-        "metal", name, _FEATURES, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024, registers=128,
+        "metal", name, _FEATURES, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024,
+        registers=128,
         cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(),
         copy_instructions=_COPIES, untried_instructions=_cooperative() if chip.family >= 10 else (),
         family=chip.family, rates=_rates(chip),

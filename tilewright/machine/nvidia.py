@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -99,7 +100,7 @@ def device_of(arch: str, cores: int | None = None, name: str = "") -> Device | N
     --------
     >>> device_of("sm_90a", 78).name, device_of("sm_90a", name="NVIDIA H100 80GB HBM3").name, device_of("sm_90a", 100).name
     ('H20', 'H100', 'H200')
-    """
+    """  # noqa: E501
     alike = [one for one in DEVICES if one.arch == arch.rstrip("a")]
     called = [one for one in alike if one.name in name]
     as_many = [one for one in alike if one.cores == cores]
@@ -116,19 +117,28 @@ def _kept(name: str) -> Path:
 
 
 def keep(name: str, rates: Rates) -> Path:
-    """Keep what was measured on a GPU of this name, for this process and later ones.  Raises CacheUnavailable, OSError."""
+    """Keep what was measured on a GPU of this name, for this process and later ones. Raises CacheUnavailable,
+    OSError."""
     path = _kept(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps({one: getattr(rates, one) for one in MEASURED}))
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    write_text(unfinished, json.dumps({"name": name, **{one: getattr(rates, one) for one in MEASURED}}))
+    os.replace(unfinished, path)  # another process reads all of it or nothing
     return path
 
 
 def as_measured(name: str, rates: Rates) -> Rates:
-    """The rates of a GPU of this name, with what was measured on one here in the place of the record's."""
+    """The rates of a GPU of this name, with what was measured on one here in the place of the record's.
+
+    A file that is none, is cut, or was made for another GPU counts as nothing.
+    """
     try:
-        found = json.loads(read_text(_kept(name)))
+        path = _kept(name)
+        found = json.loads(read_text(path)) if path.is_file() else {}
+        if found.get("name") != name:
+            return rates
         cycles, moved, launch = (float(found[one]) for one in MEASURED)
-    except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return rates
     if not all(math.isfinite(number) and number > 0 for number in (cycles, moved, launch)):
         return rates

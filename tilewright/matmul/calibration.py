@@ -1,7 +1,7 @@
 """The rates of the GPU at hand, measured: memory's, the clock under products, what a launch costs.
 
-Each is the time of a kernel of ours by which the model of speed (`kernels.roofline`) would be right: a copy of a tensor that no cache
-holds, a product that the matrix unit bounds, and one that is nothing but a launch.
+Each is the time of a kernel of ours by which the model of speed (`kernels.roofline`) would be right: a copy of a tensor
+that no cache holds, a product that the matrix unit bounds, and one that is nothing but a launch.
 """
 
 from __future__ import annotations

@@ -139,7 +139,10 @@ class ExpertWeights(torch.nn.Module):
         """For ``print(model)``."""
         first, (N, K) = self.weight[0], self.weight.shape
         quantised = f", activations={self.activations}" if self.activations else ""
-        return f"experts={len(self)}, in_features={K}, out_features={N}, bias={self.bias is not None}, W_dtype={first.format}{quantised}"
+        return (
+            f"experts={len(self)}, in_features={K}, out_features={N}, bias={self.bias is not None}, "
+            f"W_dtype={first.format}{quantised}"
+        )
 
 
 class Experts(torch.nn.Module):

@@ -59,7 +59,9 @@ class Atomic(TileOperator):
         if dtype.kind == "bool" or dtype.is_packed:
             yield f"the destination is {dtype}, but atomics need numbers of 8 bits or more"
         if self.destination.buffer.scope not in ("global", "shared"):
-            yield f"the destination is a {self.destination.buffer.scope} buffer, but atomics need global or shared memory"
+            yield (
+                f"the destination is a {self.destination.buffer.scope} buffer, but atomics need global or shared memory"
+            )
 
     def effects(self) -> Effects:
         reads = (self.destination, self.value) if isinstance(self.value, Region) else (self.destination,)

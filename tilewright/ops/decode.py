@@ -99,7 +99,10 @@ class Decode(TileOperator):
     def _check_groups(self, name: str, operand: Region) -> Iterator[str]:
         shape = self._group_shape(operand)
         if shape is None or self._divisors(shape) is None:
-            yield f"the {name} has shape {shape_text(operand)}, which does not fit groups of a source of {shape_text(self.source)}"
+            yield (
+                f"the {name} has shape {shape_text(operand)}, which does not fit groups of a source of "
+                f"{shape_text(self.source)}"
+            )
 
     def _check_dtypes(self) -> Iterator[str]:
         source, destination = self.source.dtype, self.destination.dtype

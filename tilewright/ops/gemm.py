@@ -146,7 +146,10 @@ class Gemm(TileOperator):
                 continue
             if self.groups is not None:
                 size = self.m if name == "a" else self.n
-                yield f"the scale of {name} has shape {shape_text(scale)}, but a line of {size} for each of {self.groups} groups is needed"
+                yield (
+                    f"the scale of {name} has shape {shape_text(scale)}, but a line of {size} for each of "
+                    f"{self.groups} groups is needed"
+                )
             else:
                 yield (
                     f"the scale of {name} has shape {shape_text(scale)}, "
@@ -162,7 +165,10 @@ class Gemm(TileOperator):
             return
         if self.groups is not None:
             if shape_of_rank(self.shift, 2) != (self.groups, self.m):
-                yield f"the shift has shape {shape_text(self.shift)}, but a line of {self.m} for each of {self.groups} groups is needed"
+                yield (
+                    f"the shift has shape {shape_text(self.shift)}, but a line of {self.m} for each of "
+                    f"{self.groups} groups is needed"
+                )
             return
         if shape_of_rank(self.shift, 1) != (self.m,):
             yield f"the shift has shape {shape_text(self.shift)}, but one element for each of {self.m} rows is needed"

@@ -97,7 +97,10 @@ class Unpack(TileOperator):
     def check(self) -> Iterator[str]:
         source = self.source.tile_shape
         if self.source.dtype != UINT32 or len(source) > 2 or source[-1] != self.form.words:
-            yield f"the source is {self.source.dtype} of shape {shape_text(self.source)}, but a record is {self.form.words} words"
+            yield (
+                f"the source is {self.source.dtype} of shape {shape_text(self.source)}, but a record is "
+                f"{self.form.words} words"
+            )
             return
         if self.codes is not None:
             yield from self._check_codes(self.codes)
@@ -110,11 +113,17 @@ class Unpack(TileOperator):
             if operand.dtype != FLOAT32 or operand.tile_shape != (self.rows,):
                 yield f"the {name} is {operand.dtype} of shape {shape_text(operand)}, expected float32 of ({self.rows})"
         if self.scaled and (not self.form.scales_codes or self.offset is None):
-            yield f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset are needed"
+            yield (
+                f"codes of {self.form} cannot be scaled here: scales of type {self.form.operand} and an offset "
+                "are needed"
+            )
         if self.as_bytes and self.offset is not None:
             yield f"codes of {self.form} come as bytes only as they are, without an offset or scales"
         if self.lifted and (not self.form.is_liftable(self.offset or 0) or not self.scaled or self.zeros_mode):
-            yield f"codes of {self.form} cannot be lifted here: that is for scaled integers, without zeros, offset by a power of two"
+            yield (
+                f"codes of {self.form} cannot be lifted here: that is for scaled integers, without zeros, "
+                "offset by a power of two"
+            )
         integer = self.form.operand.is_integer
         if self.form.operand.bits == 8 and not integer and (self.offset is not None or self.scaled):
             yield f"codes of {self.form} come only as they are, without an offset or scales"
@@ -138,7 +147,9 @@ class Unpack(TileOperator):
         if shape is None or shape[0] != self.rows or not isinstance(shape[1], int):
             yield f"the codes have shape {shape_text(codes)}, but the records have {self.rows} rows"
         elif self.first % step or shape[1] % step or not 0 <= self.first <= COLUMNS - shape[1]:
-            yield f"columns {self.first} to {self.first + shape[1]} are no whole steps of {step} of a record's {COLUMNS}"
+            yield (
+                f"columns {self.first} to {self.first + shape[1]} are no whole steps of {step} of a record's {COLUMNS}"
+            )
         if codes.dtype != self.form.operand and not self.as_bytes:
             yield f"the codes are {codes.dtype}, but the records are ordered for {self.form.operand}"
 

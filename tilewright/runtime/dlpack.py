@@ -70,7 +70,8 @@ class TensorView:
     shape, strides : in elements.
     device : kind and index, ``("cpu", 0)``.
     owner : keeps the memory alive.
-    handle : of the memory, where addresses are none (Metal's): those of tensors with other handles say nothing of one another.
+    handle : of the memory, where addresses are none (Metal's): those of tensors with other handles say nothing of one
+        another.
     """
 
     pointer: int

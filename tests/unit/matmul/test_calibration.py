@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,11 @@ def test_what_was_measured_is_kept_for_a_name(tmp_path: Path) -> None:
         found = as_measured("NVIDIA H20", device.rates)
         assert (found.cycles, found.bytes, found.products) == (1.7e9, 3.9e12, device.rates.products)
         assert "calibrate" in found.source and as_measured("NVIDIA H200", device.rates) == device.rates
+        sound = path.read_text()
         for rubbish in (
             "",
+            sound.replace("H20", "H200"),  # made for another GPU
+            sound[:-4],
             "[]",
             "{}",
             '{"cycles": 0, "bytes": 1, "launch": 1}',
@@ -62,3 +66,6 @@ def test_what_was_measured_is_kept_for_a_name(tmp_path: Path) -> None:
         ):
             path.write_text(rubbish)
             assert as_measured("NVIDIA H20", device.rates) == device.rates
+        path.unlink()
+        os.mkfifo(path)  # nobody writes to it: who read it would wait
+        assert as_measured("NVIDIA H20", device.rates) == device.rates

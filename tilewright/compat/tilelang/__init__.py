@@ -44,7 +44,8 @@ from tilewright.language import Fragment, Layout
 from tilewright.language import dtype as DataType
 
 for _module, _sources in {
-    autotuner: (kernels, tensors, targets), carver: (), engine: (tensors, targets), kernels: (targets, environment, profiler),
+    autotuner: (kernels, tensors, targets), carver: (), engine: (tensors, targets),
+    kernels: (targets, environment, profiler),
     layout: (language,), profiler: (tensors,), quantize: (),
 }.items():  # fmt: skip
     modules.with_names_elsewhere(_module, *_sources)

@@ -77,7 +77,8 @@ class CompiledArtifact:
 
 
 def lower(
-    func_or_mod: Any, target: Any = "auto", target_host: Any = None, runtime_only: bool = False, enable_host_codegen: bool = False,
+    func_or_mod: Any, target: Any = "auto", target_host: Any = None, runtime_only: bool = False,
+    enable_host_codegen: bool = False,
     enable_device_compile: bool = False, **_: Any,
 ) -> CompiledArtifact:  # fmt: skip
     """Lower a traced function to the text of a target, without compiling that.

@@ -85,7 +85,8 @@ def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: Any, swizzle
 
 
 def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
-    """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks; for `T.annotate_layout` advice to swizzle.
+    """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks; for `T.annotate_layout` advice to
+    swizzle.
 
     Parameters
     ----------

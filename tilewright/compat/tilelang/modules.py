@@ -21,8 +21,10 @@ HERE = __package__
 OTHER = "tilelang"
 
 LANGUAGE = (
-    "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel", "logical", "loop",
-    "math_intrinsics", "meta", "reduce_op", "scan_op", "symbolics", "tile_schedule", "utils", "warp_specialize", "tir.op", "tir.ir", "eager.builder",
+    "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel",
+    "logical", "loop",
+    "math_intrinsics", "meta", "reduce_op", "scan_op", "symbolics", "tile_schedule", "utils", "warp_specialize",
+    "tir.op", "tir.ir", "eager.builder",
 )  # fmt: skip
 """Parts of the language, each of which has all words."""
 
@@ -36,7 +38,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "autotuner.param": (f"{HERE}.autotuner", f"{HERE}.tensors"), "autotuner.tuner": (f"{HERE}.autotuner",),
     "autotuner.capture": (f"{HERE}.autotuner",),
     "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",),
-    "carver.arch.cuda": (f"{HERE}.carver",), "carver.arch.cdna": (f"{HERE}.carver",), "carver.arch.arch_base": (f"{HERE}.carver",), "carver.utils": (), "carver.roller.hint": (),
+    "carver.arch.cuda": (f"{HERE}.carver",), "carver.arch.cdna": (f"{HERE}.carver",),
+    "carver.arch.arch_base": (f"{HERE}.carver",), "carver.utils": (), "carver.roller.hint": (),
     "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.carver",),
     "carver.roller": (f"{HERE}.carver",),
     "contrib": (), "contrib.nvcc": (f"{HERE}.targets",), "backend": (), "backend.target": (f"{HERE}.targets",),
@@ -49,17 +52,23 @@ MODULES: dict[str, tuple[str, ...]] = {
     "utils.target": (f"{HERE}.targets",),
     "utils.sparse": (f"{HERE}.sparse",), "utils.language": (f"{HERE}.buffers", "tilewright.language"),
     "utils.device": (f"{HERE}.devices", f"{HERE}.targets"),
-    "tools": (), "cache": (f"{HERE}.environment", f"{HERE}.kernels"), "common": (), "primitives.gemm": ("tilewright.language",),
+    "tools": (), "cache": (f"{HERE}.environment", f"{HERE}.kernels"), "common": (),
+    "primitives.gemm": ("tilewright.language",),
     "primitives.gemm.base": ("tilewright.language",),
     "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (), "intrinsics.wgmma_macro_generator": (),
     "intrinsics.mfma_macro_generator": (),
     "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": ("tilewright.language",),
     "quantize.quantization": (f"{HERE}.quantize",),
-    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (), "utils.deprecated": (f"{HERE}.buffers",),
+    "transform.simplify": (), "carver.roller.rasterization": (), "carver.roller.policy": (),
+    "utils.deprecated": (f"{HERE}.buffers",),
     "utils.profiler": (f"{HERE}.profiler",),
-    "dtypes": ("tilewright.language",), "analysis": (), "ir": (), "libinfo": (), "rocm": (), "rocm.language": ("tilewright.language",), "metal": (), "metal.language": ("tilewright.language",), "webgpu": (),
-    "cuda.intrinsics": (f"{HERE}.layout",), "cuda.target": (f"{HERE}.targets",),  "jit.adapter": (), "jit.adapter.utils": (), "jit.adapter.wrapper": (), "jit.exceptions": (f"{HERE}.kernels",), "jit.param": (f"{HERE}.kernels",),
-    "errors": ("tilewright.errors",), "utils.version": (HERE,), "tools.Analyzer": (), "tools.plot_layout": (), "profiler.wall": (f"{HERE}.profiler",), "layout.fragment": (f"{HERE}.layout",),
+    "dtypes": ("tilewright.language",), "analysis": (), "ir": (), "libinfo": (), "rocm": (),
+    "rocm.language": ("tilewright.language",), "metal": (), "metal.language": ("tilewright.language",), "webgpu": (),
+    "cuda.intrinsics": (f"{HERE}.layout",), "cuda.target": (f"{HERE}.targets",),  "jit.adapter": (),
+    "jit.adapter.utils": (), "jit.adapter.wrapper": (), "jit.exceptions": (f"{HERE}.kernels",),
+    "jit.param": (f"{HERE}.kernels",),
+    "errors": ("tilewright.errors",), "utils.version": (HERE,), "tools.Analyzer": (), "tools.plot_layout": (),
+    "profiler.wall": (f"{HERE}.profiler",), "layout.fragment": (f"{HERE}.layout",),
     **{f"language.{part}": ("tilewright.language",) for part in LANGUAGE},
     "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
 }  # fmt: skip
@@ -105,7 +114,8 @@ class _Shared(Loader):
 
 
 def with_names_elsewhere(module: ModuleType, *sources: ModuleType) -> None:
-    """Let a module of ours be a package, as TileLang's is, and have the names of others, and those that only say what to write."""
+    """Let a module of ours be a package, as TileLang's is, and have the names of others, and those that only say what
+    to write."""
 
     def lookup(name: str) -> Any:
         for source in sources:

@@ -27,7 +27,8 @@ MODES: dict[str, Callable[[Sequence[float]], float]] = {
 
 def do_bench(
     fn: Callable[[], Any], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0,
-    quantiles: Sequence[float] | None = None, fast_flush: bool = True, backend: str = "event", return_mode: str = "median",
+    quantiles: Sequence[float] | None = None, fast_flush: bool = True, backend: str = "event",
+    return_mode: str = "median",
     **options: Any,
 ) -> Any:  # fmt: skip
     """Milliseconds of ``fn()``; on a GPU, of launches with the second-level cache flushed before each.

@@ -1,4 +1,5 @@
-"""Until when instructions of warpgroups read the tiles that they know by descriptor: what they do goes on behind their statement.
+"""Until when instructions of warpgroups read the tiles that they know by descriptor: what they do goes on behind their
+statement.
 
 In this program, ``a`` is read until the last statement::
 
@@ -23,7 +24,8 @@ from tilewright.ir.visitor import find, own, variables
 
 
 def read_until(statements: Sequence[Statement]) -> dict[Buffer, int]:
-    """For each tile that matrix instructions read by descriptor, in which of the statements the last of them is waited for.
+    """For each tile that matrix instructions read by descriptor, in which of the statements the last of them is waited
+    for.
 
     One that nobody waits for is read until behind all of them.
     """
@@ -46,7 +48,8 @@ class _Reads:
     """Tiles that may be read at a place."""
 
     def after(self, statement: Statement, flying: frozenset[Buffer]) -> frozenset[Buffer]:
-        """Tiles that are read behind a statement; a wait under a condition, or in a loop, counts for what began there."""
+        """Tiles that are read behind a statement; a wait under a condition, or in a loop, counts for what began
+        there."""
         if isinstance(statement, Seq):
             for one in statement.statements:
                 flying = self.after(one, flying)

@@ -33,7 +33,7 @@ stored together.
 A tensor may begin anywhere in a line, and so may rows of a length that is no number of lines. A loop over such a row
 begins with as many elements as there are up to the next line, and ends with those that its whole vectors leave
 (`first_lanes`).
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def from_gptq(
     InvalidTensor : a tensor of another shape or element type, or a group number that does not exist.
 
     Source: the checkpoint format of AutoGPTQ; Frantar et al. 2022.
-    """
+    """  # noqa: E501
     known = sorted((*BITS, *PLANE_BITS)) if planes else BITS
     if bits not in known:
         raise InvalidTensor(f"{name}: GPTQ weights have {', '.join(map(str, known))} bits, not {bits}")

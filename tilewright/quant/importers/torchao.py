@@ -58,7 +58,7 @@ def from_torchao(
     InvalidTensor, MissingTensor : another kind, parts that do not fit one another.
 
     Source: the tensor subclasses of torchao and `torchao.prototype.safetensors`.
-    """
+    """  # noqa: E501
     if kind not in KINDS:
         hint = f"known are {', '.join(KINDS)}; the other kinds are orders of one kernel"
         raise InvalidTensor(f"{name} is a torchao {kind}", hint=hint)

@@ -108,14 +108,16 @@ def device_function(name: str, c_name: str | None = None, header: str | None = N
     DEVICE_FUNCTIONS[name] = DeviceFunction(spell, header)
 
 
-KEYWORDS = frozenset("""
+KEYWORDS = frozenset(
+    """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while _Bool asm typeof
-bool true false NAN INFINITY main given arguments block scratch status done f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16
-tf32 e4m3fn e4m3fnuz e5m2 e5m2fnuz e4m3b11fnuz e8m0 e2m3 e3m2 e2m1 LANES V FN SELECT CONVERT SPLAT exp exp2 log log2 log10 log1p pow sqrt
-sin cos tan sinh cosh tanh atan atan2 erf floor ceil trunc round rint fmod fabs free malloc memcpy memset y0 y1 yn
-j0 j1 jn gamma isnan isinf index abs signal div remainder linux unix
-""".split())  # noqa: SIM905  # fmt: skip
+bool true false NAN INFINITY main given arguments block scratch status done f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 f16
+bf16 tf32 e4m3fn e4m3fnuz e5m2 e5m2fnuz e4m3b11fnuz e8m0 e2m3 e3m2 e2m1 LANES V FN SELECT CONVERT SPLAT exp exp2 log
+log2 log10 log1p pow sqrt sin cos tan sinh cosh tanh atan atan2 erf floor ceil trunc round rint fmod fabs free malloc
+memcpy memset y0 y1 yn j0 j1 jn gamma isnan isinf index abs signal div remainder linux unix
+""".split()  # noqa: SIM905
+)
 """Names that the author's variables may not take: C's, the header's, and those of the generated code."""
 
 SPELLINGS = Spellings(types=C_TYPES, keywords=KEYWORDS)

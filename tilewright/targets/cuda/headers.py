@@ -200,7 +200,7 @@ def _function(shape: WgmmaShape, from_registers: bool, steps: int) -> str:
         if from_registers:
             a_text = "{" + ", ".join(f"%{count + 4 * step + i}" for i in range(4)) + "}"
         keep = "1" if step else "p"
-        text += f'                 "{moves} {opcode} {{"\n{registers}                 "}}, {a_text}, {b_text}, {keep}{signs}{major_text};"\n'
+        text += f'                 "{moves} {opcode} {{"\n{registers}                 "}}, {a_text}, {b_text}, {keep}{signs}{major_text};"\n'  # noqa: E501
     inputs = _wrap([*left, '"l"(b)', '"r"(uint32_t(accumulate))', *majors, *offsets])
     outputs = _wrap(f'"{constraint}"({view}[{i}])' for i in range(count))
     parameters = ", ".join([*(f"Major MAJOR_{side}" for side in sides), *(f"class STEPS_{side}" for side in sides)])

@@ -81,7 +81,8 @@ def _vector(load: OperandLoad, layout: Layout) -> int:
 
 
 def _of_tensor(region: Region, lanes: int, analyzer: Analyzer) -> int:
-    """The most neighbours of a tensor's row that one access may read wherever a row begins, and that are in bounds together."""
+    """The most neighbours of a tensor's row that one access may read wherever a row begins, and that are in bounds
+    together."""
     tensor = region.buffer
     while lanes > 1 and not (
         is_plain_tensor(tensor) and row_misfit(tensor, tensor.dtype.nbytes(lanes), analyzer) is None

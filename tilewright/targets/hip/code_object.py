@@ -1,4 +1,5 @@
-"""What a code object says of its kernels: the metadata that the driver reads, for compilers that report nothing themselves."""
+"""What a code object says of its kernels: the metadata that the driver reads, for compilers that report nothing
+themselves."""
 
 from __future__ import annotations
 

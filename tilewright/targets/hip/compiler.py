@@ -1,4 +1,5 @@
-"""Text to a code object: the clang of ROCm or of the `ziglang` package, by way of assembly; hiprtc where there is neither.
+"""Text to a code object: the clang of ROCm or of the `ziglang` package, by way of assembly; hiprtc where there is
+neither.
 
 HIP text becomes assembly, assembly an object, the object a code object that `hipModuleLoadData` takes. (With ``-c`` at
 once clang looks for a linker of ROCm's.)

@@ -1,8 +1,9 @@
-"""Running Metal programs on arrays of MLX: each kernel is the body of an ``mx.fast.metal_kernel``, whose signature MLX writes.
+"""Running Metal programs on arrays of MLX: each kernel is the body of an ``mx.fast.metal_kernel``, whose signature MLX
+writes.
 
-Sources: `mlx/backend/common/metal_kernel.cpp` and `mlx/backend/metal/custom_kernel.cpp` of MLX's public code.  Inputs of fewer
-than eight elements lie in constant memory.  Outputs are always new arrays, so a program can return what it makes and change nothing
-that it is given.  ``grid`` counts threads.
+Sources: `mlx/backend/common/metal_kernel.cpp` and `mlx/backend/metal/custom_kernel.cpp` of MLX's public code. Inputs of
+fewer than eight elements lie in constant memory. Outputs are always new arrays, so a program can return what it makes
+and change nothing that it is given. ``grid`` counts threads.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FEW = 8
 
 
 class MlxDoor:
-    """Runs a function's host program in MLX's current stream; called with the entry arguments, arrays and `Promised` ones for buffers.
+    """Runs a function's host program in MLX's current stream; called with the entry arguments, arrays and `Promised`
+    ones for buffers.
 
     Raises
     ------
@@ -43,7 +45,8 @@ class MlxDoor:
             raise MissingCapability(
                 f"{function.name} writes its argument {name!r}, and arrays of MLX are never changed in place",
                 span=function.span,
-                hint=f"let it return {name}: out_idx=, or T.empty in a direct function; torch's MPS tensors can be changed",
+                hint=f"let it return {name}: out_idx=, or T.empty in a direct function; torch's MPS tensors can "
+                "be changed",
             )
         self.kernels = list(kernels(function))
         self.counted = counted_workspaces(function)
@@ -68,7 +71,8 @@ class MlxDoor:
         again = next((one for one, value in zip(text.outputs, outputs, strict=True) if value.value is not None), None)
         if again is not None:
             raise MissingCapability(
-                f"{again.name} is written by two kernels of {self.function.name}: outputs of MLX's kernels are new arrays",
+                f"{again.name} is written by two kernels of {self.function.name}: outputs of MLX's kernels are "
+                "new arrays",
                 span=kernel.span, hint="let the second one write memory of its own, or pass tensors of torch's MPS",
             )  # fmt: skip
         threads = kernel.num_threads

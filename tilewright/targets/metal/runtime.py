@@ -44,7 +44,8 @@ def present_chip() -> str | None:
 class Launcher:
     """Runs a function's host program; called with the entry arguments, tensors for buffers.
 
-    Arrays of MLX alone are multiplied, added up and returned by MLX; everything else by torch, in its current MPS stream.
+    Arrays of MLX alone are multiplied, added up and returned by MLX; everything else by torch, in its current MPS
+    stream.
 
     Parameters
     ----------
@@ -56,8 +57,8 @@ class Launcher:
 
     Raises
     ------
-    MissingCapability : there is neither MLX nor a torch with an MPS device here, or a kernel has more arguments than Metal lets it
-        have.
+    MissingCapability : there is neither MLX nor a torch with an MPS device here, or a kernel has more arguments than
+        Metal lets it have.
     """
 
     takes_tensors = True
@@ -105,7 +106,8 @@ class Launcher:
             name, kind = param.name, type(value).__name__
             if param in self.written:
                 raise MissingCapability(
-                    f"{self.function.name} writes its argument {name!r}, and torch cannot share the memory of this {kind}",
+                    f"{self.function.name} writes its argument {name!r}, and torch cannot share the memory of "
+                    f"this {kind}",
                     hint="pass a tensor of torch's MPS device, or let the kernel return it",
                 ) from error
             note = f"{name} is copied at each call: torch does not take the memory of a {kind}"

@@ -27,7 +27,8 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
 
 
 def load(directory: Path, source: Source, function: Function, arch: Arch) -> Callable[..., None]:
-    """A callable of the entry arguments, tensors for buffers: without a Mac and torch or MLX it raises MissingCapability."""
+    """A callable of the entry arguments, tensors for buffers: without a Mac and torch or MLX it raises
+    MissingCapability."""
     return Launcher(read_text(directory / "kernel.metal"), function, source.entries, arch)
 
 

@@ -299,7 +299,7 @@ class _Stage(ScopedRewriter):
         groups, turned = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {box_shape(plan, width, turned) for width in box_widths(plan, copy.destination.dtype, turned)}
         return next((
-            made for made in self.made[self.first_of_role :] if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype
+            made for made in self.made[self.first_of_role :] if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype  # noqa: E501
             and made.static_shape[1:] in shapes
         ), None)  # fmt: skip
 

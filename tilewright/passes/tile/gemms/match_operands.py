@@ -47,7 +47,7 @@ def holds(wide: DType, narrow: DType) -> bool:
     --------
     >>> holds(ALL["float16"], ALL["float8_e5m2"]), holds(ALL["float16"], ALL["bfloat16"]), holds(ALL["bfloat16"], ALL["uint8"])
     (True, False, True)
-    """
+    """  # noqa: E501
     if narrow.kind == "bool":
         return True
     if narrow.is_integer:

@@ -35,7 +35,10 @@ def reason(gemm: Product, refused: str, arch: Arch) -> str | None:
         return f"no instruction multiplies {gemm.a.dtype} by {gemm.b.dtype}; give both operands one type"
     far = [region.buffer.name for region in (gemm.a, gemm.b, gemm.c) if region.buffer.scope == "global"]
     if far and arch.has_threads:
-        return f"{' and '.join(far)} of this product {'lies' if len(far) == 1 else 'lie'} in global memory; copy tiles of {'it' if len(far) == 1 else 'them'} into shared ones first"
+        return (
+            f"{' and '.join(far)} of this product {'lies' if len(far) == 1 else 'lie'} in global memory; copy "
+            f"tiles of {'it' if len(far) == 1 else 'them'} into shared ones first"
+        )
     for_types = _for_operands(gemm, arch)
     if not for_types:
         return None

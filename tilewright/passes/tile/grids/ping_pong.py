@@ -80,7 +80,10 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
     consumer, producer = roles.roles
     threads = CONSUMERS * consumer.threads
     if threads + WARPGROUP > arch.max_threads:
-        return f"two consumers of {threads // CONSUMERS} threads and a producer are more than the {arch.max_threads} of a block"
+        return (
+            f"two consumers of {threads // CONSUMERS} threads and a producer are more than the "
+            f"{arch.max_threads} of a block"
+        )
     registers = _registers(kernel, consumer, producer, threads, arch)
     if isinstance(registers, str):
         return registers

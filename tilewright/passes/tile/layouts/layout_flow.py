@@ -33,14 +33,14 @@ from tilewright.ops.reduce import Reduce
 class Access:
     """A fragment in a parallel loop: for each of its dimensions the loop's dimension that indexes it.
 
-    A dimension that several variables count together, as in ``tile[i, j * 64 + k]``, is one of several parts: ``tile`` is as if
-    it had a dimension for each of them.  Neighbouring iterations may share an element, as in ``codes[i, j // 2]``: then the loop is
-    as if `j` were two dimensions.
+    A dimension that several variables count together, as in ``tile[i, j * 64 + k]``, is one of several parts: ``tile``
+    is as if it had a dimension for each of them. Neighbouring iterations may share an element, as in
+    ``codes[i, j // 2]``: then the loop is as if `j` were two dimensions.
 
     Attributes
     ----------
-    axes : for each part, the most significant one of a dimension first, the loop's dimension; None for a constant.  None where
-        the index is not made of loop variables so.
+    axes : for each part, the most significant one of a dimension first, the loop's dimension; None for a constant. None
+        where the index is not made of loop variables so.
     parts : for each dimension the extents of its parts.
     constants : for each part the constant, 0 where a variable counts it.
     sharing : for each part how many neighbouring iterations along its dimension of the loop share an element.

@@ -12,8 +12,8 @@ After::
     reduce(source=flat, destination=total)
 
 A fragment lies in the registers of many threads, so a view of it has no addresses to share: who holds element ``i``
-of the one need not hold it of the other.  The copies say so, and what has to change hands does through shared memory.  They run over
-the dimensions that both shapes are made of, so that the view may get the layout under which nothing does.
+of the one need not hold it of the other. The copies say so, and what has to change hands does through shared memory.
+They run over the dimensions that both shapes are made of, so that the view may get the layout under which nothing does.
 A view of the same shape and type is the fragment itself.
 """
 
@@ -118,8 +118,8 @@ def _is_same(view: Buffer) -> bool:
 def _copied(view: Buffer, own: Buffer, statement: Statement, fill: bool) -> Statement:
     """A loop that fills a view's own fragment from the one that it sees, or gives its elements back.
 
-    Its dimensions are those that both are made of, where there are such: who holds an element of the one then may hold it of the
-    other.
+    Its dimensions are those that both are made of, where there are such: who holds an element of the one then may hold
+    it of the other.
     """
     seen = root(view)
     common = _common(view.static_shape, seen.static_shape)

@@ -167,7 +167,10 @@ class _Planner:
         filled = {one for site in writers for one in written_buffers(site.statement)}
         for view in views_of(survey.kernel):
             if root(view) is tile and not sees_all(view):
-                return f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}, which has fewer bytes"
+                return (
+                    f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}, which has "
+                    "fewer bytes"
+                )
         stays = next((site.statement for site in writers if site.statement not in moved), None)
         if stays is not None:
             return f"{self._line(stays)} writes {tile.name} from more than tensors that the kernel only reads"

@@ -1,4 +1,5 @@
-"""On a machine with threads: tiles that the author declares and nobody uses are left out, before anybody counts their bytes.
+"""On a machine with threads: tiles that the author declares and nobody uses are left out, before anybody counts their
+bytes.
 
 Before::
 

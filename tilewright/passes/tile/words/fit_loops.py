@@ -1,4 +1,5 @@
-"""On a machine with threads: loops whose iterations are those that work, and known places in fragments where few iterations know them.
+"""On a machine with threads: loops whose iterations are those that work, and known places in fragments where few
+iterations know them.
 
 Before::
 
@@ -14,8 +15,8 @@ After::
     for i, j in parallel(32, 64):
         half[i, j] = tile[i + 32, j]
 
-A thread's part of a fragment lies in registers, which have no addresses: a place that is known only when the kernel runs would be
-asked for through shared memory.
+A thread's part of a fragment lies in registers, which have no addresses: a place that is known only when the kernel
+runs would be asked for through shared memory.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _LEAVING = (Break, Continue, Return)
 
 
 def fit_loops(function: Function, context: Context) -> Function:
-    """Shorten parallel loops to iterations that a condition around their body lets work, and write out short loops over places."""
+    """Shorten parallel loops to iterations that a condition around their body lets work, and write out short loops over
+    places."""
     body = _Fit()(function.body)
     return function if body is function.body else function.with_body(body)
 
@@ -109,7 +111,8 @@ def _end(condition: Expr, loop: Parallel) -> tuple[int | None, int | None]:
 
 
 def _places_fragments(loop: For) -> bool:
-    """Whether a loop's variable decides which elements of fragments parallel loops in it touch, and nothing leaves it early."""
+    """Whether a loop's variable decides which elements of fragments parallel loops in it touch, and nothing leaves it
+    early."""
     if holds(loop.body, *_LEAVING):
         return False
     for inner in find(loop.body, Parallel):

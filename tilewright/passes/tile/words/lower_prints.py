@@ -19,7 +19,7 @@ After::
 
 Elements of a fragment are with many threads, so they meet in a small tile, some rows at a time. Within a parallel loop
 each element shows its own line, by whichever thread it falls to.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ def _filled(kernel: Kernel, arch: Arch) -> Kernel:
 
 
 def _counts(kernel: Kernel) -> bool:
-    """Whether the author says which thread does what, or what each of them does: a layout, an index, a call of every thread's."""
+    """Whether the author says which thread does what, or what each of them does: a layout, an index, a call of every
+    thread's."""
     if kernel.layouts or kernel.thread_vars[0] in set(find(kernel.body, Var)):
         return True
     if any(loop.layout is not None for loop in find(kernel.body, Parallel)) or any(find(kernel.body, Role)):
