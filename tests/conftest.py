@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests that need no GPU see none: their tensors are NumPy's, and ``target="auto"`` means this machine's processor."""
+    """Tests can be interrupted, and those that need no GPU see none: ``target="auto"`` means this machine's processor."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt themselves and what they start
     if "not gpu" in (config.option.markexpr or ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Settings, str]] = {
     ),
     "another library's": (
         {"up.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "aqlm"},
-        r"the checkpoint is quantised by 'aqlm'\n  help: what can be read: awq, bitblas, bitnet, bitsandbytes, compressed-tensors, ",
+        r"the checkpoint is quantised by 'aqlm'\n  help: what can be read: auto-round, awq, bitblas, bitnet, bitsandbytes, ",
     ),
     "rotations that run with the model": (
         {"up.weight": np.zeros((8, 8), np.float32)},
