@@ -36,7 +36,7 @@ from tilewright.options import options
 from tilewright.texts import utf8, write_text
 
 MANIFEST = "entry.json"
-_LONGEST_MANIFEST = 1 << 20
+_LONGEST = 1 << 20
 _PROBE_BYTES = 1 << 16
 _HINT = (
     "set TILEWRIGHT_CACHE_DIR to a directory with space that you may write, or TILEWRIGHT_CACHE=0 to keep "
@@ -185,6 +185,28 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()[:40]
 
 
+def put_text(path: Path, text: str) -> None:
+    """Put a small file in its place, or in that of an earlier one: other processes read all of it or nothing, and what
+    killed ones left of it goes. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _clear(path.parent, f"{path.stem}.*")
+    unfinished, handle = begun(path.parent, path.stem, lambda made: made.touch(exist_ok=False))
+    try:
+        write_text(unfinished, text)
+        os.replace(unfinished, path)
+    finally:
+        remove(unfinished)
+        close(handle)
+
+
+def get_text(path: Path) -> str:
+    """What is in a small file. Raises OSError, also where it is no file: a pipe would be waited for."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise FileNotFoundError(path)
+    with open(path, "rb") as file:
+        return file.read(_LONGEST).decode("utf-8", "surrogateescape")
+
+
 # Entries ----------------------------------------------------------------------------------------
 
 
@@ -251,10 +273,7 @@ def _put_in_place(directory: Path, entry: Path, key: str) -> None:
 def _is_sound(entry: Path, key: str) -> bool:
     """Whether an entry is there, made for this key, and every file in it is as it was."""
     try:
-        if not stat.S_ISREG(os.lstat(entry / MANIFEST).st_mode):  # a pipe would be waited for
-            return False
-        with open(entry / MANIFEST, "rb") as file:
-            record = json.loads(file.read(_LONGEST_MANIFEST))
+        record = json.loads(get_text(entry / MANIFEST))
         files = record["files"]
         return (
             record["key"] == key

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 import tilewright.cache
-from tilewright.cache import cache_directory, cached, digest
+from tilewright.cache import cache_directory, cached, digest, get_text, put_text
 from tilewright.errors import TilewrightError, TilewrightWarning
 from tilewright.options import in_context, override
 from tilewright.texts import write_text
+from tilewright.tuning.database import Database
 
 
 @pytest.fixture(autouse=True)
@@ -228,6 +229,36 @@ def test_many_threads_build_one_entry(directory):
     assert len({*results}) == 1 and len(results) == 8
     assert (results[0] / "binary").read_text() == "code"
     assert [path.name for path in results[0].parent.iterdir()] == ["ab12"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of Unix")
+def test_small_files_are_put_whole_and_what_killed_processes_left_goes(tmp_path):
+    path = tmp_path / "room" / "one.json"
+    put_text(path, "first")
+    script = "import sys, os, signal, pathlib, tilewright.cache as c; c.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL); c.put_text(pathlib.Path(sys.argv[1]), 'cut')"
+    killed = subprocess.run([sys.executable, "-c", script, path], check=False)
+    assert killed.returncode < 0 and len(list(path.parent.iterdir())) == 2 and get_text(path) == "first"
+    put_text(path.with_name("other.json"), "")
+    put_text(path, "second")
+    assert sorted(one.name for one in path.parent.iterdir()) == ["one.json", "other.json"]
+    assert get_text(path) == "second"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of Unix")
+def test_no_pipe_is_waited_for(tmp_path):
+    path = tmp_path / "one.json"
+    os.mkfifo(path)
+    with pytest.raises(OSError):
+        get_text(path)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(OSError):
+        get_text(path)
+    assert Database(tmp_path).get("any") is None
+    os.mkfifo(Database(tmp_path)._path("any"))
+    assert Database(tmp_path).get("any") is None
+    Database(tmp_path).put("any", {"bm": 64})
+    assert Database(tmp_path).get("any") == {"bm": 64}
 
 
 def test_parts_of_a_key_do_not_run_together():

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewright.cache import CacheUnavailable, cache_directory
+from tilewright.cache import CacheUnavailable, cache_directory, get_text, put_text
 from tilewright.machine.rates import Rates
-from tilewright.texts import read_text, write_text
 
 _MB = 1 << 20
 
@@ -120,10 +118,7 @@ def keep(name: str, rates: Rates) -> Path:
     """Keep what was measured on a GPU of this name, for this process and later ones. Raises CacheUnavailable,
     OSError."""
     path = _kept(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    write_text(unfinished, json.dumps({"name": name, **{one: getattr(rates, one) for one in MEASURED}}))
-    os.replace(unfinished, path)  # another process reads all of it or nothing
+    put_text(path, json.dumps({"name": name, **{one: getattr(rates, one) for one in MEASURED}}))
     return path
 
 
@@ -133,8 +128,7 @@ def as_measured(name: str, rates: Rates) -> Rates:
     A file that is none, is cut, or was made for another GPU counts as nothing.
     """
     try:
-        path = _kept(name)
-        found = json.loads(read_text(path)) if path.is_file() else {}
+        found = json.loads(get_text(_kept(name)))
         if found.get("name") != name:
             return rates
         cycles, moved, launch = (float(found[one]) for one in MEASURED)

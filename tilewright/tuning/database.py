@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.cache import CacheUnavailable, cache_directory
-from tilewright.texts import read_text, utf8
+from tilewright.cache import CacheUnavailable, cache_directory, get_text, put_text
+from tilewright.texts import utf8
 
 
 class Database:
@@ -37,7 +35,7 @@ class Database:
     def get(self, key: str) -> dict[str, Any] | None:
         """What was found for a key; None for nothing, or for a file that cannot be read."""
         try:
-            found = json.loads(read_text(self._path(key)))
+            found = json.loads(get_text(self._path(key)))
             chosen = found["options"] if found["key"] == key else None
         except (CacheUnavailable, OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
@@ -46,9 +44,4 @@ class Database:
     def put(self, key: str, chosen: Mapping[str, Any]) -> None:
         """Remember options for a key, in place of earlier ones; a directory that cannot be written is left alone."""
         with contextlib.suppress(OSError, CacheUnavailable):
-            path = self._path(key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, suffix=".unfinished")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"key": key, "options": dict(chosen)}, file)
-            os.replace(name, path)
+            put_text(self._path(key), json.dumps({"key": key, "options": dict(chosen)}))
