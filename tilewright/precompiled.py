@@ -46,4 +46,5 @@ def precompiled(command: Sequence[str], version: str, header: Path, language: st
 
 def _make(command: Sequence[str], header: Path, language: str, directory: Path) -> None:
     """Where the compiler refuses, the entry stays empty: the text that includes the header gets to know why."""
-    processes.run([*command, "-x", f"{language}-header", str(header), "-o", str(directory / f"{header.name}.gch")])
+    made = directory / f"{header.name}.gch"
+    processes.run([*command, "-x", f"{language}-header", str(header), "-o", str(made)], "compiling headers, once")

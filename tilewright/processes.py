@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from tilewright.progress import Progress
+
 _LOOK_EVERY = 0.002
 """Seconds between looks whether a program has ended."""
 
@@ -38,16 +40,24 @@ def zig() -> Path | None:
     return Path(next(iter(package.submodule_search_locations))) / ("zig.exe" if os.name == "nt" else "zig")
 
 
-def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Finished:
-    """Run a program.  Raises OSError where it cannot be started."""
-    return run_together([command], environment)[0]
+def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None) -> Finished:
+    """Run a program, as `run_together` does.  Raises OSError where it cannot be started."""
+    return run_together([command], what, environment)[0]
 
 
-def run_together(commands: Sequence[Sequence[str]], environment: Mapping[str, str] | None = None) -> list[Finished]:
+def run_together(
+    commands: Sequence[Sequence[str]], what: str, environment: Mapping[str, str] | None = None
+) -> list[Finished]:
     """Run programs side by side, one a processor; KeyboardInterrupt (or any other exception) ends them all, with their
     children.
 
     No threads: an interruption reaches the main thread alone, which must not wait for others.
+
+    Parameters
+    ----------
+    commands : their words.
+    what : what they do, for the bar that is shown where they take long.
+    environment : variables in place of this process's.
 
     Raises
     ------
@@ -55,6 +65,7 @@ def run_together(commands: Sequence[Sequence[str]], environment: Mapping[str, st
     """
     waiting, running, most = list(enumerate(commands)), dict[int, _Running](), os.cpu_count() or 1
     finished: dict[int, Finished] = {}
+    bar = Progress(len(commands))
     try:
         while waiting or running:
             while waiting and len(running) < most:
@@ -66,7 +77,9 @@ def run_together(commands: Sequence[Sequence[str]], environment: Mapping[str, st
                 finished[number] = running.pop(number).finish()
             if not ended:
                 time.sleep(_LOOK_EVERY)
+                bar.wait(len(finished), what)
     finally:
+        bar.__exit__()
         for left in running.values():
             left.end()
     return [finished[number] for number in range(len(commands))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ BLOCKS = re.findall(
 )
 
 
-def pasted(text: str, home: Path, until: str, seconds: float = 120.0) -> str:
+def pasted(text: str, home: Path, until: str, seconds: float = 60.0) -> str:
     """What an interactive Python shows when lines are pasted into its terminal."""
     child, terminal = pty.fork()
     if child == 0:
@@ -56,9 +57,33 @@ def _read(terminal: int, seconds: float) -> str:
         return ""
 
 
-def test_the_first_example_works_when_it_is_pasted(tmp_path: Path) -> None:
-    shown = pasted(BLOCKS[0], tmp_path, r"\n777\.0|Error")
-    assert re.search(r"^777\.0", shown, re.MULTILINE) and "Error" not in shown, shown[-2000:]
+RESULTS = [r"^777\.0", r"^0\.0[23]\d+"]
+"""What each example of README prints."""
+
+CONSOLE = """
+import code, sys
+console = code.InteractiveConsole()
+for line in [*sys.stdin.read().splitlines(), ""]:
+    console.push(line)
+"""
+
+
+def test_examples_are_those_whose_results_are_known() -> None:
+    assert len(BLOCKS) == len(RESULTS)
+
+
+@pytest.mark.parametrize("number", range(len(RESULTS)))
+def test_an_example_works_when_it_is_pasted(number: int, tmp_path: Path) -> None:
+    shown = pasted(BLOCKS[number], tmp_path, f"(?m){RESULTS[number]}|Error")
+    assert re.search(RESULTS[number], shown, re.MULTILINE) and "Error" not in shown, shown[-2000:]
+
+
+@pytest.mark.parametrize("number", range(len(RESULTS)))
+def test_an_example_works_in_a_console_written_in_python(number: int) -> None:
+    """IDLE's, `python -m asyncio`'s and others' are `code.InteractiveConsole`."""
+    command = [sys.executable, "-c", CONSOLE]
+    ran = subprocess.run(command, input=BLOCKS[number], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert re.search(RESULTS[number], ran.stdout, re.MULTILINE) and "Error" not in ran.stderr, ran.stderr[-2000:]
 
 
 def test_a_function_that_is_typed_again_is_the_last_one(tmp_path: Path) -> None:

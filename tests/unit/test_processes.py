@@ -1,6 +1,8 @@
 """Other programs: side by side, and ended with their children when somebody interrupts."""
 
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,13 +15,42 @@ from tilewright.processes import run, run_together
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="no groups of processes")
 
 
+class Screen(io.StringIO):
+    """A terminal that keeps what is shown."""
+
+    def isatty(self):
+        return True
+
+
+def test_what_takes_long_is_shown_and_what_is_quick_is_not(monkeypatch):
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen)
+    run(python("pass"), "compiling something")
+    assert not screen.getvalue()
+    monkeypatch.setattr("tilewright.progress.PATIENCE", 0.0)
+    run_together([python("pass"), python("import time; time.sleep(0.3)")], "compiling something")
+    assert re.search(r"1/2 +\d\.\d s  compiling something", screen.getvalue())
+    assert screen.getvalue().endswith("\r\033[K")
+
+
+@pytest.mark.parametrize("stream", [None, "closed"])
+def test_nothing_is_shown_where_there_is_no_console(monkeypatch, stream):
+    if stream:
+        stream = Screen()
+        stream.close()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("tilewright.progress.PATIENCE", 0.0)
+    assert run(python("print(1)"), "something").output == "1\n"
+
+
 def python(text):
     return [sys.executable, "-c", text]
 
 
 def test_what_programs_say_comes_back_in_order():
     found = run_together(
-        [python(f"import sys; print({i}); print('e{i}', file=sys.stderr); sys.exit({i})") for i in range(5)]
+        [python(f"import sys; print({i}); print('e{i}', file=sys.stderr); sys.exit({i})") for i in range(5)],
+        "a test",
     )
     assert [(one.status, one.output, one.complaint) for one in found] == [(i, f"{i}\n", f"e{i}\n") for i in range(5)]
 
@@ -28,13 +59,14 @@ def test_much_is_said_without_anybody_waiting():
     many = python(
         "import sys; sys.stdout.write('x' * 1000000); sys.stderr.write('y' * 1000000); print(sys.stdin.read())"
     )
-    assert [len(one.output) for one in run_together([many] * 2)] == [1_000_001] * 2
+    assert [len(one.output) for one in run_together([many] * 2, "a test")] == [1_000_001] * 2
 
 
 def test_what_cannot_be_started_is_said_and_the_others_end(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         run_together(
-            [python(f"import time; time.sleep(60); open({str(tmp_path / 'made')!r}, 'w')"), ["/no/such/program"]]
+            [python(f"import time; time.sleep(60); open({str(tmp_path / 'made')!r}, 'w')"), ["/no/such/program"]],
+            "a test",
         )
     assert not list(tmp_path.iterdir())
 
@@ -44,7 +76,7 @@ import sys
 from tilewright.processes import run_together
 child = "import os, subprocess, sys, time; print(os.getpid()); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); open(sys.argv[1] + '/' + str(os.getpid()), 'w'); time.sleep(float(sys.argv[2]))"
 try:
-    run_together([[sys.executable, "-c", child, sys.argv[1], sys.argv[2]]] * 2)
+    run_together([[sys.executable, "-c", child, sys.argv[1], sys.argv[2]]] * 2, "a test")
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -91,7 +123,7 @@ def test_an_interruption_when_a_program_has_just_ended(monkeypatch):
 
     monkeypatch.setattr(processes, "_Running", Ended)
     with pytest.raises(KeyboardInterrupt):
-        run(python("pass"))
+        run(python("pass"), "a test")
 
     class Reaped(processes._Running):
         def __init__(self, *given):
@@ -103,4 +135,4 @@ def test_an_interruption_when_a_program_has_just_ended(monkeypatch):
 
     monkeypatch.setattr(processes, "_Running", Reaped)
     with pytest.raises(KeyboardInterrupt):
-        run(python("pass"))
+        run(python("pass"), "a test")

@@ -75,6 +75,7 @@ extern "C" tw_u32 tilewright_shapes_NUMBER(tw_u32* out) { return tilewright_entr
 
 LANGUAGE = ("-x", "c++")
 CORE = "core.so"
+CORE_NAMED = "the emulator's core"
 PARTS = 2
 """Compilations that the core is built in."""
 
@@ -171,7 +172,8 @@ def _run(command: list[str], what: str) -> str:
 
 def _run_together(commands: Sequence[list[str]], what: str) -> list[str]:
     """What each command prints.  Raises EmulationFailed where one fails."""
-    done = processes.run_together(commands)
+    label = "compiling the emulator, once on this machine" if CORE_NAMED in what else "compiling a kernel to emulate it"
+    done = processes.run_together(commands, label)
     for one in done:
         if one.status:
             raise EmulationFailed(f"the C++ compiler refuses {what}", hint=(one.complaint or one.output)[:4000])
@@ -219,10 +221,10 @@ def _core_path(wanted: str) -> Path:
         made = zip(sources, objects, strict=True)
         _run_together(
             [[*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", str(it)] for source, it in made],
-            "the emulator's core",
+            CORE_NAMED,
         )
         linked = [*compiler.linker, "-shared", "-pthread", f"-Wl,-soname,{name}", *map(str, objects)]
-        _run([*linked, "-o", str(directory / CORE), "-lstdc++"], "to link the emulator's core")
+        _run([*linked, "-o", str(directory / CORE), "-lstdc++"], f"to link {CORE_NAMED}")
         for it in (*sources, *objects):
             it.unlink()
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from types import FrameType
 from typing import Any
 
 from tilewright.emulator.structures import LOOK
 from tilewright.progress import Progress
-
-SILENT = 2.0
-"""Seconds before progress is shown."""
 
 
 class Watch:
@@ -23,15 +19,13 @@ class Watch:
     """
 
     def __init__(self, blocks: int) -> None:
-        self.started = time.monotonic()
         self.interrupted = False
         self.before: Any = None
         self.bar = Progress(blocks)
         self.look = LOOK(self._look)
 
     def _look(self, ended: int) -> int:
-        if time.monotonic() - self.started > SILENT:
-            self.bar.at(ended, "blocks emulated")
+        self.bar.wait(ended, "blocks emulated")
         return self.interrupted
 
     def _note(self, number: int, frame: FrameType | None) -> None:

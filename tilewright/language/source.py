@@ -113,11 +113,22 @@ def _typed(code: CodeType) -> list[str]:
     """What follows the first line of a function in what was typed or pasted into an interactive Python; nothing
     elsewhere.
 
-    Python keeps no text of it before 3.13, the line editor does. The function there is the one that is meant where it
-    compiles to the same code.
+    Python keeps no text of it before 3.13. A console that is itself written in Python (`code.InteractiveConsole`, IDLE)
+    has the text of the statement that it executes right now, and the line editor has what was typed. A function there
+    is the one that is meant where it compiles to the same code.
     """
+    if code.co_filename not in ("<stdin>", "<console>"):
+        return []
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        text = frame.f_locals.get("source") if frame.f_globals.get("__name__") == "code" else None
+        if isinstance(text, str):
+            lines = f"{text}\n".splitlines(keepends=True)[code.co_firstlineno - 1 :]
+            if _compiles_to(code, lines):
+                return lines
     editor = sys.modules.get("readline")
-    if code.co_filename != "<stdin>" or editor is None:
+    if editor is None:
         return []
     count = editor.get_current_history_length()
     lines = [f"{editor.get_history_item(place) or ''}\n" for place in range(max(1, count - _TYPED), count + 1)]

@@ -84,19 +84,35 @@ A = TypeVar("A", bound=Arch)
 
 
 def arch_of(
-    target: str, options: Mapping[str, str], named: Callable[[str], A], present: Callable[[], A | None], cores: str
-) -> A | None:
+    target: str,
+    options: Mapping[str, str],
+    named: Callable[[str], A],
+    present: Callable[[], A | None],
+    cores: str,
+    example: str = "",
+) -> A:
     """The GPU that a target's options say: ``arch`` names it, else the one present; ``cores`` says how many it has.
 
     Parameters
     ----------
     cores : what the maker calls them, in messages.
+    example : an architecture that a message may name.
+
+    Raises
+    ------
+    UnknownTarget : an option or an architecture that does not exist, or none is named and none is present.
     """
     unknown = set(options) - {"arch", "cores"}
     if unknown:
         raise UnknownTarget(f"the {target} target has no option {sorted(unknown)[0]!r}", hint="known: arch, cores")
     found = named(options["arch"]) if "arch" in options else present()
-    if found is None or "cores" not in options:
+    if found is None:
+        raise UnknownTarget(
+            f"target {target!r} names no architecture, and there is no such GPU here to take it from",
+            hint=f'write for example target="{target} -arch={example}": a kernel for it compiles without the GPU, and '
+            "kernel.emulate(...) runs it here",
+        )
+    if "cores" not in options:
         return found
     if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
         raise UnknownTarget(f"cores={options['cores']!r} is not a number of {cores}")

@@ -80,7 +80,7 @@ def test_no_name_and_no_device(monkeypatch):
     monkeypatch.setattr(architectures, "find_driver", lambda: None)
     with pytest.raises(UnknownTarget, match="names no architecture") as caught:
         arch({})
-    assert "-arch=sm_90a" in str(caught.value)
+    assert "-arch=sm_90a" in str(caught.value) and "kernel.emulate(...)" in str(caught.value)
 
 
 class FakeDriver:

@@ -424,7 +424,7 @@ def test_a_terminal_sees_how_far_a_run_is(monkeypatch: pytest.MonkeyPatch) -> No
 
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr("tilewright.emulator.watch.SILENT", 0.0)
+    monkeypatch.setattr("tilewright.progress.PATIENCE", 0.0)
     text = (
         HEAD
         + "TW_KERNEL(32, 1) kernel(int* Y) { for (int i = 0; i < 60000; ++i) Y[blockIdx.x * 32 + threadIdx.x] = i; }"

@@ -156,7 +156,7 @@ def _run(source: Path, library: Path, flags: tuple[str, ...], header: Path | Non
     try:
         if header is not None:
             command += precompiled(command, compiler.version, header, "c", _headers_digest())
-        done = processes.run([*command, f"-I{DEVICE}", *ending], {**os.environ, "LC_ALL": "C"})
+        done = processes.run([*command, f"-I{DEVICE}", *ending], "compiling a kernel", {**os.environ, "LC_ALL": "C"})
         if done.status == 0:
             partial.rename(library)
             return None

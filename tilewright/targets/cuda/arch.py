@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.machine.arch import Arch
 from tilewright.machine.nvidia import DEVICES, as_measured, device_of
-from tilewright.targets.base import UnknownTarget, arch_of, known_name
+from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
 from tilewright.targets.cuda.instructions import ENGINE, copy_instructions, matrix_instructions, sparse_instructions
 
@@ -161,12 +161,7 @@ def arch(options: Mapping[str, str]) -> CudaArch:
     ------
     UnknownTarget : no such architecture or option, or none named and no device here.
     """
-    found = arch_of("cuda", options, named, detect, "multiprocessors")
-    if found is None:
-        raise UnknownTarget(
-            "target 'cuda' names no architecture, and there is no NVIDIA GPU here to take it from",
-            hint='write for example target="cuda -arch=sm_90a": only launching needs the GPU',
-        )
+    found = arch_of("cuda", options, named, detect, "multiprocessors", "sm_90a")
     return with_rates(found) if "cores" in options else found
 
 

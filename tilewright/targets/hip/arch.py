@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilewright.machine.amd import ARCHITECTURES, AmdArch
-from tilewright.targets.base import UnknownTarget, arch_of, known_name
+from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.hip.driver import Driver, find_driver
 
 
@@ -23,13 +23,7 @@ def arch(options: Mapping[str, str]) -> AmdArch:
     ------
     UnknownTarget : no such architecture or option, or none named and no device here.
     """
-    found = arch_of("hip", options, named, detect, "compute units")
-    if found is None:
-        raise UnknownTarget(
-            "target 'hip' names no architecture, and there is no AMD GPU here to take it from",
-            hint='write for example target="hip -arch=gfx942": only launching needs the GPU',
-        )
-    return found
+    return arch_of("hip", options, named, detect, "compute units", "gfx942")
 
 
 def named(name: str) -> AmdArch:

@@ -21,9 +21,7 @@ def arch(options: Mapping[str, str]) -> AppleArch:
     ------
     UnknownTarget : no such family, chip or option.
     """
-    found = arch_of("metal", options, named, lambda: detect() or FAMILIES["apple7"], "cores")
-    assert found is not None
-    return found
+    return arch_of("metal", options, named, lambda: detect() or FAMILIES["apple7"], "cores")
 
 
 def named(name: str) -> AppleArch:
