@@ -108,7 +108,7 @@ def backward(causal=True):
             k,
             v,
             do,
-            back(o).astype(np.float16),
+            back(o).astype(np.float16, order="C"),
             lse,
             nan(B, H, S),
             np.zeros((B, S, H, D), np.float32),

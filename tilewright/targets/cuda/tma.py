@@ -65,9 +65,10 @@ _TYPES = {
     "uint8": 0, "int8": 0, "bool": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "float8_e8m0fnu": 0, "float8_e4m3fnuz": 0,
     "float8_e5m2fnuz": 0, "float8_e4m3b11fnuz": 0, "float6_e2m3fn": 0, "float6_e3m2fn": 0, "uint16": 1, "int16": 1,
     "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6,
-    "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11,
+    "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 7,
 }  # fmt: skip
-"""CUtensorMapDataType by dtype; 8-bit floats travel as bytes."""
+"""CUtensorMapDataType by dtype.  8-bit floats travel as bytes, and tfloat32 as float32: the engine's own tfloat32 (11)
+rounds and flushes subnormals on the way, which no other copy does."""
 
 ROW_BYTES, MAX_RANK, MAX_BOX = ENGINE.unit, ENGINE.rank, ENGINE.box
 MAX_EXTENT, MAX_STRIDE = 1 << 32, 1 << 40
