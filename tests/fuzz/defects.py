@@ -1,10 +1,11 @@
 """Defects of the compiler that were mended, brought back one by one: after how many programs does the generator find each?
 
 Every file of ``defects/`` is a patch of today's sources that takes one remedy away.  A copy of the sources gets it, and programs of
-`tile_fuzz` are judged in it until one fails that agrees without the patch.  The generator knows none of them.
+`tile_fuzz` (all families in turn) are judged in it until one fails that agrees without the patch: those of which it changes a text
+(`screened`).  The generator knows none of them.
 
     python tests/fuzz/defects.py                         # all of them, with a table
-    python tests/fuzz/defects.py 01 13 --programs 5000 --workers 8 --first 100000
+    python tests/fuzz/defects.py 01 13 --workers 14 --seconds 500 --log blocks.jsonl   # goes on where it was stopped
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+from tile_fuzz import ALL
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+BLOCK = 20
+"""Programs that are judged together."""
 
 
 def patches(wanted: list[str]) -> list[Path]:
@@ -39,6 +47,12 @@ def copied(patch: Path | None, into: Path) -> Path:
     if patch is not None:
         apply(patch.read_text(), into)
     return into
+
+
+def changes_text(patch: Path) -> bool:
+    """Whether a defect can show only in programs whose emitted text it changes: one of a header, or of what runs, can in any."""
+    files = re.findall(r"^\+\+\+ b/tilewright/(.*)$", patch.read_text(), re.MULTILINE)
+    return all(file.endswith(".py") and file.split("/")[0] in ("ir", "language", "passes", "targets") for file in files)
 
 
 def apply(patch: str, tree: Path) -> None:
@@ -63,71 +77,118 @@ def patched(patch: str, tree: Path) -> dict[Path, str]:
     return made
 
 
-def judged(tree: Path, first: int, last: int, log: Path, options: argparse.Namespace) -> dict[int, dict[str, str]]:
-    """What a tree makes of programs, up to the first that fails."""
-    command = [
-        sys.executable,
-        str(tree / "tests/fuzz/tile_fuzz.py"),
-        str(first),
-        str(last),
-        "--first",
-        "--log",
-        str(log),
-    ]
-    command += ["--workers", str(options.workers), "--seconds", str(options.seconds)]
-    command += [word for target in options.target or () for word in ("--target", target)]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
-    return {record["seed"]: record for record in map(json.loads, log.read_text().splitlines())} if log.exists() else {}
+# A hunt ------------------------------------------------------------------------------------------
 
 
-def found(patch: Path, options: argparse.Namespace) -> tuple[int | None, int, str]:
-    """The number of programs until the defect shows (None: it did not), how many were judged, and how it shows."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree, mended = copied(patch, Path(folder) / "with"), copied(None, Path(folder) / "without")
-        log, known = Path(folder) / "with.log", 0
-        first, last = options.first, options.first + options.programs - 1
-        end = time.monotonic() + options.seconds
-        while time.monotonic() < end:
-            records = judged(tree, first, last, log, options)
-            failing = [record for record in records.values() if record["kind"] in ("fails", "invalid")]
-            for record in failing[known:]:  # is it the defect's doing?
-                without = judged(
-                    mended, record["seed"], record["seed"], Path(folder) / f"without {record['seed']}.log", options
-                )
-                if without.get(record["seed"], {}).get("kind") in ("agrees", "refused"):
-                    return record["seed"] - first + 1, len(records), f"{record['way']}: {record['what'][:90]}"
-            if len(failing) == known:
+class Hunt:
+    """Blocks of programs, each judged with every defect that no program before it has shown.
+
+    Parameters
+    ----------
+    room : a directory for the trees and for what is known of programs.
+    known : a line for each block that was done, here or in a hunt before.
+    """
+
+    def __init__(self, room: Path, known: Path | None, options: argparse.Namespace) -> None:
+        self.room, self.known, self.options = room, known, options
+        self.end = time.monotonic() + options.seconds
+        self.mended = copied(None, room / "mended")
+        self.found: dict[str, tuple[int, str]] = {}
+        self.done: dict[str, set[int]] = {}
+        self.lock, self.making = threading.Lock(), {block: threading.Lock() for block in range(self.blocks)}
+        for record in map(json.loads, known.read_text().splitlines() if known and known.exists() else []):
+            self.note(**record)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.options.programs // BLOCK)
+
+    def note(self, defect: str, block: int, number: int | None = None, how: str = "") -> None:
+        """Remember what became of a block with a defect."""
+        with self.lock:
+            self.done.setdefault(defect, set()).add(block)
+            if number is not None and number < self.found.get(defect, (1 << 60, ""))[0]:
+                self.found[defect] = number, how
+
+    def judge(self, patch: Path, block: int) -> None:
+        """One block with one defect."""
+        defect = patch.stem
+        shown = self.found.get(defect, (1 << 60, ""))[0] <= block * BLOCK
+        if shown or block in self.done.get(defect, ()) or time.monotonic() > self.end:
+            return
+        tree = self.room / defect
+        with self.lock:
+            if not tree.exists():
+                copied(patch, tree)
+        first = self.options.first + block * BLOCK
+        how = ["--than", str(self.digests(block))] if changes_text(patch) else ["--all"]
+        number, said, begin = None, "", first
+        while begin < first + BLOCK and number is None:
+            records = self.ask(tree, begin, first + BLOCK - 1, *how)
+            failing = [(seed, one) for seed, one in records or () if one["kind"] in ("fails", "invalid")]
+            if not failing:
                 break
-            known = len(failing)
-        return None, len(records), ""
+            seed, one = failing[0]
+            without = self.ask(self.mended, seed, seed, "--all")  # is it the defect's doing?
+            if without and without[0][1]["kind"] in ("agrees", "refused"):
+                number, said = seed - self.options.first + 1, f"{one['way']}: {one['what'][:90]}"
+            begin = seed + 1
+        if records is None:  # stopped by the time
+            return
+        record = {"defect": defect, "block": block, "number": number, "how": said}
+        self.note(**record)
+        if self.known is not None:
+            with self.lock, self.known.open("a") as out:
+                out.write(json.dumps(record) + "\n")
+
+    def digests(self, block: int) -> Path:
+        """What the mended tree makes of a block's programs, as digests of its texts."""
+        file = self.room / f"digests-{block}"
+        with self.making[block]:
+            if not file.exists():
+                first = self.options.first + block * BLOCK
+                records = self.ask(self.mended, first, first + BLOCK - 1) or []
+                file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return file
+
+    def ask(self, tree: Path, first: int, last: int, *how: str) -> list[Any] | None:
+        """What a tree says of some programs; None where the time was over."""
+        command = [sys.executable, str(tree / "tests/fuzz/screened.py"), str(first), str(last), *how]
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        left = max(1.0, self.end - time.monotonic())
+        try:
+            ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=left)
+        except subprocess.TimeoutExpired:
+            return None
+        return [json.loads(line) for line in ran.stdout.splitlines()]
+
+    def table(self, chosen: list[Path]) -> str:
+        """A line for each defect: after how many programs it was found, or how many did not show it."""
+        lines = []
+        for patch in chosen:
+            count = next(block for block in range(self.blocks + 1) if block not in self.done.get(patch.stem, ()))
+            number, how = self.found.get(patch.stem, (None, ""))
+            said = f"not within {count * BLOCK}" if number is None else str(number)
+            lines.append(f"| {patch.stem} | {said} | {how.replace('|', '/')} |")
+        return "\n".join(lines)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("defects", nargs="*", help="beginnings of their names")
     parser.add_argument("--programs", type=int, default=5000)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--first", type=int, default=ALL, help="the first seed")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=3600.0, help="for each defect")
-    parser.add_argument("--target", action="append", help="instead of those that a seed draws")
-    parser.add_argument("--log", type=Path, help="a line for each defect; those that it holds are left out")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for all of it")
+    parser.add_argument("--log", type=Path, help="of blocks; those that it holds are left out")
     options = parser.parse_args()
-    known = options.log.read_text() if options.log is not None and options.log.exists() else ""
-    missed = 0
-    for patch in patches(options.defects):
-        if f"| {patch.stem} |" in known:
-            continue
-        number, judged_count, how = found(patch, options)
-        missed += number is None
-        line = (
-            f"| {patch.stem} | {f'not within {judged_count}' if number is None else number} | {how.replace('|', '/')} |"
-        )
-        print(line, flush=True)
-        if options.log is not None:
-            with options.log.open("a") as out:
-                out.write(line + "\n")
-    return int(bool(missed))
+    chosen = patches(options.defects)
+    with tempfile.TemporaryDirectory() as room, ThreadPoolExecutor(options.workers) as pool:
+        hunt = Hunt(Path(room), options.log, options)
+        for _ in pool.map(lambda task: hunt.judge(*task), [(patch, b) for b in range(hunt.blocks) for patch in chosen]):
+            pass
+        print(hunt.table(chosen))
+    return int(any(patch.stem not in hunt.found for patch in chosen))
 
 
 if __name__ == "__main__":

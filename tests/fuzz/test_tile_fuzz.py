@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,24 @@ def test_thousands_of_programs(first: int) -> None:
 def test_a_defect_that_comes_back_still_fits(patch: Path) -> None:
     """A patch of a mended defect that no longer fits finds nothing."""
     assert defects.patched(patch.read_text(), defects.ROOT)
+
+
+@pytest.mark.proof
+def test_a_hunt_finds_a_defect_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    chosen = defects.patches(["27"])
+    options = argparse.Namespace(programs=2 * defects.BLOCK, first=tile_fuzz.ALL, workers=1, seconds=300.0)
+    hunt = defects.Hunt(tmp_path / "one", tmp_path / "log", options)
+    hunt.judge(chosen[0], 0)
+    assert hunt.found[chosen[0].stem][0] <= defects.BLOCK
+    again = defects.Hunt(tmp_path / "two", tmp_path / "log", options)
+    again.judge(chosen[0], 1)  # of no use any more
+    assert again.table(chosen) == hunt.table(chosen) and not (tmp_path / "two" / chosen[0].stem).exists()
+
+
+def test_seeds_of_all_families_are_told_apart() -> None:
+    programs = [tile_fuzz.program_of(tile_fuzz.ALL + number) for number in range(30)]
+    assert len({program.text for program in programs}) == 30
+    assert len({type(program) for program in programs}) == 2 and any(program.machines for program in programs)
 
 
 def test_every_operator_dimension_and_stage_is_generated() -> None:

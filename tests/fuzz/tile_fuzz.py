@@ -46,9 +46,18 @@ PIPELINES, LOOPS, ROWS, MIXED, ENGINE = 1_000_000, 1_100_000, 1_500_000, 2_000_0
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, and such that give tiles to the copy engine."""
 
+ALL = 10_000_000
+"""Seeds from here on are programs of all families in turn."""
+
+IN_TURN = (MIXED, 0, MIXED, ENGINE, MIXED, LOOPS, MIXED, PIPELINES, MIXED, ROWS)
+
 
 def program_of(seed: int) -> TileProgram:
     """The program of a seed."""
+    if seed >= ALL:
+        turn, place = divmod(seed - ALL, len(IN_TURN))
+        before = IN_TURN[:place].count(IN_TURN[place])
+        return program_of(IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before)
     if seed < PIPELINES:
         return TileWriter(seed).write()
     if seed >= MIXED:

@@ -1,0 +1,76 @@
+"""What a tree makes of programs whose emitted texts are not those of another tree.
+
+A change of the compiler that leaves the text of a program as it was changes nothing that the program does.  So texts are compared first,
+which takes a tenth of the time that running them does: `defects.py` asks a tree with a defect about those programs alone that it changes.
+
+    python tests/fuzz/screened.py 10000000 10000039                         # a line for each program: the digests of its texts
+    python tests/fuzz/screened.py 10000000 10000039 --than those            # of the programs that differ: what becomes of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import judge
+import tile_fuzz
+
+from tilewright.errors import TilewrightError
+from tilewright.runtime.kernel import Kernel
+
+
+def targets(seed: int) -> tuple[str, ...]:
+    return tile_fuzz.program_of(seed).machines or judge.targets_of(seed)
+
+
+def digests(seed: int) -> dict[str, str]:
+    """For the first GPU of NVIDIA among a seed's targets, what its compiler is given: most passes are every target's."""
+    chosen = [target for target in targets(seed) if target.startswith("cuda")][:1]
+    return {target: _digest(seed, target) for target in chosen}
+
+
+def _digest(seed: int, target: str) -> str:
+    program = tile_fuzz.program_of(seed)
+    try:
+        made: Kernel = program.compile(target).variant(*program.arguments)
+        said = repr(made.program.source)
+    except (TilewrightError, *judge.BROKEN) as error:
+        said = type(error).__name__
+    except Exception as error:  # a defect of the compiler, which running the program tells
+        said = f"traceback {type(error).__name__}"
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", type=int, nargs=2, help="the first and the last")
+    parser.add_argument("--than", type=Path, help="digests of the other tree")
+    parser.add_argument("--all", action="store_true", help="run every program, on all of its targets")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    known = dict(map(json.loads, options.than.read_text().splitlines())) if options.than else {}
+    with tile_fuzz.Workers(tile_fuzz.verdict, 1, tile_fuzz.SLOW) as workers:
+        for seed in range(options.seeds[0], options.seeds[1] + 1):
+            if not (options.than or options.all):
+                print(json.dumps([seed, digests(seed)]), flush=True)
+                continue
+            here = {} if options.all else digests(seed)
+            chosen = targets(seed) if options.all else tuple(one for one in here if here[one] != known[seed][one])
+            if not chosen:
+                continue
+            verdict = tile_fuzz.answered(*workers.ask((seed, None, chosen, False)))
+            print(
+                json.dumps([seed, {"kind": verdict.kind, "way": verdict.way, "what": verdict.what, "targets": chosen}]),
+                flush=True,
+            )
+            if verdict.kind in ("fails", "invalid"):
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
