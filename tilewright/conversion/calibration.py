@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.conversion.experts import Stack, replace_stack
-from tilewright.conversion.modules import layer_shape, numbers_of, replace_layer
+from tilewright.conversion.modules import layer_shape, replace_layer, weight_of
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import CannotQuantize
 from tilewright.formats import SCHEMES
 from tilewright.matmul.arrays import as_numpy
+from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.gptq import Hessian, gptq_quantize
 from tilewright.quant.weight import QuantizedWeight
@@ -81,11 +82,11 @@ class Calibrated:
                 self._quantise_experts(name, part, inputs.pop(name))
                 continue
             self.bar.step(name)
-            weight = self._rounded(numbers_of(name, part), hessians.pop(name))
-            replace_layer(self.model, name, part, weight, self.how.activations)
+            weight = self._rounded(_finite(f"{name}.weight", weight_of(part)), hessians.pop(name))
+            replace_layer(self.model, name, part, PackedWeight.pack(weight), self.how.activations)
 
     def _rounded(self, numbers: np.ndarray, hessian: Hessian) -> QuantizedWeight:
-        held = self.how.scale_dtype_of(numbers)
+        held = self.how.scale_dtype_for(float(np.abs(numbers).max(initial=0.0)))
         return gptq_quantize(numbers, hessian, self.how.format, scale_dtype=held, **self.options)
 
     def _listen(
@@ -116,18 +117,19 @@ class Calibrated:
     def _quantise_experts(self, name: str, stack: Stack, inputs: ExpertInputs) -> None:
         """Round the experts of a module one by one, each with its own inputs: its second weight with what its rounded
         first one gives."""
-        made: dict[str, list[QuantizedWeight]] = {one: [] for one in stack.names}
-        weights = zip(*(stack.numbers(name, one) for one in stack.names))
+        made: dict[str, list[PackedWeight]] = {one: [] for one in stack.names}
+        weights = zip(*(stack.weights(one) for one in stack.names))
         widest = max(stack.shape(one)[2] for one in stack.names)
         for expert, numbers in enumerate(weights):
             self.bar.step(f"{name} {expert}")
             own, others = inputs.of(expert, widest)
-            for one, dense in zip(stack.names, numbers):
+            for one, given in zip(stack.names, numbers):
+                dense = _finite(f"{name}.{one}[{expert}]", given)
                 hessian = Hessian(dense.shape[1])
                 hessian.add(own)
                 hessian.add(others * np.float32(OTHERS**0.5))
                 weight = self._rounded(dense, hessian)
-                made[one].append(weight)
+                made[one].append(PackedWeight.pack(weight))
                 if one is not stack.names[-1]:
                     own, others = (stack.between(expert, rows, weight) for rows in (own, others))
         biases = {one: stack.bias(one) for one in stack.names}
@@ -172,6 +174,18 @@ class ExpertInputs:
     @staticmethod
     def _float(rows: Any) -> np.ndarray:
         return as_numpy(rows.float())
+
+
+def _finite(name: str, weight: Any) -> np.ndarray:
+    """A weight as float32.  Raises CannotQuantize for what has no codes: NaN or infinity, named with its place."""
+    if weight.is_meta:
+        raise CannotQuantize(f"{name} is on the meta device: it has no numbers", hint="load the model's weights first")
+    wide = as_numpy(weight.float())
+    wrong = np.argwhere(~np.isfinite(wide))
+    if len(wrong):
+        place = [int(one) for one in wrong[0]]
+        raise CannotQuantize(f"{name} is {wide[tuple(place)]} at {place}", hint="only finite weights have codes")
+    return wide
 
 
 def _call(model: Any, batch: Any) -> Any:

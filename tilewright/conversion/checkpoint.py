@@ -33,7 +33,7 @@ from tilewright.conversion.layers import (
     why_dense_stay,
 )
 from tilewright.conversion.modules import our_settings
-from tilewright.conversion.schemes import QuantizationScheme, finite_weight, quantization_scheme
+from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind
 from tilewright.progress import Progress
@@ -102,9 +102,9 @@ class _Plan:
             yield from read_layer(self.source, known, self.settings).items()
         elif name.endswith(".weight") and self.dense.get(name.removesuffix(".weight"), "no such layer") is None:
             assert self.scheme is not None
-            layer, numbers = name.removesuffix(".weight"), finite_weight(name, self.source[name])
+            layer, numbers = name.removesuffix(".weight"), self.source[name]
             turned = lies_by_columns(self.source, layer, self.source.config)
-            yield layer, self.scheme.quantize(numbers.T if turned else numbers)
+            yield layer, self.scheme.quantize(numbers.T if turned else numbers, name)
         elif name in self.stacks:
             assert self.scheme is not None
             yield from each_expert(self.source, name, self.stacks[name], self.scheme)

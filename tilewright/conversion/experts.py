@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.conversion.modules import put_in_place
-from tilewright.conversion.schemes import QuantizationScheme, finite_weight
-from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.conversion.schemes import QuantizationScheme
+from tilewright.errors import MissingTensor, WrongArgumentShape
+from tilewright.matmul.arrays import as_numpy, as_torch, element_type
+from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_float32
 
 STACKED = ("gate_up_proj", "down_proj")
 """Names of the two tensors of a module with experts."""
@@ -76,19 +78,10 @@ class Stack:
         """Biases ``[experts, N]``, or None."""
         return self.module._parameters.get(f"{name}_bias")
 
-    def numbers(self, full: str, name: str) -> Iterator[np.ndarray]:
-        """Each expert's weight ``[N, K]`` as float32.
-
-        Raises
-        ------
-        CannotQuantize : it is not there, or not finite.
-        """
-        tensor = getattr(self.module, name)
-        if tensor.is_meta:
-            raise CannotQuantize(f"{full}.{name} is on the meta device: it has no numbers", hint="load them first")
-        for number in range(len(tensor)):
-            wide = as_numpy(tensor[number].detach().float())
-            yield finite_weight(f"{full}.{name}[{number}]", wide.T if self.columns else wide)
+    def weights(self, name: str) -> Iterator[Any]:
+        """Each expert's weight ``[N, K]``, where it is."""
+        for one in getattr(self.module, name).detach():
+            yield one.T if self.columns else one
 
 
 def lying_by_columns(first: tuple[int, ...], second: tuple[int, ...]) -> bool | None:
@@ -161,17 +154,17 @@ def stacks_to_quantize(model: Any, skip: re.Pattern[str]) -> dict[str, Stack]:
 
 def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme, bar: Progress) -> None:
     """Round the experts of a module to nearest, and put what multiplies by them in its place."""
-    weights: dict[str, list[QuantizedWeight]] = {one: [] for one in stack.names}
-    for expert, numbers in enumerate(zip(*(stack.numbers(name, one) for one in stack.names))):
+    weights: dict[str, list[PackedWeight]] = {one: [] for one in stack.names}
+    for expert, numbers in enumerate(zip(*(stack.weights(one) for one in stack.names))):
         bar.step(f"{name} {expert}")
         for one, dense in zip(stack.names, numbers):
-            weights[one].append(how.quantize(dense))
+            weights[one].append(how.pack(dense, f"{name}.{one}[{expert}]"))
     biases = {one: stack.bias(one) for one in stack.names}
     replace_stack(model, name, stack, weights, biases, how.activations)
 
 
 def replace_stack(
-    model: Any, name: str, stack: Stack, weights: Mapping[str, Sequence[QuantizedWeight]], biases: Mapping[str, Any],
+    model: Any, name: str, stack: Stack, weights: Mapping[str, Sequence[PackedWeight]], biases: Mapping[str, Any],
     activations: str | None, device: Any = None,
 ) -> None:  # fmt: skip
     """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
@@ -200,12 +193,13 @@ def replace_stack(
     put_in_place(model, name, stack.module, layer)
 
 
-def _with_scales_of_one_type(weights: Sequence[QuantizedWeight]) -> Sequence[QuantizedWeight]:
+def _with_scales_of_one_type(weights: Sequence[PackedWeight]) -> Sequence[PackedWeight]:
     """Experts whose scales are all float32 where some need it: a scheme gives those it to weights beyond float16."""
-    kinds = {None if weight.scales is None else weight.scales.dtype.name for weight in weights}
-    if kinds != {"float16", "float32"}:
-        return weights
-    return [replace(weight, scales=weight.scales.astype(np.float32)) for weight in weights if weight.scales is not None]
+    kinds = {element_type(weight.held["scales"]).name if "scales" in weight.held else None for weight in weights}
+    if kinds == {"float16", "float32"}:
+        for weight in weights:
+            weight.held["scales"] = as_float32(weight.held["scales"])
+    return weights
 
 
 def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callable[[str], bool]) -> dict[str, bool]:
@@ -237,8 +231,8 @@ def each_expert(
     CannotQuantize."""
     stacked = tensors[name]
     for number in range(len(stacked)):
-        numbers = finite_weight(f"{name}[{number}]", stacked[number])
-        yield f"{name}.{number}", how.quantize(numbers.T if columns else numbers)
+        numbers = stacked[number]
+        yield f"{name}.{number}", how.quantize(numbers.T if columns else numbers, f"{name}[{number}]")
 
 
 def each_bias(tensors: Mapping[str, Any], name: str) -> dict[str, np.ndarray]:
@@ -321,7 +315,7 @@ class GatheredExperts:
         for full in {**self._found, **self._parts}:
             stack = self.stacks[full]
             found = {**self._found.get(full, {}), **self._joined(full)}
-            weights = {one: self._weights(full, one, found) for one in stack.names}
+            weights = {one: list(map(PackedWeight.pack, self._weights(full, one, found))) for one in stack.names}
             biases = {one: self._bias(full, one) for one in stack.names}
             replace_stack(self.model, full, stack, weights, biases, self._activations[full], devices.get(full))
         return {*self._found, *self._parts}

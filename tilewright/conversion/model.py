@@ -34,9 +34,9 @@ from tilewright.conversion.modules import (
     made_layer,
     name_what_is_left,
     needs_numbers,
-    numbers_of,
     replace_layer,
     say_so,
+    weight_of,
     why_layers_stay,
 )
 from tilewright.conversion.names import Renaming, names_in
@@ -45,6 +45,7 @@ from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind, WrongArgumentShape
 from tilewright.matmul.arrays import as_torch
+from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 
 METHODS = ("nearest", "gptq")
@@ -117,7 +118,8 @@ def quantize(
             f"the method {method!r} takes {wanted}" if known else f"no method {method!r}", hint="nearest, gptq"
         )
     if is_linear(model_or_weight) and calibration is None:
-        return made_layer(model_or_weight, how.quantize(numbers_of("the layer", model_or_weight)), how.activations)
+        packed = how.pack(weight_of(model_or_weight), "the layer's weight")
+        return made_layer(model_or_weight, packed, how.activations)
     stays = skipping("skip", skip, (name for name, _ in model_or_weight.named_modules() if name))
     stacks = stacks_to_quantize(model_or_weight, stays)
     layers = layers_to_quantize(model_or_weight, stays, bool(stacks))
@@ -127,7 +129,8 @@ def quantize(
         if calibration is None:
             for name, linear in layers.items():
                 bar.step(name)
-                replace_layer(model_or_weight, name, linear, how.quantize(numbers_of(name, linear)), how.activations)
+                packed = how.pack(weight_of(linear), f"{name}.weight")
+                replace_layer(model_or_weight, name, linear, packed, how.activations)
             for name, stack in stacks.items():
                 quantize_stack(model_or_weight, name, stack, how, bar)
         else:
@@ -245,7 +248,7 @@ def place_weights(
                 placed.tensors[f"{name}.weight"] = weight.to_dense().astype(np.float32)
                 continue
             check_place(name, known.get(name), weight)
-            replace_layer(model, name, known[name], weight, asked, devices.get(name))
+            replace_layer(model, name, known[name], PackedWeight.pack(weight), asked, devices.get(name))
             placed.layers.add(name)
         placed.tensors |= {renamed(name): values for name, values in extra_tensors(source, layer).items()}
     for name in source:

@@ -8,16 +8,13 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from tilewright.conversion.alike import computes_alike, means_more, takes_the_weight
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.counting import count_codes
 from tilewright.conversion.names import keep_names
-from tilewright.conversion.schemes import finite_weight
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
-from tilewright.matmul.arrays import as_numpy
+from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.weight import QuantizedWeight
 
 _HOOKS = (
@@ -69,20 +66,10 @@ def layer_shape(module: Any) -> tuple[int, int]:
     return int(module.out_features), int(module.in_features)
 
 
-def numbers_of(name: str, module: Any) -> np.ndarray:
-    """The weight ``[N, K]`` of a linear layer as float32.
-
-    Raises
-    ------
-    CannotQuantize : it is not there, or not finite.
-    """
-    weight = module.weight
-    if weight.is_meta:
-        raise CannotQuantize(
-            f"{name}.weight is on the meta device: it has no numbers", hint="load the model's weights first"
-        )
-    wide = as_numpy(weight.float())
-    return finite_weight(f"{name}.weight", wide.T if is_transposed(module) else wide)
+def weight_of(module: Any) -> Any:
+    """The weight ``[N, K]`` of a linear layer, where it is."""
+    weight = module.weight.detach()
+    return weight.T if is_transposed(module) else weight
 
 
 def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:
@@ -194,7 +181,7 @@ def name_what_is_left(model: Any) -> None:
         )
 
 
-def made_layer(old: Any, weight: QuantizedWeight, activations: str | None, device: Any = None) -> Any:
+def made_layer(old: Any, weight: PackedWeight, activations: str | None, device: Any = None) -> Any:
     """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks.
 
     Parameters
@@ -210,7 +197,7 @@ def made_layer(old: Any, weight: QuantizedWeight, activations: str | None, devic
     bias = old.bias
     if bias is not None and bias.is_meta:  # it is filled from the file
         bias = torch.empty_like(bias, device=device)
-    made = Linear.from_quantized(weight, bias, activations=activations, device=device)
+    made = Linear.from_packed(weight, bias, activations=activations, device=device)
     if getattr(old.weight, "dtype", torch.uint8).is_floating_point:
         made.dense_dtype = old.weight.dtype
     take_hooks(old, made)
@@ -227,7 +214,7 @@ def take_hooks(old: Any, made: Any) -> None:
 
 
 def replace_layer(
-    model: Any, name: str, old: Any, weight: QuantizedWeight, activations: str | None, device: Any = None
+    model: Any, name: str, old: Any, weight: PackedWeight, activations: str | None, device: Any = None
 ) -> None:
     """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
     put_in_place(model, name, old, made_layer(old, weight, activations, device))

@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from tilewright.errors import CannotQuantize, UnknownFormat
 from tilewright.formats import FORMATS, SCHEMES, number_format
-from tilewright.quant.quantize import quantize, real_numbers
+from tilewright.matmul.packed import PackedWeight
+from tilewright.matmul.rounding import packed_to_nearest
+from tilewright.quant.quantize import to_nearest
+from tilewright.quant.rounding import Rounding
 from tilewright.quant.weight import QuantizedWeight
 
 DEFAULT_GROUP = 128
@@ -35,19 +36,23 @@ class QuantizationScheme:
     zeros: str | None = None
     activations: str | None = None
 
-    def quantize(self, weight: Any) -> QuantizedWeight:
-        """Round a weight ``[N, K]`` to nearest.  Raises CannotQuantize."""
-        numbers = real_numbers(weight)
-        return quantize(
-            numbers, self.format, group=self.group, zeros=self.zeros, scale_dtype=self.scale_dtype_of(numbers)
-        )
+    def quantize(self, weight: Any, name: str = "the weight") -> QuantizedWeight:
+        """Round a weight ``[N, K]`` to nearest; `name` is its name in messages.  Raises CannotQuantize."""
+        return to_nearest(weight, self.rounding, name=name)
 
-    def scale_dtype_of(self, numbers: np.ndarray) -> str | None:
-        """`scale_dtype`; float32 for a weight with scales that float16 has not."""
+    def pack(self, weight: Any, name: str = "the weight") -> PackedWeight:
+        """`quantize`, packed, on the weight's device: rounded on a GPU where there is one.  Raises CannotQuantize."""
+        return packed_to_nearest(weight, self.rounding, name)
+
+    @property
+    def rounding(self) -> Rounding:
+        """How weights are rounded to nearest."""
+        return Rounding.of(self.format, self.group, self.zeros, None, self.scale_dtype and self.scale_dtype_for)
+
+    def scale_dtype_for(self, largest: float) -> str | None:
+        """`scale_dtype`; float32 for a weight whose largest magnitude makes scales that float16 has not."""
         held = self.scale_dtype
-        if held == "float16" and numbers.size and not _LEAST < np.abs(numbers).max() < _MOST:
-            return "float32"
-        return held
+        return "float32" if held == "float16" and not _LEAST < largest < _MOST else held
 
     @property
     def scale_dtype(self) -> str | None:
@@ -118,17 +123,3 @@ def _with_word(made: QuantizationScheme, word: str) -> QuantizationScheme:
     if word == "asym" and number_format(made.format).kind in ("int", "uint"):
         return replace(made, format=f"u{made.format.removeprefix('u')}", zeros="group")
     raise UnknownFormat(word, ["g128", "channel", "sym", "asym", "int8", "fp8"], what="word of a scheme")
-
-
-def finite_weight(name: str, weight: np.ndarray) -> np.ndarray:
-    """The weight as float32, after a look for what has no codes.
-
-    Raises
-    ------
-    CannotQuantize : NaN or infinity, named with its place.
-    """
-    wide = np.asarray(weight, np.float32)
-    if not np.isfinite(wide).all():
-        place = [int(i) for i in np.argwhere(~np.isfinite(wide))[0]]
-        raise CannotQuantize(f"{name} is {wide[tuple(place)]} at {place}", hint="only finite weights have codes")
-    return wide

@@ -79,6 +79,12 @@ class Format:
         """Largest finite value."""
         return float(self.dtype.maximum) if self.dtype and self.is_dense else float(_finite(self)[0][-1])
 
+    @property
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """Between neighbouring values, the largest number that is rounded to the lower one, float64; and the values'
+        codes, one more: the code of a number is ``codes[np.searchsorted(limits, number)]``."""
+        return _limits(self)
+
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Values of codes, float64, of the same shape."""
         return codes.astype(np.float64) if self.is_dense else _table(self)[codes]

@@ -26,12 +26,12 @@ from tilewright.conversion.modules import (
     replace_layer,
 )
 from tilewright.conversion.names import keep_names, names_in
-from tilewright.conversion.schemes import QuantizationScheme, finite_weight
+from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.conversion.settings import quantization_settings
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.memory import give_back
 from tilewright.nn import Linear
@@ -149,8 +149,7 @@ class _Dense:
         else:
             rows = [one.T if self.stacks[owner].columns else one for one in values]
         named = [name if len(rows) == 1 else f"{name}[{number}]" for number in range(len(rows))]
-        rounded = (self.scheme.quantize(finite_weight(one, as_numpy(row.float()))) for one, row in zip(named, rows))
-        self._made[name] = [PackedWeight.pack(weight) for weight in rounded], values.device
+        self._made[name] = [self.scheme.pack(row, one) for one, row in zip(named, rows)], values.device
         give_back()
 
     def put_in_place(self) -> None:
@@ -158,7 +157,7 @@ class _Dense:
         for name, layer in self.layers.items():
             if f"{name}.weight" in self._made:
                 (weight,), device = self._made.pop(f"{name}.weight")
-                replace_layer(self.model, name, layer, weight.unpack(), self.scheme.activations, device)
+                replace_layer(self.model, name, layer, weight, self.scheme.activations, device)
                 give_back()
         for name, stack in self.stacks.items():
             self._put_stack(name, stack)
@@ -172,7 +171,7 @@ class _Dense:
         made = {one: self._made.pop(f"{name}.{one}") for one in stack.names}
         biases = {one: stack.bias(one) for one in stack.names}
         device = next(iter(made.values()))[1]
-        weights = {one: [weight.unpack() for weight in packed] for one, (packed, _) in made.items()}
+        weights = {one: packed for one, (packed, _) in made.items()}
         replace_stack(self.model, name, stack, weights, biases, self.scheme.activations, device)
 
 

@@ -43,14 +43,15 @@ class ExpertWeights(torch.nn.Module):
 
     def __init__(
         self,
-        weights: Sequence[QuantizedWeight],
+        weights: Sequence[QuantizedWeight | PackedWeight],
         bias: torch.Tensor | None = None,
         activations: str | None = None,
         device: Any = None,
     ) -> None:
         super().__init__()
         device = torch.get_default_device() if device is None else device
-        self.weight = PackedExperts([PackedWeight.pack(weight, device) for weight in weights])
+        packed = [one if isinstance(one, PackedWeight) else PackedWeight.pack(one) for one in weights]
+        self.weight = PackedExperts([one.to(device) for one in packed])
         self.activations, self.handle = activations, handle_of(self, device)
         self.register_buffer("bias", None if bias is None else bias.detach().to(device).clone(), persistent=False)
 

@@ -92,7 +92,8 @@ class HeldWeight(torch.nn.Module):
         self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
         for name in ("codes", *OPTIONAL):
             array = packed.held.get(name)
-            tensor = None if array is None else as_torch(array, device or torch.get_default_device())
+            place = device or (torch.get_default_device() if isinstance(array, np.ndarray) else None)
+            tensor = array if array is None or place is None else as_torch(array, place)
             self.register_buffer("qweight" if name == "codes" else name, tensor)
         self._order = packed.order
         self._renew()

@@ -19,11 +19,13 @@ from tilewright.matmul.known_calls import check_transforms, is_watched
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product, apply_function, explain, result_type
+from tilewright.matmul.rounding import packed_to_nearest
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_codes import codes_of
 from tilewright.nn.held_weight import HeldWeight
-from tilewright.quant import QuantizedWeight, quantize
+from tilewright.quant import QuantizedWeight
+from tilewright.quant.rounding import Rounding
 from tilewright.runtime.call_keys import MISSED
 
 register_operators()
@@ -82,14 +84,9 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         device: Any = None,
     ) -> None:
         super().__init__()
-        in_features, out_features, group_size = map(whole, (in_features, out_features, group_size))
-        if not is_size(in_features) or not is_size(out_features):
-            raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
-        self.in_features, self.out_features = in_features, out_features
-        self.W_dtype, self.function, self.quantize = number_format(W_dtype).name, function, _quantised(A_dtype)
-        self.out_dtype = None if out_dtype is None else dtype(out_dtype).name
-        check_request(Request("float16", self.out_dtype or "float16", quantize=self.quantize, function=function))
-        check_sums(accum_dtype, dtype(self.quantize or "float16"))
+        group_size = whole(group_size)
+        self._describe(in_features, out_features, A_dtype, W_dtype, accum_dtype, out_dtype, function)
+        in_features, out_features = self.in_features, self.out_features
         check_scale_type("scales", scale_dtype)
         check_group_size(group_size)
         self.zeros_mode, self.tensor_scale = zeros_mode or "original", 1.0
@@ -107,6 +104,19 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         self._hold(PackedWeight.pack(self._weight(codes, empty)), device)
         self.register_buffer("bias", torch.zeros(out_features, device=device) if bias else None)
         self._renew()
+
+    def _describe(
+        self, in_features: Any, out_features: Any, A_dtype: str, W_dtype: str, accum_dtype: Any, out_dtype: Any,
+        function: str | None,
+    ) -> None:  # fmt: skip
+        in_features, out_features = whole(in_features), whole(out_features)
+        if not is_size(in_features) or not is_size(out_features):
+            raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
+        self.in_features, self.out_features = in_features, out_features
+        self.W_dtype, self.function, self.quantize = number_format(W_dtype).name, function, _quantised(A_dtype)
+        self.out_dtype = None if out_dtype is None else dtype(out_dtype).name
+        check_request(Request("float16", self.out_dtype or "float16", quantize=self.quantize, function=function))
+        check_sums(accum_dtype, dtype(self.quantize or "float16"))
 
     # Making one ---------------------------------------------------------------------------------------
 
@@ -135,8 +145,9 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
             )
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
             options.setdefault("scale_dtype", str(linear.weight.dtype).removeprefix("torch."))
-        weight = quantize(linear.weight.float(), to, group=group, **options)
-        made = cls.from_quantized(weight, linear.bias, activations=activations, device=linear.weight.device)
+        divisors = options.pop("divisors", None)
+        weight = packed_to_nearest(linear.weight, Rounding.of(to, group, **options), divisors=divisors)
+        made = cls.from_packed(weight, linear.bias, activations=activations)
         made.dense_dtype = linear.weight.dtype
         return made
 
@@ -161,14 +172,34 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
                 f"a {type(weight).__name__} was given for a QuantizedWeight",
                 hint="a PackedWeight has unpack(), numbers tilewright.quantize",
             )
-        made = cls(
-            weight.shape[1], weight.shape[0], bias is not None, activations or "float16", weight.format.name,
-            group_size=weight.block[1], zeros_mode=weight.zeros_mode, function=function,
-        )  # fmt: skip
-        made.load_quantized(weight)
-        if bias is not None:
-            made.bias = bias.detach().clone()
-        return made if device is None else made.to(device)
+        packed = PackedWeight.pack(weight)
+        return cls.from_packed(packed, bias, activations=activations, function=function, device=device)
+
+    @classmethod
+    def from_packed(
+        cls,
+        weight: PackedWeight,
+        bias: Any = None,
+        *,
+        activations: str | None = None,
+        function: str | None = None,
+        device: Any = None,
+    ) -> Linear:
+        """A layer of a packed weight, which it holds without a copy where the device is the same.
+
+        Parameters
+        ----------
+        device : by default the weight's, torch's own for NumPy's arrays.
+        """
+        made = cls.__new__(cls)
+        HeldWeight.__init__(made)
+        shape, of = weight.shape, weight.format.name
+        made._describe(shape[1], shape[0], activations or "float16", of, None, None, function)
+        made._hold(weight, device)
+        bias = None if bias is None else torch.as_tensor(bias).detach().to(made.qweight.device, copy=True)
+        made.register_buffer("bias", bias)
+        made._renew()
+        return made
 
     def load_and_transform_weight(
         self, weight: Any, scales: Any = None, zeros: Any = None, bias: Any = None

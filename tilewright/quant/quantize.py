@@ -11,12 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.errors import CannotQuantize
-from tilewright.formats import SCHEMES, Format, number_format
 from tilewright.options import in_context
 from tilewright.quant.importers.arrays import as_array
+from tilewright.quant.rounding import Rounding, sum_in_halves
 from tilewright.quant.weight import QuantizedWeight, check_divisors
-
-ZEROS = ("none", "middle", "group")
 
 
 def quantize(
@@ -43,7 +41,8 @@ def quantize(
         types: each group has a zero point, so that its codes span its own range).
         By default middle for unsigned integers (group for uint1), none for all else.
     block : rows and columns that share a scale, in place of `group`; 0 stands for all.
-    scale_dtype : type in which scales are held, ``"float32"`` by default.
+    scale_dtype : type in which scales are held, ``"float32"`` by default; or a function that says it of the largest
+        magnitude.
     divisors : ``[K]``: activations will be divided by these, the weight is multiplied by them (SmoothQuant).
 
     Raises
@@ -52,55 +51,37 @@ def quantize(
         their type does not have.
     UnknownFormat : no such format or scheme.
     """
-    known = SCHEMES.get(to) if isinstance(to, str) else None
-    of = known.format if known is not None else number_format(to)
+    return to_nearest(weight, Rounding.of(to, group, zeros, block, scale_dtype), divisors)
+
+
+def to_nearest(weight: Any, how: Rounding, divisors: Any = None, name: str = "the weight") -> QuantizedWeight:
+    """`quantize` as settled before; `name` is the weight's in messages.  Raises CannotQuantize."""
     given = real_numbers(weight)
-    if zeros is None:
-        zeros = "none" if of.kind != "uint" else "group" if of.name == "uint1" else "middle"
-    if known is not None:
-        block, scale_dtype = known.block, scale_dtype or known.scale_dtype
-    elif block is None:
-        block = (1, 0 if group is None else group)
-    _check(given, of, block, zeros)
+    how.check(given.shape)
     if divisors is not None:
         divisors = as_array(divisors).astype(np.float64)
         check_divisors(divisors, given.shape[1])
-    block = (block[0] or max(1, given.shape[0]), block[1] or max(1, given.shape[1]))
-    wide = _Wide(given, divisors)
-    held = _scale_format(scale_dtype or "float32")
+    block, wide = how.whole_block(given.shape), _Wide(given, divisors, name)
     slabs = _slabs(given.shape, block[0])
-    least, most, magnitude = _ranges(wide, slabs, block, given.shape, of)
-    tensor_scale = 1.0
-    if zeros == "group":
-        scales, offsets = (most - least) / of.maximum, None
-    else:
-        offset = float((int(of.maximum) + 1) // 2) if zeros == "middle" else 0.0
-        scales, offsets = magnitude / (of.maximum - offset), np.full((1, 1), offset)
-        if known is not None and known.tensor_scale:
-            tensor_scale = float(np.float32(max(scales.max(initial=0.0), 1e-30) / held.maximum))
-            scales = scales / tensor_scale
-    scales = _held(scales, held)
-    exact = scales.astype(np.float64)
-    if offsets is None:
-        offsets = np.clip(np.rint(-least / exact), 0, of.maximum)
+    grid = how.settle(*_ranges(wide, slabs, block, given.shape, how.takes_means), given.shape)
     codes = np.empty(given.shape, np.uint8)
 
     def encode(rows: slice) -> None:
         values, blocks = wide(rows), _blocks(rows, block[0])
-        values = values / (_expanded(exact[blocks], block, values.shape) * tensor_scale)
-        of_blocks = offsets[blocks] if len(offsets) > 1 else offsets
+        values = values / _expanded(grid.divisor[blocks], block, values.shape)
+        of_blocks = grid.offsets[blocks] if len(grid.offsets) > 1 else grid.offsets
         if of_blocks.any():
             values = values + _expanded(of_blocks, block, values.shape)
-        codes[rows] = of.encode(values)
+        codes[rows] = how.format.encode(values)
 
     _in_parallel(encode, slabs)
     return QuantizedWeight(
         codes=codes,
-        format=of,
-        scales=scales,
-        zeros=None if zeros == "none" else offsets.astype(np.float32),
+        format=how.format,
+        scales=grid.scales,
+        zeros=grid.zeros,
         block=block,
-        tensor_scale=tensor_scale,
+        tensor_scale=grid.tensor_scale,
         divisors=None if divisors is None else np.asarray(divisors, np.float32),
     )
 
@@ -116,14 +97,6 @@ def real_numbers(weight: Any) -> np.ndarray:
     if array.dtype.kind in "cSUOMm" or array.dtype.names is not None:
         raise CannotQuantize(f"a weight of {array.dtype} has no codes", hint="real numbers do")
     return array
-
-
-def _scale_format(name: Any) -> Format:
-    """The type in which scales are held."""
-    held = number_format(name)
-    if held.dtype is None or not held.dtype.is_float:
-        raise CannotQuantize(f"scales are floats, not {held}", hint="float32, float16, bfloat16, e8m0 or e4m3")
-    return held
 
 
 AT_ONCE = 1 << 18
@@ -165,6 +138,7 @@ class _Wide:
 
     given: np.ndarray
     divisors: np.ndarray | None
+    name: str
 
     def __call__(self, rows: slice) -> np.ndarray:
         wide = np.asarray(self.given[rows], np.float64)
@@ -172,7 +146,7 @@ class _Wide:
         if not finite.all():
             row, column = (int(i) for i in np.argwhere(~finite)[0])
             raise CannotQuantize(
-                f"the weight is {wide[row, column]} at {[rows.start + row, column]}",
+                f"{self.name} is {wide[row, column]} at {[rows.start + row, column]}",
                 hint="only finite weights have codes",
             )
         return wide if self.divisors is None else wide * self.divisors
@@ -187,77 +161,30 @@ def _expanded(values: np.ndarray, block: tuple[int, int], shape: tuple[int, ...]
 
 
 def _ranges(
-    wide: _Wide, slabs: Sequence[slice], block: tuple[int, int], shape: tuple[int, ...], of: Format
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Least (at most 0), largest (at least 0) and representative magnitude of each block,
-    ``[N / rows, K / columns]``."""
-    grid = -(-shape[0] // block[0]), -(-shape[1] // block[1])
-    least, most, total = np.zeros(grid), np.zeros(grid), np.zeros(grid)
-    mean = of.name in ("int1", "ternary")
+    wide: _Wide, slabs: Sequence[slice], block: tuple[int, int], shape: tuple[int, ...], means: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Least and largest of each row's part of a block ``[N, K / columns]``, and the sum of its magnitudes where
+    `means` are asked for."""
+    groups = -(-shape[1] // block[1])
+    least, most = np.zeros((shape[0], groups)), np.zeros((shape[0], groups))
+    total = np.zeros((shape[0], groups)) if means else None
 
-    def of_slab(rows: slice) -> tuple[np.ndarray, ...]:
+    def of_slab(rows: slice) -> None:
         values = wide(rows)
-        high = min(block[0], values.shape[0])
-        padding = ((0, -values.shape[0] % high), (0, -values.shape[1] % block[1]))
-        whole = values if padding == ((0, 0), (0, 0)) else np.pad(values, padding)
-        parts = whole.reshape(-(-values.shape[0] // high), high, grid[1], block[1])
-        return _folded(np.minimum, parts), _folded(np.maximum, parts), np.abs(parts).sum((1, 3)) if mean else total[:1]
+        padding = -values.shape[1] % block[1]
+        whole = np.pad(values, ((0, 0), (0, padding))) if padding else values
+        parts = whole.reshape(len(values), groups, block[1])
+        least[rows], most[rows] = _folded(np.minimum, parts), _folded(np.maximum, parts)
+        if total is not None:
+            total[rows] = sum_in_halves(np.abs(parts))
 
-    for rows, (low, high, sums) in zip(slabs, _in_parallel(of_slab, slabs)):
-        blocks = _blocks(rows, block[0])
-        least[blocks] = np.minimum(least[blocks], low)
-        most[blocks] = np.maximum(most[blocks], high)
-        if mean:
-            total[blocks] += sums
-    if mean:
-        rows_of, columns_of = (
-            np.minimum(size, extent - np.arange(count) * size) for size, extent, count in zip(block, shape, grid)
-        )
-        return least, most, total / np.maximum(np.outer(rows_of, columns_of), 1)
-    return least, most, np.maximum(-least, most)
+    _in_parallel(of_slab, slabs)
+    return least, most, total
 
 
 def _folded(fold: np.ufunc, parts: np.ndarray) -> np.ndarray:
-    """The extreme of ``[rows, height, columns, width]`` over height and width: halves of short rows first, in
-    vectors."""
-    while parts.shape[3] % 2 == 0 and 8 < parts.shape[3] <= 512:
-        half = parts.shape[3] // 2
+    """The extreme over the last axis: halves of short rows first, in vectors."""
+    while parts.shape[-1] % 2 == 0 and 8 < parts.shape[-1] <= 512:
+        half = parts.shape[-1] // 2
         parts = fold(parts[..., :half], parts[..., half:])
-    return fold.reduce(parts, (1, 3))
-
-
-_SMALLER = "float32 has the largest scales (scale_dtype), formats of more bits need smaller ones"
-
-
-def _held(scales: np.ndarray, held: Format) -> np.ndarray:
-    """Scales in their type: rounded up where it has few values, 1 for groups of zeros."""
-    assert held.dtype is not None
-    with np.errstate(under="ignore"):
-        largest = scales.max(initial=0.0)
-        if largest > held.maximum * (
-            1.0 if held.is_dense else 1.0 + 2.0**-20
-        ):  # the scale of all is rounded to float32
-            raise CannotQuantize(f"a group's scale is {largest:.3g}, which {held} does not have", hint=_SMALLER)
-        if not held.is_dense:
-            numbers = np.array(sorted({v for v in held.values if np.isfinite(v) and v > 0}))
-            up = numbers[np.minimum(np.searchsorted(numbers, scales), len(numbers) - 1)]
-            return held.encode(np.where(scales > 0, up, 1.0)).view(held.dtype.numpy)
-        least = {"float16": 2.0**-24, "bfloat16": 2.0**-126}.get(held.name, float(np.finfo(np.float32).tiny))
-        return np.where(scales > 0.0, np.maximum(scales, least), 1.0).astype(held.carrier)
-
-
-def _check(weight: np.ndarray, of: Format, block: tuple[int, int], zeros: str) -> None:
-    if weight.ndim != 2:
-        raise CannotQuantize(f"a weight has two dimensions, [N, K], not {weight.ndim}")
-    if of.is_dense:
-        raise CannotQuantize(f"{of} holds no codes", hint="formats of 1 to 8 bits do, int4 or e2m1 for example")
-    sizes = [size for size in block if isinstance(size, (int, np.integer)) and size >= 0]
-    if len(block) != 2 or sizes != [*block]:
-        raise CannotQuantize(
-            f"groups of {' x '.join(map(str, block))} elements", hint="whole numbers; None is one group for all of K"
-        )
-    if zeros not in ZEROS:
-        raise CannotQuantize(f"no kind of zeros {zeros!r}", hint=f"known: {', '.join(ZEROS)}")
-    fitting = [] if of.kind != "uint" else ["group"] if of.name == "uint1" else ["middle", "group"]
-    if zeros not in (*fitting, "none"):
-        raise CannotQuantize(f"{of} does not go with zeros={zeros!r}", hint=f"use {' or '.join([*fitting, 'none'])}")
+    return fold.reduce(parts, -1)

@@ -114,7 +114,8 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: PackedExperts([PACKED, X]), "weight 1 is a ndarray, expected a PackedWeight"  # type: ignore[list-item]
     ),
     "a layer without numbers": (
-        lambda: Linear.from_float(torch.nn.Linear(K, N, device="meta")), "the weight is on the meta device: it has no numbers"
+        lambda: Linear.from_float(torch.nn.Linear(K, N, device="meta")),
+        "the weight is on the meta device: it has no numbers\n  help: load the model's weights first",
     ),
     "no sizes of runs": (
         lambda: grouped_matmul(X, [PACKED, PACKED], None), "the sizes are None, expected 2 numbers of rows"
