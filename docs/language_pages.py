@@ -29,7 +29,7 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "loops": ("Loops and branches", ("loops", "branch_words")),
     "scalars": ("Scalars", ("math", "operators", "directed_rounding", "vectors", "wide_words")),
     "atomics": ("Atomics", ("atomics",)),
-    "threads": ("Threads and warps", ("warps", "thread_words", "random_numbers")),
+    "threads": ("Threads and warps", ("warps", "thread_words", "matrix_words", "random_numbers")),
     "barriers": (
         "Barriers, roles and asynchronous copies",
         ("barriers", "transfers", "roles", "meetings", "schedules"),

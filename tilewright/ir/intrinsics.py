@@ -32,6 +32,7 @@ class Intrinsic:
     floats_only : arguments must be floats.
     collective : threads meet in it (barriers, warp shuffles); it may not stand under a divergent condition.
     checks_bounds : it may be given places out of bounds, and looks after that itself.
+    writes : numbers of the arguments whose places it may write; None for all, unless it is pure.
     """
 
     name: str
@@ -41,6 +42,11 @@ class Intrinsic:
     floats_only: bool = False
     collective: bool = False
     checks_bounds: bool = False
+    writes: tuple[int, ...] | None = None
+
+    def may_write(self, number: int) -> bool:
+        """Whether it may write to the place that it is given as argument of this number."""
+        return not self.pure if self.writes is None else number in self.writes
 
 
 INTRINSICS: dict[str, Intrinsic] = {}

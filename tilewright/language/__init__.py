@@ -92,6 +92,7 @@ from tilewright.language.math import (
     shift_left,
     shift_right,
 )  # fmt: skip
+from tilewright.language.matrix_words import MATRIX_WORDS
 from tilewright.language.meetings import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.memory import (
     Tensor,
@@ -159,7 +160,7 @@ _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
     **THREAD_WORDS,
     **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
-    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS, **BRANCH_WORDS,
+    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS, **BRANCH_WORDS, **MATRIX_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

@@ -8,15 +8,16 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
         "create_tma_descriptor", "tma_load",
     ),
     "write T.gemm: the compiler chooses the instruction and waits for it": (
-        "TensorCoreIntrinEmitter", "WGMMATensorCoreIntrinEmitter", "alloc_descriptor", "alloc_wgmma_desc",
-        "increase_descriptor_offset", "initialize_wgmma_descriptor", "mma_gemm_blockscaled", "ptx_ldmatrix",
-        "ptx_mma", "ptx_wgmma_ss", "TensorCoreIntrinEmitterSM120", "TensorCoreIntrinEmitterWithLadderTransform",
+        "WGMMATensorCoreIntrinEmitter", "alloc_descriptor", "alloc_wgmma_desc",
+        "increase_descriptor_offset", "initialize_wgmma_descriptor", "mma_gemm_blockscaled",
+        "ptx_wgmma_ss", "TensorCoreIntrinEmitterSM120", "TensorCoreIntrinEmitterWithLadderTransform",
         "SparseTensorCoreIntrinEmitter", "WGSparseTensorCoreIntrinEmitter", "WGMMADescriptorParams",
-        "compute_gmma_descriptor", "get_ldmatrix_offset", "get_mma_micro_size", "mma_fill", "mma_store",
-        "mma_store_index_map", "ptx_mma_block_scale", "ptx_mma_sm70", "ptx_wgmma_rs", "tvm_bmma_sync",
+        "compute_gmma_descriptor", "get_ldmatrix_offset", "get_mma_micro_size", "mma_store_index_map", "mma_fill",
+        "mma_store", "ptx_mma_block_scale", "ptx_mma_sm70", "ptx_wgmma_rs", "tvm_bmma_sync",
         "tvm_fill_fragment", "tvm_load_matrix_sync", "tvm_mma_sync", "tvm_store_matrix_sync", "tvm_mfma",
         "tvm_mfma_store", "tvm_rdna_wmma", "tvm_rdna_wmma_store", "validate_gemm_ab_dtypes",
     ),
+    "write from tilelang.intrinsics import TensorCoreIntrinEmitter, or T.gemm": ("TensorCoreIntrinEmitter",),
     "write T.gemm_sp: the compiler chooses the instruction": ("ptx_mma_sp", "ptx_wgmma_sp_rs", "ptx_wgmma_sp_ss"),
     "tilewright has no tcgen05 instructions and no tensor memory: on sm_100a T.gemm uses mma.sync, so"
     " write T.gemm into a T.alloc_fragment": (

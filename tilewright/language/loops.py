@@ -391,7 +391,10 @@ def Persistent(
     rows = constant(group_size, "group_size of T.Persistent")
     if rows < 1:
         raise NumberExpected("group_size of T.Persistent", "a number from 1 up", str(rows))
-    return PersistentLoop(sizes, extent(wave_size, "wave_size of T.Persistent"), number, rows)
+    workers = extent(wave_size, "wave_size of T.Persistent")
+    if isinstance(workers, int) and workers < 1:
+        raise NumberExpected("wave_size of T.Persistent", "at least one block", str(workers))
+    return PersistentLoop(sizes, workers, number, rows)
 
 
 @author_facing

@@ -33,12 +33,11 @@ class Elsewhere:
 
 _ADVICE: dict[str, tuple[str, ...]] = {
     "write T.gemm on tiles: the compiler chooses the matrix instruction": (
-        "TensorCoreIntrinEmitter", "INT4TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform",
+        "INT4TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform",
         "get_ldmatrix_offset",
         "INT4TensorCoreIntrinEmitterWithLadderTransform", "MatrixCoreIntrinEmitter",
         "MatrixCorePreshuffleIntrinEmitter",
         "SparseTensorCoreIntrinEmitter", "shared_16x16_to_mma_32x8_layout", "shared_16x32_to_mma_32x16_layout",
-        "mma_store_index_map", "get_mma_micro_size",
     ),
     "write T.decode, or arithmetic on the bits: the compiler chooses the instructions": (
         "get_lop3_intrin_group", "get_mxfp_intrin_group", "general_compress", "interleave_weight",
@@ -52,8 +51,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     "ask kernel.resources(), kernel.explain() or tilewright.testing": ("plot_layout", "LowerTrace", "visualize_ir"),
     "this machine is no GPU of AMD's: compile with target='hip -arch=gfx942'": ("CDNA",),
     "leave it out: tilewright's compiler is no pass of TVM's": (
-        "simplify_prim_func", "get_pass_context", "transform_func", "PassContext", "PassManager", "Simplify",
-        "apply_simplify",
+        "get_pass_context", "transform_func", "PassContext", "PassManager", "Simplify",
     ),
 }  # fmt: skip
 

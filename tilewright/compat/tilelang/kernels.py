@@ -276,7 +276,7 @@ def as_torch(result: Any, arguments: Sequence[Any]) -> Any:
 
 def _view_of_torch(array: np.ndarray) -> Any:
     torch = sys.modules["torch"]
-    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 and array.dtype.isbuiltin:
+    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 and array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
     carrier = np.dtype(f"u{array.dtype.itemsize}")  # ml_dtypes' types, which torch knows by their names alone
     return torch.from_numpy(array.view(carrier)).view(NumberType(array.dtype).as_torch())
@@ -377,3 +377,13 @@ def jit(
 
 
 lazy_jit = jit
+
+
+def simplify_prim_func(func: Any) -> Any:
+    """The function as it is, or what makes functions: every kernel is simplified when it is compiled."""
+    return func
+
+
+def apply_simplify(stmt: Any, *_: Any) -> Any:
+    """The program as it is."""
+    return stmt

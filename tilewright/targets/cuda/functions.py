@@ -11,7 +11,7 @@ for _name in ("mma_sparse_m16n8k16", "mma_sparse_m16n8k32", "mma_sparse_m16n8k64
 register(Intrinsic("sparse_places", None, None, pure=False))
 register(Intrinsic("sparse_hold", 1, None, pure=False))
 for _name in ("ldmatrix", "ldmatrix_trans"):
-    register(Intrinsic(_name, 3, None, pure=False, collective=True))
+    register(Intrinsic(_name, 3, None, pure=False, collective=True, writes=(0,)))
 # Groups of the copies that a thread started.
 register(Intrinsic("cp_async_commit", 0, None, pure=False))
 register(Intrinsic("cp_async_wait", 1, None, pure=False))

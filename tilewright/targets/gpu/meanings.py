@@ -29,7 +29,7 @@ def register_products(instructions: Iterable[MatrixInstruction]) -> None:
             continue
         _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
         if one.function not in INTRINSICS:
-            register(Intrinsic(one.function, 3, None, pure=False, collective=True))
+            register(Intrinsic(one.function, 3, None, pure=False, collective=True, writes=(0,)))
             SPECIAL_CALLS[one.function] = _multiply
 
 

@@ -215,10 +215,10 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
                 for region in regions:
                     add(name, region.buffer, _slot_of(region), node.token)
         elif isinstance(node, Call):
-            for part in node.arguments:
+            for number, part in enumerate(node.arguments):
                 if isinstance(part, Region) and part.buffer.scope != "global":
                     add("read", part.buffer, _slot_of(part))
-                    if not INTRINSICS[node.function].pure:
+                    if INTRINSICS[node.function].may_write(number):
                         add("written", part.buffer, _slot_of(part))
     return Pending(**{kind: frozenset(places) for kind, places in found.items()})
 

@@ -88,9 +88,9 @@ def touched(statement: Statement) -> Touched:
             reads.update(root(region.buffer) for region in effects.reads)
             writes.update(root(region.buffer) for region in effects.writes)
         elif isinstance(node, Call):
-            regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
-            reads |= regions
-            writes |= set() if INTRINSICS[node.function].pure else regions
+            regions = {n: root(part.buffer) for n, part in enumerate(node.arguments) if isinstance(part, Region)}
+            reads.update(regions.values())
+            writes.update(buffer for n, buffer in regions.items() if INTRINSICS[node.function].may_write(n))
     return Touched(frozenset(reads), frozenset(writes))
 
 

@@ -31,6 +31,9 @@ NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
         ("call_extern",), ("threads", "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro")
     ),
+    **dict.fromkeys(
+        ("ldmatrix", "ldmatrix_trans"), ("ldmatrix", "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads")
+    ),
     **dict.fromkeys(("grid_sync",), ("cooperative_launch", "meetings of a whole grid (T.sync_grid)", "two T.Kernel")),
 }  # fmt: skip
 """For each function the capability it needs, what that is called, and what to write instead."""
@@ -97,12 +100,27 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             f"{context.arch.name} has no rings of slots that warps hand to one another (T.channel)",
             span=node.span, hint="load and multiply in one T.Pipelined loop",
         )  # fmt: skip
+    if isinstance(node, Call) and node.function.startswith("mma_"):
+        _check_product(node, statement, context)
     if isinstance(node, Atomic):
         _check_atomic(f"atomic_{node.kind}", node.destination, node, context)
     if isinstance(node, Call) and node.function in ATOMIC_TYPES and isinstance(node.arguments[0], Region):
         _check_atomic(node.function, node.arguments[0], statement, context)
     for child in children(node):
         _check(child, child if isinstance(child, Statement) else statement, context)
+
+
+def _check_product(node: Call, statement: Statement | Kernel, context: Context) -> None:
+    """Whether the machine has an instruction that multiplies such tiles (`T.ptx_mma`)."""
+    d, a, b = (part.dtype.name.replace("tfloat32", "float32") for part in node.arguments if isinstance(part, Region))
+    known = [one for one in context.arch.matrix_instructions if one.function == node.function]
+    for one in known:
+        if [part.name.replace("tfloat32", "float32") for part in (one.accumulator, one.a, one.b)] == [d, a, b]:
+            return
+    raise MissingCapability(
+        f"{context.arch.name} has no instruction {node.function[4:]} of {a} and {b} with sums in {d} (T.ptx_mma)",
+        span=statement.span, hint="write T.gemm: the compiler chooses the instruction",
+    )  # fmt: skip
 
 
 def _check_atomic(word: str, place: Region, statement: Statement | Kernel, context: Context) -> None:

@@ -1,0 +1,191 @@
+"""Matrix instructions by hand (`T.ptx_mma`, `T.ptx_ldmatrix`), and the emitters that programs put products together with."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tilewright.compat.tilelang.language as T
+from tilewright.compat.tilelang.intrinsics import TensorCoreIntrinEmitter, mma_store_index_map
+
+import tilewright
+from tilewright.errors import MissingCapability
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.specialization import InvalidUse
+
+rng = np.random.default_rng(0)
+
+
+def random(shape, dtype):
+    if dtype in ("int8", "uint8"):
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
+    found = (
+        ml_dtypes.float8_e4m3fn if dtype == "float8_e4m3fn" else ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    )
+    return rng.integers(-4, 5, shape).astype(np.float32).astype(found)
+
+
+def product(M, N, K, dtype, total, turned_a, turned_b, m_first=False, part=False, chunk=None):
+    """A product of one block for each 64 x 32 tile, as its author puts it together."""
+    chunk = chunk or (32 if dtype in ("float32", "float16", "bfloat16", "float64") else 64)
+    rows, columns = (16, 16) if dtype == "float64" else (32, 16)
+    emitter = TensorCoreIntrinEmitter(
+        a_dtype=dtype, b_dtype=dtype, accum_dtype=total, a_transposed=turned_a, b_transposed=turned_b, block_row_warps=2,
+        block_col_warps=2, warp_row_tiles=rows, warp_col_tiles=columns, chunk=chunk, is_m_first=m_first,
+    )  # fmt: skip
+    bM, bN = 2 * rows, 2 * columns
+    a_tile, b_tile = (chunk, bM) if turned_a else (bM, chunk), (bN, chunk) if turned_b else (chunk, bN)
+    sums = emitter.warp_rows * emitter.warp_cols * emitter.local_size_out
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((K, M) if turned_a else (M, K), dtype), B: T.Tensor((N, K) if turned_b else (K, N), dtype),
+        C: T.Tensor((M, N), total),
+    ):  # fmt: skip
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=128) as (bx, by):
+            a, b = T.alloc_shared((2, *a_tile), dtype), T.alloc_shared((2, *b_tile), dtype)
+            C_shared = T.alloc_shared((bM, bN), total)
+            own_a = T.alloc_local((emitter.warp_rows * emitter.local_size_a,), dtype)
+            own_b = T.alloc_local((emitter.warp_cols * emitter.local_size_b,), dtype)
+            own_c = T.alloc_local((sums,), total)
+            T.clear(own_c)
+            for k in T.serial(T.ceildiv(K, chunk)):
+                if turned_a:
+                    T.copy(A[k * chunk, by * bM], a[k % 2, :, :])
+                else:
+                    T.copy(A[by * bM, k * chunk], a[k % 2, :, :])
+                if turned_b:
+                    T.copy(B[bx * bN, k * chunk], b[k % 2, :, :])
+                else:
+                    T.copy(B[k * chunk, bx * bN], b[k % 2, :, :])
+                for ki in T.serial(chunk // emitter.k_dim):
+                    emitter.ldmatrix_a(own_a, a[k % 2, :, :], ki)
+                    emitter.ldmatrix_b(own_b, b[k % 2, :, :], ki)
+                    emitter.mma(own_a, own_b, own_c)
+            if part:
+                emitter.stmatrix(own_c, C, pid_m=by, pid_n=bx)
+            else:
+                emitter.stmatrix(own_c, C_shared)
+                T.copy(C_shared, C[by * bM, bx * bN])
+
+    return main
+
+
+def run(program, target, way, *arrays):
+    kernel = tilewright.compile(program, target=target)
+    getattr(kernel, way)(*arrays)
+    return arrays[-1]
+
+
+TYPES = [
+    ("float16", "float32"), ("bfloat16", "float32"), ("float16", "float16"), ("float32", "float32"), ("int8", "int32"),
+    ("uint8", "int32"), ("float8_e4m3fn", "float32"), ("float64", "float64"),
+]  # fmt: skip
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("way", ["interpret", "emulate"])
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize("turned", [(False, True), (True, False), (False, False), (True, True)])
+@pytest.mark.parametrize(("dtype", "total"), TYPES)
+def test_products(dtype, total, turned, target, way):
+    M, N, K = (40, 40, 72) if dtype == "float64" else (100, 40, 136)
+    program = product(M, N, K, dtype, total, *turned, m_first=turned[0], part=turned[1] and M % 64 == 0)
+    a, b = random((K, M) if turned[0] else (M, K), dtype), random((N, K) if turned[1] else (K, N), dtype)
+    c = np.full((M, N), 77, total)
+    run(program, target, way, a, b, c)
+    wanted = (a.T if turned[0] else a).astype(np.float64) @ (b.T if turned[1] else b).astype(np.float64)
+    np.testing.assert_array_equal(c, wanted.astype(total))
+
+
+def test_sums_go_to_a_tensor_by_their_block():
+    a, b, c = random((128, 64), "float16"), random((64, 64), "float16"), np.full((128, 64), 7, np.float32)
+    run(product(128, 64, 64, "float16", "float32", False, True, part=True), "cuda -arch=sm_90a", "emulate", a, b, c)
+    np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float).T)
+
+
+@pytest.mark.parametrize("way", ["interpret", "emulate"])
+@pytest.mark.parametrize("older", [False, True])
+def test_words_themselves(way, older):
+    @T.prim_func
+    def main(A: T.Tensor((16, 16), "float16"), B: T.Tensor((8, 16), "float16"), C: T.Tensor((16, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            a, b = T.alloc_shared((16, 16), "float16"), T.alloc_shared((8, 16), "float16")
+            own_a, own_b = T.alloc_local((8,), "float16"), T.alloc_local((4,), "float16")
+            own_c = T.alloc_local((8,), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            for i in T.serial(8):
+                own_c[i] = i
+            if older:
+                T.ptx_ldmatrix(
+                    "float16", False, 4, ".b16", own_a.data, 0, a.access_ptr("r", offset=tx % 16 * 16 + tx // 16 * 8), 0
+                )
+            else:
+                T.ptx_ldmatrix(False, 4, T.access_ptr(a[tx % 16, 8 * (tx // 16)], "r"), T.access_ptr(own_a[0], "w"))
+            T.ptx_ldmatrix(0, 2, T.access_ptr(b[tx % 8, 8 * (tx // 8 % 2)], "r"), own_b)
+            T.ptx_mma(
+                "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", own_a.data, 0, own_b.data, 0, own_c.data, 4,
+                T.bool(False),
+            )  # fmt: skip
+            for i in T.serial(4):
+                row, column = mma_store_index_map(tx, i)
+                C[row, column] = own_c[4 + i]
+
+    a, b, c = random((16, 16), "float16"), random((8, 16), "float16"), np.full((16, 8), 7, np.float32)
+    run(main, "cuda -arch=sm_90a", way, a, b, c)
+    begun = 4 + 2 * (np.arange(16)[:, None] // 8) + np.arange(8) % 2
+    np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float).T + begun)
+
+
+def test_machines_without_the_instruction_say_so():
+    program = product(64, 32, 64, "float16", "float32", False, True)
+    for target in ("cpu -arch=avx2", "hip -arch=gfx942", "metal -arch=apple7"):
+        with pytest.raises(MissingCapability, match="has no loads of matrices"):
+            tilewright.compile(program, target=target)
+
+
+def test_types_without_an_instruction():
+    with pytest.raises(InvalidUse, match="no matrix instruction of ours multiplies int4 by int4"):
+        TensorCoreIntrinEmitter(a_dtype="int4", b_dtype="int4", accum_dtype="int32")
+
+    @T.prim_func
+    def main(C: T.Tensor((1,), "float16")):
+        with T.Kernel(1, threads=32):
+            a, b, c = T.alloc_local((8,), "bfloat16"), T.alloc_local((4,), "bfloat16"), T.alloc_local((4,), "float16")
+            T.ptx_mma("float16", "m16n8k16", "row", "col", "bf16", "bf16", "fp16", a, 0, b, 0, c, 0)
+
+    with pytest.raises(
+        MissingCapability, match="no instruction m16n8k16 of bfloat16 and bfloat16 with sums in float16"
+    ):
+        tilewright.compile(main, target="cuda -arch=sm_90a")
+
+
+def test_mistakes():
+    def made(**changed):
+        given = {
+            "dtype": "float32", "shape": "m16n8k16", "A_layout": "row", "B_layout": "col", "A_dtype": "fp16",
+            "B_dtype": "fp16", "C_dtype": "fp32", "a_index": 0, "b_index": 0, "c_index": 0,
+        } | changed  # fmt: skip
+
+        @T.prim_func
+        def main(C: T.Tensor((1,), "float16")):
+            with T.Kernel(1, threads=32):
+                a, b, c = T.alloc_local((8,), "float16"), T.alloc_local((4,), "float16"), T.alloc_local((4,), "float32")
+                shared = T.alloc_shared((16, 16), "float16")
+                T.clear(shared)
+                left = shared if changed.get("saturate") == 5 else a
+                T.ptx_mma(**given, multiplicand_a=left, multiplicand_b=b, accumulator=c)
+
+    for changed, kind, message in (
+        ({"shape": "16x8"}, NumberExpected, "shape"), ({"B_layout": "row"}, NumberExpected, "layouts"),
+        ({"A_dtype": "bf16"}, NumberExpected, "multiplicand_a"), ({"saturate": True}, NumberExpected, "saturate=False"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=message):
+            made(**changed)
+
+    with pytest.raises(TileExpected, match=r"the source of T\.ptx_ldmatrix"):
+
+        @T.prim_func
+        def main(A: T.Tensor((16, 16), "float16")):
+            with T.Kernel(1, threads=32):
+                T.ptx_ldmatrix(False, 4, T.access_ptr(A[0, 0]), T.alloc_shared((8,), "float16"))

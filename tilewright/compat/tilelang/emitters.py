@@ -1,0 +1,247 @@
+"""``tilelang.intrinsics``: products that a program puts together from matrix instructions, warp by warp.
+
+An emitter knows which rows and columns of a block's tile each warp has, and records loads, products and stores for
+them.  It is written in words of the language: nothing here is known to the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tilewright.language as T
+from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.matrix_words import SHORT_NAMES, a_place, b_place, load_matrices, registers, result_place
+from tilewright.language.proxies import Element, Scalar, as_expr
+from tilewright.specialization import InvalidUse
+
+WARP = 32
+
+
+class _Place:
+    """A tile in memory, and where in it the block's own part begins."""
+
+    def __init__(self, value: Any, what: str) -> None:
+        self.frame = value.frame if isinstance(value, (BufferProxy, RegionProxy, Element)) else None
+        if isinstance(value, BufferProxy):
+            self.buffer, starts = value.buffer, [as_expr(0)] * value.ndim
+        elif isinstance(value, RegionProxy):
+            self.buffer, starts = value.region.buffer, list(value.region.starts)
+        elif isinstance(value, Element):
+            self.buffer, starts = value.buffer, list(value.indices)
+        else:
+            raise InvalidUse(f"{what} is no tile", hint="give a buffer, or a part of one such as tile[k % 2, :, :]")
+        self.starts = starts
+
+    def __call__(self, row: Any, column: Any) -> tuple[Any, ...]:
+        """Indices of an element of the part."""
+        starts = [Scalar(start, self.frame) for start in self.starts]
+        return (*starts[:-2], starts[-2] + row, starts[-1] + column)
+
+    @property
+    def proxy(self) -> BufferProxy:
+        return BufferProxy(self.buffer, self.frame)
+
+
+class TensorCoreIntrinEmitter:
+    """What each warp of a block loads, multiplies and stores of a product ``C += A B``, by ``mma.sync``.
+
+    Parameters
+    ----------
+    a_dtype, b_dtype, accum_dtype : of the elements.
+    a_transposed, b_transposed : A lies in shared memory as ``[k, m]``; B as ``[n, k]``.
+    block_row_warps, block_col_warps : warps along the rows and columns of the block's tile.
+    warp_row_tiles, warp_col_tiles : rows and columns of a warp.
+    chunk : of k, that a turn of the author's loop has.
+    reduce_k : groups of warps that share k among them.
+    num_elems_per_byte : 1: elements that share bytes are not read.
+    is_m_first : whether neighbouring warps have neighbouring columns.
+    thread_var : the thread's number in its block, where it is not `T.get_thread_binding`.
+    """
+
+    WARP_SIZE = WARP
+
+    def __init__(
+        self, a_dtype: Any = "float16", b_dtype: Any = "float16", accum_dtype: Any = "float16",
+        a_transposed: bool = False, b_transposed: bool = False, block_row_warps: int = 2, block_col_warps: int = 2,
+        warp_row_tiles: int = 8, warp_col_tiles: int = 8, chunk: int = 16, reduce_k: int = 1,
+        num_elems_per_byte: int = 1, is_m_first: bool | None = False, thread_var: Any = None,
+    ) -> None:  # fmt: skip
+        names = [SHORT_NAMES.get(str(one), str(one)) for one in (a_dtype, b_dtype, accum_dtype)]
+        self.a_dtype, self.b_dtype, self.accum_dtype = names
+        bits = {T.dtype(name).bits for name in names[:2]}
+        if len(bits) > 1 or num_elems_per_byte != 1 or min(bits) < 8:
+            raise InvalidUse(
+                f"no matrix instruction of ours multiplies {names[0]} by {names[1]}", hint="write T.gemm on tiles"
+            )
+        self.bits = bits.pop()
+        self.k_dim = 4 if self.bits == 64 else 256 // self.bits
+        self.M_DIM = self.micro_size_x = 8 if self.bits == 64 else 16
+        self.n_dim = self.N_DIM = self.micro_size_y = 16 if warp_col_tiles % 16 == 0 and self.bits < 64 else 8
+        self.micro_size_k = self.k_dim
+        for name, count, unit in (
+            ("warp_row_tiles", warp_row_tiles, self.M_DIM), ("warp_col_tiles", warp_col_tiles, self.n_dim),
+            ("chunk", chunk, self.k_dim),
+        ):  # fmt: skip
+            if count % unit or count < unit:
+                raise InvalidUse(f"{name}={count} of an emitter is no multiple of {unit}", hint="write one")
+        self.a_transposed, self.b_transposed = a_transposed, b_transposed
+        self.block_row_warps, self.block_col_warps = block_row_warps, block_col_warps
+        self.warp_row_tiles, self.warp_col_tiles = warp_row_tiles, warp_col_tiles
+        self.warp_rows, self.warp_cols = warp_row_tiles // self.M_DIM, warp_col_tiles // self.n_dim
+        self.chunk, self.reduce_k, self.num_elems_per_byte = chunk, reduce_k, num_elems_per_byte
+        self.threads = WARP * block_row_warps * block_col_warps * reduce_k
+        self.local_size_a = self.M_DIM * self.k_dim // WARP
+        self.local_size_b = self.n_dim * self.k_dim // WARP
+        self.local_size_out = self.M_DIM * self.n_dim // WARP
+        self.is_m_first, self.thread_var = bool(is_m_first), thread_var
+
+    def get_thread_binding(self) -> Any:
+        """The thread's number in its block."""
+        return T.get_thread_binding() if self.thread_var is None else self.thread_var
+
+    def extract_thread_binding(self, thread_id: Any, is_m_first: bool | None = None) -> tuple[Any, Any, Any]:
+        """Lane, and place of the warp along the columns and the rows."""
+        warp = thread_id // WARP
+        rows, columns = self.block_row_warps, self.block_col_warps
+        if self.is_m_first if is_m_first is None else is_m_first:
+            return thread_id % WARP, warp % columns, warp // columns % rows
+        return thread_id % WARP, warp // rows % columns, warp % rows
+
+    def get_store_index_map(self, inverse: bool = False) -> Any:
+        """Row and column, in a tile of the result, by lane and place."""
+        if inverse:
+            raise InvalidUse("the map of an emitter's results is not turned around", hint="write it out")
+        return result_place
+
+    def ldmatrix_a(self, A_local_buf: Any, A_shared_buf: Any, ki: Any, rk: Any = 0) -> None:
+        """Load the warp's rows of A at step ki of k into each thread's own array."""
+        lane, _, warp = self.extract_thread_binding(self.get_thread_binding())
+        source, first, deep = self._deep(A_shared_buf, ki, rk, "A", warp * self.warp_row_tiles)
+        for tile in range(self.warp_rows):
+            self._load(source, A_local_buf, tile, first + tile * self.M_DIM, deep, lane, True)
+
+    def ldmatrix_b(self, B_local_buf: Any, B_shared_buf: Any, ki: Any, rk: Any = 0) -> None:
+        """Load the warp's columns of B at step ki of k into each thread's own array."""
+        lane, warp, _ = self.extract_thread_binding(self.get_thread_binding())
+        source, first, deep = self._deep(B_shared_buf, ki, rk, "B", warp * self.warp_col_tiles)
+        for tile in range(self.warp_cols):
+            self._load(source, B_local_buf, tile, first + tile * self.n_dim, deep, lane, False)
+
+    def _deep(self, tile: Any, ki: Any, rk: Any, name: str, first: Any) -> tuple[_Place, Any, Any]:
+        return _Place(tile, f"{name} of an emitter"), first, rk * self.chunk + ki * self.k_dim
+
+    def _load(self, source: _Place, own: Any, tile: int, across: Any, deep: Any, lane: Any, left: bool) -> None:
+        """One tile of an operand: matrices of 16-byte rows where they lie so, else single elements."""
+        size = self.local_size_a if left else self.local_size_b
+        turned = self.a_transposed if left else not self.b_transposed
+        base = tile * size
+        matrices = size * self.bits // 32
+        by_rows = source.buffer.scope == "shared" and source.buffer.dtype.bits == self.bits
+        if by_rows and (self.bits == 16 or (not turned and self.bits < 64)):
+            # Neighbouring matrices are the halves of 16 rows first of A, the halves of k first of B.
+            high, low = (lane // 16, lane // 8 % 2) if left else (lane // 8 % 2, lane // 16)
+            chunk = 128 // self.bits
+            row, column = (8 * low, lane % 8 + 8 * high) if turned else (lane % 8 + 8 * low, chunk * high)
+            place = (deep + column, across + row) if turned else (across + row, deep + column)
+            where = T.access_ptr(source.proxy[source(*place)], "r", chunk).region
+            load_matrices(turned, matrices, where, registers(own, base, size, "an emitter's array"))
+            return
+        for local in range(size):
+            if self.bits == 64:
+                row, column = lane // 4, lane % 4
+            elif left:
+                row, column = a_place(self.bits, lane, local)
+            else:
+                row, column = b_place(self.bits, self.k_dim, lane, local)
+            place = (deep + column, across + row) if turned else (across + row, deep + column)
+            _own(own)[base + local] = source.proxy[source(*place)]
+
+    def mma(self, A_local_buf: Any, B_local_buf: Any, C_local_buf: Any, k_inner: Any = 0) -> None:
+        """Add the products of all the warp's tiles."""
+        for row in range(self.mma_num_inst_m):
+            for column in range(self.mma_num_inst_n):
+                self.mma_atom(A_local_buf, B_local_buf, C_local_buf, row, column, k_inner)
+
+    @property
+    def mma_num_inst_m(self) -> int:
+        """Tiles of the warp along the rows."""
+        return self.warp_rows
+
+    @property
+    def mma_num_inst_n(self) -> int:
+        """Tiles of the warp along the columns."""
+        return self.warp_cols
+
+    def mma_atom(
+        self, A_local_buf: Any, B_local_buf: Any, C_local_buf: Any, inst_m_idx: Any, inst_n_idx: Any, k_inner: Any = 0
+    ) -> None:
+        """Add the product of one of the warp's tiles."""
+        halves = self.n_dim // 8
+        shape = f"m{self.M_DIM}n8k{self.k_dim}"
+        a = (k_inner * self.warp_rows + inst_m_idx) * self.local_size_a
+        b = (k_inner * self.warp_cols + inst_n_idx) * self.local_size_b
+        c = (inst_m_idx * self.warp_cols + inst_n_idx) * self.local_size_out
+        for half in range(halves):
+            T.ptx_mma(
+                self.accum_dtype, shape, "row", "col", self.a_dtype, self.b_dtype, self.accum_dtype,
+                A_local_buf, a, B_local_buf, b + half * (self.local_size_b // halves),
+                C_local_buf, c + half * (self.local_size_out // halves),
+            )  # fmt: skip
+
+    def stmatrix(self, C_local_buf: Any, C_buf: Any, pid_m: Any = None, pid_n: Any = None) -> None:
+        """Store the warp's sums, to a tile ``[rows, columns, 16, 16]``, to one ``[m, n]``, or to a tensor at a block's
+        place."""
+        lane, warp_n, warp_m = self.extract_thread_binding(self.get_thread_binding())
+        target = _Place(C_buf, "C of an emitter")
+        of_block = pid_m is not None and pid_n is not None
+
+        def place(tile_m: Any, tile_n: Any, local: Any) -> tuple[Any, ...]:
+            row, column = warp_m * self.warp_rows + tile_m, warp_n * self.warp_cols + tile_n
+            if of_block:
+                row = row + pid_m * self.block_row_warps * self.warp_rows
+                column = column + pid_n * self.block_col_warps * self.warp_cols
+            at = (lane // 4, lane % 4 * 2 + local) if self.bits == 64 else result_place(lane, local)
+            if target.buffer.rank == 4 and not of_block:
+                return row, column, *at
+            return target(row * self.M_DIM + at[0], column * self.n_dim + at[1])
+
+        _store(target.proxy, place, _own(C_local_buf), self.warp_rows, self.warp_cols, self.local_size_out)
+
+
+@T.macro
+def _store(target: Any, place: Any, own: Any, rows: int, columns: int, count: int) -> None:
+    """Store a warp's sums: one loop, so that threads need not meet in between."""
+    for tile_m in T.unroll(rows):
+        for tile_n in T.unroll(columns):
+            for local in T.unroll(count):
+                target[place(tile_m, tile_n, local)] = own[(tile_m * columns + tile_n) * count + local]
+
+
+def _own(array: Any) -> Any:
+    if not isinstance(array, BufferProxy):
+        raise InvalidUse("an emitter keeps what threads hold in arrays of T.alloc_local", hint="give the array itself")
+    return array
+
+
+def mma_store_index_map(thread_id: Any, local_id: Any) -> tuple[Any, Any]:
+    """Row and column, in a tile of 16 x 16, of the sum that a thread has at a place of its array.
+
+    Parameters
+    ----------
+    thread_id : in its warp.
+    local_id : of 8 places.
+    """
+    return result_place(thread_id, local_id)
+
+
+def get_mma_micro_size(dtype: Any) -> tuple[int, int, int]:
+    """Rows, columns and depth of what matrix instructions multiply of a type at once.
+
+    Parameters
+    ----------
+    dtype : of the operands.
+    """
+    bits = T.dtype(dtype).bits
+    if bits == 64:
+        return 8, 8, 4
+    return 16, 16, max(8, 256 // bits)

@@ -1,0 +1,191 @@
+"""One matrix instruction at a time, on arrays that each thread has of its own: what programs write that place the
+elements of a product themselves.
+
+Threads of a warp do them together.  Where an element of a tile is found, by thread and place, is PTX's rule
+(`a_place`, `b_place`, `result_place`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tilewright.ir import dtypes
+from tilewright.ir.dtypes import BOOL, INT32, DType
+from tilewright.ir.nodes import Call, Evaluate, Region, const, index_binary
+from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.builder import in_kernel
+from tilewright.language.external import access_ptr
+from tilewright.language.interface import author_facing
+from tilewright.language.machines import machine
+from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.proxies import Element, as_expr, constant, describe, known_value
+from tilewright.language.source import statement_here
+
+SHORT_NAMES = {
+    "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32", "tf32": "tfloat32",
+    "fp64": "float64", "f64": "float64", "s8": "int8", "u8": "uint8", "s32": "int32", "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}  # fmt: skip
+"""Types as names of instructions spell them."""
+
+
+def registers(value: Any, index: Any, count: int, what: str) -> Region:
+    """So many neighbours of a thread's own array, from an index on."""
+    place = as_expr(index, INT32)
+    if isinstance(value, (Element, RegionProxy)):
+        region = access_ptr(value).region
+        value, place = BufferProxy(region.buffer, value.frame), index_binary("add", region.starts[-1], place)
+    if not isinstance(value, BufferProxy) or value.buffer.scope != "local":
+        raise TileExpected(what, describe(value), "an array of T.alloc_local")
+    buffer = value.buffer
+    if buffer.rank != 1:
+        raise TileExpected(what, f"an array of {buffer.rank} dimensions", "one of one dimension")
+    return Region(buffer, (place,), (count,))
+
+
+def _element_type(given: Any, held: DType, what: str) -> None:
+    """Refuse a type that is not that of the elements."""
+    named = dtypes.dtype(SHORT_NAMES.get(str(given), given))
+    if named != held and (named.name, held.name) != ("tfloat32", "float32"):
+        raise NumberExpected(what, f"the type of its elements, {held}", str(named))
+
+
+@author_facing
+def ptx_mma(
+    dtype: Any, shape: Any, A_layout: Any, B_layout: Any, A_dtype: Any, B_dtype: Any, C_dtype: Any,
+    multiplicand_a: Any, a_index: Any, multiplicand_b: Any, b_index: Any, accumulator: Any, c_index: Any,
+    saturate: Any = False, operator: Any = None,
+) -> None:  # fmt: skip
+    """One matrix instruction: a warp's threads add the product of the tiles that their arrays make up.
+
+    `T.gemm` chooses instructions by itself; this is for programs that hold operands in arrays of threads.  A tile of
+    16 rows and ``k`` columns has element ``(g + 8 (r % 2), E t + e + 4 E (r // 2))`` in register r of thread
+    ``4 g + t`` of the warp, where a register has E elements, numbered e.
+
+    Parameters
+    ----------
+    dtype : of the result.
+    shape : of the tiles, such as ``"m16n8k16"``.
+    A_layout, B_layout : ``"row"`` and ``"col"``.
+    A_dtype, B_dtype, C_dtype : of the elements, such as ``"fp16"`` or ``"float16"``.
+    multiplicand_a, multiplicand_b, accumulator : arrays of `alloc_local`, of one dimension.
+    a_index, b_index, c_index : where the tile begins in each.
+    saturate : must be False: sums of integers wrap around.
+    operator : must be left out.
+
+    Examples
+    --------
+    >>> a = T.alloc_local((8,), "float16")
+    >>> b = T.alloc_local((4,), "float16")
+    >>> c = T.alloc_local((4,), "float32")
+    >>> for i in T.serial(8):
+    ...     a[i] = 1
+    ...     b[i // 2] = 1
+    ...     c[i // 2] = 0
+    >>> T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a, 0, b, 0, c, 0)
+    """
+    what = "T.ptx_mma"
+    found = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", str(shape))
+    if found is None:
+        raise NumberExpected(f"the shape of {what}", "one such as 'm16n8k16'", repr(shape))
+    if (A_layout, B_layout) != ("row", "col"):
+        raise NumberExpected(f"the layouts of {what}", "'row' and 'col'", f"{A_layout!r} and {B_layout!r}")
+    if operator is not None or known_value(saturate) not in (False, 0):
+        raise NumberExpected(what, "saturate=False, and no operator", "others")
+    m, n, k = map(int, found.groups())
+    parts = []
+    for name, given, index, count, named in (
+        ("accumulator", accumulator, c_index, m * n, C_dtype),
+        ("multiplicand_a", multiplicand_a, a_index, m * k, A_dtype),
+        ("multiplicand_b", multiplicand_b, b_index, n * k, B_dtype),
+    ):  # fmt: skip
+        part = registers(given, index, count // 32, f"{name} of {what}")
+        _element_type(named, part.dtype, f"the type of {name}")
+        parts.append(part)
+    call = Call(BOOL, _function(f"mma_{shape}", parts[1].dtype), tuple(parts))
+    in_kernel(what).append(Evaluate(call, span=statement_here()))
+
+
+def _function(name: str, operand: DType) -> str:
+    """The machine's function; floats of eight bits go through halves where that is how it multiplies them."""
+    arch, through = machine(), f"{name}_through_half"
+    if arch is None:
+        return through if operand.bits == 8 and operand.is_float else name
+    known = {one.function for one in arch.matrix_instructions if one.a == operand}
+    return through if name not in known and through in known else name
+
+
+def load_matrices(transposed: bool, count: int, row: Region, place: Region) -> None:
+    """Matrices of 8 rows of 16 bytes, from the row that each thread names into neighbours of its array."""
+    name = "ldmatrix_trans" if transposed else "ldmatrix"
+    call = Call(BOOL, name, (place, row, const(count)))
+    in_kernel("T.ptx_ldmatrix").append(Evaluate(call, span=statement_here()))
+
+
+@author_facing
+def ptx_ldmatrix(trans: Any, num: Any, src_access_ptr: Any, dst_access_ptr: Any, *older: Any) -> None:
+    """Load 1, 2 or 4 matrices of 8 rows of 16 bytes each: a warp's threads get 4 bytes of each.
+
+    Parameters
+    ----------
+    trans : whether each matrix is transposed, as one of 8 x 8 elements of 16 bits.
+    num : how many matrices there are.
+    src_access_ptr : the row that this thread names, a place in a shared tile; the first matrix is that of threads 0 to
+        7.
+    dst_access_ptr : the thread's array of `alloc_local`, or an element of it.
+    older : older programs write ``(dtype, trans, num, ".b16", destination, offset, source, offset)``.
+
+    Examples
+    --------
+    >>> wide = T.alloc_shared((64, 64), "float16")
+    >>> own = T.alloc_local((8,), "float16")
+    >>> T.copy(A, wide)
+    >>> T.ptx_ldmatrix(False, 4, T.access_ptr(wide[tx % 16, 8 * (tx % 32 // 16)], "r"), own)
+    """
+    what, offset = "T.ptx_ldmatrix", 0
+    if older:
+        if len(older) != 4:
+            raise NumberExpected(what, "4 arguments, or 8", f"{4 + len(older)} arguments")
+        trans, num, (dst_access_ptr, offset, src_access_ptr, moved) = num, src_access_ptr, older
+        if isinstance(src_access_ptr, BufferProxy):
+            src_access_ptr = src_access_ptr.access_ptr("r", offset=moved)
+    row = access_ptr(src_access_ptr).region
+    count = constant(num, f"num of {what}")
+    if row.buffer.scope != "shared" or row.dtype.bits not in (8, 16, 32):
+        given = f"{row.buffer.scope} memory of {row.dtype}"
+        raise TileExpected(f"the source of {what}", given, "a place in a shared tile, of 8, 16 or 32 bits an element")
+    if count not in (1, 2, 4):
+        raise NumberExpected(f"num of {what}", "1, 2 or 4", str(count))
+    each = 128 // row.dtype.bits
+    here = Region(row.buffer, row.starts, (*(1,) * (len(row.starts) - 1), each))
+    place = registers(dst_access_ptr, offset, count * each // 4, f"the destination of {what}")
+    load_matrices(trans is True or trans == 1, count, here, place)
+
+
+# Where elements lie -------------------------------------------------------------------------------
+
+
+def a_place(bits: int, lane: Any, local: Any) -> tuple[Any, Any]:
+    """Row and column, within a tile of 16 rows, of an element that a thread has; of the right operand column and row,
+    of 8 columns a register's half (`b_place`)."""
+    packed = max(1, 32 // bits)
+    register, within = local // packed, local % packed
+    return lane // 4 + 8 * (register % 2), lane % 4 * packed + within + 4 * packed * (register // 2)
+
+
+def b_place(bits: int, depth: int, lane: Any, local: Any) -> tuple[Any, Any]:
+    """Column and row of an element of the right operand, of tiles of 8 columns one behind the other."""
+    packed = max(1, 32 // bits)
+    held = depth * 8 // 32
+    within = local % held
+    return lane // 4 + 8 * (local // held), lane % 4 * packed + within % packed + 4 * packed * (within // packed)
+
+
+def result_place(lane: Any, local: Any) -> tuple[Any, Any]:
+    """Row and column of a sum, of tiles of 16 rows and 8 columns side by side."""
+    return lane // 4 + 8 * (local % 4 // 2), lane % 4 * 2 + local % 2 + 8 * (local // 4)
+
+
+MATRIX_WORDS: dict[str, Any] = {"ptx_mma": ptx_mma, "ptx_ldmatrix": ptx_ldmatrix}
+"""Every word, under the names of the language."""
