@@ -21,7 +21,7 @@ from tilewright.errors import TilewrightError
 
 
 class InvalidOption(TilewrightError):
-    """An environment variable with a value that it cannot have."""
+    """An option with a value that it cannot have: of the environment, or of a kernel of the library."""
 
 
 @dataclass(frozen=True, slots=True)

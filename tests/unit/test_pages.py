@@ -79,7 +79,7 @@ PAGES: dict[str, tuple[Preparation, dict[int, Callable[[dict[str, Any]], None]]]
 }
 """Pages: what their first block finds, and what is brought before a later one."""
 
-ELSEWHERE = {"docs/tour.md", "docs/program_text.md", "docs/transformers.md"}
+ELSEWHERE = {"docs/errors.md", "docs/tour.md", "docs/program_text.md", "docs/transformers.md"}
 """Pages whose blocks tests of their own look at."""
 
 

@@ -24,6 +24,7 @@ from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.matmul import by_tiles
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction, match_operands
+from tilewright.options import InvalidOption
 
 FEW_ROWS = 32
 """Up to here a block has few rows, so that short batches waste nothing on rows that do not exist."""
@@ -46,11 +47,8 @@ class InvalidGroup(TilewrightError):
         )
 
 
-class InvalidOption(TilewrightError):
-    """An option of `quant_matmul` whose value is none of those it may have."""
-
-    def __init__(self, name: str, value: object, expected: str) -> None:
-        super().__init__(f"{name} is {value!r}, expected {expected}", hint="see the docstring of quant_matmul")
+def _invalid(name: str, value: object, expected: str) -> InvalidOption:
+    return InvalidOption(f"{name} is {value!r}, expected {expected}", hint="see the docstring of quant_matmul")
 
 
 def _check_options(
@@ -60,27 +58,27 @@ def _check_options(
     """Raise InvalidOption for the first option that has an impossible value."""
     codes = tilewright.dtype(weights)
     if codes.bits > 8 or not (codes.is_integer or (codes.is_float and not codes.is_packed)):
-        raise InvalidOption("weights", weights, "an integer type of at most 8 bits, or a float type of 8")
+        raise _invalid("weights", weights, "an integer type of at most 8 bits, or a float type of 8")
     if codes.is_float and arithmetic != "float32":
-        raise InvalidOption("arithmetic", arithmetic, f"'float32', in which {weights} are multiplied")
+        raise _invalid("arithmetic", arithmetic, f"'float32', in which {weights} are multiplied")
     number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and math.isfinite(zero)
     if zero is not None and not number:
-        raise InvalidOption("zero", zero, "a number, or None where the kernel takes a tensor of zero points")
+        raise _invalid("zero", zero, "a number, or None where the kernel takes a tensor of zero points")
     if activations != "int8" and not tilewright.dtype(activations).is_float:
-        raise InvalidOption("activations", activations, "a float type or 'int8'")
+        raise _invalid("activations", activations, "a float type or 'int8'")
     if not tilewright.dtype(out).is_float:
-        raise InvalidOption("out", out, "a float type")
+        raise _invalid("out", out, "a float type")
     if codebook is not None and not _is_table(codebook, codes.bits, activations, arithmetic):
         expected = (
             f"{1 << codes.bits} whole numbers, at most 255 apart, multiplied in int8, or as many floats in float32"
         )
-        raise InvalidOption("codebook", codebook, expected)
+        raise _invalid("codebook", codebook, expected)
     if codebook is not None and _has_fractions(codebook) and zero not in (0, None):
-        raise InvalidOption("zero", zero, "0 or None where a codebook holds floats")
+        raise _invalid("zero", zero, "0 or None where a codebook holds floats")
     if arithmetic not in ("int8", "float32"):
-        raise InvalidOption("arithmetic", arithmetic, "'int8' or 'float32'")
+        raise _invalid("arithmetic", arithmetic, "'int8' or 'float32'")
     if scaled and activations != "int8" and arithmetic == "int8":
-        raise InvalidOption("scaled", scaled, "False where the call makes the scales of its activations")
+        raise _invalid("scaled", scaled, "False where the call makes the scales of its activations")
 
 
 def _is_table(codebook: tuple[float, ...], bits: int, activations: str, arithmetic: str) -> bool:

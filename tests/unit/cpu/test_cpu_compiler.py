@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.errors import Span
+from tilewright.errors import CompilerNotFound, Span
 from tilewright.options import override
 from tilewright.targets.base import Source
 from tilewright.targets.cpu import compiler
@@ -34,7 +34,7 @@ def test_a_missing_compiler_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
     compiler._find_compiler.cache_clear()
-    with pytest.raises(compiler.MissingCompiler) as caught:
+    with pytest.raises(CompilerNotFound) as caught:
         compiler.find_compiler()
     compiler._find_compiler.cache_clear()
     assert caught.value.message == "no C compiler was found"

@@ -9,7 +9,8 @@ import pytest
 
 import tilewright
 from tilewright.kernels.matmul import linear, matmul
-from tilewright.kernels.quant_matmul import InvalidGroup, InvalidOption, quant_matmul
+from tilewright.kernels.quant_matmul import InvalidGroup, quant_matmul
+from tilewright.options import InvalidOption
 
 pytestmark = pytest.mark.sampled(3)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tilewright import processes
 from tilewright.cache import cached, digest
-from tilewright.errors import Span, TilewrightError
+from tilewright.errors import CompilerNotFound, Span, TilewrightError
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.precompiled import precompiled
@@ -34,17 +34,6 @@ FLAGS = (
     "-fno-math-errno", "-fno-trapping-math",  # nobody looks at errno or at floating-point flags
     "-ffp-contract=off",  # every operation of the program rounds; fma is written where it is meant
 )  # fmt: skip
-
-
-class MissingCompiler(TilewrightError):
-    """No C compiler on this machine."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "no C compiler was found",
-            hint="install gcc or clang, or the extra that brings one: pip install 'tilewright[compiler]'; "
-            "TILEWRIGHT_CC names another command",
-        )
 
 
 class BrokenCompiler(TilewrightError):
@@ -78,7 +67,7 @@ def find_compiler() -> Compiler:
 
     Raises
     ------
-    MissingCompiler, BrokenCompiler
+    CompilerNotFound, BrokenCompiler
     """
     return _find_compiler(options().compiler, os.environ.get("PATH", ""))
 
@@ -93,7 +82,11 @@ def _find_compiler(wish: str, _path: str) -> Compiler:
             return _probe((found,))
     if importlib.util.find_spec("ziglang") is not None:
         return _probe((sys.executable, "-m", "ziglang", "cc"))
-    raise MissingCompiler
+    raise CompilerNotFound(
+        "no C compiler was found",
+        hint="install gcc or clang, or the extra that brings one: pip install 'tilewright[compiler]'; "
+        "TILEWRIGHT_CC names another command",
+    )
 
 
 def _probe(command: tuple[str, ...]) -> Compiler:
@@ -131,7 +124,7 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
 
     Raises
     ------
-    MissingCompiler, BrokenCompiler, CompilerFailed
+    CompilerNotFound, BrokenCompiler, CompilerFailed
     """
     path = directory / f"kernel.{source.language}"
     write_text(path, source.text)
@@ -192,7 +185,7 @@ def pool_library() -> Path:
 
     Raises
     ------
-    MissingCompiler, BrokenCompiler, CacheUnavailable
+    CompilerNotFound, BrokenCompiler, CacheUnavailable
     """
     compiler, source = find_compiler(), DEVICE / "tilewright_pool.c"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import Span, TilewrightError
+from tilewright.errors import AssertionFailed, Span, TilewrightError
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Function
 from tilewright.ir.signature import entry_parameters
@@ -19,10 +19,6 @@ from tilewright.targets.cpu.arch import host, runs_here
 from tilewright.targets.cpu.compiler import LIBRARY, pool_library
 from tilewright.targets.cpu.emit import OUT_OF_MEMORY
 from tilewright.targets.cpu.spellings import bits_of, computes_in_float
-
-
-class AssertionFailed(TilewrightError):
-    """A `T.device_assert` of the kernel that did not hold."""
 
 
 class OutOfMemory(TilewrightError):
