@@ -72,7 +72,7 @@ def kernels_to_plant_in() -> list[tuple[Program, str]]:
         (Program("attention", direct(programs.flash_attention, *heads, dtype="float16", tiles=programs.AttentionTiles(32, 32, 64)), bound=2e-3), "sm_80"),
         (Program("attention of Hopper", direct(programs.flash_attention, *heads, dtype="float16", causal=True, tiles=programs.AttentionTiles(64, 32, 128)), bound=2e-3), "sm_90a"),
         (Program("attention in turns", direct(programs.flash_attention, *long, dtype="float16", tiles=programs.AttentionTiles(128, 32, 256)), bound=2e-3), "sm_90a"),
-        (Program("rows folded", direct(programs.softmax_of_long_rows, programs.WIDE), bound=2e-6), "sm_80"),
+        (Program("rows folded", direct(programs.softmax_of_long_rows, programs.peaked(10, 1300, plain=4)), bound=2e-6), "sm_80"),
         (Program("rows normed", direct(programs.rms_norm_of_short_rows, programs.WIDE[:, :640].copy(), programs.WEIGHT[:640].copy()), bound=2e-6), "sm_80"),
         (Program("operators of many threads", direct(programs.plain.every_operator, programs.real(16, 64), programs.real(16, 64, seed=1)), bound=4e-6), "sm_80"),
         (Program("totals in shared memory", direct(replicas.running_totals, whole(4, 8, 8, dtype="float32"))), "sm_80"),
