@@ -203,8 +203,14 @@ class MixedWriter(MixedStatements):
             self.statement()
 
     def statement(self) -> None:
+        ways = self.ways()
+        weights = np.array([weight for weight, _ in ways], float)
+        ways[int(self.random.choice(len(ways), p=weights / weights.sum()))][1]()
+
+    def ways(self) -> list[tuple[float, Callable[[], None]]]:
+        """The statements that may stand here, and how often they do."""
         deep = self.context.depth
-        ways: list[tuple[int, Callable[[], None]]] = [
+        ways: list[tuple[float, Callable[[], None]]] = [
             (6, self.some_compute), (4, self.some_load), (3, self.some_move), (4, self.reduction), (2, self.running),
             (3, self.product), (2, self.some_view), (2, self.slice_fill), (2, self.atomic), (2, self.scratch),
             (2, self.through_tensor), (1, self.turned), (1, self.ring), (2, self.scalar_work), (1, self.extra_tile),
@@ -218,8 +224,7 @@ class MixedWriter(MixedStatements):
             ways += [(2, self.some_threads), (2, self.each_thread)]
         if not self.roles:
             ways += [(1, self.reducer)]
-        weights = np.array([weight for weight, _ in ways], float)
-        ways[int(self.random.choice(len(ways), p=weights / weights.sum()))][1]()
+        return ways
 
     def extra_tile(self) -> None:
         if len(self.tiles) < 14:

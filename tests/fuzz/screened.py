@@ -28,8 +28,10 @@ def targets(seed: int) -> tuple[str, ...]:
 
 
 def digests(seed: int) -> dict[str, str]:
-    """For the first GPU of NVIDIA among a seed's targets, what its compiler is given: most passes are every target's."""
-    chosen = [target for target in targets(seed) if target.startswith("cuda")][:1]
+    """For the processor and the first GPU of NVIDIA among a seed's targets, what compilers are given: most passes are
+    every target's."""
+    chosen = targets(seed)
+    chosen = [one for name in ("cpu", "cuda") for one in [each for each in chosen if each.startswith(name)][:1]]
     return {target: _digest(seed, target) for target in chosen}
 
 

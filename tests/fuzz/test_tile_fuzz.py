@@ -14,7 +14,7 @@ import tile_fuzz
 from judge import Verdict, judged, machines, targets_of
 from operator_writer import write_operator
 from shrink import shrunk
-from tile_fuzz import LOOPS, MIXED, PIPELINES, ROWS
+from tile_fuzz import LOOPS, MIXED, PIPELINES, ROWS, SWARM
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 
@@ -22,7 +22,7 @@ from tilewright.ir.nodes import TILE_OPERATORS, Effects, Region, Statement, Tile
 from tilewright.ops.base import element, elementwise, same_shape, store_element
 
 SAMPLE = (
-    *range(9000, 9032), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004)
+    *range(9000, 9032), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004), *range(SWARM + 9000, SWARM + 9004),
 )  # fmt: skip
 PROOF, CHUNK = (
     (
@@ -31,6 +31,7 @@ PROOF, CHUNK = (
         *range(LOOPS, LOOPS + 2000),
         *range(ROWS, ROWS + 2000),
         *range(MIXED, MIXED + 2000),
+        *range(SWARM, SWARM + 2000),
     ),
     50,
 )

@@ -29,6 +29,7 @@ from gathering_writer import GatheringWriter
 from judge import Verdict
 from mixed_writer import MixedWriter
 from shrink import shrunk
+from swarm_writer import SwarmWriter
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 from workers import Workers
@@ -42,14 +43,14 @@ REPEATED = 3
 """Runs of each program on a GPU."""
 
 
-PIPELINES, LOOPS, ROWS, MIXED, ENGINE = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000
+PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
-programs in which any statement stands in any context, and such that give tiles to the copy engine."""
+programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
 
-IN_TURN = (MIXED, 0, MIXED, ENGINE, MIXED, LOOPS, MIXED, PIPELINES, MIXED, ROWS)
+IN_TURN = (SWARM, 0, SWARM, ENGINE, SWARM, LOOPS, MIXED, PIPELINES, SWARM, ROWS)
 
 
 def program_of(seed: int) -> TileProgram:
@@ -60,6 +61,8 @@ def program_of(seed: int) -> TileProgram:
         return program_of(IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= SWARM:
+        return SwarmWriter(seed - SWARM).write()
     if seed >= MIXED:
         return EngineWriter(seed - ENGINE).write() if seed >= ENGINE else MixedWriter(seed - MIXED).write()
     writer = GatheringWriter if seed >= ROWS else BoldWriter if seed >= LOOPS else Writer

@@ -1,0 +1,171 @@
+"""Mixed programs of few kinds of statements, types and shapes each, so that what there is meets more often.
+
+A program that may do anything seldom does the same kind of thing twice to the same tile.  Every program here draws which statements it is made
+of and how often, the types and shapes of its tiles, and how much it prefers what it made last; some forget tiles once they were read, so that
+others take their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from mixed_tiles import NARROW, WIDE, Tile
+from mixed_writer import MixedWriter
+
+SMALL = ((16,), (8,), (4,), (2,), (8, 16), (16, 8), (32,), (4, 4))
+
+
+class SwarmWriter(MixedWriter):
+    """Writes the program of a seed."""
+
+    def start(self) -> None:
+        self.weights: dict[str, float] = {}
+        self.types = [
+            self.pick(WIDE) if self.chance(0.75) else self.pick(NARROW) for _ in range(self.pick((1, 2, 2, 3)))
+        ]
+        self.shapes = [
+            self.pick(SMALL) if self.chance(0.25) else super(SwarmWriter, self).shape()
+            for _ in range(self.pick((1, 2, 2, 3)))
+        ]
+        self.shapes += [shape[::-1] for shape in self.shapes if len(shape) == 2 and self.chance(0.3)]
+        self.recent, self.forgetful = self.pick((0.0, 0.3, 0.6)), self.chance(0.5)
+        self.scope = self.pick(("", "", "shared", "fragment"))
+        self.specialized = self.pick((0.0, 0.1, 0.6))
+        self.variables: dict[str, tuple[int, int]] = {}
+        super().start()
+
+    def ways(self) -> list[tuple[float, Callable[[], None]]]:
+        """Each kind of statement as often as this program likes it; many not at all."""
+        more: list[tuple[float, Callable[[], None]]] = [(2, self.last_use), (2, self.reassigned)]
+        if not self.roles and self.threads >= 64 and self.thread_name:
+            more += [(3, self.warps_in_turn)]
+        found = []
+        for weight, way in [*super().ways(), *more]:
+            name = way.__name__
+            if name not in self.weights:
+                self.weights[name] = self.pick((0.0, 0.0, 0.5, 1.0, 1.0, 4.0))
+            found.append((weight * self.weights[name] + 0.01, way))
+        return found
+
+    def shape(self) -> tuple[int, ...]:
+        return self.pick(self.shapes) if self.chance(0.85) else super().shape()
+
+    def new_tile(
+        self, shape: tuple[int, ...] | None = None, dtype: str | None = None, scope: str | None = None
+    ) -> Tile:
+        scope = scope or (self.scope if self.chance(0.7) else "") or None
+        return super().new_tile(shape, dtype or (self.pick(self.types) if self.chance(0.85) else None), scope)
+
+    def usable(self, scopes: tuple[str, ...] = ("shared", "fragment"), value: bool | None = True) -> list[Tile]:
+        found = super().usable(scopes, value)
+        return found[-2:] if self.chance(self.recent) else found
+
+    def known(self, name: str, low: int, high: int, times: int = 3) -> None:
+        """A scalar that statements here may read, more likely than the others."""
+        self.context = replace(self.context, indices=(*self.context.indices, *[(name, low, high)] * times))
+
+    def leave(self) -> None:
+        if self.forgetful:
+            kept = [tile for tile in self.tiles if self.chance(0.6)]
+            self.tiles = kept or self.tiles
+        super().leave()
+
+    # Statements --------------------------------------------------------------------------------------
+
+    def named(self) -> None:
+        before = self.context.indices
+        super().named()
+        for name, low, high in self.context.indices[len(before) :]:
+            if any(line.strip().startswith(f"{name} = T.alloc_var") for line in self.lines[-2:]):
+                self.variables[name] = low, high
+            self.known(name, low, high, 2)
+            if self.chance(0.5):
+                self.some_compute()
+
+    def reassigned(self) -> None:
+        """A variable takes another value, or keeps its own."""
+        mine = [one for one in self.context.indices if one[0] in self.variables]
+        if not mine:
+            name = self.name("c")
+            self.emit(f'{name} = T.alloc_var("int32", init={self.index(0, 7)})')
+            self.variables[name] = 0, 7
+            self.known(name, 0, 7)
+            return
+        name = self.pick(mine)[0]
+        low, high = self.variables[name]
+        value = self.index(low, high)
+        if self.chance(0.5):
+            value = f"T.if_then_else({self.plain_condition()}, {value}, {name})"
+        self.emit(f"{name} = {value}")
+        self.feature("reassigned", str(self.context.pipelined))
+
+    def plain_condition(self) -> str:
+        while "_of(" in (said := self.condition()):
+            pass
+        return said
+
+    def last_use(self) -> None:
+        """A tile is left alone for a while, then read once more, in one way or another, and then no longer needed."""
+        tiles = [
+            one for one in self.usable(("shared", "fragment"))
+            if one.base is None and all(other.holder is not one or other is one for other in self.tiles)
+        ]  # fmt: skip
+        if not tiles or self.context.depth > 2 or self.roles:
+            return
+        tile = self.pick(tiles)
+        self.tiles.remove(tile)
+        self.statements(self.between(0, 2))
+        others = self.tiles
+        self.tiles = [tile]
+        if tile.scope == "shared" and self.chance(0.5):
+            self.named()
+            self.tiles = others
+            self.some_compute()
+        else:
+            self.tiles = others
+            self.read(tile)
+        self.feature("last use", tile.scope)
+
+    def read(self, tile: Tile) -> None:
+        """A tile of which every element is made of one of another."""
+        out = self.new_tile(dtype=tile.dtype)
+        if out.holder.sums_in or not self.takes(out, tile.range):
+            return
+        indices = self.loop(out.shape)
+        place = self.element(tile, indices, None)
+        self.emit(f"    {out.name}[{', '.join(name for name, _ in indices)}] = {tile.name}[{place}]")
+        self.wrote(out, tile.range)
+
+    def warps_in_turn(self) -> None:
+        """Conditions on the thread one after another, under each of which some warps read or write tiles, those of others too."""
+        if self.context.group is not None or self.context.depth > 1:
+            return
+        warps = self.threads // 32
+        for _ in range(self.between(2, 4)):
+            first = self.between(0, warps - 1)
+            count = self.between(1, warps - first)
+            test = self.pick(
+                (
+                    f"tx // 32 == {first}",
+                    f"tx >= {first * 32} and tx < {(first + count) * 32}",
+                    f"tx < {32 * count}",
+                    f"tx >= {32 * first}",
+                )
+            )
+            header = (
+                f"with T.ws({first}):"
+                if self.threads % 128 == 0 and first < self.threads // 128 and self.chance(0.3)
+                else f"if {test}:"
+            )
+            known = self.tiles
+            self.tiles = [one for one in known if one.scope in ("shared", "global")]
+            with self.inside(header):
+                targets = self.usable(("shared",))
+                if targets and self.chance(0.7):
+                    self.compute(self.pick(targets))
+                else:
+                    self.through_tensor()
+            made = [one for one in self.tiles if one not in known]
+            self.tiles = known + [one for one in made if one.scope == "global"]
+        self.feature("warps in turn")
