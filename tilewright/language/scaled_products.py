@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tilewright import ops
 from tilewright.ir import nodes
@@ -241,48 +241,48 @@ def _run(region: Region, axis: int, first: int, size: int) -> Region:
 
 
 class _Scale:
-    """The scales of an operand: how many columns of K one serves, and where that of a row is."""
+    """The scales of an operand: how many columns of K and how many lines one serves, and along which axes they lie."""
 
     def __init__(self, region: Region, of: str, size: int, K: int, line: str) -> None:
-        extents = [extent for extent in region.extents if extent != 1]
-        shared = region.dtype in (E8M0, UINT8) and extents not in ([], [size])
-        self.region, self.by_line = region, True
-        self.each: int = 1
-        self.parts: int = 1
-        if not extents:
-            self.by_line = False
-        elif len(extents) == 1 and (not isinstance(extents[0], int) or extents[0] == size):
-            pass
-        elif len(extents) == 1 and shared and isinstance(extents[0], int) and K % extents[0] == 0:
-            self.parts, self.by_line = extents[0], False
-        elif len(region.extents) == 2 and self._is_blocked(region, size, K):
-            lines, self.parts = region.static_extents
-            self.each = -(-size // lines)
-        else:
-            raise WrongOperandShape(
-                f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {region.buffer.name!r} has "
-                f"shape {shape_text(region)}",
-                hint=f"one element, {size} of them, ({size}, G), or (blocks, G), where G divides K = {K}",
-            )
+        extents = region.extents
+        wide = [axis for axis, extent in enumerate(extents) if extent != 1]
+        last = len(extents) - 1
+        self.region, self.each, self.parts = region, 1, 1
+        self.line_axis: int | None = None
+        self.part_axis: int | None = None
+        first = extents[wide[0]] if wide else 1
+        if len(wide) == 1 and (not isinstance(first, int) or first == size):
+            self.line_axis = wide[0]
+        elif wide == [last] and (last > 0 or region.dtype in (E8M0, UINT8)):
+            self.part_axis = last  # shared by all lines
+        elif wide == [last - 1] or wide == [last - 1, last]:
+            self.line_axis, self.part_axis = last - 1, last
+        elif wide:
+            self._refuse(of, size, K, line)
+        lines, parts = (1 if axis is None else extents[axis] for axis in (self.line_axis, self.part_axis))
+        if self.part_axis is not None:
+            if not isinstance(parts, int) or not isinstance(lines, int) or K % parts or not 0 < lines <= size:
+                self._refuse(of, size, K, line)
+            else:
+                self.parts, self.each = parts, -(-size // lines)
         self.run = K // self.parts
 
-    @staticmethod
-    def _is_blocked(region: Region, size: int, K: int) -> bool:
-        lines, parts = region.extents
-        return isinstance(lines, int) and isinstance(parts, int) and 0 < lines <= size and K % parts == 0
+    def _refuse(self, of: str, size: int, K: int, line: str) -> NoReturn:
+        raise WrongOperandShape(
+            f"{of}_scale must be per-tensor, per-{line} or for parts of K, but {self.region.buffer.name!r} has "
+            f"shape {shape_text(self.region)}",
+            hint=f"one element, {size} of them, ({size}, G), or (blocks, G), where G divides K = {K}",
+        )
 
     def at(self, line: Expr, first: int) -> Expr:
         """The scale of a row of A, or a column of B, for the run of K that begins at `first`, float32."""
-        steps: list[Expr] = []
-        part, rank = const(first // self.run), len(self.region.extents)
-        if rank == 2 and self.parts > 1 and self.by_line:
-            steps = [index_binary("floordiv", line, self.each), part]
-        else:
-            step = line if self.by_line else part if self.parts > 1 else const(0)
-            varying = next((axis for axis, extent in enumerate(self.region.extents) if extent != 1), rank - 1)
-            steps = [step if axis == varying else const(0) for axis in range(rank)]
-        place = tuple(index_binary("add", start, step) for start, step in zip(self.region.starts, steps, strict=True))
-        return _as_float(Load(self.region.dtype, self.region.buffer, place))
+        place = list(self.region.starts)
+        for axis, step in (
+            (self.line_axis, index_binary("floordiv", line, self.each)), (self.part_axis, const(first // self.run))
+        ):  # fmt: skip
+            if axis is not None:
+                place[axis] = index_binary("add", place[axis], step)
+        return _as_float(Load(self.region.dtype, self.region.buffer, tuple(place)))
 
 
 def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Region) -> None:

@@ -125,3 +125,30 @@ def test_block_scales_of_another_size_are_refused() -> None:
                 of_a, of_b = T.alloc_shared((16, 1), "uint8"), T.alloc_shared((16, 2), "uint8")
                 c = T.alloc_fragment((16, 16), "float32")
                 T.fp8_scaled_matmul(a, of_a, b, of_b, c, scale_format="e8m0", scale_block_size=32)
+
+
+@pytest.mark.parametrize("kind", ["float32", E8M0])
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4), (4, 2), (1, 1, 4)], ids=str)
+def test_blocks_of_lines_and_of_columns_are_told_apart(shape: tuple[int, ...], kind: str) -> None:
+    """Four scales of eight rows each, or of 16 columns of K each, whatever their type; ``(4, 1)`` was read as rows, or as parts of K."""
+    M, N, K = 32, 16, 64
+
+    @T.prim_func
+    def product(
+        A: T.Tensor((M, K), E4M3), SA: T.Tensor(shape, kind), B: T.Tensor((K, N), E4M3), C: T.Tensor((M, N), "float32")
+    ):
+        with T.Kernel(1, threads=64):
+            one, total = T.alloc_shared((1,), "float32"), T.alloc_fragment((M, N), "float32")
+            T.fill(one, 1)
+            T.clear(total)
+            T.fp8_scaled_matmul(A, SA, B, one, total)
+            T.copy(total, C)
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, size).astype(ALL[E4M3].numpy) for size in ((M, K), (K, N)))
+    scales = np.exp2(np.arange(np.prod(shape)) - 3.0).astype(ALL[kind].numpy).reshape(shape)
+    found = np.full((M, N), np.nan, np.float32)
+    interpret(product.function, [a, scales, b, found])
+    lines, parts = shape[-2:]
+    wide = scales.astype(np.float64).reshape(lines, parts).repeat(M // lines, 0).repeat(K // parts, 1)
+    np.testing.assert_array_equal(found, (a.astype(np.float64) * wide) @ b.astype(np.float64))
