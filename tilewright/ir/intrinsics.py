@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.expressions import Call, Expr
 from tilewright.ir.extremes import GREATEST, LEAST
+from tilewright.ir.formulas import expanded, numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Intrinsic:
     collective : threads meet in it (barriers, warp shuffles); it may not stand under a divergent condition.
     checks_bounds : it may be given places out of bounds, and looks after that itself.
     writes : numbers of the arguments whose places it may write; None for all, unless it is pure.
+    formula : how other functions make it (`formulas`), where no target has one of its own.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Intrinsic:
     collective: bool = False
     checks_bounds: bool = False
     writes: tuple[int, ...] | None = None
+    formula: str | None = None
 
     def may_write(self, number: int) -> bool:
         """Whether it may write to the place that it is given as argument of this number."""
@@ -70,6 +74,24 @@ def _math(name: str, function: Callable[..., Any], arity: int = 1) -> None:
     register(Intrinsic(name, arity, function, floats_only=True))
 
 
+def _reference(name: str) -> Callable[..., Any]:
+    found = INTRINSICS[name].reference
+    assert found is not None, name
+    return found
+
+
+def composed(name: str, formula: str, arity: int = 1) -> Intrinsic:
+    """A function that others make: this record is all that the language, the interpreter and every target need."""
+    reference = functools.partial(numbers, formula, _reference)
+    return register(Intrinsic(name, arity, reference, floats_only=True, formula=formula))
+
+
+def in_full(call: Call) -> Expr | None:
+    """A call as the formula of its function says it; None where it has none."""
+    formula = INTRINSICS[call.function].formula
+    return None if formula is None else expanded(formula, call)
+
+
 _math("exp", np.exp)
 _math("exp2", np.exp2)
 _math("fast_exp2", np.exp2)  # to 2 units in the last place; what is below the smallest normal number may be 0
@@ -89,7 +111,7 @@ _math("cosh", np.cosh)
 _math("atan", np.arctan)
 _math("atan2", np.arctan2, 2)
 _math("erf", _erf_reference)
-_math("sigmoid", lambda x: 1.0 / (1.0 + np.exp(-x)))
+composed("sigmoid", "(exp(-abs(x)) if x < 0 else 1) / (1 + exp(-abs(x)))")  # small numbers are no zeros
 _math("pow", np.power, 2)
 _math("fmod", np.fmod, 2)
 _math("floor", np.floor)

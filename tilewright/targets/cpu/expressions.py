@@ -8,6 +8,7 @@ from typing import TypeGuard
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL
+from tilewright.ir.intrinsics import in_full
 from tilewright.ir.nodes import COMPARISONS, Buffer, Expr
 from tilewright.targets.c_family import PRIMARY, UNARY, Text
 from tilewright.targets.cpu.conversions import CpuConversions
@@ -177,6 +178,8 @@ class CpuExpressions(CpuConversions):
             return record.spell(self, node, [self._argument(a) for a in node.arguments])
         if node.function in _SPECIAL:
             return _SPECIAL[node.function](self, node)
+        if (made := in_full(node)) is not None:
+            return self.expression(made)
         return self._elementwise(node)
 
     def _argument(self, value: Expr | str | nodes.Region) -> Text:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32, DType
+from tilewright.ir.intrinsics import in_full
 from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
 from tilewright.ops.prints import c_format
 from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Spellings, Text
@@ -155,6 +156,8 @@ class GpuExpressions(CFamilyPrinter):
         if method is not None:
             printed: Text = getattr(self, method)(call)
             return printed
+        if (made := in_full(call)) is not None:
+            return self.expression(made)
         arguments = [self._argument(part) for part in call.arguments]
         given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], Expr) else call.dtype
         if call.function == "abs" and given.is_integer:

@@ -175,11 +175,6 @@ TW_INLINE V(f32) FN(tanh_f32)(V(f32) x) {
   return FN(float_u32)(FN(bits_f32)(SELECT(a < TW_F(0.65625f), small, large, f32)) | sign);
 }
 
-TW_INLINE V(f32) FN(sigmoid_f32)(V(f32) x) {
-  V(f32) e = FN(exp_f32)(-FN(abs_f32)(x)), r = TW_F(1) / (TW_F(1) + e);
-  return SELECT(x < TW_F(0), e * r, r, f32);
-}
-
 TW_INLINE V(f32) FN(erf_f32)(V(f32) x) {
   V(f32) a = FN(abs_f32)(x), y = x * x;
   V(f32) p = TW_STEP(y, TW_F(0x1.496a28p-14f), TW_F(-0x1.a3f6fcp-11f));
@@ -232,7 +227,6 @@ TW_LIBRARY_F64(tanh, tanh(x))
 TW_LIBRARY_F64(erf, erf(x))
 TW_LIBRARY_F64(sqrt, sqrt(x))
 TW_LIBRARY_F64(rsqrt, 1.0 / sqrt(x))
-TW_LIBRARY_F64(sigmoid, x < 0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x)))
 TW_LIBRARY_F64(round, rint(x))
 TW_LIBRARY_F64(floor, floor(x))
 TW_LIBRARY_F64(ceil, ceil(x))

@@ -54,8 +54,6 @@ TW_FUNCTION(trunc, TW_C(truncf), TW_C(trunc))
 TW_FUNCTION(round, TW_C(rintf), TW_C(rint))
 TW_FUNCTION(abs, TW_C(fabsf), TW_C(fabs))
 #undef TW_FUNCTION
-TW_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + TW_C(expf)(-x)); }
-TW_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + TW_C(exp)(-x)); }
 TW_DEVICE float pow(float x, float y) { return TW_C(powf)(x, y); }
 TW_DEVICE double pow(double x, double y) { return TW_C(pow)(x, y); }
 TW_DEVICE float atan2(float y, float x) { return TW_C(atan2f)(y, x); }

@@ -1,6 +1,6 @@
 // C's mathematical library for AMD's GPUs, which have none without ROCm: plain C++ above a few instructions.
 //
-// Errors in units of the last place (tests/unit/hip/test_hip_math.py): float 2 at most; double 2.5, sigmoid 3, pow 4, erf 6.
+// Errors in units of the last place (tests/unit/hip/test_hip_math.py): float 2 at most; double 2.5, pow 4, erf 6.
 #pragma once
 
 namespace tw {

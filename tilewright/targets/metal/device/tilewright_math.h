@@ -46,7 +46,6 @@ TW_DEVICE int64_t abs(int64_t x) { return x < 0 ? 0 - x : x; }
 TW_DEVICE bool isnan(float x) { return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 TW_DEVICE bool isinf(float x) { return (float_bits(x) & 0x7FFFFFFFu) == 0x7F800000u; }
 TW_DEVICE bool isfinite(float x) { return (float_bits(x) & 0x7FFFFFFFu) < 0x7F800000u; }
-TW_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
 // log(1 + x), also where 1 + x would round x away.
 TW_DEVICE float log1p(float x) {
   const float u = 1.0f + x;
