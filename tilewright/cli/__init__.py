@@ -1,4 +1,4 @@
-"""The command line: ``tilewright demo``, ``calibrate``, ``doctor``, ``inspect FILE:KERNEL``, ``convert CHECKPOINT``."""
+"""The command line: ``tilewright demo``, ``bench``, ``calibrate``, ``doctor``, ``inspect``, ``convert``."""
 
 from __future__ import annotations
 
@@ -53,6 +53,23 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
     demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
     demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
+    bench = commands.add_parser(
+        "bench", help="times of products by quantised weights, beside those of a file or of a commit",
+        epilog=_BENCH_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    bench.add_argument("--formats", default="int4,int8,nf4", help="of the weight (default int4,int8,nf4)")
+    bench.add_argument(
+        "--rows", type=_sizes, default=(1, 4, 16, 64, 256), metavar="M,M,...", help="of A (default 1,4,16,64,256)"
+    )
+    bench.add_argument("--n", type=_size, default=4096, help="columns of C (default 4096)")
+    bench.add_argument("--k", type=_size, default=4096, help="columns of A (default 4096)")
+    bench.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
+    bench.add_argument("--activations", default="", help="quantise them to this (default: int8 on a processor)")
+    bench.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto", help="where to run")
+    bench.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
+    bench.add_argument("--json", metavar="FILE", help="write the times")
+    bench.add_argument("--plot", metavar="FILE.svg", help="draw speed over rows")
+    bench.add_argument("--against", metavar="FILE|COMMIT", help="compare: times that --json wrote, or another commit's")
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
     commands.add_parser(
         "calibrate", help="measure the rates of the GPU here, by which kernels are chosen, and keep them"
@@ -95,6 +112,12 @@ examples:
   tilewright convert model-q4_0.gguf -o llama            a GGUF file"""  # noqa: E501
 
 
+_BENCH_EXAMPLES = """examples:
+  tilewright bench --json before.json                    times, kept
+  tilewright bench --against before.json --plot now.svg  times beside them, and a chart
+  tilewright bench --against HEAD~5                      this checkout and a commit of it take turns"""
+
+
 def _size(text: str) -> int:
     if not text.strip().isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: 1, 2, ...")
@@ -120,6 +143,12 @@ def _inspect(given: argparse.Namespace, terminal: Terminal) -> int:
     return run_inspect(given, terminal)
 
 
+def _bench(given: argparse.Namespace, terminal: Terminal) -> int:
+    from tilewright.cli.bench import run_bench
+
+    return run_bench(given, terminal)
+
+
 def _calibrate(given: argparse.Namespace, terminal: Terminal) -> int:
     from tilewright.cli.calibrate import run_calibrate
 
@@ -138,4 +167,11 @@ def _demo(given: argparse.Namespace, terminal: Terminal) -> int:
     return run_demo(given, terminal)
 
 
-_COMMANDS = {"calibrate": _calibrate, "convert": _convert, "demo": _demo, "doctor": _doctor, "inspect": _inspect}
+_COMMANDS = {
+    "bench": _bench,
+    "calibrate": _calibrate,
+    "convert": _convert,
+    "demo": _demo,
+    "doctor": _doctor,
+    "inspect": _inspect,
+}
