@@ -138,7 +138,8 @@ def check(name: str) -> tuple[list[str], list[str]]:
     across, along = int(plan[1]), int(plan[2])
     replicas = 2 if arch.generation == "rdna3" else 1
     reads = (m // across + n // along) * k * 2 // arch.warp_size * replicas
-    writes = (m + n) * k * 2 // threads
+    direct = any(operands.endswith(" lds") for _, operands in loop.instructions)
+    writes = 0 if direct else (m + n) * k * 2 // threads
     found = {
         f"{loop.products} products are not those of whole steps of K, {wanted} each": rest != 0 or steps == 0,
         f"lanes read {loop.shared_bytes('read', 'load')} bytes of shared memory, not {reads} a step": loop.shared_bytes(

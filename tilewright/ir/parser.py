@@ -214,7 +214,10 @@ class _Parser(ExpressionParser):
         """``commit("loads")`` or ``wait("loads", pending=1)``."""
         assert isinstance(call.func, ast.Name)
         token = [self.value(argument) for argument in call.args]
-        keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+        keywords: dict[str, Any] = {
+            keyword.arg or "": self.expression(keyword.value) if keyword.arg == "full" else self.value(keyword.value)
+            for keyword in call.keywords
+        }
         if len(token) != 1 or (keywords and call.func.id == "commit") or not keywords.keys() <= _WAIT_WORDS:
             raise self.fail("expected commit(token) or wait(token, pending=n)", call)
         made = nodes.Commit if call.func.id == "commit" else nodes.Wait
@@ -397,7 +400,7 @@ _STATEMENTS: dict[type, Callable[[_Parser, Any], Statement | None]] = {
     ast.Pass: lambda parser, node: None,
 }
 
-_WAIT_WORDS = {"pending", "reading_only", "others"}
+_WAIT_WORDS = {"pending", "reading_only", "others", "full"}
 
 _CHANNEL_STATEMENTS: dict[str, type[nodes.ChannelStatement]] = {
     cls.__name__.lower(): cls for cls in (nodes.Acquire, nodes.Publish, nodes.Receive, nodes.Release)

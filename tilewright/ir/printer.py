@@ -291,6 +291,7 @@ class _Printer:
         items = [quoted(wait.token), f"pending={wait.pending}"]
         items += ["reading_only=True"] if wait.reading_only else []
         items += [f"others={wait.others}"] if wait.others else []
+        items += [f"full={self.text(wait.full)}"] if wait.full is not None else []
         self.call("wait", items, "", wait)
 
     def _channel(self, channel: nodes.Channel) -> None:

@@ -201,13 +201,15 @@ class Wait(Statement):
 
     `reading_only` waits for their reads alone: their source may be overwritten, their writes may still be on
     the way (stores that leave through shared memory).  `others` groups of other tokens, closed later than those waited
-    for, may be unfinished too, where the machine counts the groups of all tokens together.
+    for, may be unfinished too, where the machine counts the groups of all tokens together. Where `full` does not hold
+    some of those `pending` groups are empty, and a machine that counts copies in place of groups waits for all.
     """
 
     token: Token
     pending: int = 0
     reading_only: bool = False
     others: int = 0
+    full: Expr | None = None
 
 
 CHANNEL_SCOPES = ("warp", "warpgroup", "block", "cluster")

@@ -280,6 +280,8 @@ class _Verifier(ScopeRules):
     def wait(self, statement: nodes.Wait) -> None:
         if statement.pending < 0:
             self.report(statement, f"{statement.pending} groups cannot be pending")
+        if statement.full is not None:
+            self.condition(statement, statement.full)
 
     def channel(self, channel: nodes.Channel) -> None:
         if channel.name in self.channels:

@@ -140,7 +140,7 @@ def _fits(arch: Arch, dtype: DType, dim: int, tiles: AttentionTiles) -> bool:
     """Whether a block has shared memory for tiles, and a thread registers where those hold tiles on their way."""
     rows, keys, threads = tiles.block_M, tiles.block_N, tiles.threads
     product = next((one for one in arch.matrix_instructions if one.a == one.b == dtype and one.a_fragment), None)
-    slots = tiles.num_stages if any(one.asynchronous for one in arch.copy_instructions) else 1
+    slots = tiles.num_stages if arch.starts_wide_copies else 1
     # Lanes that hold copies of an operand, or floats, take no results as they lie: scores go through shared memory.
     copies = 2 if product is not None and product.a_fragment is not None and product.a_fragment.replicas else 1
     moved = copies > 1 or (product is not None and dtype.bits == 32)
@@ -155,7 +155,7 @@ def _fits(arch: Arch, dtype: DType, dim: int, tiles: AttentionTiles) -> bool:
         return True
     own_rows = max(16, rows * arch.warp_size // threads)
     operands = copies * own_rows * (dim + keys) * dtype.bits // 32 // arch.warp_size
-    on_their_way = 2 * keys * dim * dtype.bits // 32 // threads
+    on_their_way = 0 if arch.starts_wide_copies else 2 * keys * dim * dtype.bits // 32 // threads
     held = rows * (dim + SCORE * keys) // threads + operands + on_their_way + BESIDE_STAGED
     return held <= arch.launch_registers(threads)
 

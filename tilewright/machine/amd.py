@@ -83,9 +83,12 @@ class AmdArch(Arch):
         return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
 
 
-def _copies() -> tuple[CopyInstruction, ...]:
-    """How operands come into registers: each lane reads its own elements."""
-    return tuple(CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL))
+def _copies(direct: tuple[int, ...]) -> tuple[CopyInstruction, ...]:
+    """How operands come into registers, where each lane reads its own elements; and tiles into shared memory, where a
+    wave reads pieces of `direct` bytes."""
+    loads = (CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL))
+    started = CopyInstruction("cp_async", GLOBAL, SHARED, direct, 64, completion="order", zero_fill=True)
+    return (*loads, started) if direct else tuple(loads)
 
 
 def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
@@ -94,7 +97,8 @@ def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) ->
     rates = Rates(lanes, lanes // 2, facts.pop("megahertz", 2100) * 1e6, facts.pop("gigabytes") * 1e9)
     return AmdArch(
         "hip", name, _COMMON | features, generation=generation, vector_bytes=16, max_threads=1024,
-        matrix_instructions=dense, sparse_instructions=sparse, copy_instructions=_copies(), rates=rates, **facts,
+        matrix_instructions=dense, sparse_instructions=sparse,
+        copy_instructions=_copies(facts.pop("direct", ())), rates=rates, **facts,
     )  # fmt: skip
 
 
@@ -115,7 +119,6 @@ def _rdna(name: str, generation: str, features: frozenset[str], **facts: Any) ->
     )  # fmt: skip
 
 
-_LDS_LOADS = frozenset({"load_lds"})
 _FNUZ, _OCP = frozenset({"fp8_fnuz"}), frozenset({"fp8_ocp"})
 _PACKED_ATOMICS = frozenset({"packed_atomics"})
 
@@ -123,17 +126,17 @@ ARCHITECTURES: Mapping[str, AmdArch] = {
     arch.name: arch
     for arch in (
         # One of the two dies of an MI250X.
-        _cdna("gfx90a", "cdna2", _LDS_LOADS, cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700,
-            gigabytes=1638),
+        _cdna("gfx90a", "cdna2", frozenset(), direct=(4,), cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB,
+            megahertz=1700, gigabytes=1638),
         # MI300X; the last level is the Infinity Cache.
         _cdna(
-            "gfx942", "cdna3", _LDS_LOADS | _PACKED_ATOMICS | _FNUZ, cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB,
+            "gfx942", "cdna3", _PACKED_ATOMICS | _FNUZ, direct=(4,), cores=304, l1_bytes=32 * _KB, l2_bytes=4 * _MB,
             l3_bytes=256 * _MB,
             gigabytes=5300,
         ),
         # MI355X.
         _cdna(
-            "gfx950", "cdna4", _LDS_LOADS | _PACKED_ATOMICS | _OCP | {"load_lds_16", "read_transposed"},
+            "gfx950", "cdna4", _PACKED_ATOMICS | _OCP | {"read_transposed"}, direct=(16, 4),
             shared_bytes=160 * _KB, cores=256,
             l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB, megahertz=2400, gigabytes=8000,
         ),

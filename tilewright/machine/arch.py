@@ -101,6 +101,11 @@ class Arch:
         return int(max((said.get(a.name, rate) for rate in rates), default=0))
 
     @property
+    def starts_wide_copies(self) -> bool:
+        """Whether what is on its way to shared memory needs no registers, in pieces as wide as loads are."""
+        return any(one.asynchronous and one.bytes[:1] >= (self.vector_bytes,) for one in self.copy_instructions)
+
+    @property
     def has_threads(self) -> bool:
         """Whether a block is many hardware threads (a GPU) rather than one."""
         return self.warp_size > 1

@@ -164,10 +164,12 @@ class CopyInstruction:
     function : name in the target's device vocabulary.
     source, destination : memories.
     bytes : sizes that one thread (or, for a box, the whole copy) may move at once, widest first; empty for any box.
-    threads : how many execute it together; 1 for any one thread.
+    threads : how many execute it together; 1 for any one thread. What the lanes of several read lies side by side in
+        the destination, behind the place that the first one names.
     alignment : bytes that addresses are multiples of; 0 for the size moved.
     completion : how others learn of its end: ``"none"`` (at once), ``"group"`` (the thread's groups),
-        ``"barrier"`` (an mbarrier counts its bytes).
+        ``"barrier"`` (an mbarrier counts its bytes), ``"order"`` (a wave's instructions end in order, and it waits
+        until few of them are left).
     element_bits : size of the elements that a layout-changing instruction moves; 0 where bytes are bytes.
     zero_fill : elements that are out of bounds can be read as zeros without being touched.
     matrix : layout of the 8x8 matrix that each register receives; None for plain copies.
@@ -188,7 +190,7 @@ class CopyInstruction:
         memories = (REGISTERS, SHARED, GLOBAL)
         if self.source not in memories or self.destination not in memories:
             raise ValueError(f"{self.function}: from {self.source} to {self.destination}")
-        if self.completion not in ("none", "group", "barrier"):
+        if self.completion not in ("none", "group", "barrier", "order"):
             raise ValueError(f"{self.function}: completes by {self.completion}")
         if list(self.bytes) != sorted(self.bytes, reverse=True):
             raise ValueError(f"{self.function}: sizes {self.bytes} are not widest first")

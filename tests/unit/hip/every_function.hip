@@ -87,6 +87,22 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   for (int i = 0; i < 4; ++i) give(packed[4 * t + i] ^ packed[1024 + 2 * t + i / 2] << 8 ^ packed[2048 + 4 * t + i] << 16);
   give(*tw::global_pointer<const uint32_t>(reinterpret_cast<uint64_t>(words + t)));
   give(tw::sync_threads_count(a & 1)); give(tw::sync_threads_or((a & 1023) == 5)); give(tw::sync_threads_and(a & 1)); give(tw::sync_threads_and(true)); give(tw::sync_threads_or(false));
+  give(tw::first_of_wave());
+#if TW_WARP_SIZE == 64
+  // Copies that no register holds: the first lane's place, and behind it one lane after the other; all of them count for the wait.
+  const uint32_t* const landed = reinterpret_cast<const uint32_t*>(shared_memory + 2048);
+  tw::sync_threads();
+  for (int i = 0; i < 17; ++i) tw::cp_async<4>(landed + 384 + tw::first_of_wave(), tw::place(words, t));
+  tw::cp_async_wait<0>();
+  tw::cp_async<4>(landed + tw::first_of_wave(), tw::place(words, t ^ 5, t % 3 != 0)); tw::cp_async<4>(landed + 128 + tw::first_of_wave(), tw::within(words + (t ^ 9), t % 5 != 0));
+  for (int i = 0; i < 17; ++i) tw::cp_async<4>(landed + 256 + tw::first_of_wave(), words + (t ^ 3));
+  tw::cp_async_wait<17>();
+  tw::sync_threads();
+  give(landed[t ^ 1]); give(landed[128 + (t ^ 1)]);
+  tw::cp_async_wait<0>();
+  tw::sync_threads();
+  give(landed[256 + (t ^ 1)]); give(landed[384 + t]);
+#endif
   tw::fence_block(); tw::fence_device(); tw::fence_system(); tw::sync_warp();
 
   // atomics

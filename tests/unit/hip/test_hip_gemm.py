@@ -53,4 +53,6 @@ def test_one_kernel_of_each_generation_compiles_without_scratch():
         assert re.search(rf"\b{instruction}\b", kernel.sass())
         (resources,) = kernel.resources().values()
         assert resources["scratch_bytes"] == resources["vector_spills"] == 0 and resources["waves"] >= 1
-        assert 0 < resources["registers"] <= kernel.arch.registers and resources["shared_bytes"] == 8192
+        assert 0 < resources["registers"] <= kernel.arch.registers and resources["shared_bytes"] == (
+            16384 if arch == "gfx950" else 8192  # a slot for each stage where loads go to it directly
+        )

@@ -22,15 +22,18 @@ def hunted(name: str, architecture: str, most: int) -> Counter:
         return Counter(in_child(judge, one, site, 3)[0] for site in one.sites)
 
 
-@pytest.mark.parametrize("architecture", WAVES)
-def test_a_sample_of_faults_is_found(architecture):
-    counts = hunted("planned", architecture, 12)
+@pytest.mark.parametrize(
+    ("name", "architecture"), [*(("planned", one) for one in WAVES), ("gemm float16 nt", "gfx950")]
+)
+def test_a_sample_of_faults_is_found(name, architecture):
+    """On gfx950 tiles go to LDS directly: lanes, slots and counts of that may be wrong, too."""
+    counts = hunted(name, architecture, 12)
     assert counts["missed"] == counts["crashed"] == 0 and counts["reported"] + counts["wrong"] > 5, counts
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("architecture", WAVES)
+@pytest.mark.parametrize("architecture", [*WAVES, "gfx950"])
 def test_faults_are_found(name, architecture):
     counts = hunted(name, architecture, 50)
     found = counts["reported"] + counts["wrong"] + counts["hung"]

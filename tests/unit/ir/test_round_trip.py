@@ -134,7 +134,7 @@ def bodies(draw: st.DrawFn, scope: Scope, depth: int) -> Seq:
 
 @st.composite
 def statements(draw: st.DrawFn, scope: Scope, depth: int) -> Statement:
-    choices = ["let", "allocate", "store", "evaluate", "operator", "print", "assume", "assert", "jump"]
+    choices = ["let", "allocate", "store", "evaluate", "operator", "print", "assume", "assert", "jump", "group"]
     choices += ["if", "for", "pipelined", "parallel", "while", "seq", "kernel"] * (depth > 0)
     kind = draw(st.sampled_from(choices))
     if kind in ("if", "for", "pipelined", "parallel", "while", "seq", "kernel"):
@@ -157,6 +157,10 @@ def statements(draw: st.DrawFn, scope: Scope, depth: int) -> Statement:
         return nodes.Evaluate(nodes.Call(INT32, "sync_threads", ()))
     if kind == "operator":
         return draw(operators(scope))
+    if kind == "group":
+        full = draw(st.none() | expressions(scope, BOOL, 1))
+        wait = nodes.Wait(draw(TEXTS), draw(st.integers(0, 9)), draw(st.booleans()), draw(st.integers(0, 2)), full)
+        return draw(st.sampled_from([wait, nodes.Commit(wait.token)]))
     if kind == "print":
         shown = st.lists(TEXTS | regions(scope) | expressions(scope, INT32, 1), max_size=3).map(tuple)
         return nodes.Print(draw(shown), draw(st.booleans()))

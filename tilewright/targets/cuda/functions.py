@@ -12,9 +12,6 @@ register(Intrinsic("sparse_places", None, None, pure=False))
 register(Intrinsic("sparse_hold", 1, None, pure=False))
 for _name in ("ldmatrix", "ldmatrix_trans"):
     register(Intrinsic(_name, 3, None, pure=False, collective=True, writes=(0,)))
-# Groups of the copies that a thread started.
-register(Intrinsic("cp_async_commit", 0, None, pure=False))
-register(Intrinsic("cp_async_wait", 1, None, pure=False))
 register(Intrinsic("cp_async_prefetch", 3, None, pure=False))
 register(Intrinsic("cp_async_zfill_prefetch", 4, None, pure=False, checks_bounds=True))
 register(Intrinsic("cp_async_hint", 3, None, pure=False))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Buffer, Expr, Function
+from tilewright.ir.nodes import Buffer, Expr, Function, Region, index_binary
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, kernels, walk
+from tilewright.ir.visitor import find, kernels, substitute, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Spellings, Text
@@ -46,10 +47,15 @@ class HipPrinter(GpuPrinter):
     Attributes
     ----------
     shares_tensors : whether barriers wait for what threads wrote to global memory.
+    first_of_wave : the block's indices of threads, as those of the first thread of the executing thread's wave.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS
     shares_tensors = True
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
+        self.first_of_wave: dict[nodes.Var, Expr] = {}
 
     def source(self, buffer: Buffer, index: Expr, condition: Expr | None) -> Text:
         """A place of a tensor whose bytes 31 bits count, else an address; with what says whether it is inside."""
@@ -76,6 +82,25 @@ class HipPrinter(GpuPrinter):
         assert isinstance(load, nodes.Load)
         return self.call("tw::read", self.source(load.buffer, load.indices[0], select.condition))
 
+    def _async_copy(self, call: nodes.Call) -> Text:
+        """The wave's copy of a piece: zeros where the number of its bytes that are valid says so."""
+        place, source, *valid = call.arguments
+        assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
+        size = place.dtype.nbytes(place.extents[-1])
+        condition: Expr | None = None
+        if valid and isinstance(valid[0], nodes.Select):
+            condition = valid[0].condition
+        elif valid:
+            assert isinstance(valid[0], nodes.Const)
+            condition = None if valid[0].value == size else nodes.const(False)
+        first = substitute(place.starts[0], self.first_of_wave)
+        origin = self.source(source.buffer, source.starts[0], condition)
+        return self.call(f"tw::cp_async<{size}>", Text(f"&{self._place(place.buffer, first)}"), origin)
+
+    calls: ClassVar[Mapping[str, str]] = {
+        **GpuPrinter.calls, "cp_async": "_async_copy", "cp_async_zfill": "_async_copy", "cp_async_wait": "_template",
+    }  # fmt: skip
+
     def expression_Call(self, call: nodes.Call) -> Text:
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
@@ -94,6 +119,12 @@ class HipKernel(KernelText):
     def make_printer(self, names: Names) -> HipPrinter:
         printer = HipPrinter(names)
         printer.shares_tensors = hands_over_tensors(self.kernel)
+        rest: Expr = nodes.Call(INT32, "first_of_wave", ())
+        extents = self.kernel.threads
+        for position, (var, extent) in enumerate(zip(self.kernel.thread_vars, extents, strict=True)):
+            last = all(one == 1 for one in extents[position + 1 :])
+            printer.first_of_wave[var] = rest if last else index_binary("floormod", rest, extent)
+            rest = nodes.const(0) if last else index_binary("floordiv", rest, extent)
         return printer
 
     def shared_memory(self, size: int) -> str:

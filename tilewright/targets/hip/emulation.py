@@ -14,7 +14,7 @@ HIP = Vocabulary(
     talks=r"\b(atomic_\w+|load_acquire|store_release|grid_sync)\b",
     memory_unit=4,  # a half is changed atomically with the other half of its word
     threads=2048,
-    shared_bytes=64 << 10,
+    shared_bytes=160 << 10,
 )
 """The words of the device headers on a compute unit; the header that a text includes says how many lanes run
 together."""

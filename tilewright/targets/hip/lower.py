@@ -1,28 +1,27 @@
-"""How the hip target lowers operators: products of waves, reductions over lanes.
+"""How the hip target lowers operators: products of waves, reductions over lanes, copies that waves start.
 
-Copies, conversions and all other work are the loops that every machine has.
+Other copies, conversions and all other work are the loops that every machine has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.ir.nodes import Commit, Seq, Statement, Wait, seq
+from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.machine.amd import ARCHITECTURES
+from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
-from tilewright.passes.context import Context, Override
+from tilewright.passes.context import Override
+from tilewright.targets.gpu import copy_meanings as _copy_meanings  # noqa: F401  gives copies a meaning in NumPy
 from tilewright.targets.gpu.gemm import lower_gemm
 from tilewright.targets.gpu.meanings import register_products
 from tilewright.targets.gpu.reduce import lower_reduce
+from tilewright.targets.hip.async_copy import lower_commit, lower_copy, lower_wait
 
-
-def landed(statement: Commit | Wait, context: Context) -> Seq:
-    """Threads load and store by themselves: what an author begins and waits for by hand has happened where it began."""
-    return seq()
-
-
-OVERRIDES: Mapping[type[Statement], Override] = {Gemm: lower_gemm, Reduce: lower_reduce, Commit: landed, Wait: landed}
+OVERRIDES: Mapping[type[Statement], Override] = {
+    Gemm: lower_gemm, Reduce: lower_reduce, Copy: lower_copy, Commit: lower_commit, Wait: lower_wait,
+}  # fmt: skip
 
 for _arch in ARCHITECTURES.values():
     register_products(_arch.matrix_instructions)

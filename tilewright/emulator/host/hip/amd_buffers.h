@@ -26,8 +26,28 @@ template <class T> TW_DEVICE T buffer_load(const BufferDescriptor& buffer, uint3
   return value;
 }
 
+// Loads to shared memory: the first lane's place, and behind it one lane after the other.  A wave's loads end in their order, and each is a
+// group of its own for the wait that counts them.
+typedef uint32_t SharedPointer;
+TW_DEVICE SharedPointer shared_pointer(uint32_t address) { return address; }
+TW_DEVICE const void* global_pointer(const void* pointer) { return pointer; }
+TW_DEVICE void load_to_shared(SharedPointer first, const void* from, bool inside, uint32_t bytes, ::TwSite site) {
+  ::tw_copy_async(first + threadIdx.x % TW_WARP_SIZE * bytes, from, bytes, inside ? bytes : 0, site);
+  ::tw_copy_commit(site);
+}
+TW_DEVICE void buffer_to_shared(const BufferDescriptor& buffer, SharedPointer first, uint32_t bytes, uint32_t offset, ::TwSite site) {
+  load_to_shared(first, buffer.base + offset, offset < buffer.records, bytes, site);
+}
+// `s_waitcnt` of gfx9: six bits count loads, in two places; the other counters are not asked for where all their bits are set.
+TW_DEVICE void wait_for_counts(uint32_t counts, ::TwSite site) { ::tw_copy_wait((counts & 15) | (counts >> 14 & 3) << 4, site); }
+
 }  // namespace machine
 }  // namespace tw
+
+#define __builtin_amdgcn_raw_ptr_buffer_load_lds(buffer, first, bytes, offset, more, constant, policy) \
+  ::tw::machine::buffer_to_shared(buffer, first, bytes, offset, site)
+#define __builtin_amdgcn_global_load_lds(pointer, first, bytes, constant, policy) ::tw::machine::load_to_shared(first, pointer, true, bytes, site)
+#define __builtin_amdgcn_s_waitcnt(counts) ::tw::machine::wait_for_counts(counts, site)
 
 #define __builtin_amdgcn_make_buffer_rsrc(base, stride, records, words) ::tw::machine::buffer_descriptor(base, stride, records, words, site)
 #define __builtin_amdgcn_raw_buffer_load_b8(buffer, offset, more, policy) ::tw::machine::buffer_load<uint8_t>(buffer, offset, more, site)

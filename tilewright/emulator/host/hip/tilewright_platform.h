@@ -28,6 +28,7 @@ typedef __UINT64_TYPE__ uint64_t;
 #define TW_WRITE(place, value) ::tw_store(place, &(value), sizeof(value), site)
 #define TW_READ_WITHIN(value, place, inside) \
   if (inside) TW_READ(value, place); else __builtin_memset(&(value), 0, sizeof(value))
+static const uint32_t tw_zeros[4] = {};
 #define TW_GLOBAL
 #define TW_FAILED(message) ::tw_assertion_failed(message, site)
 

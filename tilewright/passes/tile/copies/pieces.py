@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Const, Expr, Load, Region
+from tilewright.ir.nodes import Buffer, Const, Expr, Load, Region, index_binary
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
+from tilewright.layout.digits import MEMORY
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
@@ -17,6 +18,9 @@ from tilewright.passes.rows import box_misfit, conversion_misfit, is_plain_tenso
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes
 
+MOST_REGISTERS = 64
+"""32-bit registers of a thread that tiles on their way to shared memory may take."""
+
 
 def copied_piece(copy: Copy, site: Site) -> int | str:
     """How many bytes of a copy from global to shared memory a thread starts at once, or why it cannot."""
@@ -25,7 +29,36 @@ def copied_piece(copy: Copy, site: Site) -> int | str:
     instruction = _instruction(copy.source.buffer, copy.destination.buffer, site)
     if isinstance(instruction, str):
         return instruction
-    return piece_bytes(copy, instruction, site.analyzer, site.layout(copy.destination.buffer))
+    layout = site.layout(copy.destination.buffer)
+    found = piece_bytes(copy, instruction, site.analyzer, layout)
+    if isinstance(found, str) or instruction.threads == 1:
+        return found
+    misfit = _waves_misfit(copy, instruction, found, site)
+    return found if misfit is None else misfit
+
+
+def _waves_misfit(copy: Copy, instruction: CopyInstruction, size: int, site: Site) -> str | None:
+    """Why waves do not bring a tile in instructions that write side by side what their lanes read; or should not."""
+    tile, source, threads = copy.destination.buffer, copy.source, site.kernel.num_threads
+    if not copy.destination.is_whole:
+        return "it fills a part of its tile, and waves write side by side what they read"
+    layout = site.layout(tile)
+    if layout is not None and not (layout.is_bijective and layout.places == (MEMORY,)):
+        return "its tile has bytes between its rows, and waves write side by side what they read"
+    width = size * 8 // source.dtype.stored_bits
+    if (
+        threads % instruction.threads
+        or tile.size % (width * instruction.threads)
+        or tile.dtype.nbytes(tile.size) % 1024
+    ):
+        return f"no whole waves of {instruction.threads} lanes bring its pieces of {size} bytes"
+    end, extent = index_binary("add", source.starts[-1], source.extents[-1]), source.buffer.shape[-1]
+    if not (site.analyzer.divides(extent, width) or site.analyzer.prove(index_binary("le", end, extent))):
+        return f"rows of {source.buffer.name} may end within a piece of {size} bytes"
+    wanted = copy.prefer == CP_ASYNC or 32 * threads * MOST_REGISTERS < tile.size * source.dtype.stored_bits
+    if size < site.arch.vector_bytes and not wanted:
+        return f"loads of {site.arch.vector_bytes} bytes into registers are fewer than pieces of {size}"
+    return None
 
 
 def gathered_piece(gather: Gather, site: Site) -> int | str:
@@ -35,6 +68,8 @@ def gathered_piece(gather: Gather, site: Site) -> int | str:
     instruction = _instruction(gather.source.buffer, gather.tile, site)
     if isinstance(instruction, str):
         return instruction
+    if instruction.threads > 1:
+        return "waves write side by side what they read"
     return gather_bytes(gather, instruction, site.analyzer, site.layout(gather.tile))
 
 

@@ -69,6 +69,7 @@ from tilewright.ir.nodes import (
     Seq,
     Statement,
     TileOperator,
+    Token,
     Wait,
     const,
     index_binary,
@@ -78,8 +79,8 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import CP_ASYNC, Copy
-from tilewright.passes.context import Context
+from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
+from tilewright.passes.context import Context, Fact
 from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines.pipeline_plan import (
@@ -95,6 +96,9 @@ from tilewright.passes.tile.pipelines.register_staging import staged_in_register
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
 
 S = TypeVar("S", bound=Statement)
+
+GROUPS: Fact[dict[Token, tuple[tuple[Copy, ...], ...]]] = Fact("groups", dict)
+"""By a pipeline's token, of each group that a step of it closes the copies that are always in it."""
 
 
 def inject_pipeline(function: Function, context: Context) -> Function:
@@ -140,16 +144,29 @@ class _Inject(Rewriter):
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
         if self.context.arch.has("register_staging"):
+            if not self._has_room(loop):
+                loop = replace(loop, body=_through_registers(loop.body))
             divided = staged_in_registers(loop, shared, self.kernel.num_threads)
-            if divided is None and loop.stage is None and loop.order is None:
+            if divided is None and loop.stage is None and loop.order is None and not _started(loop):
                 return plain_loop(loop)
             loop = divided or loop
         plan = plan_pipeline(loop, shared, self.kernel.thread_vars)
         self._report(plan)
-        made = Emission(plan, self.token(), self.declared, views_of(self.kernel)).run()
+        emission = Emission(plan, self.token(), self.declared, views_of(self.kernel))
+        made = emission.run()
+        self.context.facts[GROUPS][emission.token] = emission.copies_of_groups()
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
         return Seq(tuple(made.statements), span=loop.span)
+
+    def _has_room(self, loop: Pipelined) -> bool:
+        """Whether a block has memory for a slot of each stage of what a loop's copies start: in registers there is one
+        less."""
+        filled = {copy.destination.buffer for copy in _started(loop)}
+        tiles = [one for one in self.declared if one.scope == "shared" and one.source is None]
+        slots = [one for staged in self.stages.values() for one in staged]
+        more = sum((loop.num_stages - 1) * one.dtype.nbytes(one.size) for one in filled)
+        return more + sum(one.dtype.nbytes(one.size) for one in (*tiles, *slots)) <= self.context.arch.shared_bytes
 
     # What is said ----------------------------------------------------------------------------
 
@@ -168,6 +185,23 @@ class _Inject(Rewriter):
         name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
         where = f" in line {statement.span.line}" if statement.span is not None else ""
         self.context.warn(f"this loop is not pipelined: {name}{where}: {reason}", loop.span)
+
+
+def _started(loop: Pipelined) -> list[Copy]:
+    """Copies of a loop that its threads start and do not wait for."""
+    return [one for one in find(loop.body, Copy) if one.prefer == CP_ASYNC]
+
+
+class _ThroughRegisters(Rewriter):
+    def visit_Copy(self, copy: Copy) -> Copy:
+        return replace(copy, prefer=SYNC) if copy.prefer == CP_ASYNC and copy.token is None else copy
+
+
+def _through_registers(body: Seq) -> Seq:
+    """Statements whose copies are loads and stores."""
+    made = _ThroughRegisters()(body)
+    assert isinstance(made, Seq)
+    return made
 
 
 def _loads_ahead(arch: Arch) -> bool:
@@ -309,7 +343,7 @@ class Emission:
         made: list[Statement] = []
         pending = self._pending_at_start(step)
         if pending is not None:
-            made.append(Wait(self.token, pending))
+            made.append(Wait(self.token, pending, full=self._full(step) if pending else None))
         open_run: list[tuple[int, Statement]] = []
         closed = 0
         for position, number in enumerate(plan.in_order()):
@@ -373,6 +407,30 @@ class Emission:
         return redirected(statement, with_views(slots, self.views_of_stages, self.views))
 
     # Waits -----------------------------------------------------------------------------------
+
+    def _full(self, step: int | None) -> Expr | None:
+        """Whether the step before started all of its copies: then those before it did; None where that is certain.
+
+        Copies of several stages begin at different steps, so that nothing is said of theirs.
+        """
+        loop, stages = self.plan.loop, {self.plan.stages[load] for load in self._asynchronous()}
+        if len(stages) > 1:
+            return const(False)
+        ahead = (self.plan.depth if step is None else step) - min(stages) - 1
+        first = loop.var if step is None else nodes.cast(loop.start, loop.var.dtype)
+        full = index_binary("lt", index_binary("add", first, ahead), nodes.cast(loop.stop, loop.var.dtype))
+        return None if self.analyzer.prove(full) else full
+
+    def copies_of_groups(self) -> tuple[tuple[Copy, ...], ...]:
+        """Of each group that a step closes the copies that stand under no condition."""
+        found: list[tuple[Copy, ...]] = []
+        order, begin = self.plan.in_order(), 0
+        for end in self._groups():
+            loads = [number for number in order[begin : end + 1] if not self.plan.conditions[number]]
+            statements = [self.plan.statements[number] for number in loads if number in self._asynchronous()]
+            found.append(tuple(one for one in statements if isinstance(one, Copy)))
+            begin = end + 1
+        return tuple(found)
 
     def _asynchronous(self) -> list[int]:
         """Copies that a later statement, or step, waits for; one whose tile is read an iteration later waits itself."""

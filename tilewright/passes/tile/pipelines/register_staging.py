@@ -26,11 +26,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.ir.nodes import Allocate, Buffer, Let, Pipelined, Region, Statement, const, seq
-from tilewright.ops.copy import Copy
+from tilewright.ops.copy import CP_ASYNC, Copy
+from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
-
-MOST_REGISTERS = 64
-"""32-bit registers of a thread that tiles on their way may take."""
 
 
 def staged_in_registers(loop: Pipelined, unstageable: dict[Buffer, str], threads: int) -> Pipelined | None:
@@ -59,7 +57,7 @@ def _can_wait(copy: Copy) -> bool:
     source, tile = copy.source, copy.destination
     sizes = [extent for extent in tile.extents if isinstance(extent, int)]
     return (
-        is_load(copy) and len(sizes) == len(tile.extents) and copy.barrier is None and copy.rank is None and not copy.adds  # noqa: E501
+        is_load(copy) and copy.prefer != CP_ASYNC and len(sizes) == len(tile.extents) and copy.barrier is None and copy.rank is None and not copy.adds  # noqa: E501
         and not source.dtype.is_packed and not tile.dtype.is_packed and tile.buffer.source is None
     )  # fmt: skip
 
@@ -84,6 +82,11 @@ def _divided(loop: Pipelined, ahead: Collection[Copy]) -> Pipelined:
     stages: list[int] = []
     turn: list[int] = []  # in a step stores come first, then loads, then all else
     for statement in loop.body.statements:
+        if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and is_load(statement):
+            body.append(statement)  # it is on its way by itself
+            stages.append(0)
+            turn.append(1)
+            continue
         if statement not in ahead:
             body.append(statement)
             if not isinstance(statement, (Let, Allocate)):

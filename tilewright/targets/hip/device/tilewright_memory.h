@@ -69,6 +69,47 @@ template <int N, class T> TW_DEVICE Vector<T, N> load(const Place<T>& place, TW_
   __builtin_memcpy(&result, &value, sizeof(result));
   return result;
 }
+
+#if TW_WARP_SIZE == 64
+// ---- from tensors to shared memory: no register holds what is on its way --------------------------------------------------
+// A wave's instruction writes side by side what its lanes read: that of lane l goes to `to` + l * BYTES, where `to` is the first lane's.
+TW_DEVICE machine::SharedPointer place_of_wave(const void* to, TW_SITE) {
+  TW_AT(site);
+  TW_THERE(LANES_OF_WAVE);
+  return machine::shared_pointer(uint32_t(__builtin_amdgcn_readfirstlane(int(machine::shared_address(to, site)))));
+}
+template <int BYTES> struct Started;   // the built-ins take numbers alone
+#define TW_STARTED(BYTES)                                                                                            \
+  template <> struct Started<BYTES> {                                                                                \
+    TW_DEVICE static void described(const void* tensor, uint32_t at, machine::SharedPointer to, TwSite site) {       \
+      __builtin_amdgcn_raw_ptr_buffer_load_lds(                                                                      \
+          __builtin_amdgcn_make_buffer_rsrc(const_cast<void*>(tensor), 0, BEYOND - 1u, DESCRIBED), to, BYTES, at, 0, 0, 0); \
+    }                                                                                                                \
+    TW_DEVICE static void addressed(const void* source, machine::SharedPointer to, TwSite site) {                    \
+      __builtin_amdgcn_global_load_lds(machine::global_pointer(source), to, BYTES, 0, 0);                            \
+    }                                                                                                                \
+  };
+TW_STARTED(4)
+#if defined(TW_GFX950)
+TW_STARTED(16)
+#endif
+#undef TW_STARTED
+template <int BYTES, class T> TW_DEVICE void cp_async(const void* to, const Place<T>& place, TW_SITE) {
+  Started<BYTES>::described(place.tensor, place.inside ? place.index * uint32_t(sizeof(T)) : BEYOND, place_of_wave(to, site), site);
+}
+template <int BYTES, class T> TW_DEVICE void cp_async(const void* to, const Within<T>& place, TW_SITE) {
+  const void* const source = place.inside ? static_cast<const void*>(place.pointer) : static_cast<const void*>(tw_zeros);
+  Started<BYTES>::addressed(source, place_of_wave(to, site), site);
+}
+template <int BYTES, class T> TW_DEVICE void cp_async(const void* to, const T* pointer, TW_SITE) { cp_async<BYTES>(to, within(pointer, true), site); }
+// Until at most LEFT of the wave's loads are under way: they end in the order in which they began, those into registers too.
+template <int LEFT> TW_DEVICE void cp_async_wait(TW_SITE) {
+  TW_AT(site);
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_s_waitcnt(0x0f70 | (LEFT & 15) | LEFT >> 4 << 14);
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+#endif
 template <class T> TW_DEVICE T read(const Within<T>& place, TW_SITE) { return load<1>(place, site)[0]; }
 template <class T> TW_DEVICE T read(const Place<T>& place, TW_SITE) { return load<1>(place, site)[0]; }
 // The same between memory (a pointer, or one of these places) and elements [offset, offset + N) of a fragment.

@@ -12,6 +12,12 @@ TW_DEVICE uint32_t lane_index() { return threadIdx.x % TW_WARP_SIZE; }   // in t
 // The lanes that come to what a warp does together, and to what a wave does; the emulator asks for them.
 TW_DEVICE uint64_t lanes_of_warp() { return uint64_t(ALL_LANES) << (lane_index() & 32); }
 constexpr uint64_t LANES_OF_WAVE = ~uint64_t(0);
+// The first thread of the wave, by its number in the block: known to be the same in all lanes.
+TW_DEVICE int first_of_wave(TW_SITE) {
+  TW_AT(site);
+  TW_THERE(LANES_OF_WAVE);
+  return __builtin_amdgcn_readfirstlane(int(threadIdx.x / TW_WARP_SIZE * TW_WARP_SIZE));
+}
 // A value that is the same in the whole warp anyway; in a scalar register where a wave is one warp.
 TW_DEVICE int warp_uniform(int x, TW_SITE) {
   TW_AT(site);

@@ -86,6 +86,11 @@ namespace machine {
 
 TW_DEVICE uint32_t shared_address(const void* pointer, TwSite) { return uint32_t(uint64_t((const __attribute__((address_space(3))) void*)pointer)); }
 
+// What copies from tensors to shared memory take.
+typedef __attribute__((address_space(3))) void* SharedPointer;
+TW_DEVICE SharedPointer shared_pointer(uint32_t address) { return (SharedPointer)address; }
+TW_DEVICE __attribute__((address_space(1))) void* global_pointer(const void* pointer) { return (__attribute__((address_space(1))) void*)const_cast<void*>(pointer); }
+
 // ---- 16-bit floats, by their bits ----------------------------------------------------------------------------------------
 typedef _Float16 Pair __attribute__((ext_vector_type(2)));
 TW_DEVICE float float_of_half(uint16_t bits) { return float(__builtin_bit_cast(_Float16, bits)); }

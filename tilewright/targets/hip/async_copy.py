@@ -1,0 +1,194 @@
+"""Copies from tensors into shared memory that no register holds on their way: waves start them, and count what is left.
+
+A wave's instruction writes side by side what its lanes read, whatever they read. So threads take the pieces of a tile
+in the order in which they lie in shared memory, and a swizzle stands in the place that each reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.ir.nodes import (
+    Call,
+    Commit,
+    Evaluate,
+    Expr,
+    For,
+    If,
+    Region,
+    Select,
+    Seq,
+    Statement,
+    Var,
+    Wait,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import substitute
+from tilewright.layout.digits import MEMORY
+from tilewright.layout.layout import Layout
+from tilewright.layout.threads import shared_rows
+from tilewright.machine.instructions import CopyInstruction
+from tilewright.ops.base import kept_axes
+from tilewright.ops.copy import CP_ASYNC, Copy
+from tilewright.passes.context import Context
+from tilewright.passes.lower.block_view import BLOCK, BlockView
+from tilewright.passes.tile.copies.pieces import asynchronous_copy, piece_bytes
+from tilewright.passes.tile.pipelines.inject_pipeline import GROUPS
+
+register(Intrinsic("first_of_wave", 0, None))
+
+MOST_PENDING = 63
+"""What the counter of loads that are under way can be compared with."""
+
+
+def lower_copy(copy: Copy, context: Context) -> Statement | None:
+    """The thread code of a copy that was chosen to be asynchronous; one without a token waits for itself."""
+    instruction = asynchronous_copy(context.arch)
+    if copy.prefer != CP_ASYNC or instruction is None:
+        return None
+    block = context.facts[BLOCK]
+    started = _started(copy, instruction, block)
+    return started if copy.token is not None else seq(started, _wait(0))
+
+
+def lower_commit(commit: Commit, context: Context) -> Seq:
+    """The machine counts copies, and has no groups of them."""
+    return seq()
+
+
+def lower_wait(wait: Wait, context: Context) -> Statement:
+    """Waits until only those copies are under way that the groups hold which may be.
+
+    What an author begins by hand is waited for altogether. Where the machine starts no copies, all has happened where
+    it began.
+    """
+    instruction = asynchronous_copy(context.arch)
+    if instruction is None or not wait.token.startswith(CP_ASYNC):
+        return seq()
+    groups = context.facts[GROUPS].get(wait.token, ())
+    left = _instructions(groups, wait.pending, instruction, context.facts[BLOCK])
+    if not left or wait.full is None:
+        return _wait(left)
+    (full,) = context.facts[BLOCK].visited([wait.full])
+    return If(full, seq(_wait(left)), seq(_wait(0)), span=wait.span)
+
+
+def _wait(left: int) -> Evaluate:
+    return Evaluate(Call(BOOL, "cp_async_wait", (const(left),)))
+
+
+def _instructions(
+    groups: Sequence[Sequence[Copy]], pending: int, instruction: CopyInstruction, block: BlockView
+) -> int:
+    """How many instructions each wave is sure to have executed for the last `pending` groups, wherever a step is."""
+    if not groups:
+        return 0
+    counts = [sum(_turns(copy, instruction, block)[1] for copy in group) for group in groups]
+    runs = (sum(counts[(first + i) % len(counts)] for i in range(pending)) for first in range(len(counts)))
+    return min(*runs, MOST_PENDING)
+
+
+def _turns(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[int, int]:
+    """Elements of a piece, and in how many turns every thread has one."""
+    size = piece_bytes(copy, instruction, block.analyzer, None)
+    assert isinstance(size, int), size
+    width = size * 8 // copy.source.dtype.stored_bits
+    count = 1
+    for extent in copy.destination.tile_shape:
+        count *= int(str(extent))
+    return width, count // width // block.threads
+
+
+def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> Statement:
+    """Each thread's pieces of a tile, in the order of shared memory."""
+    width, _ = _turns(copy, instruction, block)
+    layout = _slot(copy.destination, block)
+    pieces = layout.size // width
+    turns = -(-pieces // block.threads)
+    turn = Var(INT32, "piece")
+    with block.analyzer.scope():
+        block.bind(turn, turns)
+        piece = index_binary("add", index_binary("mul", turn, block.threads), block.thread)
+        inside = index_binary("lt", piece, pieces)
+        always = block.analyzer.prove(inside)
+        block.analyzer.assume(inside)
+        offset = block.simplify(index_binary("mul", piece, width))
+        tile = _elements(layout, piece, width, block)
+        statement = _piece(copy, block, tile, _place(copy.destination, block, tile, offset, width))
+    body: Statement = statement if always else If(block.simplify(inside), seq(statement), span=copy.span)
+    return For(turn, const(0), const(turns), const(1), seq(body), "unroll", span=copy.span)
+
+
+def _elements(layout: Layout, piece: Expr, width: int, block: BlockView) -> list[Expr]:
+    """The first element of a piece: which row of the swizzle it lies in, and where there, are known apart."""
+    swizzle = layout.swizzle
+    if swizzle is None:
+        found = layout.coordinate_expressions(**{MEMORY: index_binary("mul", piece, width)})
+        return [block.simplify(one) for one in found]
+    run = 1 << swizzle.base + swizzle.bits
+    row, place = Var(INT32, "row"), Var(INT32, "place")
+    block.bind(row, layout.size // run)
+    block.bind(place, run)
+    plain = replace(layout, swizzle=None)
+    found = plain.coordinate_expressions(**{MEMORY: index_binary("add", index_binary("mul", row, run), place)})
+    of_row = index_binary("floordiv", piece, run // width)
+    before = index_binary("mul", index_binary("floormod", piece, run // width), width)
+    deciding = index_binary("floordiv", of_row, 1 << swizzle.shift - swizzle.bits)
+    chunk = index_binary("floormod", deciding, 1 << swizzle.bits)
+    at = index_binary("xor", before, index_binary("mul", chunk, 1 << swizzle.base))
+    names = {row: block.simplify(of_row), place: block.simplify(at)}
+    return [block.simplify(substitute(block.simplify(one), names)) for one in found]
+
+
+def _slot(to: Region, block: BlockView) -> Layout:
+    """How a tile lies within its slot of memory."""
+    buffer = to.buffer
+    layout = block.memory_layout(buffer) or shared_rows(buffer.static_shape, buffer.dtype.stored_bits, None)
+    kept = kept_axes(to, len(to.tile_shape))
+    assert kept is not None
+    slot = Layout(tuple(layout.digits[axis] for axis in kept), swizzle=layout.swizzle)
+    swizzle = slot.swizzle
+    assert swizzle is None or slot.size % swizzle.period == 0, layout
+    return slot
+
+
+def _place(to: Region, block: BlockView, tile: Sequence[Expr], offset: Expr, width: int) -> Region:
+    """The place of a piece, behind the beginning of its slot; rows that lie as declared keep their dimensions."""
+    if block.memory_layout(to.buffer) is None:
+        place = block.shared(to, _spread_out(to, tile))
+        return replace(place, extents=(*place.extents[:-1], width))
+    first = block.shared(to, [const(0)] * len(to.extents))
+    (start,) = first.starts
+    return Region(first.buffer, (block.simplify(index_binary("add", start, offset)),), (width,))
+
+
+def _spread_out(region: Region, offsets: Sequence[Expr]) -> list[Expr]:
+    """Offsets of a tile as offsets in each dimension of a region."""
+    axes = kept_axes(region, len(offsets))
+    assert axes is not None
+    full: list[Expr] = [const(0)] * len(region.extents)
+    for axis, offset in zip(axes, offsets, strict=True):
+        full[axis] = offset
+    return full
+
+
+def _piece(copy: Copy, block: BlockView, tile: Sequence[Expr], place: Region) -> Evaluate:
+    """The copy of a piece that is whole in its tensor, or altogether out of bounds: zeros."""
+    origin, width = copy.source, place.extents[-1]
+    assert isinstance(width, int)
+    indices = [
+        block.simplify(index_binary("add", start, offset))
+        for start, offset in zip(block.visited(origin.starts), _spread_out(origin, tile), strict=True)
+    ]
+    source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), width))
+    guard = block.guard(origin.buffer, indices)
+    if guard is None:
+        return Evaluate(Call(BOOL, "cp_async", (place, source)), span=copy.span)
+    whole = const(origin.dtype.nbytes(width), UINT32)
+    valid = Select(UINT32, guard, whole, const(0, UINT32))
+    return Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=copy.span)
