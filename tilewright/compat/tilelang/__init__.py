@@ -29,6 +29,7 @@ from tilewright.compat.tilelang import (
     profiler,
     quantize,
     targets,
+    templates,
     tensors,
     testing,
 )
@@ -44,7 +45,7 @@ from tilewright.language import Fragment, Layout
 from tilewright.language import dtype as DataType
 
 for _module, _sources in {
-    autotuner: (kernels, tensors, targets), carver: (), engine: (tensors, targets),
+    autotuner: (kernels, tensors, targets), carver: (templates,), engine: (tensors, targets),
     kernels: (targets, environment, profiler),
     layout: (language,), profiler: (tensors,), quantize: (),
 }.items():  # fmt: skip

@@ -42,11 +42,8 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     "write T.decode, or arithmetic on the bits: the compiler chooses the instructions": (
         "get_lop3_intrin_group", "get_mxfp_intrin_group", "general_compress", "interleave_weight",
     ),
-    "pass configs=[...] to autotune, or leave tiles to tilewright.Matmul": (
-        "MatmulTemplate", "GEMVTemplate", "ElementwiseTemplate", "GeneralReductionTemplate", "FlashAttentionTemplate",
-        "ConvTemplate",
-        "NoRasterization", "Rasterization2DRow", "Rasterization2DColumn", "get_rasterization_code", "Analyzer",
-        "AnalysisResult",
+    "pass configs=[...] to autotune: templates give hints for their own work": (
+        "get_roller_hints_from_func", "get_roller_hints_from_output_nodes", "DefaultPolicy", "TensorCorePolicy",
     ),
     "ask kernel.resources(), kernel.explain() or tilewright.testing": ("plot_layout", "LowerTrace", "visualize_ir"),
     "this machine is no GPU of AMD's: compile with target='hip -arch=gfx942'": ("CDNA",),
