@@ -148,3 +148,51 @@ def test_mistakes():
         MatmulTemplate(M=3, K=4)
     with pytest.raises(InvalidUse, match="structure='SX' does not say"):
         GeneralReductionTemplate("SX", (3, 4))
+
+
+def test_work_is_counted():
+    import tilewright.compat.tilelang.language as T
+    from tilewright.compat.tilelang.tools import Analyzer
+
+    def made(K, causal=False):
+        @T.prim_func
+        def main(A: T.Tensor((128, K), "float16"), B: T.Tensor((64, K), "float16"), C: T.Tensor((128, 64), "float32")):
+            with T.Kernel(2, threads=128) as block:
+                a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "float16")
+                c = T.alloc_fragment((64, 64), "float32")
+                T.clear(c)
+                for k in T.Pipelined(block + 1 if causal else K // 32, num_stages=2):
+                    T.copy(A[block * 64, k * 32], a)
+                    T.copy(B[0, k * 32], b)
+                    T.gemm(a, b, c, transpose_B=True)
+                for i, j in T.Parallel(64, 64):
+                    C[block * 64 + i, j] = c[i, j]
+
+        return main
+
+    result = Analyzer.analysis(made(96), SM90)
+    assert result.total_flops == 2 * 128 * 64 * 96
+    assert result.total_global_bytes == 2 * 3 * 2 * 64 * 32 * 2 + 128 * 64 * 4
+    assert result.estimated_time * result.expected_bandwidth_GBps * 1e9 == pytest.approx(result.total_global_bytes)
+    assert Analyzer.analysis(made(64, True), SM90).total_flops == 2 * 128 * 64 * 64
+    with pytest.raises(InvalidUse, match="the work of the loop over k depends on"):
+        Analyzer.analysis(made(T.dynamic("K")), SM90)
+
+
+def test_layouts_are_drawn(tmp_path, capsys):
+    import tilewright.compat.tilelang.language as T
+    from tilewright.compat.tilelang.tools import plot_layout
+
+    lane = T.Fragment((8, 8), forward_thread_fn=lambda i, j: i * 4 + j // 2, forward_index_fn=lambda i, j: j % 2)
+    plot_layout(lane, tmp_path, "lane", formats="svg,txt", verbose=True)
+    text = (tmp_path / "lane.svg").read_text()
+    assert text.count("<rect") == 64 and ">T31<" in text and ">L1<" in text
+    assert (
+        (tmp_path / "lane.txt").read_text().split()[:3]
+        == ["T0:L0", "T0:L1", "T1:L0"]
+        == capsys.readouterr().out.split()[:3]
+    )
+    plot_layout(T.Layout((2, 4), lambda i, j: j * 2 + i), tmp_path / "new", formats=["txt"])
+    assert (tmp_path / "new" / "layout.txt").read_text().split() == list("02461357")
+    with pytest.raises(InvalidUse, match="plot_layout writes no 'gif'"):
+        plot_layout(lane, tmp_path, formats="gif")

@@ -17,9 +17,12 @@ class Device:
 
     def __init__(self, target: Any = "auto") -> None:
         self.target = target
-        self.machine: Arch = resolve(request(target))[1]
+        asked = request(target)
+        if asked == "cuda":  # programs speak of a GPU where none is, too
+            asked = f"cuda -arch={_gpu().name}"
+        self.machine: Arch = resolve(asked)[1]
         self.platform = "CUDA" if self.machine.has_threads else "CPU"
-        self.compute_capability = "".join(map(str, compute_version(target)))
+        self.compute_capability = "".join(map(str, compute_version(asked)))
         self.sm_version = int(self.compute_capability)
         self.compute_max_core = self.machine.cores
         self.smem_cap = self.machine.shared_bytes if self.machine.has_threads else 0

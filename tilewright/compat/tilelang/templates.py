@@ -255,7 +255,7 @@ class MatmulTemplate(_Product):
         def main(
             A: T.Tensor((K, M) if A_turned else (M, K), given), B: T.Tensor((N, K) if B_turned else (K, N), given),
             C: T.Tensor((M, N), made),
-        ):  # fmt: skip
+        ) -> None:  # fmt: skip
             with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
                 sums = T.alloc_fragment((64, 64), total)
                 T.clear(sums)
@@ -304,7 +304,7 @@ class ConvTemplate(_Product):
         @T.prim_func
         def main(
             A: T.Tensor((N, H, W, C), given), B: T.Tensor((K, K, C, F), given), O: T.Tensor((N, high, wide, F), made)
-        ):
+        ) -> None:
             with T.Kernel(N * high * wide, threads=128) as row:
                 sums = T.alloc_fragment((F,), total)
                 T.clear(sums)
@@ -348,7 +348,7 @@ class FlashAttentionTemplate(_Product):
         def main(
             Q: T.Tensor((heads, S, D), given), K: T.Tensor((heads, S_kv, D), given),
             V: T.Tensor((heads, S_kv, D), given), O: T.Tensor((heads, S, D), made),
-        ):  # fmt: skip
+        ) -> None:  # fmt: skip
             with T.Kernel(S, heads, threads=128) as (row, head):
                 products, result = T.alloc_fragment((D,), "float32"), T.alloc_fragment((D,), "float32")
                 score, total = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
@@ -448,7 +448,7 @@ class ElementwiseTemplate(_Passing):
         count, dtype = math.prod(self.shape), self.dtype
 
         @T.prim_func
-        def main(A: T.Tensor((count,), dtype), B: T.Tensor((count,), dtype)):
+        def main(A: T.Tensor((count,), dtype), B: T.Tensor((count,), dtype)) -> None:
             with T.Kernel(T.ceildiv(count, 1024), threads=128) as block:
                 for i in T.Parallel(1024):
                     B[block * 1024 + i] = A[block * 1024 + i] + T.cast(1, dtype)
@@ -484,7 +484,7 @@ class GeneralReductionTemplate(_Passing):
         summed = [size for letter, size in zip(letters, shape, strict=True) if letter == "R"]
 
         @T.prim_func
-        def main(A: T.Tensor(shape, dtype), B: T.Tensor((math.prod(kept),), dtype)):
+        def main(A: T.Tensor(shape, dtype), B: T.Tensor((math.prod(kept),), dtype)) -> None:
             with T.Kernel(math.prod(kept), threads=32) as row:
                 total = T.alloc_var("float32", init=0)
                 for step in T.serial(math.prod(summed)):
