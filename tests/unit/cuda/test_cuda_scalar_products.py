@@ -7,11 +7,13 @@ import re
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightWarning
+from tilewright.options import override
 
 
 def product(source: str, dtype_b: str = "float16"):
@@ -122,3 +124,36 @@ def test_whatever_is_advised_uses_the_matrix_unit(seed):
             if tile:
                 assert not said(int(tile[1]), int(tile[2]), int(tile[3] or k), threads, dtype, sums, arch=arch)
             return
+
+
+def crowded(A, B):
+    """1024 threads have 64 registers each; two rows of 28 numbers that meet crosswise leave none for anything else."""
+    A: T.Tensor((1024, 28), "float32")
+    B: T.Tensor((1024, 28), "float32")
+    with T.Kernel(1, threads=1024):
+        left, right = T.alloc_fragment((1024, 28), "float32"), T.alloc_fragment((1024, 28), "float32")
+        T.copy(A, left)
+        T.copy(B, right)
+        for _ in T.serial(4):
+            for i, j in T.Parallel(1024, 28):
+                left[i, j] = left[i, j] * right[i, 27 - j] + left[i, j] / (right[i, j] + 3)
+            for i, j in T.Parallel(1024, 28):
+                right[i, j] = right[i, j] * left[i, 27 - j] + T.exp(left[i, j])
+        T.copy(left, A)
+        T.copy(right, B)
+
+
+def test_spills_that_the_compiler_reports_are_said_where_a_kernel_is_built(tmp_path):
+    given = [np.zeros((1024, 28), np.float32)] * 2
+    kernel = tilewright.jit(target="cuda -arch=sm_90a")(crowded).compile(*given)
+    for _ in range(2):  # built, and found in the cache
+        with override(cache_dir=tmp_path), pytest.warns(TilewrightWarning, match="registers do not suffice") as caught:
+            assert kernel.path.is_dir()
+        (message,) = (str(one.message) for one in caught)
+        assert re.match(
+            r"registers do not suffice \(64 a thread\): \d+ bytes are stored to and \d+ loaded from local memory\n",
+            message,
+        )
+        assert re.search(r"test_cuda_scalar_products\.py:\d+:\d+\n", message) and "left[i, j]" in message
+        assert message.splitlines()[-1] == "  help: it fits with left of half its size"
+        kernel = tilewright.jit(target="cuda -arch=sm_90a")(crowded).compile(*given)
