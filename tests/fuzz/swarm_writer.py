@@ -34,6 +34,8 @@ class SwarmWriter(MixedWriter):
         self.specialized = self.pick((0.0, 0.1, 0.6))
         self.variables: dict[str, tuple[int, int]] = {}
         super().start()
+        if self.chance(0.3):
+            self.reassigned()
 
     def ways(self) -> list[tuple[float, Callable[[], None]]]:
         """Each kind of statement as often as this program likes it; many not at all."""
@@ -71,6 +73,14 @@ class SwarmWriter(MixedWriter):
             self.tiles = kept or self.tiles
         super().leave()
 
+    def growing(self, count: int) -> None:
+        before = len(self.context.indices)
+        if self.chance(0.3):
+            self.named()
+        super().growing(count)
+        if len(self.context.indices) > before and self.chance(0.5):  # what was named is spoken of last
+            self.some_compute()
+
     # Statements --------------------------------------------------------------------------------------
 
     def named(self) -> None:
@@ -84,7 +94,9 @@ class SwarmWriter(MixedWriter):
                 self.some_compute()
 
     def reassigned(self) -> None:
-        """A variable takes another value, or keeps its own."""
+        """A variable takes another value, or keeps its own; of warps of their own it would be another variable."""
+        if self.context.group is not None:
+            return
         mine = [one for one in self.context.indices if one[0] in self.variables]
         if not mine:
             name = self.name("c")
