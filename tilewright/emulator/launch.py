@@ -295,10 +295,11 @@ def run(
         )
         order = make_launch(
             grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary, source),
-            shared_bytes=shared_bytes, shared_base=1024, check=check,
+            shared_bytes=-(-shared_bytes // unit) * unit, shared_base=1024, check=check,
             schedule=SCHEDULES[schedule], workers=workers, resident=resident,
             trace=(1 if trace else 0) | (2 if census else 0),
-            promises=any(promises), fences_memory="fence_" in source, talks=talks, look=watch.look,
+            promises=any(promises), fences_memory="fence_" in source, talks=talks,
+            spaces=vocabulary.spaces, look=watch.look,
             registers=launch_registers(source, kernel, threads,
                 vocabulary.registers) if registers is None else registers, seed=seed, poison=poison,
                 milliseconds=int(1000 * seconds),

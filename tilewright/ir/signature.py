@@ -108,8 +108,19 @@ READS = {
     "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,
     "bulk_load_multicast": 1, "prefetch": 0, "prefetch_far": 0, "load_first": 0, "stream_head": 0,
     "tma_load": 1, "tma_load_hint": 1, "tma_load_multicast": 1, "tma_load_multicast_hint": 1, "cpu.tile_load": 1,
+    "simdgroup_store": 2,
 }  # fmt: skip
 """Functions of places: which argument of each is the one that they only read."""
+
+
+FILLS = frozenset({"simdgroup_store"})
+"""Functions of places that read none but the one in `READS`."""
+
+
+def reads_of(call: Call) -> set[Buffer]:
+    """Memory that a call may read: places among its arguments."""
+    places = [call.arguments[READS[call.function]]] if call.function in FILLS else call.arguments
+    return {root(part.buffer) for part in places if isinstance(part, Region)}
 
 
 def writes_of(call: Call) -> set[Buffer]:

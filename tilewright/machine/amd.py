@@ -18,7 +18,7 @@ from tilewright.machine.rates import Rates
 _KB, _MB = 1 << 10, 1 << 20
 
 _COMMON = frozenset(
-    {"threads", "shuffle", "atomics", "dp4a", "cooperative_launch", "register_staging", "guarded_loads"}
+    {"threads", "shuffle", "atomics", "atomics_64", "dp4a", "cooperative_launch", "register_staging", "guarded_loads"}
 )
 
 READ_GROUPS = (

@@ -75,7 +75,13 @@ def _products() -> tuple[MatrixInstruction, ...]:
     return tuple(found)
 
 
+_MATRIX_STORE = "simdgroup_store"
+
 _COPIES = (
+    *(
+        CopyInstruction(_MATRIX_STORE, REGISTERS, memory, threads=LANES, matrix=PLACES, strided=True, elements=(4, 2))
+        for memory in (GLOBAL, SHARED)
+    ),
     CopyInstruction("load_global", GLOBAL, REGISTERS, (16, 8, 4, 2, 1)),
     CopyInstruction("store_global", REGISTERS, GLOBAL, (16, 8, 4, 2, 1)),
     CopyInstruction("load", SHARED, REGISTERS, (16, 8, 4, 2, 1)),
@@ -91,9 +97,11 @@ class AppleArch(Arch):
     Attributes
     ----------
     family : Apple's number.
+    instruction_bytes : of a core's instruction cache (measured by others on M1); loops that are written out fit it.
     """
 
     family: int = 7
+    instruction_bytes: int = 12 << 10
 
     __hash__ = Arch.__hash__
 
@@ -118,7 +126,7 @@ CHIPS: Mapping[str, Chip] = {
     "m5": Chip(10, 10, 1.60, 153),
 }  # fmt: skip
 
-_FEATURES = frozenset({"threads", "shuffle", "atomics", "dp4a", "simdgroup_matrix", "slow_shifts"})
+_FEATURES = frozenset({"threads", "shuffle", "atomics", "atomic_extremes", "dp4a", "simdgroup_matrix", "slow_shifts"})
 
 
 def _rates(chip: Chip) -> Rates:

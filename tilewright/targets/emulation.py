@@ -25,6 +25,7 @@ class Vocabulary:
     rewritten : expressions and what stands for what they match, for words that no header can give their meaning.
     scalars_in_memory : numbers come to kernels as pointers to one of them, as int64 or float32.
     memory_unit : bytes in which memory is handed out: what lies in the last one beside an array is no other's.
+    spaces : barriers say which memory they order.
     threads, shared_bytes, registers : of a multiprocessor; `registers` 0 where the budget is not checked.
 
     Examples
@@ -43,6 +44,7 @@ class Vocabulary:
     rewritten: tuple[tuple[str, str], ...] = ()
     scalars_in_memory: bool = False
     memory_unit: int = 1
+    spaces: bool = False
     threads: int = 2048
     shared_bytes: int = 228 << 10
     registers: int = 0

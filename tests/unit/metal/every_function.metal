@@ -134,6 +134,11 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   }
   tw::simdgroup_product(sum, left, right); PUT(sum[0]); PUT(sum[1]);
   tw::simdgroup_product_through_half(sum, first, second); PUT(sum[0]); PUT(sum[1]);
+  tw::sync_threads();
+  tw::simdgroup_store(reinterpret_cast<threadgroup float*>(shared_memory) + 128 * (t / 32), 11, sum);
+  tw::simdgroup_store(reinterpret_cast<device float*>(results) + 64 * (597 + t / 32), 8, sum);
+  tw::sync_threads();
+  for (int i = 0; i < 2; ++i) PUT(reinterpret_cast<threadgroup float*>(shared_memory)[128 * i + t / 8 * 11 + t % 8]);
 
   // atomics
   tw::atomic_add(i32 + t % 8, t); tw::atomic_min(i32 + 8 + t % 8, -t); tw::atomic_max(i32 + 16 + t % 8, t); tw::atomic_and(u32 + t % 8, a); tw::atomic_or(u32 + 8 + t % 8, a); tw::atomic_xor(u32 + 16 + t % 8, a);

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.emulator import run
+from tilewright.errors import EmulationError
 from tilewright.runtime import dlpack
 from tilewright.targets.metal.emulation import METAL
 from tilewright.targets.metal.front_end import complaints
@@ -158,10 +159,12 @@ class Kernel:
         Kernel.texts.append(text)
         values = [one.flat.view(np.uint8) if one.size else np.zeros(0, np.uint8) for one in (*arrays, *made)]
         counts = tuple(-(-total // size) for total, size in zip(grid, group))
-        run(
+        found = run(
             text, f"custom_kernel_{self.name}", values, grid=counts, block=group, shared_bytes=32768, memory=values,
             vocabulary=METAL,
         )  # fmt: skip
+        if found.reports:
+            raise EmulationError(found.reports)
         return made
 
     def _text(self, arrays: list[array], dtypes: list[Dtype]) -> str:

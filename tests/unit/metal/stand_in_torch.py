@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from tilewright.emulator import run
+from tilewright.errors import EmulationError
 from tilewright.targets.metal.emulation import METAL
 from tilewright.targets.metal.front_end import complaints
 
@@ -94,11 +95,13 @@ class Function:
         if any(total % size for total, size in zip(threads, group_size)):
             raise AssertionError("the last group would be ragged, and barriers in it would hang")
         self.library.launches.append((self.name, grid, group_size))
-        run(
+        found = run(
             self.library.text, self.name, values, grid=grid, block=group_size, shared_bytes=32768, memory=memory,
             tables=tables,
             vocabulary=METAL,
         )  # fmt: skip
+        if found.reports:
+            raise EmulationError(found.reports)
 
     def _sizes(self, given: Any, threads: Any, group_size: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         if threads is None:

@@ -1,4 +1,5 @@
-"""Products whose operands simdgroups read from device memory, without a tile in threadgroup memory between."""
+"""Products whose operands simdgroups read from device memory, without a tile in threadgroup memory between, and whose sums they
+store as whole matrices."""
 
 from __future__ import annotations
 
@@ -71,3 +72,96 @@ def test_what_is_read_beyond_a_tensor_is_the_authors_number() -> None:
     expected, interpreted = np.full((M, N), 20.0), np.zeros_like(c)
     kernel.interpret(a, b, interpreted)
     assert np.array_equal(c, expected) and np.array_equal(interpreted, expected)  # b is zero there
+
+
+def stored(M: int, N: int, out: str, tile: tuple[int, int], by: str, apart: int = 0) -> Any:
+    """Sums of a product with one to `C`, by way of a tile or not, behind an epilogue."""
+    rows, columns = tile
+
+    @T.prim_func
+    def stores(
+        A: T.Tensor((M, 16), "float16"),
+        B: T.Tensor((N, 16), "float16"),
+        C: T.StridedTensor((M, N), (N + apart, 1), out),
+    ):
+        with T.Kernel(T.ceildiv(N, columns), T.ceildiv(M, rows), threads=64) as (bx, by_):
+            c = T.alloc_fragment((rows, columns), "float32")
+            T.clear(c)
+            T.gemm(
+                A[by_ * rows : by_ * rows + rows, 0:16],
+                B[bx * columns : bx * columns + columns, 0:16],
+                c,
+                transpose_B=True,
+            )
+            for i, j in T.Parallel(rows, columns):
+                c[i, j] = c[i, j] * 2.0 + 1.0
+            if by == "tile":
+                staged = T.alloc_shared((rows, columns), out)
+                T.copy(c, staged)
+                T.copy(staged, C[by_ * rows, bx * columns])
+            elif by == "loop":
+                for i, j in T.Parallel(rows, columns):
+                    C[by_ * rows + i, bx * columns + j] = T.max(c[i, j], -3.0)
+            else:
+                T.copy(c, C[by_ * rows, bx * columns])
+
+    return stores
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("by", ["copy", "loop", "tile"])
+@pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    ("sizes", "apart"), [((64, 64), 0), ((50, 72), 0), ((33, 31), 0), ((1, 64), 3), ((40, 48), 5), ((7, 7), 0)]
+)
+@pytest.mark.parametrize("tile", [(32, 32), (16, 24)])
+def test_sums_are_stored_as_matrices(
+    sizes: tuple[int, int], apart: int, out: str, by: str, tile: tuple[int, int]
+) -> None:
+    M, N = sizes
+    kernel = tilewright.compile(stored(M, N, out, tile, by, apart), target="metal -arch=apple9")
+    text = kernel.get_kernel_source()
+    assert not complaints(text)
+    inside = M >= 8 and N >= 8  # a tensor that is smaller than a matrix never has a whole one
+    assert ("tw::simdgroup_store(" in text.split("kernel void")[1]) or (by != "tile" and not inside)
+    rng = np.random.default_rng(N)
+    a, b = rng.integers(-4, 5, (M, 16)).astype(np.float16), rng.integers(-4, 5, (N, 16)).astype(np.float16)
+    c = np.full((M, N + apart), 77, of(out).numpy)
+    expected = 2 * (a.astype(np.float64) @ b.astype(np.float64).T) + 1
+    expected = (np.maximum(expected, -3) if by == "loop" else expected).astype(of(out).numpy)
+    held, interpreted = c[:, :N], np.zeros((M, N + apart), of(out).numpy)[:, :N]
+    kernel.emulate(a, b, held)
+    kernel.interpret(a, b, interpreted)
+    assert np.array_equal(held, expected) and np.array_equal(interpreted, expected)
+    assert (c[:, N:].astype(np.float32) == 77).all()
+
+
+def test_what_is_no_matrix_in_memory_goes_by_threads() -> None:
+    """Rows at places that memory says, columns turned, elements that a condition leaves out."""
+
+    @T.prim_func
+    def scattered(A: T.Tensor((32, 16), "float16"), W: T.Tensor((32,), "int32"), C: T.Tensor((3, 32, 32), "float32")):
+        with T.Kernel(1, threads=64):
+            c = T.alloc_fragment((32, 32), "float32")
+            T.clear(c)
+            T.gemm(A[0:32, 0:16], A[0:32, 0:16], c, transpose_B=True)
+            for i, j in T.Parallel(32, 32):
+                C[0, W[i], j] = c[i, j]
+            for i, j in T.Parallel(32, 32):
+                C[1, j, i] = c[i, j]
+            for i, j in T.Parallel(32, 32):
+                if i % 3 != 0:
+                    C[2, i, j] = c[i, j]
+
+    kernel = tilewright.compile(scattered, target="metal -arch=apple7")
+    assert "simdgroup_store" not in kernel.get_kernel_source().split("kernel void")[1]
+    rng = np.random.default_rng(0)
+    a, w, c = (
+        rng.integers(-4, 5, (32, 16)).astype(np.float16),
+        rng.permutation(32).astype(np.int32),
+        np.zeros((3, 32, 32), np.float32),
+    )
+    kernel.emulate(a, w, c)
+    whole = a.astype(np.float64) @ a.astype(np.float64).T
+    assert np.array_equal(c[0][w], whole) and np.array_equal(c[1], whole.T)
+    assert np.array_equal(c[2], np.where(np.arange(32)[:, None] % 3, whole, 0))

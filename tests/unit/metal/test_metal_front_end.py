@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -113,28 +111,3 @@ def test_bodies_for_mlx_are_accepted(program: Program) -> None:
         for constant in (False, True):
             text = mlx_text(final, number, constant=constant)
             assert text.isascii() and not complaints(text)
-
-
-@pytest.mark.skipif(shutil.which("xcrun") is None, reason="Apple's compiler is on Macs alone")
-@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
-def test_apples_compiler_accepts_texts(program: Program, tmp_path: Path) -> None:
-    """Offline, without a GPU: ``xcrun metal``."""
-    try:
-        kernel, _ = program.make("apple7")
-    except TilewrightError:
-        return
-    source = tmp_path / "kernel.metal"
-    source.write_text(kernel.get_kernel_source())
-    command = [
-        "xcrun",
-        "-sdk",
-        "macosx",
-        "metal",
-        "-std=metal3.2",
-        "-c",
-        str(source),
-        "-o",
-        str(tmp_path / "kernel.air"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

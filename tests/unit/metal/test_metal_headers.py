@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 from changed_constants import Constant, constants
 
 from tilewright.emulator import run
+from tilewright.emulator.launch import Emulation
 from tilewright.errors import EmulationFailed
 from tilewright.targets.metal.emit import PARTS, part_text
 from tilewright.targets.metal.emulation import METAL
@@ -61,8 +62,8 @@ ALIKE = {
 _SHOWN = [one for one in CONSTANTS if not any(words in one.words(VOCABULARY) for words in ALIKE)]
 
 
-def outcome(vocabulary: str) -> bytes | str:
-    """What the text leaves in its arrays, or the first report."""
+def arguments() -> tuple[list[np.ndarray], np.ndarray, np.ndarray, list[np.ndarray]]:
+    """What the text is given, and what it fills: numbers, words, and tensors that atomics change."""
     random = np.random.default_rng(1)
     floats = (random.standard_normal(4 * THREADS) * 2).astype(np.float32)
     floats[:8] = [0.0, np.inf, -np.inf, np.nan, 500.0, 1e-9, 1e6, -0.0]
@@ -71,10 +72,25 @@ def outcome(vocabulary: str) -> bytes | str:
     tensors = [np.zeros(64, kind) for kind in (np.int32, np.uint32, np.float32, np.float16, np.uint16)]
     tensors.append(np.zeros(80, np.uint8))
     tensors[3][40:] = np.arange(24)
-    found = run(
-        HEAD + vocabulary + TEXT, "every_function", [floats, words, floats[100:116].copy(), numbers, results, *tensors], grid=(1,), block=(THREADS,),
+    return [floats, words, floats[100:116].copy()], numbers, results, tensors
+
+
+def emulated(
+    given: tuple[list[np.ndarray], np.ndarray, np.ndarray, list[np.ndarray]], vocabulary: str = VOCABULARY
+) -> Emulation:
+    """Runs the text on arguments."""
+    inputs, numbers, results, tensors = given
+    return run(
+        HEAD + vocabulary + TEXT, "every_function", [*inputs, numbers, results, *tensors], grid=(1,), block=(THREADS,),
         shared_bytes=4096, registers=0, vocabulary=METAL, seconds=20,
     )  # fmt: skip
+
+
+def outcome(vocabulary: str) -> bytes | str:
+    """What the text leaves in its arrays, or the first report."""
+    given = arguments()
+    found = emulated(given, vocabulary)
+    _, numbers, results, tensors = given
     return str(found.reports[0]) if found.reports else b"".join(one.tobytes() for one in (numbers, results, *tensors))
 
 

@@ -129,3 +129,50 @@ def test_words_without_meaning_say_what_to_write(word: Any) -> None:
         tilewright.compile(program, target=METAL)
     said = str(found.value)
     assert WORDS[word] in said and "test_metal_words.py" in said and "help:" in said, said
+
+
+COMBINED = {"atomic_add": np.sum, "atomic_max": np.max, "atomic_min": np.min, "atomic_and": np.bitwise_and.reduce,
+            "atomic_or": np.bitwise_or.reduce, "atomic_xor": np.bitwise_xor.reduce}  # fmt: skip
+WHOLE = ("int32", "uint32")
+KNOWN = {
+    (word, kind) for word in COMBINED
+    for kind in ((*WHOLE, "float16", "bfloat16", "float32") if word in ("atomic_add", "atomic_max", "atomic_min") else WHOLE)
+}  # fmt: skip
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("memory", ["device", "threadgroup"])
+@pytest.mark.parametrize("kind", [*WHOLE, "int64", "uint64", "int8", "uint16", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("word", COMBINED)
+def test_an_atomic_of_any_type_is_right_or_refused(word: str, kind: str, memory: str) -> None:
+    """Tensors and tiles of an odd number of elements: what lies beside the last one is nobody's."""
+    change = getattr(T, word)
+
+    @T.prim_func
+    def program(X: T.Tensor((200,), kind), C: T.Tensor((7,), kind)):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((7,), kind)
+            for i in T.Parallel(7):
+                tile[i] = C[i]
+            for i in T.Parallel(200):
+                if memory == "device":
+                    change(C[i % 7], X[i])
+                else:
+                    change(tile[i % 7], X[i])
+            if memory == "threadgroup":
+                for i in T.Parallel(7):
+                    C[i] = tile[i]
+
+    if (word, kind) not in KNOWN:
+        with pytest.raises(TilewrightError, match=f"apple7 has no T.{word} of {kind}, only of int32, uint32"):
+            tilewright.compile(program, target=METAL)
+        return
+    kernel = tilewright.compile(program, target=METAL)
+    assert not complaints(kernel.get_kernel_source())
+    rng = np.random.default_rng(0)
+    numpy = tilewright.dtype(kind).numpy
+    x, c = rng.integers(0, 9, 200).astype(numpy), rng.integers(0, 9, 7).astype(numpy)
+    exact = [one.astype(np.float64 if "float" in kind else np.int64) for one in (x, c)]
+    expected = [COMBINED[word](np.append(exact[0][place::7], exact[1][place])) for place in range(7)]
+    kernel.emulate(x, c)
+    assert np.array_equal(c.astype(exact[1].dtype), expected)

@@ -58,6 +58,8 @@ class ThreadLoop:
     lane: Var = field(default_factory=lambda: Var(INT32, "v"))
     first: Expr | None = None
     """Whether this thread is the first of those that hold the same elements; None where that is said already."""
+    together: bool = False
+    """Whether the threads of a warp come to each element's stores together."""
 
     @property
     def layout(self) -> Layout:
@@ -68,6 +70,7 @@ class ThreadLoop:
         registers = self.layout.extent(REGISTER)
         with owner.analyzer.scope():
             lifted = self._lift_guards()
+            self.together = all(isinstance(one, Let) for one in lifted) and self._covers()
             self.width = choose_width(self)
             groups = registers // self.width
             owner.analyzer.bind_extent(self.group, groups)
@@ -152,6 +155,10 @@ class ThreadLoop:
         condition = substitute(self.in_registers(lifted), coordinates)
         self.owner.analyzer.assume(condition)
         return condition
+
+    def _covers(self) -> bool:
+        """Whether the layout has no elements beyond the loop's."""
+        return self.layout.shape == tuple(self.loop.extents)
 
     def _padding(self, coordinates: Sequence[Expr]) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""

@@ -20,6 +20,8 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import children, find, key, substitute, walk
 from tilewright.layout.digits import REGISTER
+from tilewright.machine.instructions import CopyInstruction
+from tilewright.passes.lower.matrix_stores import matrix_store
 from tilewright.passes.lower.thread_elements import has_effect, is_plain, sum_of
 from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
 from tilewright.passes.scoped import negated
@@ -37,6 +39,8 @@ class Vector:
     ----------
     indices : of the group's first element.
     part : the registers, one for each element of the group.
+    matrix : the instruction by which threads store the matrix that the group is a part of.
+    aligned : whether a thread's own group begins where an access of it may.
     adds : whether they are added to what is there, each element atomically.
     condition : under which the author uses what is loaded, where it is the same for the whole group.
     """
@@ -47,6 +51,8 @@ class Vector:
     lanes: int
     adds: bool = False
     condition: Expr | None = None
+    matrix: CopyInstruction | None = None
+    aligned: bool = True
 
     def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
         """The indices of element `lane` of the group."""
@@ -146,6 +152,10 @@ def _vector(work: ThreadLoop, access: Load | Store, adds: bool = False) -> Vecto
     if lanes == 1 or (lanes < work.width and not _is_run(work, access.indices, work.width)):
         return None
     part = Buffer(f"{buffer.name}_part", (work.width,), buffer.dtype, "register")
+    stores = isinstance(access, Store) and not adds
+    matrix = matrix_store(work, buffer, access.indices) if stores else None
+    if matrix is not None and matrix.matrix is not None and matrix.matrix.extent(REGISTER) == work.width:
+        return Vector(buffer, access.indices, part, lanes, matrix=matrix, aligned=_aligned(work, access, lanes))
     return Vector(buffer, access.indices, part, lanes, adds)
 
 
@@ -159,9 +169,11 @@ def _width_of(work: ThreadLoop, access: Load | Store, limit: int, adds: bool = F
         return 1  # the name has no value where whole vectors move
     widest = work.owner.context.arch.vector_bytes if buffer.scope == "global" else SHARED_VECTOR_BYTES
     width = math.gcd(limit, max(1, widest // buffer.dtype.nbytes(1) * buffer.dtype.per_byte))
-    layout = work.owner.layouts.get(buffer)
     while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
-        aligned = _aligned(work, access, width) if layout is None else runs_of(layout, width)
+        aligned = _aligned(work, access, width)
+        aligned = aligned or (
+            isinstance(access, Store) and not adds and matrix_store(work, buffer, access.indices) is not None
+        )
         known = not adds or width in _sums_of(work, buffer)
         if known and aligned and _are_neighbours(work, access.indices, width):
             return width
@@ -204,8 +216,11 @@ def _are_neighbours(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bo
 
 
 def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
-    """Whether rows of a tensor start at multiples of `width` elements."""
+    """Whether rows of a tensor start at multiples of `width` elements, or those of a tile lie in runs of as many."""
     buffer = access.buffer
+    layout = work.owner.layouts.get(buffer)
+    if layout is not None:
+        return runs_of(layout, width)
     if buffer.scope == "shared" and isinstance(buffer.shape[-1], int):
         return buffer.shape[-1] % width == 0  # row-major, and tiles start at multiples of any vector
     if not is_plain_tensor(buffer):

@@ -30,6 +30,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import key, walk
 from tilewright.ops.base import zero
+from tilewright.passes.lower.matrix_stores import store_together
 from tilewright.passes.lower.thread_elements import rounds
 from tilewright.passes.lower.vector_access import Vector
 from tilewright.passes.scoped import reads_nothing
@@ -128,8 +129,9 @@ def _at_the_edge(work: ThreadLoop, vector: Vector, first: int, lane: Var) -> Exp
 
 def store(work: ThreadLoop, vector: Vector) -> list[Statement]:
     """What takes a group's elements out of their registers."""
-    named, vector = _named(work, vector)
-    return [*named, *(piece for first in vector.starts() for piece in _store_piece(work, vector, first))]
+    named, own = _named(work, vector)
+    alone = [*named, *(piece for first in own.starts() for piece in _store_piece(work, own, first))]
+    return alone if vector.matrix is None else store_together(work, vector, alone)
 
 
 def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[Statement]:
@@ -144,11 +146,11 @@ def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[Statement
 
     whole = moved(lanes, const(first), buffer, places)
     guard = _whole_guard(work, vector.buffer, indices, lanes)
-    if guard is None:
+    if guard is None and vector.aligned:
         return [whole]
     if work.owner.is_outside(vector.buffer, indices):
         return []
-    if _ends_with_vectors(work, vector):
+    if guard is not None and _ends_with_vectors(work, vector) and vector.aligned:
         return [If(guard, seq(whole), span=work.loop.span)]
     # A row ends with a byte: what follows the last of its elements in there is nobody's.
     step = vector.buffer.dtype.per_byte
@@ -158,7 +160,7 @@ def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[Statement
     inside = _lane_guard(work, vector.buffer, vector.of_lane(at), lane, lanes // step)
     body = seq(If(inside, seq(moved(step, at, made, places)), span=work.loop.span))
     rest = For(lane, const(0), const(lanes // step), const(1), body, "unroll", span=work.loop.span)
-    if _never_whole(work, vector.buffer, indices, lanes):
+    if guard is None or not vector.aligned or _never_whole(work, vector.buffer, indices, lanes):
         return [rest]
     return [If(guard, seq(whole), seq(rest), span=work.loop.span)]
 

@@ -53,7 +53,9 @@ many bytes the block needs."""
 
 _MATRIX_ALIGNMENT, _ALIGNMENT = 1024, 16
 
-_AT_ONCE = frozenset({"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "wgmma_descriptor"})
+_AT_ONCE = frozenset(
+    {"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "wgmma_descriptor", "simdgroup_store"}
+)
 """Functions whose work on a tile is over, or waited for, before its last statement ends; for copies see
 `_ASYNCHRONOUS`."""
 
@@ -180,7 +182,7 @@ class _Uses:
             self.places.setdefault(root(node), []).append(position)
             return
         regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
-        self.matrix |= regions if not node.function.startswith(("cp_async", "atomic")) else set()
+        self.matrix |= regions if not node.function.startswith(("cp_async", "atomic", "simdgroup")) else set()
         if node.function in _LOADS:
             self.loaded.update(dict.fromkeys(regions, position))
         elif node.function in _STORES:

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, MissingCapability, Span
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
-from tilewright.ir.signature import root, size_variables, writes_of, written_parameters
-from tilewright.ir.visitor import children, find, kernels, key, walk
+from tilewright.ir.dtypes import BOOL, DType
+from tilewright.ir.nodes import Buffer, Function, Kernel, Statement, TensorMap, Var
+from tilewright.ir.signature import reads_of, root, size_variables, writes_of, written_parameters
+from tilewright.ir.visitor import children, find, kernels, key, own, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
@@ -156,16 +156,57 @@ def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
     dependent = False
     for call in find(kernel.body, nodes.Call):
         dependent = dependent or call.function == "griddepcontrol_wait"
-        read.update(root(part.buffer) for part in call.arguments if isinstance(part, nodes.Region))
+        read |= reads_of(call)
         written |= writes_of(call)
     return read if dependent else read & written
 
 
 def hands_over_tensors(kernel: Kernel) -> bool:
-    """Whether threads of a block may read from global memory what others of them wrote there: only then do its barriers
-    wait for that, too."""
-    atomic = any(call.function.startswith("atomic_") for call in find(kernel.body, nodes.Call))
-    return atomic or any(one.scope == "global" for one in unsettled_buffers(kernel))
+    """Whether a barrier stands between two accesses of a tensor of which one writes: only then do barriers order global
+    memory, too."""
+    walk = _Handing()
+    walk.sequence(kernel.body)
+    return walk.found
+
+
+_PLACED = Buffer("placed", (1,), BOOL, "global")
+"""Stands for all tensors that a kernel knows by their addresses, which may be the same."""
+
+
+class _Handing:
+    """Walks a kernel in order; loops twice, for what a turn leaves to the next."""
+
+    def __init__(self) -> None:
+        self.found = False
+        self.read: set[Buffer] = set()
+        self.written: set[Buffer] = set()
+        """Since the last barrier."""
+        self.read_before: set[Buffer] = set()
+        self.written_before: set[Buffer] = set()
+
+    def sequence(self, body: Statement) -> None:
+        for node in own(body):
+            if isinstance(node, nodes.Load):
+                self._access({root(node.buffer)}, set())
+            elif isinstance(node, nodes.Call) and node.function.startswith("sync_threads"):
+                self.read_before |= self.read
+                self.written_before |= self.written
+            elif isinstance(node, nodes.Call):
+                self._access(reads_of(node), writes_of(node))
+        if isinstance(body, nodes.Store):
+            self._access(set(), {root(body.buffer)})
+        for turn in range(2 if isinstance(body, (nodes.For, nodes.While)) else 1):
+            for child in children(body):
+                if isinstance(child, Statement) and not (turn and self.found):
+                    self.sequence(child)
+
+    def _access(self, read: set[Buffer], written: set[Buffer]) -> None:
+        read, written = (
+            {_PLACED if one.placed else one for one in them if one.scope == "global"} for them in (read, written)
+        )
+        self.found |= bool(written & (self.read_before | self.written_before) or read & self.written_before)
+        self.read |= read
+        self.written |= written
 
 
 class KernelText:

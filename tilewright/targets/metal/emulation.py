@@ -15,6 +15,7 @@ METAL = Vocabulary(
     rewritten=((r"alignas\(16\) threadgroup uint8_t (\w+)\[\d+\];", r"uint8_t* const \1 = ::tw_dynamic_shared();"),),
     scalars_in_memory=True,
     memory_unit=4,  # a half is changed atomically with the other half of its word
+    spaces=True,
     threads=1024,
     shared_bytes=32 << 10,
 )

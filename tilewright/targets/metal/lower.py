@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.ir.nodes import Statement
-from tilewright.machine.apple import FAMILIES
+import numpy as np
+
+from tilewright.interpreter.collectives import active_threads, each_offset, read_each, whole_warps
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.ir.nodes import Call, Region, Statement
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.machine.apple import FAMILIES, LANES, PLACES
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Override
@@ -15,5 +21,25 @@ from tilewright.targets.gpu.reduce import lower_reduce
 
 for _arch in FAMILIES.values():
     register_products(_arch.matrix_instructions)
+
+
+def _store_matrix(state: Evaluator, node: Call) -> int:
+    """Each lane's two elements of a matrix, at the places that the machine's layout gives them."""
+    first, second, part = node.arguments
+    assert isinstance(first, Region) and isinstance(second, Region) and isinstance(part, Region)
+    whole_warps(state, node.function)
+    values = read_each(state, part)
+    memory, begins = each_offset(state, first)
+    apart = each_offset(state, second)[1][..., :1] - begins[..., :1]
+    lane = np.arange(state.lanes[-1]) % LANES
+    rows, columns = PLACES.coordinates(**{THREAD: lane[:, None], REGISTER: np.arange(values.shape[-1])[None]})
+    places = begins[..., :1] + rows * apart + columns * memory.strides[-1]
+    active = np.broadcast_to(active_threads(state)[..., None], places.shape)
+    memory.scatter(places[active], values[active])
+    return 0
+
+
+register(Intrinsic("simdgroup_store", 3, None, pure=False, collective=True))
+SPECIAL_CALLS["simdgroup_store"] = _store_matrix
 
 OVERRIDES: Mapping[type[Statement], Override] = {Gemm: lower_gemm, Reduce: lower_reduce}

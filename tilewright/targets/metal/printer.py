@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from tilewright.arith import Analyzer
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer
+from tilewright.ir.nodes import Buffer, Region, index_binary
 from tilewright.ir.signature import root
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Names, Spellings, Text
@@ -74,6 +75,17 @@ class MetalPrinter(GpuPrinter):
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
         return super().expression_Call(call)
+
+    def _stored(self, call: nodes.Call) -> Text:
+        """A matrix to memory, by its first element and the distance between its rows."""
+        first, second, part = call.arguments
+        assert isinstance(first, Region) and isinstance(second, Region) and isinstance(part, Region)
+        apart = Analyzer().simplify(index_binary("sub", second.starts[0], first.starts[0]))
+        return self.call(
+            f"tw::{call.function}", self._pointer(first), self.expression(apart), Text(self.names.of(part.buffer))
+        )
+
+    calls: ClassVar[Mapping[str, str]] = {**GpuPrinter.calls, "simdgroup_store": "_stored"}
 
     def _printed(self, call: nodes.Call) -> Text:
         """A line of the system's log; a long has 64 bits there, and the log ends lines itself."""

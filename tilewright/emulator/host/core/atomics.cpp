@@ -159,7 +159,7 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   if (checking()) {
     if (order & TW_RELEASES) publish(thread, address, snapshot(thread));
     else if (thread.cluster->fences) publish(thread, address, fenced_knowledge(thread));
-    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, address, bytes, Access{slot_write | slot_atomic, thread.site});
+    if (check_range(thread, address, bytes, bytes <= 16 ? bytes : 16, true, thread.site)) touch(thread, thread.part ? thread.part : address, thread.part ? thread.part_bytes : bytes, Access{slot_write | slot_atomic, thread.site});
   }
   {
     std::lock_guard<std::mutex> hold(engine_of(thread).atomics);
@@ -171,6 +171,11 @@ void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void*
   if (!checking()) return;
   if (order & TW_ACQUIRES) learn(thread, uintptr_t(address));
   else if (engine_of(thread).launch.fences_memory) remember(thread, uintptr_t(address));
+}
+
+void tw_atomic_part(const void* part, tw_u32 bytes) {
+  self->part = part;
+  self->part_bytes = bytes;
 }
 
 void tw_set_bits(unsigned char* byte, tw_u32 mask, tw_u32 bits, TwSite position) {

@@ -244,6 +244,11 @@ using namespace emulator;
 
 extern "C" {
 
+void tw_order_memory(tw_u32 shared, tw_u32 global) {
+  if (shared) self->fenced.of[int(Space::shared)] = self->clock;
+  if (global) self->fenced.of[int(Space::global)] = self->clock;
+}
+
 void tw_sync_threads(TwSite position) {
   if (enter(TW_SYNC_THREADS, position).skip) return;
   event(*self, "sync_threads", 'B');

@@ -6,6 +6,7 @@
 namespace emulator {
 
 bool Clock::follow_publishing = false;
+bool Clock::follow_spaces = false;
 
 ClockRef::ClockRef(const ClockRef& other) : clock_(other.clock_) {
   if (clock_) __atomic_fetch_add(&clock_->references, 1, __ATOMIC_RELAXED);

@@ -53,6 +53,7 @@ struct Clock {
   std::vector<uint32_t> low;          // [length / group_size] least entry of each group
   std::vector<Foreign> foreign;       // what is known of other clusters, by acquire from global memory
   static bool follow_publishing;      // whether clocks tell what was published: in clusters of several blocks
+  static bool follow_spaces;          // whether barriers say which memory they order: what of each space was fenced counts then
   explicit Clock(uint32_t entries) : length(entries), at(entries), fenced(entries), published(follow_publishing ? entries : 0), low(entries / group_size) {}
   void settle();                      // recompute the minima, before the clock is shared
   void take(const Clock& other, bool publishes = true);   // become the maximum of both

@@ -75,6 +75,8 @@ struct Thread {
   std::vector<Registers> registers;
   size_t last_registers = 0;
   uint32_t matrix_fences = 1;
+  const void* part = nullptr;         // of a word, which is what its atomic functions are about, and its size
+  uint32_t part_bytes = 0;
   ClockRef at_fence;                  // what it knew at its last fence: an atomic after a fence releases
   uint32_t fence_clock = 0;           // its own clock then
   uint32_t grid_waited = 0;           // its clock when it knew that the kernels before had ended
@@ -286,7 +288,7 @@ Planted enter(TwOperation operation, TwSite position);
 
 // ---- order.cpp: what is known to have happened before what
 bool knows(const Thread& thread, uint32_t entry, uint32_t clock);
-bool ordered(Thread& thread, const Slot& slot);
+bool ordered(Thread& thread, const Slot& slot, Space space);
 bool fenced(const Thread& thread, const Slot& slot, Space space);
 bool ordered_foreign(Thread& thread, uint32_t cluster, const Slot& slot);               // of another cluster
 bool fenced_foreign(Thread& thread, uint32_t cluster, const Slot& slot);

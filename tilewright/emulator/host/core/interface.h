@@ -69,6 +69,7 @@ struct TwLaunch {
   tw_u32 check, schedule, workers, resident, registers, trace;
   tw_u32 promises;                    /* of some allocation */
   tw_u32 fences_memory, talks;        /* the text has fences between blocks; its blocks may talk to each other */
+  tw_u32 spaces, unused;              /* its barriers say which memory they order */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;
@@ -120,6 +121,8 @@ void tw_load(void* to, const void* from, tw_u32 bytes, struct TwSite site);
 void tw_load_constant(void* to, const void* from, tw_u32 bytes, struct TwSite site);   /* by a path that takes memory for constant */
 void tw_store(void* to, const void* from, tw_u32 bytes, struct TwSite site);
 
+/* The next barrier of this thread orders its accesses of these memories, where barriers say so (`spaces`). */
+void tw_order_memory(tw_u32 shared, tw_u32 global);
 void tw_sync_threads(struct TwSite site);
 tw_u32 tw_sync_threads_count(tw_u32 predicate, tw_u32 how, struct TwSite site);   /* how: 0 count, 1 and, 2 or */
 void tw_named_sync(tw_u32 id, tw_u32 threads, struct TwSite site);
@@ -202,6 +205,8 @@ enum TwAtomicType { TW_AT_S32, TW_AT_U32, TW_AT_S64, TW_AT_U64, TW_AT_F32, TW_AT
 enum { TW_RELAXED = 0, TW_ACQUIRES = 1, TW_RELEASES = 2 };
 /* `count` neighbours are changed one by one; the old values go to `old` unless that is null. */
 void tw_atomic(tw_u32 how, tw_u32 type, tw_u32 order, void* address, const void* operand, const void* compare, void* old, tw_u32 count, struct TwSite site);
+/* From here on atomic functions are about this part of their word, whatever else is in it; null: about all of it. */
+void tw_atomic_part(const void* part, tw_u32 bytes);
 /* Of a byte that holds several elements, the bits of one: whoever sets or reads the others meanwhile, and whether or not these have a value. */
 void tw_set_bits(unsigned char* byte, tw_u32 mask, tw_u32 bits, struct TwSite site);
 tw_u32 tw_get_bits(const unsigned char* byte, tw_u32 mask, struct TwSite site);
@@ -213,6 +218,13 @@ void tw_grid_launch(struct TwSite site);
 }
 /* Parameters that the machine fills in, not the launch: a vocabulary says how for types that no argument has. */
 template <class T> struct TwGiven { static constexpr bool value = false; };
+
+/* An element of two bytes whose word atomic functions exchange: what lies beside it they write back as it was. */
+struct TwHalfOfWord {
+  explicit TwHalfOfWord(const void* half) { tw_atomic_part(half, 2); }
+  ~TwHalfOfWord() { tw_atomic_part(nullptr, 0); }
+};
+#define TW_HALF_OF_WORD(half) const ::TwHalfOfWord half_of_word(half);
 
 /* Behind the declaration of a variable without a first value: follows it as registers, so that a read before the first write is seen. */
 struct TwUnset {

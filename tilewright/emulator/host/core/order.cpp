@@ -25,7 +25,7 @@ static bool published(const Thread& thread, const Slot& slot) {
   return every_lane(slot, [&](uint32_t entry) { return entry == thread.index || (thread.base && thread.base->published[entry] >= slot.clock); });
 }
 
-bool ordered(Thread& thread, const Slot& slot) {
+bool ordered(Thread& thread, const Slot& slot, Space space) {
   if (slot.flags & slot_operation) {
     Operation& operation = thread.cluster->operations[slot.clock];
     if (operation.entry != ~0u) return knows(thread, operation.entry, operation.entry_clock);
@@ -42,6 +42,7 @@ bool ordered(Thread& thread, const Slot& slot) {
     return false;
   }
   if (!published(thread, slot)) return false;
+  if (Clock::follow_spaces) return every_lane(slot, [&](uint32_t entry) { return entry == thread.index || knows_fenced(thread, entry, slot.clock, space); });
   if (thread.base && thread.base->low[slot.group] >= slot.clock) return true;
   return every_lane(slot, [&](uint32_t entry) { return knows(thread, entry, slot.clock); });
 }

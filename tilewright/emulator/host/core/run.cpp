@@ -104,6 +104,7 @@ char* tw_run(const TwLaunch* launch) {
   Engine engine;
   engine.launch = *launch;
   engine.check = launch->check;
+  Clock::follow_spaces = launch->spaces;
   Clock::follow_publishing = launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > 1;
   engine.positions.reserve(1 << 16);                  // read without a lock, so it must not move
   engine.deadline = launch->milliseconds ? milliseconds() + launch->milliseconds : 0;

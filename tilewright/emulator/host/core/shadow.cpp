@@ -163,7 +163,7 @@ void Shadow::leave(Thread& last, uint32_t first_thread, uint32_t threads) {
       uint32_t late = ~0u;
       if (slot.flags & slot_operation) {
         const uint32_t thread = cluster.operations[slot.clock].thread;
-        if (foreign(thread) && !ordered(last, slot)) late = thread;
+        if (foreign(thread) && !ordered(last, slot, space_)) late = thread;
       } else {
         for (uint32_t rest = slot.lanes; rest; rest &= rest - 1) {
           const uint32_t thread = slot.group * group_size + uint32_t(__builtin_ctz(rest));
@@ -303,7 +303,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   each(cell, [&](Slot& slot) {
     const uint8_t common = slot.bytes & bytes;
     if (collide(slot, bytes, access)) {
-      if (!ordered(thread, slot)) {
+      if (!ordered(thread, slot, space_)) {
         const bool itself = same_source(slot, mine) && slot.lanes == mine.lanes;
         const bool copies = (slot.flags & mine.flags & slot_operation) && (slot.flags & mine.flags & slot_write) && (access.piece || !itself);
         const std::deque<Operation>& operations = thread.cluster->operations;
@@ -331,7 +331,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
   });
   if (merged) return;
   if (cell.count == Cell::inline_slots && !write)       // reads that everybody ordered after me is ordered after too
-    each(cell, [&](Slot& slot) { return (slot.flags & slot_write) || (slot.bytes & ~bytes) || !covers(access, slot) || !ordered(thread, slot); });
+    each(cell, [&](Slot& slot) { return (slot.flags & slot_write) || (slot.bytes & ~bytes) || !covers(access, slot) || !ordered(thread, slot, space_); });
   add(cell, mine);
 }
 

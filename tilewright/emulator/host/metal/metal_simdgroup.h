@@ -6,8 +6,10 @@ namespace metal {
 enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 inline mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 
-inline void threadgroup_barrier(mem_flags, TW_SITE) { ::tw_sync_threads(site); }
-inline void simdgroup_barrier(mem_flags, TW_SITE) { ::tw_sync_warp(0xFFFFFFFFull, site); }
+// A barrier orders accesses of the memory that its flags name, and of no other.
+inline void tw_order(mem_flags flags) { ::tw_order_memory((uint(flags) & uint(mem_flags::mem_threadgroup)) != 0, (uint(flags) & uint(mem_flags::mem_device)) != 0); }
+inline void threadgroup_barrier(mem_flags flags, TW_SITE) { tw_order(flags); ::tw_sync_threads(site); }
+inline void simdgroup_barrier(mem_flags flags, TW_SITE) { tw_order(flags); ::tw_sync_warp(0xFFFFFFFFull, site); }
 
 template <class T> inline T tw_exchange(tw_u32 how, T x, ushort lane, TwSite site) {
   static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
@@ -40,6 +42,16 @@ template <class T, int ROWS, int COLUMNS> struct simdgroup_matrix {
   vec<T, 2> elements;
   vec<T, 2>& thread_elements() { return elements; }
 };
+// A matrix to memory, its rows so many elements apart: each lane writes its own, once all have come.
+template <class T>
+inline void simdgroup_store(simdgroup_matrix<T, 8, 8> matrix, T* to, ulong elements_per_row, TW_SITE) {
+  const tw_u32 lane = ::tw_lane(), row = (lane >> 2 & 4) + (lane >> 1) % 4, column = (lane >> 2 & 2) * 2 + lane % 2 * 2;
+  const ulong first = tw_exchange(TW_SHUFFLE_INDEX, ulong(to), 0, site), apart = tw_exchange(TW_SHUFFLE_INDEX, elements_per_row, 0, site);
+  if (first != ulong(to) || apart != elements_per_row) ::tw_assertion_failed("lanes of a simdgroup store one matrix at several places", site);
+  T* const own = to + row * elements_per_row + column;
+  own[0] = matrix.elements.x;
+  own[1] = matrix.elements.y;
+}
 // The two elements of a row at an even column and behind it, from the lane that holds them.
 template <class T> inline vec<T, 2> tw_pair(const simdgroup_matrix<T, 8, 8>& matrix, tw_u32 row, tw_u32 column, TwSite site) {
   const tw_u32 lane = (row & 4) << 2 | (column & 4) << 1 | (row & 3) << 1 | (column >> 1 & 1);

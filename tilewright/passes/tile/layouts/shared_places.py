@@ -7,7 +7,7 @@ numbers certainly differ, as ``k % 3`` and ``(k + 2) % 3`` do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
@@ -31,8 +31,9 @@ from tilewright.ir.nodes import (
     Var,
     index_binary,
 )
-from tilewright.ir.signature import root
+from tilewright.ir.signature import UPDATES, root
 from tilewright.ir.visitor import children, find, holds, key, substitute
+from tilewright.ops.atomic import Atomic
 from tilewright.passes.tile.roles.role_survey import bodies, header
 
 Together = Callable[[Buffer, Buffer], bool]
@@ -90,17 +91,20 @@ class Pending:
     Attributes
     ----------
     flying_reads, flying_writes : by token; they count as touched once a wait for the token has let this thread know.
+    combined : by the kind of atomics that change a tensor: those of one kind may come in any order.
     """
 
     read: frozenset[Place] = frozenset()
     written: frozenset[Place] = frozenset()
     flying_reads: frozenset[tuple[Token, Place]] = frozenset()
     flying_writes: frozenset[tuple[Token, Place]] = frozenset()
+    combined: frozenset[tuple[str, Place]] = frozenset()
 
     def then(self, other: Pending) -> Pending:
         return Pending(
             self.read | other.read, self.written | other.written,
             self.flying_reads | other.flying_reads, self.flying_writes | other.flying_writes,
+            self.combined | other.combined,
         )  # fmt: skip
 
     def conflicts(self, next: Pending, together: Together) -> bool:
@@ -108,7 +112,17 @@ class Pending:
         starts = [place for _, place in next.flying_writes]
         reads = [*next.read, *(place for _, place in next.flying_reads)]
         writes = [*next.written, *starts]
-        return _meet(reads, self.written, together) or _meet(writes, [*self.read, *self.written], together)
+        known = [*self.read, *self.written]
+        mixed = any(
+            kind != other and place.meets(former, together)
+            for kind, place in next.combined for other, former in self.combined
+        )  # fmt: skip
+        return (
+            mixed
+            or _meet(reads, self.written, together)
+            or _meet([*writes, *_places(next.combined)], known, together)
+            or _meet([*reads, *writes], _places(self.combined), together)
+        )
 
     def after_barrier(self) -> Pending:
         """What is left: asynchronous operators do not heed barriers."""
@@ -119,17 +133,18 @@ class Pending:
         read = self.read | {place for name, place in self.flying_reads if name == token}
         written = self.written | {place for name, place in self.flying_writes if name == token}
         if not all_done:
-            return Pending(read, written, self.flying_reads, self.flying_writes)
+            return replace(self, read=read, written=written)
         return Pending(
             read, written,
             frozenset(one for one in self.flying_reads if one[0] != token),
             frozenset(one for one in self.flying_writes if one[0] != token),
+            self.combined,
         )  # fmt: skip
 
     def landed(self) -> Pending:
         """The same once all asynchronous operators are done."""
         read = self.read | {place for _, place in self.flying_reads}
-        return Pending(read, self.written | {place for _, place in self.flying_writes})
+        return Pending(read, self.written | {place for _, place in self.flying_writes}, combined=self.combined)
 
     def without(self, buffers: frozenset[Buffer]) -> Pending:
         """The same but for some buffers."""
@@ -138,6 +153,7 @@ class Pending:
             frozenset(place for place in self.written if place.buffer not in buffers),
             frozenset(one for one in self.flying_reads if one[1].buffer not in buffers),
             frozenset(one for one in self.flying_writes if one[1].buffer not in buffers),
+            frozenset(one for one in self.combined if one[1].buffer not in buffers),
         )
 
     def at(self, change: Callable[[Expr], Expr | None]) -> Pending:
@@ -147,6 +163,7 @@ class Pending:
             frozenset(place.at(change) for place in self.written),
             frozenset((token, place.at(change)) for token, place in self.flying_reads),
             frozenset((token, place.at(change)) for token, place in self.flying_writes),
+            frozenset((kind, place.at(change)) for kind, place in self.combined),
         )
 
     def next_iteration(self, loop: For) -> Pending:
@@ -169,6 +186,10 @@ class Pending:
         return self.at(lambda slot: None)
 
 
+def _places(combined: Iterable[tuple[str, Place]]) -> list[Place]:
+    return [place for _, place in combined]
+
+
 def _meet(places: Iterable[Place], others: Iterable[Place], together: Together) -> bool:
     return any(one.meets(other, together) for one in places for other in others)
 
@@ -188,9 +209,10 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
     """The places that a statement touches in shared memory, and in the tensors through which a block's threads exchange
     values."""
     bound = bound_in(statement)
-    found: dict[str, set[Any]] = {"read": set(), "written": set(), "flying_reads": set(), "flying_writes": set()}
+    kinds = ("read", "written", "flying_reads", "flying_writes", "combined")
+    found: dict[str, set[Any]] = {kind: set() for kind in kinds}
 
-    def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | None = None) -> None:
+    def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | str | None = None) -> None:
         if root(buffer).scope == "shared" or root(buffer) in exchanged:
             place = Place.of(buffer, slot, bound)
             found[kind].add(place if token is None else (token, place))
@@ -210,37 +232,60 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
             add(kind, node.buffer, node.indices[0] if node.indices else None, token)
         elif isinstance(node, TileOperator):
             effects = node.effects()
+            changed = {root(region.buffer) for region in effects.writes} if effects.atomic else set()
+            counted = {buffer for buffer in changed if buffer.scope == "global"}
             for kind, regions in (("read", effects.reads), ("written", effects.writes)):
                 name = kind if node.token is None else f"flying_{'reads' if kind == 'read' else 'writes'}"
                 for region in regions:
-                    add(name, region.buffer, _slot_of(region), node.token)
+                    own = root(region.buffer) in counted
+                    token = atomic_kind(node) if own else node.token
+                    add("combined" if own else name, region.buffer, _slot_of(region), token)
         elif isinstance(node, Call):
             for number, part in enumerate(node.arguments):
                 if isinstance(part, Region) and part.buffer.scope != "global":
                     add("read", part.buffer, _slot_of(part))
                     if INTRINSICS[node.function].may_write(number):
                         add("written", part.buffer, _slot_of(part))
+                elif isinstance(part, Region) and node.function in UPDATES:
+                    add("combined", part.buffer, _slot_of(part), node.function)
     return Pending(**{kind: frozenset(places) for kind, places in found.items()})
+
+
+def atomic_kind(operator: TileOperator) -> str:
+    """The function by which an operator changes elements."""
+    assert isinstance(operator, Atomic)
+    return f"atomic_{operator.kind}"
 
 
 def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
     """Tensors in global memory of which one statement may read, or overwrite, what another one wrote.
 
-    Atomics do not count: they order themselves.  Where the author speaks of threads, who owns which element is the
-    author's business, and a barrier might stand where only some threads come.
+    Atomics of one kind order themselves: they count where something else changes or reads the tensor.  Where the author
+    speaks of threads, who owns which element is the author's business, and a barrier might stand where only some come.
     """
     read: set[Buffer] = set()
     written: list[Buffer] = []
-    for node in find(kernel.body, Load, Store, TileOperator):
+    combined: dict[Buffer, set[str]] = {}
+    for node in find(kernel.body, Load, Store, TileOperator, Call):
         if isinstance(node, (Load, Store)):
             (read.add if isinstance(node, Load) else written.append)(root(node.buffer))
         elif isinstance(node, TileOperator):
             effects = node.effects()
-            if not effects.atomic:
-                read.update(root(region.buffer) for region in effects.reads)
+            changed = {root(region.buffer) for region in effects.writes}
+            read.update({root(region.buffer) for region in effects.reads} - (changed if effects.atomic else set()))
+            if effects.atomic:
+                for buffer in changed:
+                    combined.setdefault(buffer, set()).add(atomic_kind(node))
+            else:
                 written.extend(root(region.buffer) for region in effects.writes)
+        elif node.function in UPDATES:
+            for part in node.arguments:
+                if isinstance(part, Region):
+                    combined.setdefault(root(part.buffer), set()).add(node.function)
     again = _written_again(kernel.body, ())
-    found = frozenset(b for b in written if b.scope == "global" and (b in read or written.count(b) > 1 or b in again))
+    several = {b for b in written if b in read or written.count(b) > 1 or b in again}
+    several |= {b for b, kinds in combined.items() if len(kinds) > 1 or b in read or b in written}
+    found = frozenset(buffer for buffer in several if buffer.scope == "global")
     return found - _of_threads(kernel) if found else found
 
 

@@ -6,6 +6,7 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
+from tilewright.ir import dtypes
 from tilewright.ir.nodes import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator
 from tilewright.ir.visitor import children, kernels
 from tilewright.ops.atomic import Atomic
@@ -128,8 +129,13 @@ def _check_atomic(word: str, place: Region, statement: Statement | Kernel, conte
     known = ATOMIC_TYPES[word]
     if context.arch.has("atomic_extremes") and word in ("atomic_max", "atomic_min"):
         known = ATOMIC_TYPES["atomic_add"]
+    if not context.arch.has("atomics_64"):
+        known = tuple(name for name in known if dtypes.ALL[name].bits < 64)
     if context.arch.has("threads") and place.dtype.name not in known:
+        wide = place.dtype.bits == 64
         raise MissingCapability(
             f"{context.arch.name} has no T.{word} of {place.dtype}, only of {', '.join(known)}",
-            span=statement.span, hint="combine into a tensor of a wider type, and convert behind it",
+            span=statement.span,
+            hint="write each block's result and combine them in a second T.Kernel" if wide
+            else "combine into a tensor of a wider type, and convert behind it",
         )  # fmt: skip

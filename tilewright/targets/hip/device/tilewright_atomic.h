@@ -47,7 +47,11 @@ TW_DEVICE float atomic_min(float* p, float x, TW_SITE) {
 }
 
 // A half word: the word around it is exchanged until nobody came between.
+#ifndef TW_HALF_OF_WORD   // the emulator is told which bytes of the word are looked at
+#define TW_HALF_OF_WORD(p)
+#endif
 template <class T> TW_DEVICE T add_in_word(T* p, T x, TwSite site) {
+  TW_HALF_OF_WORD(p)
   const uint32_t within = uint32_t(reinterpret_cast<uint64_t>(p)) & 2u;   // a step back keeps the pointer's memory, which a mask would not
   uint32_t* const word = reinterpret_cast<uint32_t*>(reinterpret_cast<uint8_t*>(p) - within);
   const uint32_t shift = within * 8;

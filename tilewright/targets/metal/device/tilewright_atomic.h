@@ -1,6 +1,9 @@
 // Atomic updates of one element, relaxed; each returns the old value.  Where Metal has none, a comparison and exchange of the word.
 namespace tw {
 
+#ifndef TW_HALF_OF_WORD   // the emulator is told which bytes of a word are looked at
+#define TW_HALF_OF_WORD(p)
+#endif
 #define TW_WORDS(SPACE)                                                                                                          \
   TW_DEVICE SPACE atomic_uint* word_at(SPACE void* p) { return reinterpret_cast<SPACE atomic_uint*>(p); }                        \
   template <class Change, class T> TW_DEVICE T change_word(SPACE T* p, T x) {                                     \
@@ -12,6 +15,7 @@ namespace tw {
     return bit_cast<T>(seen);                                                                                                    \
   }                                                                                                                              \
   template <class Change, class T> TW_DEVICE T change_half(SPACE T* p, T x) {                                     \
+    TW_HALF_OF_WORD(p)                                                                                                           \
     const uint64_t address = reinterpret_cast<uint64_t>(p);                                                                      \
     SPACE atomic_uint* word = word_at(reinterpret_cast<SPACE uint16_t*>(p) - (address >> 1 & 1u));                               \
     const uint32_t shift = uint32_t(address & 2u) * 8;                                                                           \

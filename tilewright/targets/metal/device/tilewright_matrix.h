@@ -26,5 +26,18 @@ TW_DEVICE void simdgroup_product_through_half(thread Fragment<D, 2>& d, const th
   }
   simdgroup_product(d, left, right);
 }
+// A matrix of the simdgroup to memory, its rows so many elements apart.
+#define TW_STORED(SPACE)                                                                                          \
+  template <class T> TW_DEVICE void simdgroup_store(SPACE T* to, uint64_t apart, const thread Fragment<T, 2>& part) { \
+    simdgroup_matrix<T, 8, 8> matrix;                                                                             \
+    thread T* elements = reinterpret_cast<thread T*>(&matrix.thread_elements());                                  \
+    for (int i = 0; i < 2; ++i) elements[i] = part[i];                                                            \
+    metal::simdgroup_store(matrix, to, apart);                                                                    \
+  }
+TW_STORED(device)
+#ifndef TW_ONE_MEMORY
+TW_STORED(threadgroup)
+#endif
+#undef TW_STORED
 
 }  // namespace tw
