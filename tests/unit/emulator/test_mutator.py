@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from documented_faults import OPERATORS as DOCUMENTED
 from documented_faults import documented
 from emulator_kernels import KERNELS
 from mutator import OPERATORS, Mutant, mutants
+from planted_faults import counted
 from planted_kernels import kernels_to_plant_in
 from planted_texts import hunt, prepare
 
@@ -79,16 +81,19 @@ MISSED = 0.03
 @pytest.mark.parametrize(
     "number", range(len(kernels_to_plant_in())), ids=lambda number: kernels_to_plant_in()[number][0].name
 )
-def test_mutants_of_emitted_texts_are_killed(number: int) -> None:
-    mostly_killed(hunt(number, 60, seed=number))
+def test_mutants_of_emitted_texts_are_killed(number: int, record_property: Callable[[str, str], None]) -> None:
+    verdicts = hunt(number, 60, seed=number)
+    record_property("verdicts", counted(said for _, said, _ in verdicts))
+    mostly_killed(verdicts)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
     "number", range(len(kernels_to_plant_in())), ids=lambda number: kernels_to_plant_in()[number][0].name
 )
-def test_faults_that_manuals_warn_of_are_caught(number: int) -> None:
+def test_faults_that_manuals_warn_of_are_caught(number: int, record_property: Callable[[str, str], None]) -> None:
     verdicts = hunt(number, 14, seed=18, write=documented)
+    record_property("verdicts", counted(said for _, said, _ in verdicts))
     mostly_killed(verdicts)
     assert not [mutant for mutant, said, _ in verdicts if said == "crashed"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from planted_faults import counted
 from planted_kernels import kernels_to_plant_in
 from planted_programs import hunt, prepare
 from planted_verdicts import caught_share, reason
@@ -18,9 +21,10 @@ def test_a_sample_is_caught() -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("number", range(len(KERNELS)), ids=KERNELS)
-def test_all_are_caught(number: int) -> None:
+def test_all_are_caught(number: int, record_property: Callable[[str, str], None]) -> None:
     program, _ = kernels_to_plant_in()[number]
     verdicts = hunt(names={program.name})
+    record_property("verdicts", counted(said for _, _, said, _ in verdicts))
     assert caught_share(verdicts) >= 0.95, [site.what for _, site, verdict, _ in verdicts if verdict == "missed"]
     assert all(reason(site) for _, site, verdict, _ in verdicts if verdict == "harmless")
 
