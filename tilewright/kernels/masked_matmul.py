@@ -1,12 +1,12 @@
 """The product of a few rows with low-bit codes that are masked where they lie in their words: nothing is shifted,
 nothing staged.
 
-For machines that shift at a part of the rate at which they multiply (Apple's). Code ``j`` of a word, bits
-``[s, s + bits)``, is ``(word & mask_j) * 2^-s``; the power of two goes into the activation beforehand, once for all
-rows of the weight that a lane works on. So an element costs a mask, a conversion and a multiplication with sum for each
-row of A. Zero points are subtracted from the sums of a group, as zero times the sum of its activations. 8-bit floats
-and e2m1 are halves when their bits are put in a half's places, two codes of a word at once; the exponents' difference
-is a power of two, which the scale takes.
+For machines whose matrix instructions ask for whole tiles of numbers, which a few rows do not fill. Code ``j`` of a
+word, bits ``[s, s + bits)``, is ``(word & mask_j) * 2^-s``; the power of two goes into the activation beforehand, once
+for all rows of the weight that a lane works on. So an element costs a mask, a conversion and a multiplication with sum
+for each row of A, and no shift, which Apple's machines are slow at. Zero points are subtracted from the sums of a
+group, as zero times the sum of its activations. 8-bit floats and e2m1 are halves when their bits are put in a half's
+places, two codes of a word at once; the exponents' difference is a power of two, which the scale takes.
 """
 
 from __future__ import annotations
@@ -81,14 +81,16 @@ def moved(word: Any, places: int) -> Any:
 
 
 @tilewright.jit
-def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) -> Any:
+def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, parts: int = 1) -> Any:
     """The product that `recipe` describes; it takes what `general_matmul` takes.
 
     Parameters
     ----------
     rows : of A that a block works on.
     each : rows of the weight of one warp.
-    warps : of a block; each has rows of the weight of its own.
+    warps : of a block that have rows of the weight of their own.
+    parts : of K: as many warps have the same rows, and what they have found is added up. More of a weight of few rows
+        is on its way then.
     """
     r = recipe
     M = T.dynamic("M")
@@ -183,7 +185,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
             for j in list(range(c * chunk, (c + 1) * chunk)):
                 number = number_of(codes, numbers, j)
                 for m in T.unroll(rows):
-                    partial[m] = partial[m] + x[m, j] * number
+                    partial[m] = T.fma(x[m, j], number, partial[m])
             g = (first + c * chunk) // r.group
             scale = scale_of(scales, multipliers, factor, n, g)
             zero = zero_of(zeros, n, g)
@@ -208,6 +210,14 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
             parts.append(factor[0])
         return math.prod(parts[1:], start=parts[0]) if parts else None
 
+    def of_result(total: Any, scales: Any, n: Any) -> Any:
+        """A sum, times the scale of its row where that is the only one."""
+        return total * of_group(scales, r.scale, n, 0, "float32") if r.scaled == "result" else total
+
+    def sum_of_parts(found: Any, m: Any, at: Any) -> Any:
+        """What the warps of all parts have found, one after the other."""
+        return sum((found[part, m, at] for part in range(1, parts)), start=found[0, m, at])
+
     multiplier = r.multiplier or Grouped("int8")
 
     @T.prim_func
@@ -227,8 +237,9 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
         residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
         C: T.Tensor((M, N), r.out),
     ):
-        with T.Kernel(T.ceildiv(N, warps * each), T.ceildiv(M, rows), threads=WARP * warps) as (bn, bm):
-            lane, first_n = T.get_lane_idx(), (bn * warps + T.get_warp_idx()) * each
+        with T.Kernel(T.ceildiv(N, warps * each), T.ceildiv(M, rows), threads=WARP * warps * parts) as (bn, bm):
+            lane, warp = T.get_lane_idx(), T.get_warp_idx()
+            first_n = (bn * warps + warp % warps) * each
             codes = T.alloc_local((words,), "uint32")
             pairs = T.alloc_local((words * per_word // 2 if floats else 1,), "uint32")
             numbers = T.view(pairs, dtype="float16")
@@ -239,8 +250,8 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
             for m in T.unroll(rows):
                 for at in T.unroll(each):
                     sums[m, at] = 0.0
-            for turn in T.serial(T.ceildiv(K, WARP * run)):
-                first = turn * (WARP * run) + lane * run
+            for turn in T.serial(T.ceildiv(K, WARP * run * parts)):
+                first = (turn * parts + warp // warps) * (WARP * run) + lane * run
                 for m in T.unroll(rows):
                     load_activations(A, raw, x, totals, m, bm * rows + m, first)
                 for at in T.unroll(each):
@@ -257,12 +268,25 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2) 
                         first,
                         (scales, zeros, multipliers, factor),
                     )
-            for m in T.unroll(rows):
-                for at in T.unroll(each):
-                    total = T.warp_reduce_sum(sums[m, at])
-                    row, n = bm * rows + m, first_n + at
-                    if (lane == 0) & (row < M) & (n < N):
-                        scaled = total * of_group(scales, r.scale, n, 0, "float32") if r.scaled == "result" else total
-                        leave(scaled, r, row, n, factor, bias, residual, C, "float32")
+            if parts == 1:
+                for m in T.unroll(rows):
+                    for at in T.unroll(each):
+                        total = T.warp_reduce_sum(sums[m, at])
+                        row, n = bm * rows + m, first_n + at
+                        if (lane == 0) & (row < M) & (n < N):
+                            leave(of_result(total, scales, n), r, row, n, factor, bias, residual, C, "float32")
+            else:
+                found = T.alloc_shared((parts, rows, warps * each), "float32")
+                for m in T.unroll(rows):
+                    for at in T.unroll(each):
+                        total = T.warp_reduce_sum(sums[m, at])
+                        if lane == 0:
+                            found[warp // warps, m, warp % warps * each + at] = total
+                T.sync_threads()
+                for m, at in T.Parallel(rows, warps * each):
+                    row, n = bm * rows + m, bn * (warps * each) + at
+                    if (row < M) & (n < N):
+                        added = sum_of_parts(found, m, at)
+                        leave(of_result(added, scales, n), r, row, n, factor, bias, residual, C, "float32")
 
     return masked_matmul

@@ -1,4 +1,4 @@
-"""The tier of a few rows on machines whose shifts are slow: integer codes, e2m1 and 8-bit floats are masked where they
+"""The tier of a few rows on machines of AMD and Apple: integer codes, e2m1 and 8-bit floats are masked where they
 lie."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.ir.dtypes import FLOAT16, dtype
-from tilewright.kernels.masked_matmul import is_masked, masked_matmul, rows_unit, run_of
+from tilewright.kernels.masked_matmul import WARP, is_masked, masked_matmul, rows_unit, run_of
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import viewed
 from tilewright.matmul.facts import Request, WeightFacts
@@ -24,6 +24,12 @@ ROWS = (1, 2, 4, 8)
 """Rows of A that a block may work on."""
 
 WARPS = 2
+
+PARTS = (1, 2, 4, 8)
+"""Warps among which K may be divided."""
+
+ON_ITS_WAY = 1e-6
+"""Seconds of memory's rate whose bytes must be on their way at once."""
 
 INSTRUCTIONS = 1000
 """Instructions of one turn of the loop, at most: what a cache of 12 KB holds."""
@@ -50,7 +56,8 @@ class Masked:
         """See `Tier`."""
         of = facts.format
         reasons = (
-            (not arch.has("slow_shifts") or arch.rates is None, f"{arch.name} shifts as fast as it multiplies"),
+            (not arch.has_threads or arch.rates is None, f"it is for GPUs whose rates are known, not {arch.name}"),
+            (arch.has("mma_sync"), f"tensor cores of {arch.name} decode in registers"),
             (not is_masked(of), f"codes of {of} are looked up in a table"),
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
             (request.quantize is not None or request.activation_scales != "none", "scales of activations"),
@@ -97,8 +104,8 @@ def ways(facts: WeightFacts) -> list[Candidate]:
     """Divisions of the work whose loop fits the caches and registers of a core."""
     run = run_of(facts.format.bits)
     return [
-        {"rows": rows, "each": each, "warps": WARPS}
-        for rows in ROWS for each in (4, 2, 1)
+        {"rows": rows, "each": each, "warps": WARPS, "parts": parts}
+        for rows in ROWS for each in (4, 2, 1) for parts in PARTS
         if (run * each * (rows + 3) <= INSTRUCTIONS and run * rows <= REGISTERS) or rows == each == 1
     ]  # fmt: skip
 
@@ -113,9 +120,13 @@ def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate, activatio
     waves = -(-blocks // arch.cores) * arch.cores / blocks
     of_masks = elements * (1 + way["rows"]) + 3 * loaded
     moved = N * K * facts.format.bits / 8
+    turn = WARP * run_of(facts.format.bits)
+    begun = blocks * across * min(way["parts"] * turn, K) * facts.format.bits / 8  # where all blocks run at once
+    missing = max(1.0, min(ON_ITS_WAY * arch.rates.bytes, moved) / begun)
+    idle = -(-K // (turn * way["parts"])) * turn * way["parts"] / K
     decoded = {kind: count * loaded if activations.startswith("float8") else 0.0 for kind, count in NARROW.items()}
-    lanes, shifts = (of_masks + decoded["lanes"]) * waves, (elements + decoded["shifts"]) * waves
-    return arch.rates.seconds(arch.cores, moved, lanes=lanes, shifts=shifts)
+    lanes, shifts = (of_masks + decoded["lanes"]) * waves * idle, (elements + decoded["shifts"]) * waves * idle
+    return arch.rates.seconds(arch.cores, moved * missing, lanes=lanes, shifts=shifts)
 
 
 def seconds_in_tiles(facts: WeightFacts, rows: int, arch: Arch) -> float:
