@@ -123,7 +123,7 @@ def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate, activatio
     turn = WARP * run_of(facts.format.bits)
     begun = blocks * across * min(way["parts"] * turn, K) * facts.format.bits / 8  # where all blocks run at once
     missing = max(1.0, min(ON_ITS_WAY * arch.rates.bytes, moved) / begun)
-    idle = -(-K // (turn * way["parts"])) * turn * way["parts"] / K
+    idle = -(-K // (turn * way["parts"])) * way["parts"] / -(-K // turn)  # parts of K that there are not
     decoded = {kind: count * loaded if activations.startswith("float8") else 0.0 for kind, count in NARROW.items()}
     lanes, shifts = (of_masks + decoded["lanes"]) * waves * idle, (elements + decoded["shifts"]) * waves * idle
     return arch.rates.seconds(arch.cores, moved * missing, lanes=lanes, shifts=shifts)
