@@ -17,6 +17,8 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
+from tilewright.kernels.even_shares import EvenShares, in_panels, leave, own_stretch, take_over, workspaces
+from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import MANY, choose_parts, parts_for
 from tilewright.kernels.tiles import Parts, Tiles
 
@@ -25,6 +27,9 @@ DEEP, WIDE = 128, 256
 
 PADDING = 8
 """Columns beyond those of a tile of sums, so that eight rows of an accumulator meet in no bank."""
+
+BAND = 8
+"""Tiles of A's rows that blocks which stay walk before the next columns."""
 
 BLOCK = 4
 """Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
@@ -212,7 +217,18 @@ def _product(
         beside: bool = False
     ) -> None:  # fmt: skip
         """Some columns of the product; `beside` those that the kernel before makes."""
-        block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
+        if chosen.even:
+            multiply_evenly(A, B, scales_A, scales_B, bias, C, chosen)
+        else:
+            multiply_tiles(A, B, scales_A, scales_B, bias, C, first, width, chosen, beside)
+
+    @T.macro
+    def multiply_tiles(
+        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles,
+        beside: bool
+    ) -> None:  # fmt: skip
+        """Each block makes whole tiles, or the blocks of a cluster divide the steps of one."""
+        block_M, block_N, turned = chosen.block_M, chosen.block_N, chosen.turned
         grid: tuple[Any, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
         cluster: tuple[int, ...] | None = chosen.cluster
         along_N, along_M = cluster or (1, 1)
@@ -220,7 +236,7 @@ def _product(
             # Blocks that meet fill whole clusters, those beyond the grid included.
             whole = (T.ceildiv(count, along) * along for count, along in zip(grid, (along_N, along_M)))
             grid, cluster = (*whole, chosen.splits), (along_N, along_M, chosen.splits)
-        steps = -(-K // (block_K * chosen.splits))
+        steps = -(-K // (chosen.block_K * chosen.splits))
         height = block_M // chosen.splits
         with T.Kernel(
             *grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent,
@@ -230,38 +246,13 @@ def _product(
                 T.pdl_sync()
             part = place[2] if chosen.splits > 1 else 0
             row, column = place[1] * block_M, first + place[0] * block_N
-            a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
-            b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
-            turned = chosen.turned
             total = T.alloc_fragment((block_N, block_M) if turned else (block_M, block_N), sum_type(A_dtype))
             # Factors are read before the loop, which hides how long that takes.
-            factors, own_row = [scales_A, scales_B, None], row + part * height
+            own_row = row + part * height
             by_rows = turned and chosen.splits == 1  # of the sums as they leave are B's rows
-            if by_token:
-                factors[0] = held(height, not by_rows)
-                T.copy(scales_A[own_row], factors[0])
-            if by_channel:
-                factors[1] = held(block_N, by_rows)
-                T.copy(scales_B[column], factors[1])
-            if bias is not None:
-                factors[2] = held(block_N, by_rows)
-                T.copy(bias[column], factors[2])
-            T.clear(total)
-            for step in T.Pipelined(steps, num_stages=chosen.stages):
-                k = (part * steps + step) * block_K
-                if transpose_A:
-                    T.copy(A[k, row], a)
-                else:
-                    T.copy(A[row, k], a)
-                if transpose_B:
-                    T.copy(B[column, k], b)
-                else:
-                    T.copy(B[k, column], b)
-                every = block_K if promote else None
-                if turned:
-                    T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, promote_every=every)
-                else:
-                    T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B, promote_every=every)
+            factors = factors_of((scales_A, scales_B, bias), height, block_N, by_rows)
+            bring(factors, (scales_A, scales_B, bias), own_row, column)
+            accumulate(A, B, total, row, column, part * steps, steps, chosen)
             if chosen.splits == 1:
                 finish(total, factors, C, row, column, turned)
             else:
@@ -278,6 +269,81 @@ def _product(
                 if column < first + width:
                     finish(mine, factors, C, own_row, column, False)
                 T.cluster_wait()
+
+    @T.macro
+    def multiply_evenly(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, chosen: Tiles) -> None:
+        """Blocks stay, and what makes no whole wave of tiles is divided among all of them along K."""
+        block_M, block_N, turned = chosen.block_M, chosen.block_N, chosen.turned
+        chunks, wide, groups = -(-K // chosen.block_K), -(-N // block_N), speed_of(T.machine()).cores
+        shape = (block_N, block_M) if turned else (block_M, block_N)
+        partial, done = workspaces(groups, 1, *shape, sum_type(A_dtype))
+        with T.Kernel(groups, threads=chosen.threads) as block:
+            if turn_A or turn_B:
+                T.pdl_sync()
+            entries = T.ceildiv(M, block_M)
+            tiles = entries * wide
+            first, held, head = own_stretch(tiles, chunks, groups, block)
+            shares = EvenShares(tiles, chunks, groups, block, first, held, head)
+            total = T.alloc_fragment(shape, sum_type(A_dtype))
+            factors = factors_of((scales_A, scales_B, bias), block_M, block_N, turned)
+            for turn in T.serial(shares.turns):
+                tile, begin, count, _ = shares.stretch(turn)
+                down, across = in_panels(tile, entries, wide, BAND)
+                row, column = down * block_M, across * block_N
+                T.assume(row >= 0)
+                T.assume(column >= 0)
+                if count > 0:
+                    bring(factors, (scales_A, scales_B, bias), row, column)
+                    accumulate(A, B, total, row, column, begin, count, chosen)
+                    if begin > 0:
+                        leave(total, partial, done, shares.own)
+                    else:
+                        if begin + count < chunks:
+                            following, behind = shares.peers(tile)
+                            take_over([total], partial, done, following, behind - following, 1)
+                        finish(total, factors, C, row, column, turned)
+
+    @T.macro
+    def accumulate(A: Any, B: Any, total: Any, row: Any, column: Any, first: Any, steps: Any, chosen: Tiles) -> None:
+        """The sums of a tile, over so many steps along k from the first on."""
+        block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
+        a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
+        b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
+        T.clear(total)
+        for step in T.Pipelined(steps, num_stages=chosen.stages):
+            k = (first + step) * block_K
+            if transpose_A:
+                T.copy(A[k, row], a)
+            else:
+                T.copy(A[row, k], a)
+            if transpose_B:
+                T.copy(B[column, k], b)
+            else:
+                T.copy(B[k, column], b)
+            every = block_K if promote else None
+            if chosen.turned:
+                T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, promote_every=every)
+            else:
+                T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B, promote_every=every)
+
+    def factors_of(given: Any, height: int, width: int, by_rows: bool) -> tuple[Any, Any, Any]:
+        """What factors and bias of a tile are kept in: those of few values are read where they are used."""
+        scales_A, scales_B, bias = given
+        return (
+            held(height, not by_rows) if by_token else scales_A,
+            held(width, by_rows) if by_channel else scales_B,
+            None if bias is None else held(width, by_rows),
+        )
+
+    @T.macro
+    def bring(factors: Any, given: Any, row: Any, column: Any) -> None:
+        """Factors and bias of the rows and columns of a tile."""
+        if by_token:
+            T.copy(given[0][row], factors[0])
+        if by_channel:
+            T.copy(given[1][column], factors[1])
+        if given[2] is not None:
+            T.copy(given[2][column], factors[2])
 
     def held(size: int, by_rows: bool) -> Any:
         """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import tilewright.language as T
 
-HELD, PIECE = 64, 8
-"""Rows of sums that a warpgroup holds, and columns of them in one piece of its registers."""
+HELD, PIECE = 16, 8
+"""Rows of sums that a warp holds, and columns of them in one piece of its registers."""
 
 
 def share_of(tiles: Any, chunks: int, groups: int) -> Any:
@@ -123,7 +123,7 @@ def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
 def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
     """Memory for the sums of so many roles, and a flag for each: whether they are there.
 
-    Eight columns of 64 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole
+    Eight columns of 16 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole
     lines.
     """
     shape = (places, totals, rows // HELD, columns // PIECE, HELD, PIECE)
@@ -137,6 +137,16 @@ def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int)
         for i, j in T.Parallel(*total.shape):
             partial[place, number, i // HELD, j // PIECE, i % HELD, j % PIECE] = total[i, j]
     T.named_barrier_arrive(barrier, threads + 32)
+
+
+@T.macro
+def leave(total: Any, partial: Any, done: Any, place: Any) -> None:
+    """Leave a block's sums in the workspace, and say so as soon as they are there."""
+    for i, j in T.Parallel(*total.shape):
+        partial[place, 0, i // HELD, j // PIECE, i % HELD, j % PIECE] = total[i, j]
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        T.atomic_store(done[place], 1, "release")
 
 
 @T.macro

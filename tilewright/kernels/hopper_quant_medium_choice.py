@@ -15,7 +15,7 @@ from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import Ways
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -36,10 +36,6 @@ COPY = 30
 
 END = 7100
 """Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
-
-HANDED, HANDED_EACH, PEERS, WAITED = 6000, 0.45, 0.3, 0.2
-"""Cycles that handing sums over takes and for each sum of a tile; to which power of how many blocks share a tile, which
-read and write at the same time, and of the part of a tile that the first of them leaves to others, who may be late."""
 
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
@@ -96,11 +92,9 @@ class MediumWays(Ways):
         tokens, sharing, rows = of["tokens"], of["sharing"], 128 * of["tiles"]
         down, groups = ceil_div(M, tokens), of["blocks"] // sharing
         count, steps = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, HALF)
-        rest = count % groups
-        share = ceil_div(rest * steps, groups)
-        turns, sums = count // groups + share / steps, rows * tokens
-        peers = ceil_div(steps, np.maximum(share, 1)) - 1
-        handed = (HANDED + HANDED_EACH * sums * peers**PEERS) * (1 - share / steps) ** WAITED
+        sums = rows * tokens
+        share, handed = handed_over(count % groups, steps, groups, sums)
+        turns = count // groups + share / steps
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where(turns > 1, down, 1)
         record = 2 * form.words / form.rows * rows
@@ -113,7 +107,7 @@ class MediumWays(Ways):
             shared=record + 3 * tokens * 2 * HALF, loads=record + (tokens - missing) * 2 * HALF / sharing,
             empty=missing / sharing, lanes=lanes + BEGUN * self.speed.rates.lanes, apart=APART,
             fixed=COPY / of["records"], ends=END * sums / (128 * 256),
-            handed=np.where((rest > 0) & (share < steps), handed, 0.0),
+            handed=handed,
         )  # fmt: skip
 
 

@@ -50,6 +50,10 @@ AGAIN = 0.51
 is on its way."""
 
 
+HANDED, HANDED_EACH, PEERS, WAITED = 6000, 0.45, 0.3, 0.2
+"""Cycles in which blocks that share tiles evenly hand sums to one another, and for each sum of a tile; what they grow
+by with the blocks that have parts of a tile, and fall by the share of it that one has (H200)."""
+
 EMPTY = 4
 """Cycles of the copy engine for a row of a box that it fills with zeros: more than for one that it brings."""
 
@@ -187,6 +191,16 @@ def took(work: Work, speed: Speed) -> Number:
     longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
     ends = work.ends * np.maximum(0.0, work.turns - 1) + work.handed + work.begins
     return longer + BESIDE * shorter + again + speed.rates.launch + ends + np.where(work.cluster, CLUSTER, 0)
+
+
+def handed_over(shared: Number, steps: int, groups: Number, sums: Number) -> tuple[Number, Number]:
+    """Tiles of so many steps along K that groups of blocks share evenly (`even_shares`): steps of each group, and the
+    cycles in which they hand `sums` of a tile to one another."""
+    share = ceil_div(shared * steps, groups)
+    peers = ceil_div(steps, np.maximum(share, 1)) - 1
+    part = share / steps
+    handed = (HANDED + HANDED_EACH * sums * peers**PEERS) * np.maximum(0.0, 1 - part) ** WAITED
+    return share, np.where((shared > 0) & (share < steps), handed, 0.0)
 
 
 def ceil_div(count: Any, size: Any) -> Any:

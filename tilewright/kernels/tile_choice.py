@@ -59,6 +59,8 @@ def choose_parts(
         if least >= fewest:
             break
         for second, other in _fastest(M, N - width, K, dtype, speed, turned):
+            if second.even:
+                continue
             both = launch.beside(other, speed)
             if both < fewest:
                 best, fewest = ((width, first), (N - width, second)), both
@@ -71,7 +73,7 @@ def _first_parts(
     """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at
     least, and the part."""
     table = all_tiles(size, bool(turned))
-    large = table.rows * table.columns >= LARGE
+    large = (table.rows * table.columns >= LARGE) & ~table.even
     down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
     whole = down * across // speed.cores * speed.cores // down  # columns of tiles that make whole waves
     for count in (whole, whole - 1):  # blocks share loads in pairs

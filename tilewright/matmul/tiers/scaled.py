@@ -98,7 +98,7 @@ def as_options(tiles: Tiles) -> dict[str, Any]:
 
 def tiles_of(options: Candidate) -> Tiles:
     """Inverse of `as_options`; what else there is is left alone."""
-    given = {name: options[name] for name in Tiles.__dataclass_fields__}
+    given = {name: options[name] for name in Tiles.__dataclass_fields__ if name in options}
     return Tiles(**{**given, "cluster": None if given["cluster"] is None else tuple(given["cluster"])})
 
 

@@ -35,7 +35,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.passes.lower.thread_elements import Choices, Registers
+from tilewright.passes.lower.thread_elements import Choices, Registers, rounds
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group
 from tilewright.passes.lower.vector_moves import is_zero_elsewhere, load, store
 
@@ -60,6 +60,8 @@ class ThreadLoop:
     """Whether this thread is the first of those that hold the same elements; None where that is said already."""
     together: bool = False
     """Whether the threads of a warp come to each element's stores together."""
+    coordinates: dict[Var, Expr] = field(default_factory=dict)
+    """The loop's variables by the thread and the group."""
 
     @property
     def layout(self) -> Layout:
@@ -76,12 +78,13 @@ class ThreadLoop:
             owner.analyzer.bind_extent(self.group, groups)
             owner.analyzer.bind_extent(self.lane, self.width)
             coordinates = self._coordinates()
-            for var, coordinate in zip(loop.vars, coordinates, strict=True):
+            self.coordinates = dict(zip(loop.vars, coordinates, strict=True))
+            for var, coordinate in self.coordinates.items():
                 owner.analyzer.bind(var, coordinate, coordinate)
             inside = self._padding(coordinates)
             if inside is not None:
                 owner.analyzer.assume(inside)
-            lifted = [self._of_first(one, dict(zip(loop.vars, coordinates, strict=True))) for one in lifted]
+            lifted = [self._of_first(one) for one in lifted]
             self.first = self._first_holder()
             if self.first is not None and not self._fills_registers():
                 inside = self.first if inside is None else binary("all", inside, self.first)
@@ -148,17 +151,25 @@ class ThreadLoop:
         """Whether a value is the same along the last dimension; how wide a group is, is not known yet."""
         return self.loop.vars[-1] not in walk(value) and is_shared_by_group(self, value)
 
-    def _of_first(self, lifted: Let | Expr, coordinates: dict[Var, Expr]) -> Let | Expr:
+    def _of_first(self, lifted: Let | Expr) -> Let | Expr:
         """What was lifted, for the first element of a group; the analyzer learns it."""
         if isinstance(lifted, Let):
-            return replace(lifted, value=substitute(self.in_registers(lifted.value), coordinates))
-        condition = substitute(self.in_registers(lifted), coordinates)
+            return replace(lifted, value=substitute(self.in_registers(lifted.value), self.coordinates))
+        condition = substitute(self.in_registers(lifted), self.coordinates)
         self.owner.analyzer.assume(condition)
         return condition
 
     def _covers(self) -> bool:
         """Whether the layout has no elements beyond the loop's."""
         return self.layout.shape == tuple(self.loop.extents)
+
+    def mixed(self, value: Expr) -> int:
+        """Quotients and remainders of what depends on the group and on more."""
+        return sum(
+            any(one is self.group for one in walk(node)) and sum(isinstance(one, Var) for one in walk(node)) > 1
+            for node in walk(value)
+            if rounds(node)
+        )
 
     def _padding(self, coordinates: Sequence[Expr]) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""

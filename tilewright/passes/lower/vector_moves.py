@@ -28,7 +28,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import key, walk
+from tilewright.ir.visitor import key, substitute, walk
 from tilewright.ops.base import zero
 from tilewright.passes.lower.matrix_stores import store_together
 from tilewright.passes.lower.thread_elements import rounds
@@ -74,7 +74,7 @@ def _may_choose(work: ThreadLoop, vector: Vector) -> bool:
 def _named(work: ThreadLoop, vector: Vector) -> tuple[list[Statement], Vector]:
     """Names for indices that are more than sums, so that a bound once checked is known to hold."""
     named: list[Statement] = []
-    indices = list(vector.indices)
+    indices = [_told(work, index) for index in vector.indices]
     for place, index in enumerate(indices[:-1]):
         reads = any(isinstance(node, Load) for node in walk(index))
         if reads or any(map(rounds, walk(index))):
@@ -86,6 +86,16 @@ def _named(work: ThreadLoop, vector: Vector) -> tuple[list[Statement], Vector]:
                 work.owner.analyzer.bind(var, index, index)
             indices[place] = var
     return named, replace(vector, indices=tuple(indices))
+
+
+def _told(work: ThreadLoop, index: Expr) -> Expr:
+    """An index by the thread and its group of registers, where these then stand in no quotient or remainder together:
+    what is the thread's part of an address is worked out once for all groups."""
+    if not any(map(rounds, walk(index))):
+        return index
+    spread = substitute(index, work.coordinates)
+    told = work.owner.analyzer.simplify(spread)
+    return told if work.mixed(spread) > work.mixed(told) == 0 else index
 
 
 def _load_pieces(work: ThreadLoop, vector: Vector) -> list[Statement]:
@@ -186,6 +196,8 @@ def _never_whole(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], la
 def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Expr | None:
     """The condition under which all elements of an access are in bounds; None where they always are."""
     guard = work.owner.guard(buffer, indices)
+    if work.owner.analyzer.divides(buffer.shape[-1], lanes) and work.owner.analyzer.divides(indices[-1], lanes):
+        return guard  # a row ends with a vector
     last = index_binary("add", indices[-1], lanes - 1)
     with work.owner.analyzer.scope():
         if guard is not None:
