@@ -27,7 +27,7 @@ After::
             )
         commit("cp_async_0")
         for k in range(K):
-            wait("cp_async_0", pending=1)
+            wait("cp_async_0", pending=1, full=k + 1 < K)
             if k + 2 < K:
                 copy(
                     token="cp_async_0",
