@@ -299,7 +299,7 @@ def run(
             schedule=SCHEDULES[schedule], workers=workers, resident=resident,
             trace=(1 if trace else 0) | (2 if census else 0),
             promises=any(promises), fences_memory="fence_" in source, talks=talks,
-            spaces=vocabulary.spaces, look=watch.look,
+            spaces=vocabulary.spaces, flushes=vocabulary.flushes, look=watch.look,
             registers=launch_registers(source, kernel, threads,
                 vocabulary.registers) if registers is None else registers, seed=seed, poison=poison,
                 milliseconds=int(1000 * seconds),

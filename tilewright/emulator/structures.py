@@ -47,7 +47,7 @@ class Launch(ctypes.Structure):
         ("schedule", ctypes.c_uint32),
         ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32),
         ("trace", ctypes.c_uint32), ("promises", ctypes.c_uint32), ("fences_memory", ctypes.c_uint32),
-        ("talks", ctypes.c_uint32), ("spaces", ctypes.c_uint32), ("unused", ctypes.c_uint32),
+        ("talks", ctypes.c_uint32), ("spaces", ctypes.c_uint32), ("flushes", ctypes.c_uint32),
         ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("milliseconds", ctypes.c_uint64),
         ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
         ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64),

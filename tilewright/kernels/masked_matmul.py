@@ -26,6 +26,10 @@ WORD = 32
 FLOATS = {"e2m1": 2.0**14, "e4m3": 2.0**8, "e5m2": 1.0}
 """What a format's numbers are times the halves that have its bits in their places."""
 
+SMALL, LIFT = 2.0**79, 2.0**32
+"""Activations below `SMALL` are lifted, in types with a float32's exponents: the powers of two that codes' places ask
+for then leave no subnormal numbers, which devices take for zeros."""
+
 UNITS = (4, 2, 1)
 """Bytes of one load of codes, the widest first: what rows begin at multiples of."""
 
@@ -104,6 +108,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
     growth = FLOATS.get(r.format.name, 2.0 if r.format.name == "int1" else 1.0)
     sign = 1 << bits - 1 if r.format.kind == "int" else 0
     turned = sign and bits > 1 and not r.offset_binary
+    lifts = tilewright.dtype(r.activations).name in ("bfloat16", "float32")
 
     def zero_of(zeros: Any, n: Any, g: Any) -> Any:
         """What is subtracted of each code of a group before it is scaled; None for nothing."""
@@ -141,18 +146,26 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
         return sum(1 << at for j in places if 0 <= (at := (j + 1) * bits - 1 - word * WORD) < WORD)
 
     @T.macro
-    def load_activations(A: Any, raw: Any, x: Any, totals: Any, m: Any, row: Any, first: Any) -> None:
+    def load_activations(A: Any, raw: Any, x: Any, totals: Any, lowered: Any, m: Any, row: Any, first: Any) -> None:
         """A lane's run of a row of A, each element times the power of two that its code's place asks for, and sums of
         chunks."""
         for j in T.vectorized(run):
             raw[j] = A[row, first + j]
+        lifted: Any = 1.0
+        if lifts:
+            largest: Any = T.abs(T.cast(raw[0], "float32"))
+            for j in list(range(1, run)):
+                largest = T.max(largest, T.abs(T.cast(raw[j], "float32")))
+            lowered[m] = T.if_then_else(largest < SMALL, growth / LIFT, growth)
+            lifted = T.if_then_else(lowered[m] == growth, 1.0, LIFT)
         for c in list(range(run // chunk)):
             totals[m, c] = 0.0
             for j in list(range(c * chunk, (c + 1) * chunk)):
                 value: Any = T.cast(raw[j], "float32")
                 totals[m, c] = totals[m, c] + value
                 power: float = 1.0 if floats else pieces(bits, j)[0][2]
-                x[m, j] = value if power == 1.0 else value * power
+                up: Any = value * lifted if lifts else value
+                x[m, j] = up if power == 1.0 else up * power
 
     def number_of(codes: Any, numbers: Any, j: int) -> Any:
         """Code number `j` of a run as a float32: of whole numbers times ``2^place``, of floats by the factor of
@@ -170,7 +183,17 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
 
     @T.macro
     def multiply_run(
-        codes: Any, pairs: Any, numbers: Any, x: Any, totals: Any, sums: Any, at: Any, n: Any, first: Any, tensors: Any
+        codes: Any,
+        pairs: Any,
+        numbers: Any,
+        x: Any,
+        totals: Any,
+        lowered: Any,
+        sums: Any,
+        at: Any,
+        n: Any,
+        first: Any,
+        tensors: Any,
     ) -> None:
         """A run of one row of the weight times all rows of A, added to their sums."""
         scales, zeros, multipliers, factor = tensors
@@ -190,7 +213,8 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
             scale = scale_of(scales, multipliers, factor, n, g)
             zero = zero_of(zeros, n, g)
             for m in T.unroll(rows):
-                found: Any = partial[m] if growth == 1.0 else partial[m] * growth
+                factor_back: Any = lowered[m] if lifts else growth
+                found: Any = partial[m] if not lifts and growth == 1.0 else partial[m] * factor_back
                 if zero is not None:
                     found = found - zero * totals[m, c]
                 if scale is not None:
@@ -246,6 +270,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
             raw = T.alloc_local((run,), r.activations)
             x = T.alloc_local((rows, run), "float32")
             totals = T.alloc_local((rows, run // chunk), "float32")
+            lowered = T.alloc_local((rows,), "float32")
             sums = T.alloc_local((rows, each), "float32")
             for m in T.unroll(rows):
                 for at in T.unroll(each):
@@ -253,7 +278,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
             for turn in T.serial(T.ceildiv(K, WARP * run * parts)):
                 first = (turn * parts + warp // warps) * (WARP * run) + lane * run
                 for m in T.unroll(rows):
-                    load_activations(A, raw, x, totals, m, bm * rows + m, first)
+                    load_activations(A, raw, x, totals, lowered, m, bm * rows + m, first)
                 for at in T.unroll(each):
                     load_codes(W, codes, first_n + at, first)
                     multiply_run(
@@ -262,6 +287,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
                         numbers,
                         x,
                         totals,
+                        lowered,
                         sums,
                         at,
                         first_n + at,

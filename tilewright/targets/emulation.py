@@ -26,6 +26,7 @@ class Vocabulary:
     scalars_in_memory : numbers come to kernels as pointers to one of them, as int64 or float32.
     memory_unit : bytes in which memory is handed out: what lies in the last one beside an array is no other's.
     spaces : barriers say which memory they order.
+    flushes : the device takes subnormal floats for zeros.
     threads, shared_bytes, registers : of a multiprocessor; `registers` 0 where the budget is not checked.
 
     Examples
@@ -45,6 +46,7 @@ class Vocabulary:
     scalars_in_memory: bool = False
     memory_unit: int = 1
     spaces: bool = False
+    flushes: bool = False
     threads: int = 2048
     shared_bytes: int = 228 << 10
     registers: int = 0

@@ -53,6 +53,45 @@ def test_tensors_scalars_and_sizes_arrive(mac: Any) -> None:
     assert kernel.launcher.notes == []
 
 
+SCALARS: dict[str, tuple[Any, ...]] = {
+    "bool": (False, True), "int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (65535,),
+    "int32": (-(1 << 31), (1 << 31) - 1), "uint32": ((1 << 32) - 1,), "int64": (-(1 << 63), (1 << 63) - 1),
+    "uint64": ((1 << 63) + 1, (1 << 64) - 1), "float16": (2.0**-24, -65504.0, np.inf), "bfloat16": (2.0**-126, -3.0e38),
+    "float32": (2.0**-126, -3.4e38, np.nan), "float8_e4m3fn": (-448.0, 2.0**-9),
+}  # fmt: skip
+"""Numbers at the ends of each type that a scalar may have."""
+
+
+def given_back(kind: str) -> Any:
+    """A program that writes its scalar to a tensor of its type, beside another tensor."""
+
+    @T.prim_func
+    def program(number: getattr(T, kind), X: T.Tensor((8,), "float16"), Y: T.Tensor((64,), kind)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                Y[i] = number
+
+    return program
+
+
+@pytest.mark.parametrize("kind", SCALARS)
+def test_scalars_of_every_type_arrive(mac: Any, kind: str) -> None:
+    """Torch hands over int64 and float32 alone."""
+    kernel = tilewright.compile(given_back(kind), target=METAL)
+    for number in SCALARS[kind]:
+        y = on_mps(torch.zeros(64, dtype=getattr(torch, kind)))
+        kernel(number, on_mps(torch.zeros(8, dtype=torch.float16)), y)
+        held = y.as_subclass(torch.Tensor)
+        found = held.float().numpy() if "float" in kind else held.numpy()
+        assert np.array_equal(found, rounded(number, kind), equal_nan="float" in kind)
+
+
+def rounded(number: Any, kind: str) -> np.ndarray:
+    """64 times a number of a type, floats as float32."""
+    held = np.full(64, number).astype(tilewright.dtype(kind).numpy)
+    return held.astype(np.float32) if "float" in kind else held
+
+
 def test_outputs_are_made_and_memory_that_begins_off_a_vector_has_its_own_variant(mac: Any) -> None:
     kernel = tilewright.compile(scaled, target=METAL, out_idx=[-1])
     whole = on_mps(torch.arange(151).to(torch.float16))

@@ -178,6 +178,15 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "no barrier before counts are read": ("counted", r"tw::sync_threads\(\);(?![\s\S]*tw::sync_threads)", ""),
     "a barrier in a branch": ("product", r"tw::sync_shared\(\);", "if (tx < 64) tw::sync_shared();"),
     "a barrier of a simdgroup for the block": ("product", r"tw::sync_shared\(\);", "tw::sync_warp();"),
+    "a barrier that orders device memory alone": ("product", r"threadgroup_barrier\(mem_flags::mem_threadgroup\)", "threadgroup_barrier(mem_flags::mem_device)"),
+    "a barrier that orders nothing": ("counted", r"threadgroup_barrier\(mem_flags::mem_device \| mem_flags::mem_threadgroup\)", "threadgroup_barrier(mem_flags::mem_none)"),
+    # matrices stored as a whole
+    "rows of a stored matrix too far apart": ("product", r"(simdgroup_store\(&C\[[^,]*), 64,", r"\1, 65,"),
+    "a matrix stored at each lane's own place": ("product", r"&C\[i / 8 \* 512 \+", "&C[i * 64 +"),
+    "a matrix stored over the edge": ("product", r"i / 8 \* 8 \+ 7 < 50", "i / 8 * 8 < 50"),
+    "a matrix stored by some of its lanes": ("product", r"i / 8 \* 8 \+ 7 < 50", "i + 7 < 50"),
+    "a matrix turned as it is stored": ("product", r"elements\[i\] = part\[i\]", "elements[i] = part[1 - i]"),
+    "a matrix of halves from floats": ("product", r"simdgroup_matrix<T, 8, 8> matrix;", "simdgroup_matrix<half, 8, 8> matrix;"),
     # scales and codes
     "the scale of the next group": ("quantised", r"scales\[bn", "scales[1 ^ bn"),
     "a mask of three bits": ("quantised", r"& 15u", "& 7u"),

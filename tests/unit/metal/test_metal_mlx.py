@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from stand_in_mlx import DTYPES, Kernel, array, core, declared
+from test_metal_launches import SCALARS, given_back, rounded
 
 import tilewright
 import tilewright.language as T
@@ -52,6 +53,15 @@ def test_arrays_of_every_size_arrive(size: int) -> None:
     assert isinstance(found, array) and np.array_equal(numbers(found), np.arange(size) * 0.5 - 2)
     spaces = {one.split()[1] for one in declared(Kernel.texts[-1]) if "float16_t" in one}
     assert spaces == {"device" if size >= 8 else "constant"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SCALARS if not kind.startswith("float8")])
+def test_scalars_of_every_type_arrive(kind: str) -> None:
+    """As arrays of one number, of int64 or float32."""
+    kernel = tilewright.compile(given_back(kind), target=METAL, out_idx=[-1])
+    for number in SCALARS[kind]:
+        found, expected = kernel(number, array(np.zeros(8), DTYPES["float16"])), rounded(number, kind)
+        assert np.array_equal(found.flat.astype(expected.dtype), expected, equal_nan="float" in kind)
 
 
 def test_nothing_runs_for_no_elements() -> None:

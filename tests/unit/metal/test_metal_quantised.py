@@ -116,6 +116,22 @@ def test_activations_of_eight_bits(scheme: str, kind: str, rows: int) -> None:
     assert (np.abs(product(x, weight, METAL) - exact) <= 168 * 2.0**-24 * size).all()
 
 
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("size", [-122, -110, -99, 0, 60, 75, 79, 80, 100])
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", ["uint1", "int3", "uint4", "uint8", "e2m1", "e4m3", "e5m2"])
+def test_activations_of_any_size(name: str, kind: str, size: int) -> None:
+    """The device takes subnormal floats for zeros: powers of two that codes' places ask for must not make any, nor infinities."""
+    rng = np.random.default_rng(abs(size))
+    factors = np.full((8, 1), 2.0 ** (20 if size < -90 else -20), np.float32)
+    weight = random_weight(rng, name, (8, 256), scales=factors)
+    x = (rng.integers(1, 4, (2, 256)) * rng.choice([-1, 1], (2, 256)) * 2.0**size).astype(tilewright.dtype(kind).numpy)
+    assert tier_of(x, weight, out_dtype="float32") == "masked"
+    exact = x.astype(np.float64) @ weight.to_dense().astype(np.float64).T
+    bound = np.abs(x.astype(np.float64)) @ np.abs(weight.to_dense().astype(np.float64) + 2 * largest_step(weight)).T
+    assert (np.abs(product(x, weight, METAL) - exact) <= 264 * 2.0**-24 * bound).all()
+
+
 def test_a_code_for_no_number_gives_none() -> None:
     codes = np.full((8, 64), 0x38, np.uint8)
     codes[3, 5], codes[4, 6] = 0x7F, 0xFF

@@ -16,6 +16,7 @@ METAL = Vocabulary(
     scalars_in_memory=True,
     memory_unit=4,  # a half is changed atomically with the other half of its word
     spaces=True,
+    flushes=True,
     threads=1024,
     shared_bytes=32 << 10,
 )

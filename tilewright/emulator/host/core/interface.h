@@ -69,7 +69,7 @@ struct TwLaunch {
   tw_u32 check, schedule, workers, resident, registers, trace;
   tw_u32 promises;                    /* of some allocation */
   tw_u32 fences_memory, talks;        /* the text has fences between blocks; its blocks may talk to each other */
-  tw_u32 spaces, unused;              /* its barriers say which memory they order */
+  tw_u32 spaces, flushes;             /* its barriers say which memory they order; the device takes subnormal floats for zeros */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;
