@@ -21,7 +21,11 @@ WRITERS = [kind for kind in MODELS if kind not in ("bert", "mobilebert", "debert
 
 def dense_twin(kind: str, scheme: str) -> Any:
     """A model whose weights are dense and rounded, each by itself, without our layers."""
-    model = model_of(kind)
+    return rounded(model_of(kind), scheme)
+
+
+def rounded(model: Any, scheme: str) -> Any:
+    """A dense model, all of whose matrices that `quantize` would take are rounded in place."""
     stays = skipping("skip", SKIPPED, ())
     with torch.no_grad():
         for name, reason in why_layers_stay(model, stays).items():

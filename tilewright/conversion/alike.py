@@ -8,6 +8,7 @@ import inspect
 import operator
 import re
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 _SAID_OF_A_TENSOR = {
@@ -78,22 +79,39 @@ def _multiplies(kind: Any) -> bool:
             return False
 
 
-def takes_the_weight(parent: Any, name: str) -> bool:
-    """Whether a module computes with the weight of a part of it, ``self.name.weight``, where it does not call the part.
+def weights_taken(modules: Mapping[str, Any]) -> set[str]:
+    """Names of the modules of a model whose weight another one computes with, where it does not call the module.
 
-    Its forward is read for that, and the methods that it calls: numbers would not tell, since models have several ways.
+    That is an owner's ``self.name.weight``, and ``block.attention.output.weight`` of anyone above. Forwards are read
+    for that, and the methods that they call: numbers would not tell, since models have several ways.
+
+    Parameters
+    ----------
+    modules : all of a model's, by name.
     """
-    if type(parent).__module__.startswith("torch.nn."):  # its fast ways ask first whether all are plain tensors
-        return False
-    kind: Any = type(parent)
-    reader, methods, seen = _Reader(parent), ["forward"], set[str]()
+    names, taken = list(modules), set[str]()
+    for name, module in modules.items():
+        if not module._modules or type(module).__module__.startswith("torch.nn."):
+            continue  # torch's fast ways ask first whether all are plain tensors
+        start = f"{name}." if name else ""
+        reader = _read(module)
+        taken.update(start + part for part in reader.weights)
+        for tail in reader.below:
+            taken.update(one for one in names if one.startswith(start) and one.endswith(f".{tail}"))
+    return taken & set(names)
+
+
+def _read(module: Any) -> _Reader:
+    """What a module's forward does, and the methods that it calls."""
+    kind: Any = type(module)
+    reader, methods, seen = _Reader(module), ["forward"], set[str]()
     while methods:
         method = methods.pop()
         if method not in seen:
             seen.add(method)
             reader.visit(_source(kind, method))
             methods += reader.mentioned
-    return name in reader.weights
+    return reader
 
 
 @functools.cache
@@ -110,11 +128,13 @@ class _Reader(ast.NodeVisitor):
 
     Attributes
     ----------
+    weights : names of parts, ``self.name.weight``.
+    below : ends of names of parts of others, ``attention.output`` of ``block.attention.output.weight``.
     facts : plain values that the module has: what they rule out is not read.  Training is: codes do not see it.
     """
 
     def __init__(self, module: Any) -> None:
-        self.weights, self.mentioned = set[str](), set[str]()
+        self.weights, self.below, self.mentioned = set[str](), set[str](), set[str]()
         plain = {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str))}
         self.facts: dict[str, Any] = {**plain, "training": False}
 
@@ -165,6 +185,8 @@ class _Reader(ast.NodeVisitor):
         part = _own(owner) if node.attr == "weight" else None
         if part is not None:
             self.weights.add(part)
+        elif node.attr == "weight":
+            self.below.update(_tail(owner))
         self.mentioned.update(one for one in (_own(node),) if one is not None)
         self.generic_visit(node)
 
@@ -173,6 +195,15 @@ _COMPARISONS: dict[type, Any] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }  # fmt: skip
+
+
+def _tail(node: ast.expr) -> list[str]:
+    """``a.b`` where a node is ``name.a.b`` of at least two parts: one would be any layer's of that name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.insert(0, node.attr)
+        node = node.value
+    return [".".join(parts)] if isinstance(node, ast.Name) and len(parts) > 1 else []
 
 
 def _own(node: ast.expr) -> str | None:

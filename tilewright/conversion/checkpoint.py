@@ -41,9 +41,12 @@ from tilewright.quant.files import weight_tensors
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.texts import write_text
 
-SKIPPED = r"^(model\.|transformer\.)?output$|(^|[._])(embed|wte|wpe|lm_head|norm|router|gate$|score|classifier)"
-"""Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms, routers of
-experts."""
+SKIPPED = (
+    r"^(model\.|transformer\.)?output$"
+    r"|(^|[._])(embed|wte|wpe|lm_head|norm[^.]*(\.[^.]*)?$|router|gate$|score|classifier)"
+)
+"""Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms and what is right
+below them, routers of experts."""
 
 _BIGGEST_COPY = 64 << 20
 _NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".ot", ".onnx", ".unfinished")

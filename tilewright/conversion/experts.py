@@ -22,7 +22,10 @@ from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_float32
 
 STACKED = ("gate_up_proj", "down_proj")
-"""Names of the two tensors of a module with experts."""
+"""Names of the two tensors of a module with experts that have gates."""
+
+UNGATED = ("up_proj", "down_proj")
+"""Names of the two tensors of a module with experts that have none."""
 
 APART = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 """Names of gate, up and down where a checkpoint has them as one weight for each expert, ``0.w1`` and so on."""
@@ -72,7 +75,7 @@ class Stack:
         bias = self.bias(self.names[0])
         with torch.no_grad():
             both = both if bias is None else both + bias[expert].detach().float().cpu()
-            return as_numpy(self.form.passed(both, act_of(self.module)))
+            return as_numpy(self.form.passed(both, act_of(self.module, self.form)))
 
     def bias(self, name: str) -> Any:
         """Biases ``[experts, N]``, or None."""
@@ -90,6 +93,13 @@ def lying_by_columns(first: tuple[int, ...], second: tuple[int, ...]) -> bool | 
     if experts != others or ((a, b) != (2 * d, c) and (a, b) != (d, 2 * c)):
         return None
     return (a, b) == (d, 2 * c)
+
+
+def _orders(first: tuple[int, ...], second: tuple[int, ...]) -> list[bool]:
+    """Whether tensors of experts may be ``[experts, K, N]``; both orders where experts have no gate."""
+    gated = lying_by_columns(first, second)
+    ungated = first[0] == second[0] and first[1:] == second[:0:-1]
+    return [False, True] if ungated else [] if gated is None else [gated]
 
 
 def stacks_of(model: Any) -> dict[str, Stack]:
@@ -112,10 +122,12 @@ def stacks_of(model: Any) -> dict[str, Stack]:
 def _stack(module: Any, three: tuple[str, ...]) -> Stack | None:
     from tilewright.nn.expert_form import form_of
 
-    if set(three) == set(STACKED):
-        columns = lying_by_columns(*(tuple(getattr(module, name).shape) for name in STACKED))
-        form = None if columns is None else form_of(module, STACKED, columns)
-        return None if form is None else Stack(module, STACKED, form, form.columns)
+    for names in (STACKED, UNGATED):
+        if set(three) == set(names):
+            first, second = (tuple(getattr(module, name).shape) for name in names)
+            forms = (form_of(module, names, columns) for columns in _orders(first, second))
+            form = next((one for one in forms if one is not None), None)
+            return None if form is None else Stack(module, names, form, form.columns)
     if three == ("weight",) and _multiplies_runs(module):
         return Stack(module, three, None, False)
     return None
@@ -189,7 +201,9 @@ def replace_stack(
         ]
     except WrongArgumentShape as error:
         raise WrongArgumentShape(f"{name}: {error.message}", hint=error.hint) from None
-    layer = made[0] if stack.form is None else Experts(made[0], made[1], stack.form, STACKED, act_of(stack.module))
+    first, names = made[0], (stack.names[0], stack.names[-1])
+    act_fn = None if stack.form is None else act_of(stack.module, stack.form)
+    layer = first if stack.form is None else Experts(first, made[1], stack.form, names, act_fn)
     put_in_place(model, name, stack.module, layer)
 
 
@@ -290,10 +304,12 @@ class GatheredExperts:
     def _place(self, name: str) -> tuple[str, str, int, bool] | None:
         """The module, the tensor (or part), and the expert of a weight's name; whether it is a tensor."""
         head, _, last = name.rpartition(".")
+        if last.isdigit() and head in self.stacks and self.stacks[head].form is None:
+            return head, self.stacks[head].names[0], int(last), True
         full, _, middle = head.rpartition(".")
-        if last.isdigit() and full in self.stacks and middle in self.stacks[full].names:
-            return full, middle, int(last), True
         what, number = (middle, last) if last.isdigit() else (last, middle)
+        if full in self.stacks and number.isdigit() and what in self.stacks[full].names:
+            return full, what, int(number), True
         known = any(what in names for names in APART)
         if number.isdigit() and full in self.stacks and known and self.stacks[full].names == STACKED:
             return full, what, int(number), False

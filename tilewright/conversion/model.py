@@ -33,13 +33,13 @@ from tilewright.conversion.modules import (
     layers_to_quantize,
     made_layer,
     name_what_is_left,
-    needs_numbers,
+    needing_numbers,
     replace_layer,
     say_so,
     weight_of,
     why_layers_stay,
 )
-from tilewright.conversion.names import Renaming, names_in
+from tilewright.conversion.names import Names, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.conversion.words import OURS
@@ -173,13 +173,13 @@ def load_quantized(
     source = as_in_model(opened, model)
     settings = quantization_settings(source.config, source.directory)
     found = recognise(source, settings)
-    renamed: Renaming = names_in(model) if source is opened else str
+    renamed = names_in(model, source) if source is opened else Names()
     absorbed = {name for layer in found for name in layer.tensors}
     there = {renamed(name): name for name in source if name not in absorbed}
     with progress or Progress(len(found)) as bar:
         placed = place_weights(model, source, found, settings, activations, bar, renamed)
     give_memory(model)
-    _fill(model, source, there, placed)
+    _fill(model, source, there, placed, renamed)
     say_so(model, placed.said)
     return model
 
@@ -216,7 +216,7 @@ def place_weights(
     settings: Settings,
     activations: str | None,
     bar: Progress,
-    renamed: Renaming,
+    renamed: Names,
     devices: Mapping[str, Any] = MappingProxyType({}),
 ) -> Placed:
     """Put the quantised weights of a checkpoint in the places of a model's layers and experts.
@@ -233,6 +233,7 @@ def place_weights(
     MissingTensor, WrongArgumentShape : there is no such layer, or it is of another shape.
     """
     known = dict(model.named_modules())
+    of_numbers = needing_numbers(known)
     placed, experts = Placed(), GatheredExperts(model)
     for layer in found:
         bar.step(layer.name)
@@ -244,7 +245,7 @@ def place_weights(
             name = renamed(one)
             if experts.take(name, weight, asked):
                 continue
-            if needs_numbers(known, name) and tuple(known[name].weight.shape) == weight.shape:
+            if name in of_numbers and tuple(known[name].weight.shape) == weight.shape:
                 placed.tensors[f"{name}.weight"] = weight.to_dense().astype(np.float32)
                 continue
             check_place(name, known.get(name), weight)
@@ -261,12 +262,13 @@ def place_weights(
     return placed
 
 
-def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Placed) -> None:
+def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Placed, renamed: Names) -> None:
     """Fill what is no quantised weight.
 
     Parameters
     ----------
     there : the checkpoint's other tensors, its names by the model's.
+    renamed : makes tensors of those that are none of the model's.
 
     Raises
     ------
@@ -280,11 +282,15 @@ def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Plac
     }
     for name in placed.tensors.keys() & state.keys():
         state[name].copy_(as_torch(placed.tensors[name], "cpu"))
-    read = {name for name in state if name in there}
+    read, made = {name for name in state if name in there}, placed.tensors.keys() & state.keys()
+    for name, values in renamed.joined(source, [one for held, one in there.items() if held not in state]):
+        if name in state and state[name].shape == values.shape:
+            state[name].copy_(values)
+            made.add(name)
     # What is tied to one of them has its numbers.
-    filled = {state[name].data_ptr() for name in read | (placed.tensors.keys() & state.keys())}
+    filled = {state[name].data_ptr() for name in read | made}
     for name, tensor in state.items():
-        if name not in read and name not in placed.tensors and tensor.data_ptr() not in filled:
+        if name not in read | made and tensor.data_ptr() not in filled:
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
         values, held = as_torch(source[there[name]], "cpu"), state[name]

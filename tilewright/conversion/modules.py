@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.conversion.alike import computes_alike, means_more, takes_the_weight
+from tilewright.conversion.alike import computes_alike, means_more, weights_taken
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.counting import count_codes
 from tilewright.conversion.names import keep_names
@@ -38,20 +38,21 @@ def is_linear(module: Any) -> bool:
     return type(module) is torch.nn.Linear or computes_alike(module)
 
 
-def needs_numbers(modules: Mapping[str, Any], name: str) -> bool:
-    """Whether a module of a model cannot hold codes: it looks rows up, computes in its own way (routers), or its owner
-    computes with its weight."""
+def needing_numbers(modules: Mapping[str, Any]) -> set[str]:
+    """Names of the modules of a model that cannot hold codes: they look rows up, compute in their own way (routers), or
+    another computes with their weight."""
+    return weights_taken(modules) | {name for name, module in modules.items() if _is_no_product(module)}
+
+
+def _is_no_product(module: Any) -> bool:
     import torch
 
-    if name not in modules:
-        return False
-    module, (owner, _, last) = modules[name], name.rpartition(".")
     matrix = module._parameters.get("weight")
     of_numbers = matrix is not None and matrix.ndim == 2 and matrix.is_floating_point() and matrix.element_size() > 1
     other = isinstance(module, torch.nn.Linear) or not hasattr(
         module, "in_features"
     )  # another library's layer has some
-    return (of_numbers and other and not is_linear(module)) or takes_the_weight(modules[owner], last)
+    return of_numbers and other and not is_linear(module)
 
 
 def is_transposed(module: Any) -> bool:
@@ -121,8 +122,8 @@ def why_layers_stay(model: Any, skip: re.Pattern[str]) -> dict[str, str | None]:
     embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     whole = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # layers whose results are beyond half precision
     reasons: dict[str, str | None] = {}
+    taken = weights_taken(modules)
     for name, module in modules.items():
-        owner, _, last = name.rpartition(".")
         if not name or not is_linear(module):
             for key, tensor in module._parameters.items():
                 if tensor is not None and tensor.ndim > 1:
@@ -136,8 +137,8 @@ def why_layers_stay(model: Any, skip: re.Pattern[str]) -> dict[str, str | None]:
             reasons[name] = "the model keeps it in float32"
         elif _is_of_an_adapter(name, modules):
             reasons[name] = "an adapter's"
-        elif takes_the_weight(modules[owner], last):
-            reasons[name] = f"{type(modules[owner]).__name__} computes with its weight, and does not call it"
+        elif name in taken:
+            reasons[name] = "another module computes with its weight, and does not call it"
         else:
             reasons[name] = None
     return reasons
@@ -196,7 +197,7 @@ def made_layer(old: Any, weight: PackedWeight, activations: str | None, device: 
     device = device or next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
     bias = old.bias
     if bias is not None and bias.is_meta:  # it is filled from the file
-        bias = torch.empty_like(bias, device=device)
+        bias = torch.full_like(bias, torch.nan, device=device)
     made = Linear.from_packed(weight, bias, activations=activations, device=device)
     if getattr(old.weight, "dtype", torch.uint8).is_floating_point:
         made.dense_dtype = old.weight.dtype
@@ -211,6 +212,26 @@ def take_hooks(old: Any, made: Any) -> None:
         kept = {key: hook for key, hook in getattr(old, kind).items() if getattr(hook, "name", "") != "weight"}
         getattr(made, kind).update(kept)
     made.train(old.training)
+    _take_places(old, made)
+
+
+def _take_places(old: Any, made: Any) -> None:
+    """Give a module the hook by which accelerate brings a module's inputs, or its numbers, to a device.
+
+    Numbers that are kept elsewhere between calls, codes among them, come to a GPU for a call. Where processors compute,
+    they stay in memory: there is nowhere else for them to come from.
+    """
+    hooks = sys.modules.get("accelerate.hooks")
+    hook = getattr(old, "_hf_hook", None)
+    if hooks is None or hook is None:
+        return
+    for one in getattr(hook, "hooks", (hook,)):
+        if not isinstance(one, hooks.AlignDevicesHook) or (one.offload and str(one.execution_device) == "cpu"):
+            continue
+        hooks.add_hook_to_module(made, hooks.AlignDevicesHook(
+            execution_device=one.execution_device, offload=one.offload, io_same_device=one.io_same_device,
+            offload_buffers=one.offload, skip_keys=one.skip_keys,
+        ), append=True)  # fmt: skip
 
 
 def replace_layer(
@@ -277,7 +298,8 @@ def give_memory(model: Any) -> None:
                     made[id(tensor)] = tensor, empty
                 held[name] = made[id(tensor)][1]
         if alone and callable(getattr(model, "_init_weights", None)):
-            model._init_weights(module)
+            with torch.device("cpu"):  # whatever torch makes tensors on
+                model._init_weights(module)
         for name in alone:
             if not module._buffers[name].is_floating_point() or module._buffers[name].isnan().any():
                 raise MissingTensor(

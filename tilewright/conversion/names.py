@@ -2,54 +2,108 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tilewright.errors import CannotQuantize
+from tilewright.matmul.arrays import as_torch
 
-Renaming = Callable[[str], str]
+
+class Names:
+    """How names of a checkpoint become a model's: here they are the same, as in all models but transformers'."""
+
+    def __call__(self, name: str) -> str:
+        """The model's name of a layer or a tensor.
+
+        Raises
+        ------
+        CannotQuantize : for a layer whose numbers are brought into another order as they are loaded.
+        """
+        return name
+
+    def joined(self, source: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Tensors of a model that are made of several of a checkpoint's, or of one in another order, by the model's
+        names.
+
+        Parameters
+        ----------
+        names : of those that are not codes.
+        """
+        return iter(())
 
 
-def names_in(model: Any) -> Renaming:
-    """How the name of a layer, or of a tensor, in a checkpoint becomes a model's.
+def names_in(model: Any, source: Iterable[str] = ()) -> Names:
+    """What a model calls the layers and tensors of a checkpoint.
 
     transformers says it of its own models (`get_model_conversion_mapping`): parts that are called differently, and the
-    prefix of the base model where one side has it and the other not. Other models have the names of their files.
+    prefix of the base model where one side has it and the other not.
 
-    Raises
-    ------
-    CannotQuantize : by the function, for a layer whose numbers transformers would bring into another order as it loads
-        them.
+    Parameters
+    ----------
+    source : all names of the checkpoint: some of transformers' rules hold only where they have met another name.
     """
     transformers = sys.modules.get("transformers")
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
-        return lambda name: name
+        return Names()
     try:
-        from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+        return _TransformersNames(model, source)
     except ImportError:  # transformers 4 has the names of files
-        return lambda name: name
-    mapping = get_model_conversion_mapping(model)
-    renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
-    converters = [one for one in mapping if isinstance(one, WeightConverter)]
-    held = dict.fromkeys(model.state_dict(), True)
+        return Names()
 
-    def found(name: str, endings: tuple[str, ...] = ("", ".weight")) -> str:
-        for ending in endings:
-            renamed, _ = rename_source_key(name + ending, renamings, [], model.base_model_prefix, held)
-            if renamed in held:
-                return str(renamed.removesuffix(ending))
-        weight, converted = rename_source_key(f"{name}.weight", renamings, converters, model.base_model_prefix, held)
-        if converted is not None and weight in held and ".experts." not in name:
+
+class _TransformersNames(Names):
+    def __init__(self, model: Any, source: Iterable[str]) -> None:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
+
+        mapping = get_model_conversion_mapping(model)
+        self.model, self.order = model, dot_natural_key
+        self._renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
+        self._converters = [one for one in mapping if isinstance(one, WeightConverter)]
+        self._held = dict.fromkeys(model.state_dict(), True)
+        self._rename = rename_source_key
+        for name in sorted(source, key=self.order):
+            self._renamed(name)
+
+    def _renamed(self, name: str, converted: bool = False) -> tuple[str, str | None]:
+        converters = self._converters if converted else []
+        found = self._rename(name, self._renamings, converters, self.model.base_model_prefix, self._held)
+        return str(found[0]), found[1]
+
+    def __call__(self, name: str) -> str:
+        for ending in ("", ".weight"):
+            renamed, _ = self._renamed(name + ending)
+            if renamed in self._held:
+                return renamed.removesuffix(ending)
+            if name + ending in self._held:  # a rule that is meant for others met it
+                return name
+        weight, converted = self._renamed(f"{name}.weight", converted=True)
+        if converted is not None and weight in self._held and ".experts." not in name:
             raise CannotQuantize(
                 f"{name}: transformers makes {weight} of it and of others as it loads them, which codes do not allow",
                 hint="quantise the model after it is loaded: tilewright.quantize(model, scheme)",
             )
-        renamed, _ = rename_source_key(name, renamings, [], model.base_model_prefix, held)
-        return str(renamed)
+        return self._renamed(name)[0]
 
-    return found
+    def joined(self, source: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        known = {pattern: one for one in self._converters for pattern in one.source_patterns}
+        made: dict[str, Any] = {}
+        for name in sorted(names, key=self.order):
+            target, pattern = self._renamed(name, converted=True)
+            if pattern is not None and target in self._held:
+                one = made.setdefault(target, copy.deepcopy(known[pattern]))
+                one.add_tensor(target, name, pattern, functools.partial(_tensor, source, name))
+        for target in list(made):
+            found = made.pop(target).convert(target, model=self.model, config=self.model.config)
+            for name, values in found.items():
+                yield name, values[0] if isinstance(values, list) else values
+
+
+def _tensor(source: Mapping[str, Any], name: str) -> Any:
+    return as_torch(source[name], "cpu")
 
 
 def keep_names(model: Any, quantised: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ from tilewright.conversion.model import place_weights
 from tilewright.conversion.modules import (
     is_transposed,
     layers_to_quantize,
-    needs_numbers,
+    needing_numbers,
     put_in_place,
     quantised_modules,
     replace_layer,
@@ -150,12 +150,18 @@ class _Dense:
             rows = [one.T if self.stacks[owner].columns else one for one in values]
         named = [name if len(rows) == 1 else f"{name}[{number}]" for number in range(len(rows))]
         self._made[name] = [self.scheme.pack(row, one) for one, row in zip(named, rows)], values.device
+        # accelerate moves all that a layer has to its device before ours is in its place: as large a tensor, without
+        # memory, stands for what is not there any more.
+        empty = torch.nn.Parameter(values.new_empty(()).expand(values.shape), requires_grad=False)
+        empty.__dict__["_is_hf_initialized"] = True
+        self.model.get_submodule(owner)._parameters[name.rpartition(".")[2]] = empty
         give_back()
 
     def put_in_place(self) -> None:
         """Replace the layers whose weights were read; those of others are transformers' own, which says so."""
         for name, layer in self.layers.items():
             if f"{name}.weight" in self._made:
+                bring(layer)
                 (weight,), device = self._made.pop(f"{name}.weight")
                 replace_layer(self.model, name, layer, weight, self.scheme.activations, device)
                 give_back()
@@ -168,11 +174,20 @@ class _Dense:
             return
         if not all(there):
             raise MissingTensor(f"{name} has one of {' and '.join(stack.names)} in the checkpoint: both are due")
+        bring(stack.module)
         made = {one: self._made.pop(f"{name}.{one}") for one in stack.names}
         biases = {one: stack.bias(one) for one in stack.names}
         device = next(iter(made.values()))[1]
         weights = {one: packed for one, (packed, _) in made.items()}
         replace_stack(self.model, name, stack, weights, biases, self.scheme.activations, device)
+
+
+def bring(module: Any) -> None:
+    """Have the numbers of a module that accelerate keeps on a disk, its bias among them."""
+    kept = getattr(getattr(module, "_hf_hook", None), "weights_map", None) or {}
+    for name, tensor in module._parameters.items():
+        if tensor is not None and tensor.is_meta and name in kept:
+            module._parameters[name] = torch.nn.Parameter(kept[name].to(tensor.dtype), requires_grad=False)
 
 
 class _Round(ConversionOps):
@@ -226,15 +241,16 @@ class _Stored:
             raise CannotQuantize(
                 f"{first.parent} has no quantised weight", hint="QuantizationConfig(scheme) rounds dense ones"
             )
-        self.renamed = names_in(model)
+        self.renamed = names_in(model, self.source)
         self.aside: dict[str, tuple[Any, _Aside]] = {}
         experts, modules, filled = GatheredExperts(model), dict(model.named_modules()), set[str]()
+        of_numbers = needing_numbers(modules)
         for layer in self.found:
             name = self.renamed(layer.name)
             owner = experts.owner(name) or (name if name in modules else None)
             if owner is None:
                 continue  # which place_weights has a word about
-            if needs_numbers(modules, owner):
+            if owner in of_numbers:
                 filled.add(f"^{re.escape(owner)}\\.weight$")
                 continue
             if owner not in self.aside:
@@ -242,6 +258,7 @@ class _Stored:
                 self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
                 self._put(owner, self.aside[owner][1])
         taken = {name for layer in self.found for name in layer.tensors}
+        taken |= {name for name in self.source if name.endswith(".bias") and experts.owner(self.renamed(name[:-5]))}
         # transformers would report them as tensors that nobody has asked for.
         ignored = {f"^{re.escape(name)}$" for one in taken for name in (one, self._renamed_tensor(one))}
         model._keys_to_ignore_on_load_missing = set(model._keys_to_ignore_on_load_missing or ()) | filled
@@ -260,6 +277,7 @@ class _Stored:
         devices = {}
         for name, (old, aside) in self.aside.items():
             devices[name] = aside.room.device
+            bring(aside)
             if aside.bias is not None:
                 old.bias = aside.bias
             self._put(name, old)

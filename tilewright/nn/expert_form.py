@@ -34,6 +34,8 @@ class ExpertForm:
     columns : whether the tensors are ``[experts, K, N]``, not ``[experts, N, K]``.
     neighbours : whether a gate and what passes it are neighbours among the columns of the first product, not in halves.
     clamped : whether the gate's function is that of gpt-oss.
+    whole : whether what lies between the products is a function of the whole first one: no gate, or one of the
+        module's own.
     call : ``"tokens"``: experts and factors of each token ``[tokens, k]``; ``"scores"``: factors ``[tokens, experts]``;
         ``"even"``: as many rows for each expert, one after the other.
     """
@@ -42,6 +44,7 @@ class ExpertForm:
     neighbours: bool
     clamped: bool
     call: str
+    whole: bool = False
 
     @property
     def is_fused(self) -> bool:
@@ -50,6 +53,9 @@ class ExpertForm:
 
     def passed(self, both: torch.Tensor, act_fn: Callable[[Any], Any] | None) -> torch.Tensor:
         """What passes the gates."""
+        if self.whole:
+            assert act_fn is not None
+            return act_fn(both)
         gate, up = (both[..., ::2], both[..., 1::2]) if self.neighbours else both.chunk(2, dim=-1)
         if not self.clamped:
             assert act_fn is not None
@@ -119,28 +125,46 @@ def form_of(module: Any, names: tuple[str, str], columns: bool) -> ExpertForm | 
     """
     # Columns of the first product differ, and experts of the second.
     probe = probe_of(module, {names[0]: 2 if columns else 1, names[1]: 0})
+    gated = getattr(module, names[0]).shape[2 if columns else 1] != getattr(module, names[1]).shape[1 if columns else 2]
     # A clamp shows itself only where numbers are large.
-    for form in _candidates(module, columns):
-        if all(_agrees(probe, names, form, scale) for scale in (0.5, 6.0)):
+    for form in _candidates(module, columns, gated):
+        if all(_agrees(probe, names, form, scale) for scale in (0.5, 6.0, 300.0)):
             return form
     return None
 
 
-def _candidates(module: Any, columns: bool) -> Iterator[ExpertForm]:
+def _candidates(module: Any, columns: bool, gated: bool) -> Iterator[ExpertForm]:
     asked = [
         one
         for one in inspect.signature(module.forward).parameters.values()
         if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     ]
     calls = ("even",) if len(asked) == 1 else ("tokens", "scores") if len(asked) == 3 else ()
-    functions = [clamped for clamped in (False, True) if clamped or act_of(module) is not None]
+    functions = [clamped for clamped in (False, True) if gated and (clamped or _function(module) is not None)]
     for call, clamped, neighbours in itertools.product(calls, functions, (False, True)):
         yield ExpertForm(columns, neighbours, clamped, call)
+    for call in calls if _own_gate(module) or not gated else ():
+        yield ExpertForm(columns, False, False, call, whole=True)
 
 
-def act_of(module: Any) -> Callable[[Any], Any] | None:
-    """The function of a module's gates."""
+def act_of(module: Any, form: ExpertForm) -> Callable[[Any], Any] | None:
+    """What a form asks of a module beside its products: the function of its gates, or all that lies between."""
+    if not form.whole or not _own_gate(module):
+        return _function(module)
+    alone = copy.copy(module)
+    alone.__dict__["_parameters"] = {}
+    gate: Callable[[Any], Any] = alone._apply_gate
+    return gate
+
+
+def _function(module: Any) -> Callable[[Any], Any] | None:
     return next((getattr(module, name) for name in ("act_fn", "act", "activation_fn") if hasattr(module, name)), None)
+
+
+def _own_gate(module: Any) -> bool:
+    """Whether a module's class says itself what lies between its products, as transformers' may, in `_apply_gate`."""
+    kind: Any = type(module)
+    return getattr(getattr(kind, "_apply_gate", None), "__module__", None) == kind.__module__
 
 
 def probe_of(module: Any, alike: dict[str, int]) -> Any:
@@ -194,7 +218,7 @@ def _agrees(probe: Any, names: tuple[str, str], form: ExpertForm, scale: float) 
         return torch.cat(parts)
 
     def products(rows: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-        between = form.passed(product(rows, sizes, first, biases[0]), act_of(probe))
+        between = form.passed(product(rows, sizes, first, biases[0]), act_of(probe, form))
         return product(between, sizes, second, biases[1])
 
     with torch.no_grad(), torch.device("cpu"):

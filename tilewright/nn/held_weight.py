@@ -196,10 +196,15 @@ class HeldWeight(torch.nn.Module):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         # A state dict is what `quant.files` writes: codes row by row, columns as they were.
+        away = self.qweight.is_meta and getattr(self, "_hf_hook", None)
+        if away:  # accelerate keeps it elsewhere between calls
+            away.pre_forward(self)
         super()._save_to_state_dict(destination, prefix, keep_vars)
         weight = self.weight
         plain = weight.codes if weight.gathered is None else as_torch(weight.unpack().packed, self.qweight.device)
         destination[prefix + "qweight"] = plain
+        if away:
+            away.post_forward(self, None)
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import SCHEMES, number_format
 from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_numpy, check_strided
+from tilewright.matmul.arrays import as_numpy, as_torch, check_strided
 from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
 from tilewright.matmul.facts import Request
 from tilewright.matmul.known_calls import check_transforms, is_watched
@@ -196,7 +196,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         shape, of = weight.shape, weight.format.name
         made._describe(shape[1], shape[0], activations or "float16", of, None, None, function)
         made._hold(weight, device)
-        bias = None if bias is None else torch.as_tensor(bias).detach().to(made.qweight.device, copy=True)
+        bias = None if bias is None else as_torch(bias, made.qweight.device).detach().clone()
         made.register_buffer("bias", bias)
         made._renew()
         return made

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import tilewright
-from tilewright.conversion.alike import computes_alike, takes_the_weight
+from tilewright.conversion.alike import computes_alike, weights_taken
 from tilewright.errors import CannotQuantize
 
 K, N = 32, 32
@@ -184,8 +184,7 @@ class Heir(Owner):
 @pytest.mark.parametrize("kind", [Owner, Heir])
 def test_weights_that_their_owner_takes(kind: type[Owner]) -> None:
     owner, x = kind().eval(), torch.randn(3, K)
-    for name in owner._modules:
-        assert takes_the_weight(owner, name) == name.startswith("taken"), name
+    assert weights_taken(dict(owner.named_modules())) == {name for name in owner._modules if name.startswith("taken")}
     expected = owner(x)
     tilewright.quantize(owner, "int8-g32")
     assert all(isinstance(part, tilewright.Linear) != name.startswith("taken") for name, part in owner._modules.items())
@@ -195,4 +194,23 @@ def test_weights_that_their_owner_takes(kind: type[Owner]) -> None:
 def test_a_way_that_a_module_is_set_to_is_read() -> None:
     owner = Owner(slow=True)
     owner.parts = 2
-    assert takes_the_weight(owner, "exact")
+    assert "exact" in weights_taken(dict(owner.named_modules()))
+
+
+class Rescaling(torch.nn.Module):
+    """As RWKV: weights of layers far below are divided before the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.ModuleDict({"output": Owner(), "key": Owner()}) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            layer.output.exact.weight.div_(2)
+            x = layer.output(layer.key(x))
+        return x
+
+
+def test_weights_that_somebody_above_takes() -> None:
+    found = weights_taken(dict(Rescaling().named_modules()))
+    assert {name for name in found if ".exact" in name} == {"layers.0.output.exact", "layers.1.output.exact"}

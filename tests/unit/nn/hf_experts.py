@@ -89,6 +89,63 @@ class Llama4TextExperts(nn.Module):
         return torch.bmm(up * self.act_fn(gate), self.down_proj).view(-1, self.hidden_size)
 
 
+class NemotronHExperts(nn.Module):
+    """No gate: a function of the whole first product."""
+
+    names = ("up_proj", "down_proj")
+    inner = INNER
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, shape in zip(self.names, ((EXPERTS, self.inner, HIDDEN), (EXPERTS, HIDDEN, INNER))):
+            setattr(self, name, nn.Parameter(torch.randn(*shape) * 0.2))
+        self.act_fn = nn.GELU()
+
+    def between(self, first: Any) -> Any:
+        return self.act_fn(first).square()
+
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        final = torch.zeros_like(hidden_states)
+        first, second = (getattr(self, name) for name in self.names)
+        for token, experts in enumerate(top_k_index.tolist()):
+            for place, expert in enumerate(experts):
+                inner = self.between(functional.linear(hidden_states[token], first[expert]))
+                final[token] += functional.linear(inner, second[expert]) * top_k_weights[token, place]
+        return final
+
+
+class UngatedExperts(NemotronHExperts):
+    """As NemotronH's, whose function is a module's."""
+
+    def between(self, first: Any) -> Any:
+        return self.act_fn(first)
+
+
+class HYV4Experts(NemotronHExperts):
+    """Its own gate, whose limit numbers of the usual size do not reach."""
+
+    names = ("gate_up_proj", "down_proj")
+    inner = 2 * INNER
+    limit = 100.0
+
+    def between(self, first: Any) -> Any:
+        return self._apply_gate(first)
+
+    def _apply_gate(self, both: Any) -> Any:
+        gate, up = both.chunk(2, dim=-1)
+        return functional.silu(gate.clamp(max=self.limit)) * up.clamp(-self.limit, self.limit)
+
+
+class LimitedExperts(HYV4Experts):
+    """Such a limit where nobody says so: what one of the known ways gives, but for large numbers."""
+
+    def between(self, first: Any) -> Any:
+        gate, up = first.chunk(2, dim=-1)
+        return self.act_fn(gate.clamp(max=self.limit)) * up
+
+    _apply_gate = None
+
+
 class GraniteMoeParallelExperts(nn.Module):
     """Granite and JetMoE: one product, of rows in runs."""
 
@@ -123,4 +180,4 @@ class Block(nn.Module):
         return self.experts(x, index, scores)
 
 
-ROUTED = [MixtralExperts, GptOssExperts, NewGptOssExperts, Llama4TextExperts]
+ROUTED = [MixtralExperts, GptOssExperts, NewGptOssExperts, Llama4TextExperts, UngatedExperts, HYV4Experts]

@@ -25,8 +25,11 @@ from hf_experts import (  # noqa: E402
     Block,
     GptOssExperts,
     GraniteMoeParallelExperts,
+    HYV4Experts,
+    LimitedExperts,
     Llama4TextExperts,
     MixtralExperts,
+    NemotronHExperts,
 )
 
 import tilewright  # noqa: E402
@@ -52,7 +55,7 @@ def rounded(model: Any, quantised: Any) -> Any:
     """The float model with the numbers that the quantised one has."""
     made = copy.deepcopy(model)
     made.up.weight.data = quantised.up.dequantize()
-    for name in ("gate_up_proj", "down_proj"):
+    for name in quantised.experts.names:
         dense = torch.stack([torch.from_numpy(one.to_dense()) for one in getattr(quantised.experts, name)]).float()
         own = getattr(made.experts, name)
         own.data = dense if own.shape == dense.shape else dense.transpose(1, 2)
@@ -81,6 +84,15 @@ def test_a_module_is_replaced_by_what_computes_alike(kind: Any) -> None:
                 rounded(model, quantised).experts(x[:3], index, torch.ones(3, 1)),
             )
             assert quantised.experts(x[:0], index[:0], torch.ones(0, 1)).shape == (0, HIDDEN)
+
+
+def test_a_gate_of_the_module_s_own_is_applied_to_large_numbers_too() -> None:
+    model = block(HYV4Experts)
+    model.experts.gate_up_proj.data *= 100
+    quantised, x = tilewright.quantize(copy.deepcopy(model), SCHEME), tokens()
+    assert not [name for name, one in quantised.experts.act_fn.__self__.named_parameters() if one.ndim == 3]
+    with torch.no_grad():
+        close(quantised(x), rounded(model, quantised)(x))
 
 
 def test_expert_numbers_behind_the_last_are_of_another_machine() -> None:
@@ -192,6 +204,9 @@ def test_a_module_that_computes_otherwise_is_left_alone() -> None:
     model = block(Scaled)
     with pytest.warns(UserWarning, match="2 tensors of experts stay as they are, experts.gate_up_proj among them"):
         assert isinstance(tilewright.quantize(model, SCHEME).experts, Scaled)
+    for kind in (NemotronHExperts, LimitedExperts):
+        with pytest.warns(UserWarning, match="2 tensors of experts stay as they are"):
+            assert isinstance(tilewright.quantize(block(kind), SCHEME).experts, kind)
     skipped = block(MixtralExperts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
