@@ -117,6 +117,7 @@ def medium_quant_matmul(
     written = max(2, halves)  # times 64 columns that stand in the text: compilers take longer over more
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
+    boxed = tokens % 16 == 0 and not experts and leaves_in_boxes(N, out, epilogue)
 
     @T.macro
     def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any, left: Any) -> None:
@@ -206,7 +207,35 @@ def medium_quant_matmul(
 
     @T.macro
     def store(which: Any, total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
-        """Sums of the rows of W from `first` on, in registers, into C by way of shared memory."""
+        """Sums of the rows of W from `first` on, in registers, into C: in boxes of the copy engine where it can."""
+        if boxed:
+            store_boxes(total, others, C, place[1], first)
+        else:
+            store_pieces(which, total, staged, others, C, place, first)
+
+    @T.macro
+    def store_boxes(total: Any, others: Any, C: Any, first_token: Any, first: Any) -> None:
+        """Finished sums are transposed on their way into boxes, which leave beside what follows."""
+        factor, bias, _ = others
+        if epilogue.is_plain and unit == 1.0:
+            result = total
+        else:
+            shift = T.alloc_fragment((own,), "float32")
+            if epilogue.bias:
+                T.copy(bias[first], shift)
+            result = T.alloc_fragment((own, tokens), out)
+            for i, j in T.Parallel(own, tokens):
+                value = total[i, j] * (1 / unit) if unit != 1.0 else total[i, j]
+                if not epilogue.is_plain:
+                    value = epilogue.before_residual(value, factor[0], shift[i])
+                result[i, j] = stored(value, out)
+        T.assume(first >= 0)
+        T.assume(first_token >= 0)
+        T.transpose(result, C[first_token : first_token + tokens, first : first + own])
+
+    @T.macro
+    def store_pieces(which: Any, total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
+        """Sums go through shared memory a piece at a time; threads store them."""
         factor, bias, residual = others
         expert, first_token, end = place
         shift = T.alloc_fragment((own,), "float32")
@@ -374,7 +403,7 @@ def medium_quant_matmul(
             table = table_of_pairs(form)
             rings = a_ring, w_ring, activations, weights, table
             padded = SLAB + PADDING * 8 // dtype_of(kept).bits
-            staged = T.alloc_shared((warpgroups, piece, padded), kept)
+            staged = None if boxed else T.alloc_shared((warpgroups, piece, padded), kept)
             registers = consumer_registers(warpgroups)
             with T.roles():
                 with T.role("consumers", warps=4, instances=warpgroups, registers=registers) as which:
@@ -421,6 +450,12 @@ def medium_quant_matmul(
 def staged_bytes(out: str, epilogue: Epilogue) -> int:
     """Bytes of a sum in the tile that sums leave through: those that are not final yet are float32."""
     return 4 if epilogue.residual or epilogue.pairs else min(4, dtype_of(out).bits // 8)
+
+
+def leaves_in_boxes(N: int, out: str, epilogue: Epilogue) -> bool:
+    """Whether the copy engine can store sums, transposed on their way: rows of C are whole units of 16 bytes, and sums
+    are final when they are halves."""
+    return out in ("float16", "bfloat16") and N % 8 == 0 and not (epilogue.residual or epilogue.pairs)
 
 
 def consumer_registers(warpgroups: int) -> int:

@@ -1,11 +1,11 @@
 """Ways to divide a product, and which few kernels serve calls with any number of rows: those whose times, together, are
-nearest the best for each number."""
+nearest the best for each number, and some that are made for numbers of rows that calls really have."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,14 @@ from tilewright.kernels.roofline import Speed, Work, took
 
 MOST = 12
 """Kernels of a weight for one kind of call: so many are compiled, however many numbers of rows its calls have."""
+
+OWN = 3
+"""How many of them are not chosen before, but are the fastest for numbers of rows that the first calls have."""
+
+WORTH = 0.96
+"""The share of the others' time that such a kernel must stay below."""
+
+Kind = TypeVar("Kind")
 
 ROWS: tuple[int, ...] = (
     *(1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112),
@@ -69,6 +77,51 @@ def _loss(slower: np.ndarray) -> np.ndarray:
     return np.asarray(slower + 6 * slower**2)
 
 
+class Kernels(Generic[Kind]):
+    """The kernels that calls of a weight run.
+
+    Some serve every number of rows (`repertoire`). A call that one of its own would serve better gets it, until there
+    are as many as a weight may have; from then on no number of rows needs a new one. What a number of rows has got it
+    keeps.
+
+    Parameters
+    ----------
+    serving : kernels that together serve every number of rows.
+    most : kernels of a weight.
+
+    Examples
+    --------
+    >>> kernels = Kernels(["tall"], most=2)
+    >>> kernels.of(300, {"tall": 9.0, "low": 7.0}.__getitem__, lambda: "low")
+    'low'
+    >>> kernels.of(400, {"tall": 9.0, "low": 8.0, "flat": 7.0}.__getitem__, lambda: "flat")
+    'low'
+    """
+
+    def __init__(self, serving: Iterable[Kind], most: int = MOST) -> None:
+        self.made, self.most = list(serving), most
+        self._of: dict[int, Kind] = {}
+
+    def of(self, M: int, cycles: Callable[[Kind], float], fastest: Callable[[], Kind]) -> Kind:
+        """The kernel for so many rows.
+
+        Parameters
+        ----------
+        cycles : that a kernel takes for them; infinite where it does not serve them.
+        fastest : gives the kernel that takes the fewest of all that there could be.
+        """
+        found = self._of.get(M)
+        if found is None:
+            found = min(self.made, key=cycles)
+            if len(self.made) < self.most:
+                own = fastest()
+                if own not in self.made and cycles(own) < WORTH * cycles(found):
+                    self.made.append(own)
+                    found = own
+            self._of[M] = found
+        return found
+
+
 class Ways:
     """Ways to divide the product of a weight: what each does (`work`, of whoever has such ways), and so how long it
     takes.
@@ -98,15 +151,16 @@ class Ways:
         return np.where(self.fits(M), took(self.work(M), self.speed), np.inf)
 
     @functools.cached_property
-    def serving(self) -> list[int]:
-        """Those of all kernels that calls run: a few, so that each number of rows has one that suits it."""
+    def kernels(self) -> Kernels[int]:
+        """Those of all ways that calls run, by number: a few, so that each number of rows has one that suits it."""
         rows = [M for M in ROWS if self.few < M]
-        return repertoire(np.array([self.cycles(M) for M in rows]), self.most, rows)
+        serving = repertoire(np.array([self.cycles(M) for M in rows]), self.most - OWN, rows)
+        return Kernels(serving, self.most)
 
     def choice(self, M: int) -> dict[str, Any]:
         """Of the ways that serve the weight the fastest for so many rows."""
         times = self.cycles(M)
-        return self.of[min(self.serving, key=lambda way: float(times[way]))]
+        return self.of[self.kernels.of(M, lambda way: float(times[way]), lambda: int(times.argmin()))]
 
     def ranked(self, M: int) -> Iterator[dict[str, Any]]:
         """All ways that serve so many rows, the fastest first."""

@@ -2,8 +2,8 @@
 
 A product may have two parts: columns that make whole waves of large tiles, and the others in smaller tiles that make
 one short wave beside the end of the first part; or the blocks of a cluster divide K. Calls of a weight come with any
-number of rows: a few kernels serve all of them (`serving`), each call by the one that takes the fewest cycles for its
-own rows.
+number of rows: a few kernels serve all of them (`kernels_of`), each call by the one that takes the fewest cycles for
+its own rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import tilewright
-from tilewright.kernels.repertoire import MOST, ROWS, repertoire
+from tilewright.kernels.repertoire import MOST, OWN, ROWS, Kernels, repertoire
 from tilewright.kernels.roofline import HOPPER, Speed, ceil_div
 from tilewright.kernels.tiles import (
     Launch,
@@ -28,6 +28,8 @@ from tilewright.kernels.tiles import (
     fitted_tiles,
     launches_of,
     suiting,
+    table_of,
+    with_stages,
 )
 
 WORTH = 0.99
@@ -158,9 +160,9 @@ large tiles."""
 
 
 @functools.lru_cache(maxsize=1024)
-def serving(
+def kernels_of(
     N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None, promoted: bool = False
-) -> tuple[Parts, ...]:  # fmt: skip
+) -> Kernels[Parts]:  # fmt: skip
     """The parts of all kernels that calls of a weight run: each number of rows has one that suits it.
 
     Parameters
@@ -169,7 +171,11 @@ def serving(
     promoted : sums are promoted every step; then there is one part.
     """
     rows = list(ROWS)
-    table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
+    tiles = all_tiles(tilewright.dtype(dtype).storage_bytes, turned).of
+    table = table_of((
+        *(with_stages(one, True) for one in tiles if not one.even),
+        *(with_stages(one, False) for one in tiles if one.splits == 1),
+    ))  # fmt: skip
     taken = np.array([launches_of(table, M, N, K, speed).cycles for M in rows])
     suits = np.array([suiting(table, M, N, speed) for M in rows])
     if promoted:
@@ -179,17 +185,9 @@ def serving(
     of_pairs = [[_cycles(parts, M, K, speed) for M in rows] for parts in pairs]
     single = np.where(suits, taken, np.inf)
     times = np.concatenate([single, np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
-    kept = repertoire(times, MOST, ROWS)
-    fastest = [kept[column] for column in times[:, kept].argmin(axis=1)]
-    found: list[Parts] = []
-    for column in kept:
-        if column >= len(table.of):
-            found.append(pairs[column - len(table.of)])
-            continue
-        # For the most rows that it is the fastest for a block may have several tiles.
-        most = max((M for M, other in zip(rows, fastest) if other == column), default=rows[-1])
-        found.append(((N, fitted_tiles(table.of[column], most, N, speed)),))
-    return tuple(found)
+    listed: list[Parts] = [*(((N, one),) for one in table.of), *pairs]
+    found = [listed[column] for column in repertoire(times, MOST - OWN, ROWS)]
+    return Kernels(found)
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -198,7 +196,17 @@ def parts_for(
     promoted: bool = False,
 ) -> Parts:  # fmt: skip
     """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
-    return min(serving(N, K, dtype, speed, turned, promoted), key=lambda parts: _cycles(parts, M, K, speed))
+
+    def fastest() -> Parts:
+        if not promoted:
+            return choose_parts(M, N, K, dtype, speed, turned)
+        table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
+        suits = suiting(table, M, N, speed) & _holds_promoted(table)
+        line = int(np.where(suits, launches_of(table, M, N, K, speed).cycles, np.inf).argmin())
+        return ((N, fitted_tiles(table.of[line], M, N, speed)),)
+
+    kernels = kernels_of(N, K, dtype, speed, turned, promoted)
+    return kernels.of(M, lambda parts: _cycles(parts, M, K, speed), fastest)
 
 
 def _cycles(parts: Parts, M: int, K: int, speed: Speed) -> float:

@@ -31,6 +31,11 @@ ALONE = 1.2
 NEXT = {1: 4800, 2: 2600, 4: 2600, 8: 2600}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
 
+STAYING, ONCE_MORE = 4000, 3500
+"""Cycles that it costs a launch of one tile a block that its kernel is made for several: fewer slots, and places to
+reckon before the first load; and those that a further tile costs besides where a kernel is made for one, so that
+another block begins."""
+
 NEXT_IN_TURN, LEAVING = 330, {1: 3000, 2: 2580}
 """What a further tile costs two consumers in turn, of whom one multiplies when the other has done; and the cycles, by
 the bytes of an operand, in which 128 x 128 sums of a consumer leave, for which it has the time of the other's products
@@ -181,6 +186,7 @@ class TileTable:
     heat : how much slower products are at the power limit than those of the fastest tiles.
     together : blocks of a cluster.
     even : whether blocks share tiles evenly.
+    stays, leaves : kernels that exist, whose blocks stay for several tiles, or have one each.
     """
 
     of: Sequence[Tiles]
@@ -198,6 +204,8 @@ class TileTable:
     heat: np.ndarray
     together: np.ndarray
     even: np.ndarray
+    stays: np.ndarray
+    leaves: np.ndarray
 
 
 @functools.cache
@@ -225,6 +233,8 @@ def table_of(of: tuple[Tiles, ...]) -> TileTable:
         column(tiles.ping_pong for tiles in of), column(tiles.threads == 128 and not tiles.ping_pong for tiles in of),
         column(_rate(tiles, size) for tiles in of), column(_heat(tiles) for tiles in of),
         column(n * m * tiles.splits for (n, m), tiles in zip(clusters, of)), column(tiles.even for tiles in of),
+        column(tiles.stages > 0 and tiles.persistent is not False and not tiles.even for tiles in of),
+        column(tiles.stages > 0 and tiles.persistent is False and tiles.splits == 1 for tiles in of),
     )  # fmt: skip
 
 
@@ -261,7 +271,11 @@ def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed) -> Tiles:
     """Tiles with as many stages as there is room for."""
     if tiles.stages:
         return tiles
-    once = bool(_once(table_of((tiles,)), M, N, speed)[0])
+    return with_stages(tiles, bool(_once(table_of((tiles,)), M, N, speed)[0]))
+
+
+def with_stages(tiles: Tiles, once: bool) -> Tiles:
+    """Tiles with as many stages as there is room for where each block has one of them, or several."""
     # Where a block has one tile, the result leaves through the ring's bytes.
     room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
     stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES))
@@ -366,7 +380,8 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
         empty=missing,
         fixed=STEP,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
-        ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area),
+        ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),
+        begins=np.where(table.stays & (waves == 1), STAYING, 0),
         handed=handed + np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
         memory=((M + N) * K + M * N) * size,
         ahead=ahead * K * size,
