@@ -173,7 +173,7 @@ def kernels_of(
     rows = list(ROWS)
     tiles = all_tiles(tilewright.dtype(dtype).storage_bytes, turned).of
     table = table_of((
-        *(with_stages(one, True) for one in tiles if not one.even),
+        *(with_stages(one, True) for one in tiles if not (one.even or one.ping_pong)),
         *(with_stages(one, False) for one in tiles if one.splits == 1),
     ))  # fmt: skip
     taken = np.array([launches_of(table, M, N, K, speed).cycles for M in rows])
