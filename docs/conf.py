@@ -7,6 +7,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from docs import gallery_page
+
 project = "tilewright"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "index"
@@ -29,6 +31,8 @@ napoleon_use_param = False
 
 def name_files_outside(app: Any, name: str, text: list[str]) -> None:
     """Links to files of the repository that are no pages: the site names them, since it does not have them."""
+    if name == "gallery":
+        text[0] = text[0].replace(gallery_page.PLACE, gallery_page.contents())
     text[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", text[0])
 
 

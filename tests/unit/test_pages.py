@@ -23,9 +23,11 @@ ROOT = UNIT.parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^    tilewright (convert .*?)(?:  +#.*)?$", re.MULTILINE)
 
-sys.path[:0] = [str(UNIT / "conversion"), str(UNIT / "quant")]
+sys.path[:0] = [str(UNIT / "conversion"), str(UNIT / "quant"), str(ROOT)]
 from checkpoint_writers import write_gptq  # noqa: E402
 from test_end_to_end import TEXT, transformer, written  # noqa: E402
+
+from docs import executed  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -79,7 +81,10 @@ PAGES: dict[str, tuple[Preparation, dict[int, Callable[[dict[str, Any]], None]]]
 }
 """Pages: what their first block finds, and what is brought before a later one."""
 
-ELSEWHERE = {"docs/errors.md", "docs/tour.md", "docs/program_text.md", "docs/transformers.md"}
+ELSEWHERE = {
+    "docs/errors.md", "docs/program_text.md", "docs/tour.md", "docs/transformers.md",
+    *(f"docs/{name}.md" for name in executed.PAGES),
+}  # fmt: skip
 """Pages whose blocks tests of their own look at."""
 
 
