@@ -24,7 +24,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.layout.access import bank_conflicts
 from tilewright.machine.amd import ARCHITECTURES, AmdArch
-from tilewright.targets.hip.machine_code import Loop, hottest_loop
+from tilewright.targets.hip.machine_code import MachineLoop, hottest_loop
 
 SIZE = 4096
 
@@ -108,7 +108,7 @@ def figures(code: str) -> dict[str, int]:
     return {name: max(map(int, re.findall(pattern, code)), default=0) for name, pattern in names.items()}
 
 
-def row(name: str, assembly: str, loop: Loop, arch: AmdArch, steps: str) -> str:
+def row(name: str, assembly: str, loop: MachineLoop, arch: AmdArch, steps: str) -> str:
     facts = figures(assembly)
     waves = min(arch.simd_occupancy(facts["vgprs"]), arch.core_shared_bytes // max(facts["lds"], 1) * 4 // arch.simds)
     return (

@@ -23,7 +23,7 @@ from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
-from tilewright.runtime.call_keys import MISSED, Plan, guarded, key_function, kind_of, missed, no_key
+from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed, no_key
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_tensor, tensor_view
@@ -243,7 +243,7 @@ class JITFunction(_ForTargets):
         self._kinds: tuple[Any, ...] = ()
         self._quick: Callable[..., Any] = missed
         self._arity = -1
-        self._calls: dict[Any, tuple[Plan, list[int]]] = {}
+        self._calls: dict[Any, tuple[CallPlan, list[int]]] = {}
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
@@ -272,7 +272,12 @@ class JITFunction(_ForTargets):
         return result
 
     def _remember(
-        self, plan: Plan, runtime: Mapping[str, Any], positional: int, named: Mapping[str, Any], values: Sequence[Any]
+        self,
+        plan: CallPlan,
+        runtime: Mapping[str, Any],
+        positional: int,
+        named: Mapping[str, Any],
+        values: Sequence[Any],
     ) -> None:
         """Keep the plan of a call, and where its tensors and scalars stand among the values of the call.
 

@@ -19,7 +19,7 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.cuda.arch import detect
 from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import require_driver
-from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape, PreparedKernel
+from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, PreparedKernel
 from tilewright.targets.cuda.tma import L2Promotion, Swizzle, TmaDescriptor
 from tilewright.targets.gpu.host import POINTER
 
@@ -87,7 +87,7 @@ class DeviceRunner:
     def __post_init__(self) -> None:
         self.driver = require_driver("running the facts")
         self.binaries: dict[str, Binary] = {}
-        self.kernels: dict[tuple[str, str], Kernel] = {}
+        self.kernels: dict[tuple[str, str], CudaKernel] = {}
 
     def compile(self, source: str) -> Binary:
         """The binary of a text, made once."""
@@ -121,7 +121,7 @@ class DeviceRunner:
                     codes, values = zip(*map(memory.value, launch.arguments))
                     if (source, launch.kernel) not in self.kernels:
                         binary = self.compile(source)
-                        made = Kernel(binary.cubin, launch.kernel, codes, binary.ptx)
+                        made = CudaKernel(binary.cubin, launch.kernel, codes, binary.ptx)
                         self.kernels[source, launch.kernel] = made
                     ready.append((self.kernels[source, launch.kernel].prepare(shape), launch.grid, values))
                 for prepared, grid, values in ready:

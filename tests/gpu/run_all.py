@@ -23,7 +23,7 @@ from models import TILES, W4A16, Gemm, original, original_gemm, original_w4a16, 
 
 from tilewright.targets.cuda.compiler import find_nvrtc
 from tilewright.targets.cuda.driver import find_driver
-from tilewright.targets.cuda.launcher import Kernel, LaunchShape
+from tilewright.targets.cuda.launcher import CudaKernel, LaunchShape
 from tilewright.targets.gpu.host import POINTER
 
 FLUSH_BYTES = 256 << 20
@@ -142,7 +142,7 @@ TW_KERNEL(32, 1) tiny(float* a, const float* b, int n, float x) {
 }
 """
     binary = runner.compile(source)
-    tiny = Kernel(binary.cubin, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32))
+    tiny = CudaKernel(binary.cubin, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32))
     a, b = torch.zeros(32, device="cuda"), torch.ones(32, device="cuda")
     values = (a.data_ptr(), b.data_ptr(), 32, 2.0)
     torch.cuda.synchronize()
@@ -156,7 +156,7 @@ TW_KERNEL(32, 1) tiny(float* a, const float* b, int n, float x) {
     a.zero_()
     tiny((1, 1, 1), values)
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    fresh = Kernel(binary.cubin, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32, dependent=True))
+    fresh = CudaKernel(binary.cubin, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32, dependent=True))
     with torch.cuda.graph(graph, stream=stream):
         tiny((1, 1, 1), values)
         fresh((1, 1, 1), values)  # loads its module while the stream is being captured

@@ -11,7 +11,7 @@ import pytest
 from cuda_runner import DeviceRunner, Memory
 
 from tilewright.targets.cuda.arch import detect
-from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape
+from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape
 from tilewright.targets.gpu.host import POINTER
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "emulator"))
@@ -40,7 +40,7 @@ def launch(runner: DeviceRunner, kernel: emulator_kernels.Kernel, problem: Probl
             options = problem.launch
             cluster = (*options.get("cluster", (1,)), 1, 1)[:3]
             shape = LaunchShape(options["block"][0], options["shared_bytes"], cluster)
-            prepared = Kernel(runner.compile(kernel.text).cubin, kernel.name, tuple(codes)).prepare(shape)
+            prepared = CudaKernel(runner.compile(kernel.text).cubin, kernel.name, tuple(codes)).prepare(shape)
             prepared((*options["grid"], 1, 1)[:3], values)
             runner.driver.check(runner.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel.name}")
             memory.copy_back()

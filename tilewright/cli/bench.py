@@ -19,7 +19,7 @@ from tilewright.cli import demo_gpu
 from tilewright.cli.chart import chart
 from tilewright.cli.demo import describe
 from tilewright.cli.terminal import Terminal
-from tilewright.cli.timed_products import Request, Sample, timed
+from tilewright.cli.timed_products import BenchRequest, Sample, timed
 from tilewright.errors import TilewrightError, near
 from tilewright.options import options
 from tilewright.progress import Progress
@@ -60,7 +60,7 @@ Times = dict[tuple[str, int], Time]
 def run_bench(given: argparse.Namespace, terminal: Terminal) -> int:
     """Measure, print the table, write what was asked for."""
     on_gpu = given.target in ("auto", "cuda") and demo_gpu.is_usable()
-    request: Request = {
+    request: BenchRequest = {
         "formats": given.formats.split(","), "rows": list(given.rows), "n": given.n, "k": given.k, "group": given.group,
         "activations": given.activations, "gpu": on_gpu, "milliseconds": given.milliseconds,
     }  # fmt: skip
@@ -97,11 +97,11 @@ def _machine(on_gpu: bool) -> str:
     return str(torch.cuda.get_device_name())
 
 
-def _title(request: Request, machine: str) -> str:
+def _title(request: BenchRequest, machine: str) -> str:
     return f"C[M, {request['n']}] = A[M, {request['k']}] W[{request['n']}, {request['k']}]^T on {machine}"
 
 
-def _shown(request: Request) -> Iterator[Sample]:
+def _shown(request: BenchRequest) -> Iterator[Sample]:
     with Progress(len(request["formats"]) * len(request["rows"])) as progress:
         for done, sample in enumerate(timed(request), 1):
             progress.at(done, f"{sample['format']}, {sample['rows']} rows")
@@ -122,7 +122,7 @@ def summary(samples: Iterator[Sample] | Sequence[Sample]) -> Times:
     return made
 
 
-def table(times: Times, before: Times | None, request: Request) -> tuple[tuple[str, ...], list[list[str]]]:
+def table(times: Times, before: Times | None, request: BenchRequest) -> tuple[tuple[str, ...], list[list[str]]]:
     """Head and rows for the terminal."""
     head: tuple[str, ...] = ("M", "format", "weight MiB", "ms", "quartiles", "GOP/s", "GB/s")
     if before is not None:
@@ -144,13 +144,13 @@ def table(times: Times, before: Times | None, request: Request) -> tuple[tuple[s
 # Files
 
 
-def as_json(times: Times, request: Request, machine: str) -> str:
+def as_json(times: Times, request: BenchRequest, machine: str) -> str:
     """What `--json` writes and `--against` reads."""
     facts = {"form": FORM, "version": tilewright.__version__, "machine": machine, "request": request}
     return json.dumps({**facts, "times": [asdict(one) for one in times.values()]}, indent=1) + "\n"
 
 
-def read_times(path: Path, request: Request, machine: str) -> Times:
+def read_times(path: Path, request: BenchRequest, machine: str) -> Times:
     """The times of a file.
 
     Raises
@@ -185,10 +185,10 @@ def read_times(path: Path, request: Request, machine: str) -> Times:
 # Commits
 
 
-def side_by_side(request: Request, revision: str) -> tuple[Times, Times, float]:
+def side_by_side(request: BenchRequest, revision: str) -> tuple[Times, Times, float]:
     """Times of this tree and of a commit, which take turns; and how far two halves of the old samples are apart."""
     here = Path(tilewright.__file__).resolve().parents[1]
-    part: Request = {**request, "milliseconds": request["milliseconds"] / ROUNDS}
+    part: BenchRequest = {**request, "milliseconds": request["milliseconds"] / ROUNDS}
     new: list[Sample] = []
     old: list[list[Sample]] = []
     with checked_out(here, revision) as there, Progress(2 * ROUNDS) as progress:
@@ -227,7 +227,7 @@ def _git(tree: Path, *words: str) -> None:
         raise NotComparable(f"{words[-1]!r} is no file and no commit: {said[0]}", hint=hint)
 
 
-def in_tree(tree: Path, request: Request) -> list[Sample]:
+def in_tree(tree: Path, request: BenchRequest) -> list[Sample]:
     """Samples that a tree's own tilewright gives, in a process of its own."""
     from tilewright.cli import timed_products
 
@@ -245,7 +245,7 @@ def in_tree(tree: Path, request: Request) -> list[Sample]:
 # The chart
 
 
-def draw(path: Path, times: Times, before: Times | None, request: Request, machine: str) -> None:
+def draw(path: Path, times: Times, before: Times | None, request: BenchRequest, machine: str) -> None:
     """Speed over rows, a line a format; what was before has lines of its own."""
     work = 2 * request["n"] * request["k"]
 

@@ -28,7 +28,7 @@ Multiply = Callable[[np.ndarray, np.ndarray], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class DemoFormat:
     """One way to hold the weight and to multiply by it.
 
     Attributes
@@ -45,10 +45,10 @@ class Format:
 
 
 FORMATS = (
-    Format("int4", "int4", "none", "int8"),
-    Format("uint4", "uint4", "middle", "int8"),
-    Format("uint4 + zeros", "uint4", "group", "int8"),
-    Format("int2", "int2", "none", "int8"),
+    DemoFormat("int4", "int4", "none", "int8"),
+    DemoFormat("uint4", "uint4", "middle", "int8"),
+    DemoFormat("uint4 + zeros", "uint4", "group", "int8"),
+    DemoFormat("int2", "int2", "none", "int8"),
 )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilewright.matmul import PackedWeight
 
 
-class Request(TypedDict):
+class BenchRequest(TypedDict):
     """What to time: products of ``[M, K]`` by a weight ``[N, K]`` in each format."""
 
     formats: list[str]
@@ -40,7 +40,7 @@ class Sample(TypedDict):
     milliseconds: list[float]
 
 
-def timed(request: Request) -> Iterator[Sample]:
+def timed(request: BenchRequest) -> Iterator[Sample]:
     """Samples of every product, one after the other."""
     from tilewright.matmul import PackedWeight
     from tilewright.quant import quantize
@@ -57,14 +57,14 @@ def timed(request: Request) -> Iterator[Sample]:
             yield {"format": name, "rows": rows, "bytes": size, "milliseconds": _samples(call, request["milliseconds"])}
 
 
-def _here(packed: PackedWeight, x: np.ndarray, request: Request) -> Callable[[], object]:
+def _here(packed: PackedWeight, x: np.ndarray, request: BenchRequest) -> Callable[[], object]:
     from tilewright.matmul import quant_matmul
 
     out = np.empty((len(x), request["n"]), np.float32)
     return lambda: quant_matmul(x, packed, quantize=request["activations"] or "int8", out=out)
 
 
-def _on_gpu(packed: PackedWeight, x: np.ndarray, request: Request) -> Callable[[], object]:
+def _on_gpu(packed: PackedWeight, x: np.ndarray, request: BenchRequest) -> Callable[[], object]:
     """A captured call that waits for its result: what is timed is the device's work, not Python's."""
     import torch
 

@@ -67,7 +67,7 @@ class Barrier:
 
 
 @dataclass(slots=True)
-class Named:
+class NumberedBarrier:
     """A barrier of the block that has a number."""
 
     arrived: int = 0
@@ -171,7 +171,7 @@ def _expect(arrives: bool) -> Callable[[Evaluator, Call], int]:
 
 def _arrive_named(state: Evaluator, node: Call) -> int:
     number, count = (int(part.value) for part in node.arguments if isinstance(part, Const))
-    state.barriers.setdefault(number, Named()).arrive(number, executing(state), count)
+    state.barriers.setdefault(number, NumberedBarrier()).arrive(number, executing(state), count)
     state.woken += 1
     return 0
 
@@ -206,7 +206,7 @@ def _wait(state: Any, node: Call) -> Waiting:
 
 def _meet_named(state: Any, node: Call) -> Waiting:
     number, count = (int(part.value) for part in node.arguments if isinstance(part, Const))
-    barrier = state.barriers.setdefault(number, Named())
+    barrier = state.barriers.setdefault(number, NumberedBarrier())
     before = barrier.times
     _arrive_named(state, node)
     while barrier.times == before:

@@ -11,7 +11,7 @@ Line = tuple[str, int]
 """A role's name and the number of its instance."""
 
 
-class Ring:
+class ChannelState:
     """The state of one channel of one block: iterations that each writer published and each reader released.
 
     Parameters

@@ -17,7 +17,7 @@ from tilewright.errors import AssertionFailed, InternalError, TilewrightError, W
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import binary
 from tilewright.interpreter.barriers import WAITING_CALLS
-from tilewright.interpreter.channels import Ring
+from tilewright.interpreter.channels import ChannelState
 from tilewright.interpreter.cluster_copies import copy_between_blocks, copy_for_blocks
 from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell
@@ -251,7 +251,7 @@ class Executor(Lines):
         """Asynchronous operators have their effects where they are issued, the earliest that is allowed."""
 
     def _channel(self, node: nodes.Channel) -> None:
-        self.channels[node.name] = Ring(node, self.varying.instances)
+        self.channels[node.name] = ChannelState(node, self.varying.instances)
 
     def _acquire(self, node: nodes.Acquire) -> Steps:
         ring, number = self.channels[node.channel], self.uniform(node.iteration)

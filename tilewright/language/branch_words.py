@@ -46,7 +46,7 @@ class Branching(BlockContext):
         )
 
 
-class Way(BlockContext):
+class BranchFrame(BlockContext):
     """The ``with`` frame of one of the branches."""
 
     def __init__(self, word: str) -> None:
@@ -87,7 +87,7 @@ def If(condition: Any) -> Branching:
 
 
 @author_facing
-def Then() -> Way:
+def Then() -> BranchFrame:
     """``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.
 
     Examples
@@ -96,11 +96,11 @@ def Then() -> Way:
     ...     with T.Then():
     ...         A[0, 0] = 1.0
     """
-    return Way("T.Then")
+    return BranchFrame("T.Then")
 
 
 @author_facing
-def Else() -> Way:
+def Else() -> BranchFrame:
     """``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.
 
     Examples
@@ -111,7 +111,7 @@ def Else() -> Way:
     ...     with T.Else():
     ...         A[0, 0] = 2.0
     """
-    return Way("T.Else")
+    return BranchFrame("T.Else")
 
 
 BRANCH_WORDS: dict[str, Any] = {"If": If, "Then": Then, "Else": Else}

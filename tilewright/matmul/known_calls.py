@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.errors import Unsupported
-from tilewright.runtime.call_keys import MISSED, Plan, guarded, key_function, kind_of, missed
+from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed
 
 
 class Calls:
@@ -19,7 +19,7 @@ class Calls:
     def clear(self) -> None:
         """Forget all: something else than the arguments has changed."""
         self._last: Callable[..., Any] = missed
-        self._known: dict[Any, tuple[Callable[..., Any], Plan, list[int]]] = {}
+        self._known: dict[Any, tuple[Callable[..., Any], CallPlan, list[int]]] = {}
         self._keys: dict[tuple[str | None, ...], Callable[..., Any]] = {}
         self._met: set[Any] = set()
 
@@ -46,7 +46,7 @@ class Calls:
             key = self._keys[kinds] = key_function(kinds)
         return kinds, key(*arguments)
 
-    def met(self, arguments: tuple[Any, ...], write: Callable[[], Plan | None]) -> None:
+    def met(self, arguments: tuple[Any, ...], write: Callable[[], CallPlan | None]) -> None:
         """Take notice of a call that has run: the second of its kind is written down.
 
         Parameters

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.matmul.results import Result
 from tilewright.matmul.tiers.base import Operands
 from tilewright.runtime.arguments import byte_range
-from tilewright.runtime.call_keys import MISSED, Plan, kind_of, made_function
+from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of, made_function
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.plans import address_text, allocator_text
 from tilewright.runtime.tensors import is_torch, tensor_view
@@ -56,7 +56,7 @@ def _recording(part: Any, log: list[Launch]) -> Any:
     return dataclasses.replace(part, **changes)
 
 
-def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, Any]) -> Plan | None:
+def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, Any]) -> CallPlan | None:
     """A function of tensors like those of a call that has run, which answers `MISSED` for others; None where there can
     be none.
 
@@ -191,7 +191,7 @@ class _Writer:
     def _on_gpu(self) -> bool:
         return self.device is not None and self.device.type == "cuda"
 
-    def function(self) -> Plan:
+    def function(self) -> CallPlan:
         """The function written."""
         lines = [*self.given, *self._checks(), *self.out, *self._memory(), *self.calls, "return out"]
         if self._on_gpu and sys.modules["torch"].cuda.device_count() > 1:

@@ -12,7 +12,7 @@ import numpy as np
 MISSED = object()
 """What a plan answers where the call needs the full checks after all."""
 
-Plan = Callable[..., Any]
+CallPlan = Callable[..., Any]
 """Runs a call again, with its arguments, or answers `MISSED`."""
 
 
@@ -91,7 +91,7 @@ def missed(*arguments: Any) -> Any:
 def guarded(
     values: Sequence[Any],
     passed: Sequence[int],
-    plan: Plan,
+    plan: CallPlan,
     free: Collection[int],
     otherwise: Callable[..., Any],
     also: str = "",

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function
 from tilewright.runtime.arguments import byte_range
-from tilewright.runtime.call_keys import MISSED, Plan, guarded, key_function, kind_of, made_function, no_key
+from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, made_function, no_key
 from tilewright.runtime.tensors import tensor_view
 
 
@@ -62,16 +62,16 @@ class Plans:
         self._strided = [i for i, p in enumerate(inputs) if isinstance(p, Buffer) and p.strides is not None]
         self._free = [i for i, p in enumerate(inputs) if not isinstance(p, Buffer) and p.dtype.is_float]
         self._kinds: tuple[str | None, ...] = ()
-        self._plans: dict[Any, Plan] = {}
-        self._others: dict[Any, dict[tuple[int, ...], Plan]] = {}
-        self._launches: dict[Plan, Callable[..., None]] = {}
+        self._plans: dict[Any, CallPlan] = {}
+        self._others: dict[Any, dict[tuple[int, ...], CallPlan]] = {}
+        self._launches: dict[CallPlan, Callable[..., None]] = {}
         self.key: Callable[..., Any] = no_key
         self.run: Callable[..., Any] = self._by_key
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def get(self, *arguments: Any) -> Plan | None:
+    def get(self, *arguments: Any) -> CallPlan | None:
         """What calls with arguments like these run; None where they are checked in full."""
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
 
@@ -163,7 +163,7 @@ class _Planner:
         launch: Callable[..., None],
         device: Device | None,
         residues: tuple[int, ...],
-        others: dict[tuple[int, ...], Plan],
+        others: dict[tuple[int, ...], CallPlan],
         widest: int,
     ) -> None:
         self.widest = widest
@@ -175,7 +175,7 @@ class _Planner:
         }  # fmt: skip
         self.lines: list[str] = []
 
-    def plan(self, written: Collection[Buffer]) -> Plan:
+    def plan(self, written: Collection[Buffer]) -> CallPlan:
         """The plan.
 
         Its text, for two tensors on a GPU and one output::

@@ -78,7 +78,7 @@ def test_two_commits_take_turns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     """Each in its own process, with its own files: the samples that are told here name the tree that they came from."""
     order: list[str] = []
 
-    def told(tree: Path, request: bench.Request) -> list[Sample]:
+    def told(tree: Path, request: bench.BenchRequest) -> list[Sample]:
         assert (tree / "tilewright" / "cli" / "timed_products.py").is_file()
         order.append("here" if tree == ROOT else "there")
         taken = 1.0 if tree == ROOT else 2.0
@@ -107,7 +107,7 @@ class nothing_to_check_out:
 
 
 def test_a_tree_is_measured_with_its_own_tilewright() -> None:
-    request: bench.Request = {
+    request: bench.BenchRequest = {
         "formats": ["int4"], "rows": [3], "n": 16, "k": 64, "group": 32, "activations": "", "gpu": False, "milliseconds": 1.0,
     }  # fmt: skip
     (sample,) = bench.in_tree(ROOT, request)

@@ -18,7 +18,7 @@ from tilewright.ir.visitor import find
 from tilewright.targets.cuda import graph_memory, launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
 from tilewright.targets.cuda.graph_memory import GraphMemory
-from tilewright.targets.cuda.launcher import TENSOR_MAP, Kernel, LaunchShape, LaunchState
+from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, LaunchState
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
 from tilewright.targets.cuda.workspaces import StreamMemory, Workspaces
 from tilewright.targets.gpu.host import POINTER
@@ -68,7 +68,7 @@ def prepared(library, monkeypatch, shape, codes=(POINTER, "i")):
     driver = Driver(library)
     monkeypatch.setattr(launcher, "require_driver", lambda doing: driver)
     monkeypatch.setattr(launcher, "current_stream_functions", lambda driver: (lambda: 0, lambda device: 5))
-    return Kernel(b"cubin", "scale", codes).prepare(shape)
+    return CudaKernel(b"cubin", "scale", codes).prepare(shape)
 
 
 def test_structures_have_the_drivers_sizes():

@@ -18,7 +18,7 @@ from tilewright.targets.hip import arch as architectures
 from tilewright.targets.hip import driver as drivers
 from tilewright.targets.hip.compiler import compile_text
 from tilewright.targets.hip.driver import Driver
-from tilewright.targets.hip.launcher import Kernel
+from tilewright.targets.hip.launcher import HipKernel
 from tilewright.targets.hip.target import load
 from tilewright.targets.registry import resolve
 
@@ -130,7 +130,7 @@ def test_streams_and_devices_go_through(driver):
     expect(driver, 8, 8, 8)
     kernel = on("gfx942", matmul).compile(*operands(64, 64, 32, "float16"), block=(64, 64, 32))
     image = compile_text(kernel.get_kernel_source(), kernel.arch).image
-    one = Kernel(image, "matmul_kernel", ("Q", "Q", "Q"), 128)
+    one = HipKernel(image, "matmul_kernel", ("Q", "Q", "Q"), 128)
     one((1, 1, 1), (1, 2, 3), stream=3)
     with driver.on(1):
         one((1, 1, 1), (1, 2, 3), stream=2)
@@ -163,15 +163,15 @@ def test_what_the_library_refuses_is_said_in_words(driver):
     kernel = on("gfx942", matmul).compile(*operands(64, 64, 32, "float16"), block=(64, 64, 32))
     image = compile_text(kernel.get_kernel_source(), kernel.arch).image
     other = compile_text(kernel.get_kernel_source().replace("gfx942", "gfx90a"), architectures.named("gfx90a")).image
-    good = Kernel(image, "matmul_kernel", ("Q", "Q", "Q"), 128)
+    good = HipKernel(image, "matmul_kernel", ("Q", "Q", "Q"), 128)
     cases = [
-        (lambda: Kernel(b"\0" * 4096, "matmul_kernel", ("Q",) * 3, 128)((1, 1, 1), (1, 2, 3)), "hipErrorInvalidImage", "damaged"),
-        (lambda: Kernel(other, "matmul_kernel", ("Q",) * 3, 128)((1, 1, 1), (1, 2, 3)), "hipErrorNoBinaryForGpu", "another architecture"),
-        (lambda: Kernel(image, "nobody", ("Q",) * 3, 128)((1, 1, 1), (1, 2, 3)), "hipErrorNotFound", "no kernel of that name"),
-        (lambda: Kernel(image, "matmul_kernel", ("Q",) * 3, 2048)((1, 1, 1), (1, 2, 3)), "hipErrorInvalidConfiguration", None),
+        (lambda: HipKernel(b"\0" * 4096, "matmul_kernel", ("Q",) * 3, 128)((1, 1, 1), (1, 2, 3)), "hipErrorInvalidImage", "damaged"),
+        (lambda: HipKernel(other, "matmul_kernel", ("Q",) * 3, 128)((1, 1, 1), (1, 2, 3)), "hipErrorNoBinaryForGpu", "another architecture"),
+        (lambda: HipKernel(image, "nobody", ("Q",) * 3, 128)((1, 1, 1), (1, 2, 3)), "hipErrorNotFound", "no kernel of that name"),
+        (lambda: HipKernel(image, "matmul_kernel", ("Q",) * 3, 2048)((1, 1, 1), (1, 2, 3)), "hipErrorInvalidConfiguration", None),
         (lambda: good((1, 70000, 1), (1, 2, 3)), "hipErrorInvalidConfiguration", None),
         (lambda: good((1, 1, 1), (1, 2, 3), stream=77), "hipErrorInvalidHandle", None),
-        (lambda: Kernel(image, "matmul_kernel", ("Q",) * 3, 128, cooperative=True)((1000, 1, 1), (1, 2, 3)), "hipErrorCooperativeLaunchTooLarge", "than fit"),
+        (lambda: HipKernel(image, "matmul_kernel", ("Q",) * 3, 128, cooperative=True)((1000, 1, 1), (1, 2, 3)), "hipErrorCooperativeLaunchTooLarge", "than fit"),
         (lambda: driver.allocate(1 << 40), "hipErrorOutOfMemory", "no memory left"),
     ]  # fmt: skip
     for call, symbol, hint in cases:

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.matmul import PackedWeight
 from tilewright.matmul.product import Product
-from tilewright.matmul.tiers.bytes import coding_of, plan_of, words
+from tilewright.matmul.tiers.bytes import byte_coding_of, plan_of, words
 from tilewright.quant import QuantizedWeight, quantize
 
 pytestmark = pytest.mark.sampled(3)
@@ -138,7 +138,7 @@ def test_torch_packs_the_same_words(name: str) -> None:
     torch = pytest.importorskip("torch")
     packed = PackedWeight.pack(WEIGHTS[name]())
     for activations in ("int8", FLOAT):
-        coding = coding_of(packed.format, activations)
+        coding = byte_coding_of(packed.format, activations)
         if coding is not None:
             plan = plan_of(packed, coding)
             example = torch.zeros(1)

@@ -43,7 +43,7 @@ OPERANDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
+class ByteCoding:
     """How codes of a format stand in records: `bits` wide, as numbers less by `centre` than the values, or as floats.
 
     Attributes
@@ -64,7 +64,7 @@ class Coding:
 
 
 @functools.cache
-def coding_of(of: Format, activations: str) -> Coding | None:
+def byte_coding_of(of: Format, activations: str) -> ByteCoding | None:
     """The coding of a format's codes for activations of a type; None where there is none."""
     if activations not in OPERANDS or of.is_dense:
         return None
@@ -80,25 +80,25 @@ def coding_of(of: Format, activations: str) -> Coding | None:
     if operand.is_float and bits == 8:
         return None
     fits = -half <= used.min() and used.max() < half
-    return Coding(bits, 0 if fits else int(used.min()) + half, operand)
+    return ByteCoding(bits, 0 if fits else int(used.min()) + half, operand)
 
 
 _FLOATS = (ALL["float8_e4m3fn"], ALL["float8_e5m2"])
 
 
-def _coding_of_floats(of: Format, operand: DType) -> Coding | None:
+def _coding_of_floats(of: Format, operand: DType) -> ByteCoding | None:
     """Floats of 8 bits as they are, and those of 4 bits or fewer whose parts fit into them."""
     if not operand.is_float:
         return None
     if of.dtype in _FLOATS:
-        return Coding(8, 0, of.dtype)
+        return ByteCoding(8, 0, of.dtype)
     parts = float_parts(of) if of.bits <= 4 else None
     fits = parts is not None and parts[1] <= 7
-    return Coding(4, 0, operand, parts) if fits else None
+    return ByteCoding(4, 0, operand, parts) if fits else None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HeldPlan:
     """How a weight is held and multiplied.
 
     Attributes
@@ -132,7 +132,7 @@ class Bytes:
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
-        coding = coding_of(facts.format, request.activations)
+        coding = byte_coding_of(facts.format, request.activations)
         groups = facts.groups > 1
         reasons = (
             (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
@@ -159,8 +159,8 @@ class Bytes:
         yield ways.choice(rows)
         yield from ways.ranked(rows)
 
-    def _plan(self, weight: PackedWeight, request: Request) -> tuple[Plan, Coding]:
-        coding = coding_of(weight.facts.format, request.activations)
+    def _plan(self, weight: PackedWeight, request: Request) -> tuple[HeldPlan, ByteCoding]:
+        coding = byte_coding_of(weight.facts.format, request.activations)
         assert coding is not None
         plan = weight.derived((self.name, coding), lambda: replace(plan_of(weight, coding), parts={}))
         return plan, coding
@@ -209,7 +209,7 @@ class Bytes:
         return Arranging(first, placed_like(order, example), no_divisors, columns, operand, prepared)
 
 
-def plan_of(weight: PackedWeight, coding: Coding) -> Plan:
+def plan_of(weight: PackedWeight, coding: ByteCoding) -> HeldPlan:
     """Where a weight's scales and zeros enter: codes where they stay whole numbers of 8 bits, else sums."""
     facts, integer = weight.facts, coding.operand.is_integer
     scales = _groups(weight, "scales", 1.0) * weight.tensor_scale
@@ -237,7 +237,7 @@ def _groups(weight: PackedWeight, name: str, absent: float) -> Any:
     return np.full((1, 1), absent) if values is None else as_numpy(values).astype(np.float64)
 
 
-def _fit(weight: PackedWeight, coding: Coding, less: Any, multipliers: Any) -> bool:
+def _fit(weight: PackedWeight, coding: ByteCoding, less: Any, multipliers: Any) -> bool:
     """Whether zeros are int8, and all ``(number - less) * multiplier``."""
     of = weight.format
     used = np.array([value for code, value in enumerate(of.values) if code not in of.unused]) - coding.centre
@@ -248,8 +248,8 @@ def _fit(weight: PackedWeight, coding: Coding, less: Any, multipliers: Any) -> b
 
 
 def _plan(
-    weight: PackedWeight, coding: Coding, scales: Any, zeros: str, less: Any, multipliers: Any = None,
-) -> Plan:  # fmt: skip
+    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Any, multipliers: Any = None,
+) -> HeldPlan:  # fmt: skip
     """The plan with zeros that enter codes or sums, and scales that follow from there."""
     facts = weight.facts
     group = COLUMNS if facts.groups == 1 else math.gcd(facts.group, COLUMNS)
@@ -280,7 +280,7 @@ def _plan(
     offset = int(first) if constant else 0
     least, most = MODERATE
     moderate = grouped and bool((((abs(scales) >= least) & (abs(scales) < most)) | (scales == 0)).all())
-    return Plan(form, None if constant else zeros, offset, by_channel, parts, of_channels, moderate)
+    return HeldPlan(form, None if constant else zeros, offset, by_channel, parts, of_channels, moderate)
 
 
 def _narrowest(scales: Any) -> DType:
@@ -294,6 +294,6 @@ def _narrowest(scales: Any) -> DType:
     return ALL["float32"]
 
 
-def words(weight: PackedWeight, plan: Plan, coding: Coding, example: Any) -> Any:
+def words(weight: PackedWeight, plan: HeldPlan, coding: ByteCoding, example: Any) -> Any:
     """A weight's records, packed where the weight is."""
     return words_of(weight, plan.form, coding.table(weight.format), plan.parts, example)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tilewright.passes.lower.thread_loop import ThreadLoop
 
 
-class Choices(Rewriter):
+class ElementChoices(Rewriter):
     """Gives names to conditions of choices that read memory; those within other choices stay: they may not be meant to
     be asked."""
 

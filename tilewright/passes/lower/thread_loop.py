@@ -35,7 +35,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.passes.lower.thread_elements import Choices, Registers, rounds
+from tilewright.passes.lower.thread_elements import ElementChoices, Registers, rounds
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group
 from tilewright.passes.lower.vector_moves import is_zero_elsewhere, load, store
 
@@ -233,7 +233,7 @@ class ThreadLoop:
         """Names for what memory says of a whole group, so that it is asked once and not for each element."""
         if self.width == 1:
             return []
-        chosen = Choices(lambda value: is_shared_by_group(self, value))
+        chosen = ElementChoices(lambda value: is_shared_by_group(self, value))
         self.loop = replace(self.loop, body=chosen(self.loop.body))
         return [Let(var, self.in_registers(value), span=self.loop.span) for var, value in chosen.named.values()]
 

@@ -79,7 +79,7 @@ def fuse_loops(function: Function, context: Context) -> Function:
 
 
 @dataclass(frozen=True)
-class Access:
+class LoopAccess:
     """One load or store of `lanes` neighbouring elements from `index` on."""
 
     buffer: Buffer
@@ -164,7 +164,7 @@ class _Fuse(ScopedRewriter):
                 for ours in inside
             )
 
-    def disjoint(self, one: Access, other: Access) -> bool:
+    def disjoint(self, one: LoopAccess, other: LoopAccess) -> bool:
         if one.buffer is not other.buffer:
             return False
         low, high = self.analyzer.distance(one.index, other.index)
@@ -317,20 +317,20 @@ def _pure(call: Call) -> bool:
     return record.pure and all(isinstance(argument, Expr) for argument in call.arguments)
 
 
-def _accesses(node: Any) -> Iterator[Access]:
+def _accesses(node: Any) -> Iterator[LoopAccess]:
     """Every load and store at or below `node` of buffers that are not `node`'s own."""
     own = {part.buffer for part in find(node, Allocate)} if isinstance(node, For) else set()
     for part in walk(node):
         if isinstance(part, (Load, Store)) and part.buffer not in own:
             (index,) = part.indices
             dtype = part.dtype if isinstance(part, Load) else part.value.dtype
-            yield Access(part.buffer, index, dtype.lanes, isinstance(part, Store))
+            yield LoopAccess(part.buffer, index, dtype.lanes, isinstance(part, Store))
         elif isinstance(part, Allocate) and part.initial is not None and part.buffer not in own:
-            yield Access(part.buffer, const(0), 1, True)
+            yield LoopAccess(part.buffer, const(0), 1, True)
         elif isinstance(part, Call) and (found := access_of(part)) is not None:
             region, writes = found
             if region.buffer not in own:
-                yield Access(region.buffer, region.starts[0], part.dtype.lanes, writes)
+                yield LoopAccess(region.buffer, region.starts[0], part.dtype.lanes, writes)
 
 
 def _step(loop: For) -> int:

@@ -1,6 +1,6 @@
 """Launches through the driver: prepared once, then as little host work as possible each time.
 
-A `Kernel` is machine code that loads itself on each device it is used on.  `Kernel.prepare` fixes what does
+A `CudaKernel` is machine code that loads itself on each device it is used on.  `CudaKernel.prepare` fixes what does
 not change between launches; calling the result packs the arguments into a buffer and calls the driver, on the
 current stream, with no allocation and no synchronisation, so launches can be captured into CUDA graphs.
 """
@@ -104,7 +104,7 @@ class LaunchState:
 
 
 @dataclass(slots=True)
-class Kernel:
+class CudaKernel:
     """One kernel of a binary.
 
     Attributes
@@ -143,7 +143,7 @@ class PreparedKernel:
     It may be used from several threads at once: each launch takes a state of its own out of a pool.
     """
 
-    def __init__(self, driver: Driver, kernel: Kernel, shape: LaunchShape) -> None:
+    def __init__(self, driver: Driver, kernel: CudaKernel, shape: LaunchShape) -> None:
         self.kernel, self.shape = kernel, shape
         self._driver = driver
         self.launch = driver.library.cuLaunchKernelEx

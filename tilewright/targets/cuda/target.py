@@ -18,7 +18,7 @@ from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.launcher import (
     TENSOR_MAP,
-    Kernel,
+    CudaKernel,
     LaunchShape,
     PreparedKernel,
     on_device,
@@ -61,7 +61,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             TENSOR_MAP if isinstance(param, TensorMap) else code_of(param) for param in kernel_parameters(kernel)
         )
         prepared.append(
-            Kernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
+            CudaKernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
                 LaunchShape(
                     kernel.num_threads, shared_bytes, cluster_of(kernel, arch), meets(kernel), is_dependent(kernel)
                 )

@@ -13,7 +13,7 @@ from tilewright.targets.hip.driver import Driver, current_stream_functions, requ
 
 
 @dataclass(slots=True)
-class Kernel:
+class HipKernel:
     """One kernel of a code object; call it with a grid and one value a parameter.
 
     Attributes

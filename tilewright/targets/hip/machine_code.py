@@ -15,7 +15,7 @@ _WAIT = re.compile(r"^s_waitcnt\b.*\bvmcnt\((\d+)\)|^s_wait_loadcnt\s+(0x[0-9a-f
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class MachineLoop:
     """A loop of a kernel's machine code, in the order of the text.
 
     Attributes
@@ -96,7 +96,7 @@ def code_of_kernel(assembly: str, name: str) -> str:
     return found[0] if found else ""
 
 
-def hottest_loop(code: str) -> Loop | None:
+def hottest_loop(code: str) -> MachineLoop | None:
     """The loop with the most products, or of those without any the longest innermost one; None where nothing is
     repeated."""
     lines = [line.split(";")[0].rstrip() for line in code.split("\n")]
@@ -114,10 +114,10 @@ def hottest_loop(code: str) -> Loop | None:
     )
 
 
-def _loop(lines: Sequence[str]) -> Loop:
+def _loop(lines: Sequence[str]) -> MachineLoop:
     found = []
     for line in lines:
         words = line.split(None, 1)
         if words and not words[0].startswith(".") and not words[0].endswith(":"):
             found.append((words[0], words[1] if len(words) > 1 else ""))
-    return Loop(tuple(found))
+    return MachineLoop(tuple(found))

@@ -19,7 +19,7 @@ from tilewright.targets.hip.arch import arch, detect
 from tilewright.targets.hip.compiler import Binary, compile_text, compiler_key
 from tilewright.targets.hip.driver import current_stream_functions, on_device, require_driver
 from tilewright.targets.hip.emit import emit
-from tilewright.targets.hip.launcher import Kernel, Workspaces
+from tilewright.targets.hip.launcher import HipKernel, Workspaces
 from tilewright.targets.hip.lower import OVERRIDES
 from tilewright.targets.hip.machine_code import code_of_kernel, hottest_loop
 from tilewright.texts import write_text
@@ -50,7 +50,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             if isinstance(param, TensorMap):
                 raise InternalError(f"{arch.name} has no maps of tensors", span=kernel.span)
             codes.append(code_of(param))
-        prepared.append(Kernel(binary.image, name, tuple(codes), kernel.num_threads, meets(kernel)))
+        prepared.append(HipKernel(binary.image, name, tuple(codes), kernel.num_threads, meets(kernel)))
     return Launcher(function, prepared)
 
 
@@ -62,7 +62,7 @@ class Launcher:
     current_device, on_device : the index of the calling thread's device, and a context in which another is current.
     """
 
-    def __init__(self, function: Function, prepared: list[Kernel]) -> None:
+    def __init__(self, function: Function, prepared: list[HipKernel]) -> None:
         self.prepared = prepared
         self.current_device = current_stream_functions(require_driver(f"launching {function.name}"))[0]
         self.on_device = on_device

@@ -51,7 +51,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import is_by_hand, slot_buffers
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.layouts.shared_places import Pending, Place, Together, exchanged_tensors, touches
+from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, Together, exchanged_tensors, touches
 
 
 def plan_synchronization(function: Function, context: Context) -> Function:
@@ -217,7 +217,7 @@ class _Walk:
 
     def _carried(self, loop: For | While, left: Pending) -> Pending:
         """What earlier iterations leave to one: the last one alone where each passes a barrier."""
-        _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({Place(_MARK)}))))
+        _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))))
         every = not any(place.buffer is _MARK for place in passed.written)
         return left.next_iteration(loop) if every and isinstance(loop, For) else left.anywhere()
 

@@ -41,7 +41,7 @@ Together = Callable[[Buffer, Buffer], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SharedPlace:
     """A tile, or one slot of it.  Places of slots that are written alike are equal."""
 
     buffer: Buffer
@@ -49,23 +49,23 @@ class Place:
     name: Any = None
 
     @staticmethod
-    def of(buffer: Buffer, slot: Expr | None, bound: set[Var]) -> Place:
+    def of(buffer: Buffer, slot: Expr | None, bound: set[Var]) -> SharedPlace:
         """The place at index `slot` of the first dimension; the whole tile where a loop inside moves the index."""
         owner = root(buffer)
         if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in find(slot, Var)):
-            return Place(owner)
-        return Place(owner, slot, key(slot))
+            return SharedPlace(owner)
+        return SharedPlace(owner, slot, key(slot))
 
-    def meets(self, other: Place, together: Together) -> bool:
+    def meets(self, other: SharedPlace, together: Together) -> bool:
         """Whether the two may have a byte in common."""
         if self.buffer is not other.buffer:
             return together(self.buffer, other.buffer)
         return self.slot is None or other.slot is None or not _apart(self.slot, other.slot)
 
-    def at(self, change: Callable[[Expr], Expr | None]) -> Place:
+    def at(self, change: Callable[[Expr], Expr | None]) -> SharedPlace:
         """The place with its slot's number changed; the whole tile where the change has no answer."""
         slot = None if self.slot is None else change(self.slot)
-        return Place(self.buffer) if slot is None else Place(self.buffer, slot, key(slot))
+        return SharedPlace(self.buffer) if slot is None else SharedPlace(self.buffer, slot, key(slot))
 
 
 def _apart(first: Expr, second: Expr) -> bool:
@@ -94,11 +94,11 @@ class Pending:
     combined : by the kind of atomics that change a tensor: those of one kind may come in any order.
     """
 
-    read: frozenset[Place] = frozenset()
-    written: frozenset[Place] = frozenset()
-    flying_reads: frozenset[tuple[Token, Place]] = frozenset()
-    flying_writes: frozenset[tuple[Token, Place]] = frozenset()
-    combined: frozenset[tuple[str, Place]] = frozenset()
+    read: frozenset[SharedPlace] = frozenset()
+    written: frozenset[SharedPlace] = frozenset()
+    flying_reads: frozenset[tuple[Token, SharedPlace]] = frozenset()
+    flying_writes: frozenset[tuple[Token, SharedPlace]] = frozenset()
+    combined: frozenset[tuple[str, SharedPlace]] = frozenset()
 
     def then(self, other: Pending) -> Pending:
         return Pending(
@@ -186,11 +186,11 @@ class Pending:
         return self.at(lambda slot: None)
 
 
-def _places(combined: Iterable[tuple[str, Place]]) -> list[Place]:
+def _places(combined: Iterable[tuple[str, SharedPlace]]) -> list[SharedPlace]:
     return [place for _, place in combined]
 
 
-def _meet(places: Iterable[Place], others: Iterable[Place], together: Together) -> bool:
+def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace], together: Together) -> bool:
     return any(one.meets(other, together) for one in places for other in others)
 
 
@@ -214,7 +214,7 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
 
     def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | str | None = None) -> None:
         if root(buffer).scope == "shared" or root(buffer) in exchanged:
-            place = Place.of(buffer, slot, bound)
+            place = SharedPlace.of(buffer, slot, bound)
             found[kind].add(place if token is None else (token, place))
 
     flying = {

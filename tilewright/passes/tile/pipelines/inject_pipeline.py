@@ -85,7 +85,7 @@ from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines.pipeline_plan import (
     Name,
-    Plan,
+    PipelinePlan,
     conjunction,
     needed_names,
     obstacle,
@@ -170,7 +170,7 @@ class _Inject(Rewriter):
 
     # What is said ----------------------------------------------------------------------------
 
-    def _report(self, plan: Plan) -> None:
+    def _report(self, plan: PipelinePlan) -> None:
         wanted = plan.loop.num_stages > 1
         if wanted and not any(stage < plan.depth for stage in plan.stages):
             if plan.refused:
@@ -269,7 +269,7 @@ class _Made:
 class Emission:
     """The statements of one pipeline, as its plan says."""
 
-    plan: Plan
+    plan: PipelinePlan
     token: str
     declared: Mapping[Buffer, Span | None]
     views: list[Buffer]

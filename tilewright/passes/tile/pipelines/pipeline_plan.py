@@ -107,7 +107,7 @@ def is_load(statement: Statement) -> bool:
 
 
 @dataclass(slots=True)
-class Plan:
+class PipelinePlan:
     """The plan of one loop.
 
     Attributes
@@ -146,7 +146,9 @@ class Plan:
         return sorted(range(len(self.statements)), key=lambda one: self.orders[one])
 
 
-def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None) -> Plan:
+def plan_pipeline(
+    loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None
+) -> PipelinePlan:
     """Stages and orders for the body of `loop`.
 
     Parameters
@@ -161,7 +163,7 @@ def plan_pipeline(loop: Pipelined, unstageable: dict[Buffer, str], threads: Coll
     body: Opened = [(one, ()) for one in loop.body.statements]
     if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
         body = open_branches(loop, touched(loop.body).writes, threads, is_load)
-    plan = Plan(
+    plan = PipelinePlan(
         loop,
         tuple(s for s, _ in body if not isinstance(s, (Let, Allocate))),
         tuple(s for s, _ in body if _is_name(s)),
@@ -241,7 +243,7 @@ def _mentioned(statement: Statement) -> set[Var | Buffer]:
 # The compiler's plan ----------------------------------------------------------------------------
 
 
-def _automatic(plan: Plan, unstageable: dict[Buffer, str]) -> None:
+def _automatic(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:
     depth = max(plan.loop.num_stages - 1, 0)
     count = len(plan.statements)
     ahead: set[int] = set()
@@ -268,7 +270,7 @@ def _automatic(plan: Plan, unstageable: dict[Buffer, str]) -> None:
         plan.staged = {}
 
 
-def _staged(plan: Plan, unstageable: dict[Buffer, str]) -> dict[Buffer, int]:
+def _staged(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> dict[Buffer, int]:
     """The tiles that statements of a later stage use, and the copies that this takes."""
     result: dict[Buffer, int] = {}
     for effects in plan.effects:
@@ -282,7 +284,7 @@ def _staged(plan: Plan, unstageable: dict[Buffer, str]) -> dict[Buffer, int]:
     return result
 
 
-def _filled_first(plan: Plan, buffer: Buffer) -> bool:
+def _filled_first(plan: PipelinePlan, buffer: Buffer) -> bool:
     """Whether every iteration writes all of a tile before it uses it."""
     filled: list[tuple[Expr, ...]] = []
     for statement, effects, under in zip(plan.statements, plan.effects, plan.conditions, strict=True):
@@ -295,7 +297,7 @@ def _filled_first(plan: Plan, buffer: Buffer) -> bool:
     return bool(filled)
 
 
-def _broken(plan: Plan, unstageable: dict[Buffer, str]) -> Iterator[tuple[int, int, str]]:
+def _broken(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> Iterator[tuple[int, int, str]]:
     """Pairs of statements that a plan runs in the wrong order, and the reason."""
     count = len(plan.statements)
     for first in range(count):
@@ -316,7 +318,7 @@ def _between(first: Touched, second: Touched) -> list[Buffer]:
     return sorted(found, key=lambda buffer: buffer.name)
 
 
-def _reason(plan: Plan, buffer: Buffer, unstageable: dict[Buffer, str]) -> str:
+def _reason(plan: PipelinePlan, buffer: Buffer, unstageable: dict[Buffer, str]) -> str:
     if buffer in unstageable:
         return f"{buffer.name} cannot have a copy a stage: {unstageable[buffer]}"
     if buffer.scope == "shared" and not _filled_first(plan, buffer):
@@ -331,7 +333,7 @@ def breaks(loop: Pipelined, unstageable: dict[Buffer, str]) -> tuple[Statement, 
     """Two statements that a loop's ``stage=`` and ``order=`` run in the wrong order, if any."""
     statements = tuple(s for s in loop.body.statements if not isinstance(s, (Let, Allocate)))
     lets = tuple(s for s in loop.body.statements if _is_name(s))
-    plan = Plan(loop, statements, lets, (), list(loop.stage or ()), list(loop.order or ()))
+    plan = PipelinePlan(loop, statements, lets, (), list(loop.stage or ()), list(loop.order or ()))
     plan.conditions = [() for _ in statements]
     plan.effects = [_with_names(statement, lets) for statement in statements]
     plan.staged = _staged(plan, unstageable)
@@ -339,7 +341,7 @@ def breaks(loop: Pipelined, unstageable: dict[Buffer, str]) -> tuple[Statement, 
     return None if found is None else (statements[found[0]], statements[found[1]])
 
 
-def _from_author(plan: Plan, unstageable: dict[Buffer, str]) -> None:
+def _from_author(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:
     loop, count = plan.loop, len(plan.statements)
     for what, numbers in (("order", loop.order), ("stage", loop.stage)):
         if numbers is not None and len(numbers) != count:
@@ -364,7 +366,7 @@ def _from_author(plan: Plan, unstageable: dict[Buffer, str]) -> None:
         )  # fmt: skip
 
 
-def _default_stages(plan: Plan) -> list[int]:
+def _default_stages(plan: PipelinePlan) -> list[int]:
     depth = max(plan.loop.num_stages - 1, 0)
     return [0 if is_load(statement) else depth for statement in plan.statements]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from tilewright.ir.nodes import Allocate, Assume, Let, Return, Statement
 from tilewright.ir.visitor import find, holds, variables
 from tilewright.passes.tile.pipelines.pipeline_plan import Touched, touched
-from tilewright.passes.tile.roles.role_links import Plan
+from tilewright.passes.tile.roles.role_links import LinkPlan
 from tilewright.passes.tile.roles.role_survey import PRIVATE
 
 _OF_THREADS = (*PRIVATE, "scalar")
 
 
-def divide_prelude(plan: Plan, anchor: int) -> list[Statement] | str:
+def divide_prelude(plan: LinkPlan, anchor: int) -> list[Statement] | str:
     """The statements, in order, of the first `anchor` of a kernel's body; or why there is no such division."""
     before = plan.survey.kernel.body.statements[:anchor]
     effects = {one: touched(one) for one in before}
@@ -41,13 +41,13 @@ def divide_prelude(plan: Plan, anchor: int) -> list[Statement] | str:
     return [one for one in before if one in chosen]
 
 
-def _is_common(effects: Touched, plan: Plan) -> bool:
+def _is_common(effects: Touched, plan: LinkPlan) -> bool:
     """Whether a name means the same before the roles part as in them."""
     settled = {buffer for buffer in effects.reads if buffer.scope == "global" and buffer not in plan.survey.written}
     return effects.reads <= settled | plan.prepared
 
 
-def _must(statement: Statement, plan: Plan, effects: dict[Statement, Touched]) -> bool:
+def _must(statement: Statement, plan: LinkPlan, effects: dict[Statement, Touched]) -> bool:
     """Whether loads depend on a statement, or all threads may end in it."""
     if holds(statement, Return):
         return True
@@ -72,7 +72,7 @@ def _is_needed(
 
 
 def _obstacle(
-    work: list[Statement], rest: list[Statement], plan: Plan, effects: dict[Statement, Touched]
+    work: list[Statement], rest: list[Statement], plan: LinkPlan, effects: dict[Statement, Touched]
 ) -> str | None:
     """Why work cannot be done by all warps together."""
     later = {buffer for one in rest for buffer in touched(one).all}

@@ -62,7 +62,7 @@ from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
 from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
 from tilewright.passes.tile.roles.divide_prelude import divide_prelude
 from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
-from tilewright.passes.tile.roles.role_links import Link, Plan, leaving
+from tilewright.passes.tile.roles.role_links import Link, LinkPlan, leaving
 from tilewright.passes.tile.roles.role_survey import bodies
 
 MIN_BLOCKS = "min_blocks_per_sm"
@@ -73,7 +73,7 @@ SPECIALIZED = "specialized"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RoleRefusal:
     """Why a kernel stays whole, and the statement that is in the way, where one is."""
 
     reason: str
@@ -89,7 +89,7 @@ class Division:
     """One kernel while it is divided."""
 
     source: Kernel
-    plan: Plan
+    plan: LinkPlan
     wanted: dict[Pipelined, int]
     anchor: int
     rings: dict[Buffer, Buffer] = field(default_factory=dict)
@@ -213,7 +213,7 @@ class Division:
     def _is_light(self) -> bool:
         return all(isinstance(one, Copy) for one in self.plan.moved)
 
-    def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> Refusal | None:
+    def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""
         shared, behind = _shared(made), tiles_behind(made)
         before, after = (
@@ -222,7 +222,7 @@ class Division:
         rings = sum(one.dtype.nbytes(one.size) for one in self.rings.values())
         needed = before + max(0, after - rings) + 16 * sum(one.stages for one in self.plan.links)
         if needed > context.arch.shared_bytes:
-            return Refusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
+            return RoleRefusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
         if asked:
             return None
         producer = next(node for node in find(made, Role) if node.name == "producer")
@@ -231,13 +231,13 @@ class Division:
             if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
                 reason = load_misfit(copy, site)
                 if reason is not None and isinstance(copied_piece(copy, site), str):
-                    return Refusal(reason, copy)
+                    return RoleRefusal(reason, copy)
         reasons = []
         for plan, refused in plan_gemms(made, context.arch).values():
             if plan is not None and plan.instruction.asynchronous:
                 return None
             reasons.append(f"no warpgroup instruction executes its gemm{refused}")
-        return Refusal(reasons[0] if reasons else "it loads no tiles for gemms")
+        return RoleRefusal(reasons[0] if reasons else "it loads no tiles for gemms")
 
     # One role -------------------------------------------------------------------------------------
 

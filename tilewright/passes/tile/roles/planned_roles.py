@@ -44,7 +44,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import substitute
 from tilewright.passes.scoped import redirected
 from tilewright.passes.tile.pipelines.inject_pipeline import Emission
-from tilewright.passes.tile.pipelines.pipeline_plan import Plan, touched
+from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan, touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Handed:
 
 
 def planned_loop(
-    plan: Plan,
+    plan: PipelinePlan,
     part: Callable[[Statement], Sequence[Statement]],
     handed: Sequence[Handed],
     slots: Mapping[Buffer, tuple[Buffer, Expr]],

@@ -37,7 +37,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, written_buffers
-from tilewright.passes.tile.roles.role_survey import LOOPS, Site, Survey, header, operands
+from tilewright.passes.tile.roles.role_survey import LOOPS, RoleSite, Survey, header, operands
 
 _INDEX_ARITHMETIC: Mapping[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
@@ -85,7 +85,7 @@ class Link:
 
 
 @dataclass(slots=True)
-class Plan:
+class LinkPlan:
     """How a kernel's loads go to warps of their own.
 
     Attributes
@@ -104,7 +104,7 @@ class Plan:
     refused: list[tuple[Statement, str]]
 
 
-def plan_links(survey: Survey, wanted: Mapping[Pipelined, int]) -> Plan:
+def plan_links(survey: Survey, wanted: Mapping[Pipelined, int]) -> LinkPlan:
     """The tiles of a kernel that can be filled ahead.
 
     Parameters
@@ -122,7 +122,7 @@ class _Planner:
     prepared: set[Buffer] = field(default_factory=set)
     scalars: set[Buffer] = field(default_factory=set)
 
-    def run(self) -> Plan:
+    def run(self) -> LinkPlan:
         tiles = [tile for tile in self._tiles() if self._is_wanted(tile)]
         while True:
             left = [tile for tile in tiles if tile not in self.refused]
@@ -133,7 +133,9 @@ class _Planner:
             if all(tile not in self.refused for tile in left):
                 self._values(moved)
             if all(tile not in self.refused for tile in left):
-                return Plan(self.survey, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._said()))
+                return LinkPlan(
+                    self.survey, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._said())
+                )
 
     # Candidates -----------------------------------------------------------------------------------
 
@@ -152,7 +154,7 @@ class _Planner:
         return from_memory and any(isinstance(one, Pipelined) and one in self.wanted
                                    for site in readers for one in site.around())  # fmt: skip
 
-    def _is_load(self, site: Site) -> bool:
+    def _is_load(self, site: RoleSite) -> bool:
         """Whether a statement brings data from global memory, not from tiles that are filled on the way."""
         reads = self.survey.effects[site.statement].reads
         on_the_way = (one for one in reads if one.scope == "shared" and not self.survey.is_early(one))
@@ -179,7 +181,7 @@ class _Planner:
             return found
         return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers))
 
-    def _stretches(self, tile: Buffer, writers: Sequence[Site], readers: Sequence[Site]) -> list[Stretch] | str:
+    def _stretches(self, tile: Buffer, writers: Sequence[RoleSite], readers: Sequence[RoleSite]) -> list[Stretch] | str:
         """Where a tile is filled and read: in one sequence, or in each of several parts of it for itself."""
         if not writers or not readers:
             return f"{tile.name} carries values from one iteration to the next"
@@ -212,7 +214,7 @@ class _Planner:
             return f"{self._line(leaving)} may leave before {tile.name} is read"
         return [Stretch(home, (min(filled), max(filled)), (min(read), max(read)))]
 
-    def _stages(self, writer: Site) -> int:
+    def _stages(self, writer: RoleSite) -> int:
         loops = [self.wanted[one] for one in writer.around() if isinstance(one, Pipelined) and one in self.wanted]
         return loops[-1] if loops else 1
 
@@ -238,7 +240,7 @@ class _Planner:
         for tile in self.prepared:
             self.refused.setdefault(tile, "loads of others depend on it")
 
-    def _needed(self, site: Site) -> list[Expr]:
+    def _needed(self, site: RoleSite) -> list[Expr]:
         """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those
         that leave its loops."""
         around = list(site.around())
@@ -278,7 +280,7 @@ class _Planner:
         return f"{name} in line {statement.span.line}" if statement.span else name
 
 
-def _common(found: Iterable[Site]) -> Seq:
+def _common(found: Iterable[RoleSite]) -> Seq:
     """The innermost sequence that holds all sites."""
     first, *rest = found
     home = first.steps[0][0]
@@ -288,10 +290,10 @@ def _common(found: Iterable[Site]) -> Seq:
     return home
 
 
-def _by_branch(writers: Sequence[Site], readers: Sequence[Site], home: Seq) -> list[list[list[Site]]]:
+def _by_branch(writers: Sequence[RoleSite], readers: Sequence[RoleSite], home: Seq) -> list[list[list[RoleSite]]]:
     """Writers and readers by the ways of the condition in `home` that they all stand in, of which one is gone."""
 
-    def way(site: Site) -> Seq | None:
+    def way(site: RoleSite) -> Seq | None:
         place = next(place for place, (body, _) in enumerate(site.steps) if body is home)
         return site.steps[place + 1][0] if place + 1 < len(site.steps) else None
 
@@ -299,7 +301,7 @@ def _by_branch(writers: Sequence[Site], readers: Sequence[Site], home: Seq) -> l
     return [[[site for site in sites if id(way(site)) == one] for sites in (writers, readers)] for one in ways]
 
 
-def _position(site: Site, home: Seq) -> int:
+def _position(site: RoleSite, home: Seq) -> int:
     position = site.position_in(home)
     assert position is not None
     return position
@@ -324,7 +326,7 @@ Part = tuple[Buffer, tuple[Any, ...]]
 """Elements of a tile: the tile or a view of it, and indices of NumPy."""
 
 
-def _filled_again(tile: Buffer, writers: Iterable[tuple[Site, list[Part]]]) -> Site | None:
+def _filled_again(tile: Buffer, writers: Iterable[tuple[RoleSite, list[Part]]]) -> RoleSite | None:
     """A writer of bits that one before it writes, too: whoever fills tiles ahead does not wait between the two.
 
     What a writer certainly writes is given with it; one that may write more may write everything.

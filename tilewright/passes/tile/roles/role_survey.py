@@ -71,7 +71,7 @@ def header(statement: Statement) -> tuple[Expr, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RoleSite:
     """A leaf, or a statement that controls others, and where it stands.
 
     Attributes
@@ -92,12 +92,12 @@ class Site:
         return next((position for body, position in self.steps if body is home), None)
 
 
-def sites(body: Seq, above: tuple[tuple[Seq, int], ...] = ()) -> Iterator[Site]:
+def sites(body: Seq, above: tuple[tuple[Seq, int], ...] = ()) -> Iterator[RoleSite]:
     """Every statement of a body but plain sequences, in order, those that control others before what they control."""
     for position, statement in enumerate(body.statements):
         steps = (*above, (body, position))
         if not isinstance(statement, Seq):
-            yield Site(statement, steps)
+            yield RoleSite(statement, steps)
         for below in bodies(statement):
             yield from sites(below, steps)
 
@@ -109,7 +109,7 @@ class Survey:
     kernel: Kernel
     anchor: int
     """Position in the kernel's body before which everything may be done by all warps together."""
-    sites: list[Site] = field(default_factory=list)
+    sites: list[RoleSite] = field(default_factory=list)
     effects: dict[Statement, Touched] = field(default_factory=dict)
     lets: dict[Var, Let] = field(default_factory=dict)
     written: set[Buffer] = field(default_factory=set)
@@ -126,16 +126,16 @@ class Survey:
             if isinstance(statement, Let):
                 self.lets[statement.var] = statement
 
-    def leaves(self) -> Iterator[Site]:
+    def leaves(self) -> Iterator[RoleSite]:
         """Sites that do work, names and declarations apart."""
         for site in self.sites:
             if not bodies(site.statement) and not isinstance(site.statement, (Let, Allocate, Assume)):
                 yield site
 
-    def writers(self, buffer: Buffer) -> list[Site]:
+    def writers(self, buffer: Buffer) -> list[RoleSite]:
         return [site for site in self.sites if buffer in self.effects[site.statement].writes]
 
-    def readers(self, buffer: Buffer) -> list[Site]:
+    def readers(self, buffer: Buffer) -> list[RoleSite]:
         return [site for site in self.sites if buffer in self.effects[site.statement].reads]
 
     def is_early(self, buffer: Buffer) -> bool:

@@ -67,7 +67,7 @@ from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import obstacle, plan_pipeline
-from tilewright.passes.tile.roles.divide_roles import Division, Refusal
+from tilewright.passes.tile.roles.divide_roles import Division, RoleRefusal
 from tilewright.passes.tile.roles.role_links import plan_links
 from tilewright.passes.tile.roles.role_survey import Survey
 
@@ -116,7 +116,7 @@ class _Specialize(ScopedRewriter):
     def _choices(self) -> list[str]:
         return self.context.facts[CHOICES]
 
-    def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | Refusal:
+    def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | RoleRefusal:
         """The kernel with two roles, or why there are none."""
         refusal = _kernel_misfit(kernel, self.context, asked)
         if refusal is not None:
@@ -127,7 +127,7 @@ class _Specialize(ScopedRewriter):
                 continue
             found = obstacle(loop)
             if found is not None:
-                return Refusal(f"the author's plan cannot be kept: {found[1]}", found[0])
+                return RoleRefusal(f"the author's plan cannot be kept: {found[1]}", found[0])
             # An iteration's slots may be held over all stages of the plan.
             wanted[loop] = max(wanted[loop], plan_pipeline(loop, unstageable(kernel, loop)).depth + 1)
         anchor = next(
@@ -138,30 +138,30 @@ class _Specialize(ScopedRewriter):
         plan = plan_links(survey, wanted)
         if plan.refused and not (asked and plan.links):
             statement, reason = plan.refused[0]
-            return Refusal(reason, statement)
+            return RoleRefusal(reason, statement)
         if not plan.links:
-            return Refusal("it loads no tiles from global memory")
+            return RoleRefusal("it loads no tiles from global memory")
         for statement, reason in plan.refused:
             self.context.warn(f"this load stays with the warps that compute: {reason}", statement.span)
         division = Division(kernel, plan, wanted, anchor)
         made = division.kernel(self.context.arch)
         if isinstance(made, str):
-            return Refusal(made)
+            return RoleRefusal(made)
         return division.misfit(made, self.context, self.analyzer, asked) or made
 
 
-def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> Refusal | None:
+def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> RoleRefusal | None:
     """Why a kernel has no roles whatever its loops do."""
     threads = kernel.num_threads
     if context.arch.copy_engine is None or not context.arch.has("wgmma"):
-        return Refusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
+        return RoleRefusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
     for node in walk(kernel.body):
         if isinstance(node, _MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
-            return Refusal("the author divides the work", node)
+            return RoleRefusal("the author divides the work", node)
         if isinstance(node, nodes.Allocate) and node.buffer.scope == "barrier":
-            return Refusal("the author has barriers of his own", node)
+            return RoleRefusal("the author has barriers of his own", node)
     if kernel.threads[1:] != (1, 1) or threads % WARPGROUP or threads + WARPGROUP > context.arch.max_threads:
-        return Refusal(f"{threads} threads are no warpgroups with room for one more")
+        return RoleRefusal(f"{threads} threads are no warpgroups with room for one more")
     return None
 
 
