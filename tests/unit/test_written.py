@@ -78,7 +78,7 @@ LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 OTHERS = {
     "cuda.h": "NVIDIA's", "cuda_occupancy.h": "NVIDIA's", "dlpack.h": "DLPack's", "gguf.md": "ggml's", "jit.py": "named because it is not there",
-    "speed.svg": "what an example writes", "tour.py": "what the page's kernel would be in", "test.tile": "what programs of tests are called", "shared/": "beside the repository",
+    "before.json": "what an example reads", "speed.svg": "what an example writes", "tour.py": "what the page's kernel would be in", "test.tile": "what programs of tests are called", "shared/": "beside the repository",
     "tilewright_wgmma_n256_f32_bf16_bf16.cuh": "written when it is needed",
 }  # fmt: skip
 """Files that are named and are not here, with the reason."""

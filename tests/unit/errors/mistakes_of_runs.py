@@ -445,6 +445,11 @@ search([{"block": 64}], lambda options: kernel, lambda built: 1.0, topk=0)
 from tilewright.cli.inspect import read_arguments
 read_arguments(["A: float32[8]"])
 """,
+    "NotComparable": """
+from pathlib import Path
+from tilewright.cli.bench import read_times
+read_times(Path("before.json"), {}, "this machine")
+""",
     "ResultsDiffer": """
 import torch
 from tilewright.compat.tilelang.tensors import torch_assert_close
