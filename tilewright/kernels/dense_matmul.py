@@ -19,7 +19,7 @@ import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.even_shares import EvenShares, in_panels, leave, own_stretch, take_over, workspaces
 from tilewright.kernels.roofline import speed_of
-from tilewright.kernels.tile_choice import MANY, choose_parts, parts_for
+from tilewright.kernels.tile_choice import MANY, choose_parts
 from tilewright.kernels.tiles import Parts, Tiles
 
 DEEP, WIDE = 128, 256
@@ -155,10 +155,7 @@ def _product(
     turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
-    parts: Parts = tiles or (
-        parts_for(MANY, N, K, A_dtype, turned=turned, promoted=True)
-        if promote else choose_parts(MANY, N, K, A_dtype, turned=turned)
-    )  # fmt: skip
+    parts: Parts = tiles or choose_parts(MANY, N, K, A_dtype, turned=turned, promoted=promote)
     turn_A = across_A and any(one.turned for _, one in parts)
     turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B

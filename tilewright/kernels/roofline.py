@@ -34,14 +34,14 @@ KINDS = {"int8": 1, "bfloat16": 2, "tfloat32": 4, "float64": 8}
 REACHED = 0.80825
 """The share of memory's rate on a data sheet that a kernel's loads reach (H200)."""
 
-BESIDE = 0.335
+BESIDE = 0.31
 """Share of the shorter of the two, products or memory, that the longer one does not hide."""
 
-HEAT, HOT = 0.27, 1_800_000
+HEAT, HOT = 0.345, 1_800_000
 """How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles
 until then."""
 
-PARTNERS, CLUSTER = 0.045, 465
+PARTNERS, CLUSTER = 0.03, 465
 """The share of its products that blocks of a cluster wait for one another where the power limit does not slow them down
 anyway, and cycles that a launch in clusters that share loads costs."""
 
@@ -142,6 +142,7 @@ class Work:
     lanes : operations of a step beside its products, as many as a core has lanes for in a cycle count as one cycle.
     apart : the share of the shorter, products or lanes, that the longer does not hide.
     fixed : cycles of a step that nothing hides.
+    serial : cycles of a step of one of those who multiply side by side, one thing after the other.
     leaving : cycles in which the sums of one consumer leave while another multiplies.
     ends : cycles that a further piece of a block costs.
     handed : cycles in which blocks hand sums to one another.
@@ -164,6 +165,7 @@ class Work:
     lanes: Number = 0.0
     apart: Number = 0.0
     fixed: Number = 0.0
+    serial: Number = 0.0
     leaving: Number = 0.0
     ends: Number = 0.0
     handed: Number = 0.0
@@ -178,6 +180,7 @@ def took(work: Work, speed: Speed) -> Number:
     products = work.products / speed.multiplied(work.size)
     loads = work.loads / speed.cache * np.minimum(1.0, work.blocks / work.resident)
     fed = np.maximum(np.maximum(products, work.shared / speed.rates.shared), loads + EMPTY * work.empty)
+    fed = np.maximum(fed, work.serial)
     lanes = work.lanes / speed.rates.lanes
     step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
     piece = work.steps * step

@@ -18,10 +18,10 @@ import tilewright
 from tilewright.kernels.repertoire import MOST, OWN, ROWS, Kernels, repertoire
 from tilewright.kernels.roofline import HOPPER, Speed, ceil_div
 from tilewright.kernels.tiles import (
+    Lanes,
     Launch,
     Parts,
     Tiles,
-    TileTable,
     all_tiles,
     cycles,
     cycles_of_parts,
@@ -45,22 +45,29 @@ MANY = 4096
 """Rows that tiles are chosen for where nobody says how many there will be."""
 
 
+def lanes_of(dtype: str, turned: bool | None, promoted: bool = False) -> Lanes:
+    """What lanes do with a product's steps; parameters as for `choose_tiles`."""
+    return Lanes(promoted, turned is not None and tilewright.dtype(dtype).storage_bytes == 1)
+
+
 def choose_parts(
-    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None
+    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None,
+    promoted: bool = False,
 ) -> Parts:  # fmt: skip
     """One or two parts for a product of this size; parameters as for `choose_tiles`."""
-    size = tilewright.dtype(dtype).storage_bytes
-    single = choose_tiles(M, N, K, dtype, speed, turned)
+    lanes = lanes_of(dtype, turned, promoted)
+    single = choose_tiles(M, N, K, dtype, speed, turned, promoted)
     best: Parts = ((N, single),)
-    fewest = WORTH * cycles(single, M, N, K, speed)
+    fewest = WORTH * cycles(single, M, N, K, speed, lanes)
     if single.persistent is False:
         return best
     # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others
     # need a look.
-    for least, width, first, launch in sorted(_first_parts(M, N, K, size, speed, turned), key=lambda found: found[0]):
+    firsts = _first_parts(M, N, K, dtype, speed, turned, lanes)
+    for least, width, first, launch in sorted(firsts, key=lambda found: found[0]):
         if least >= fewest:
             break
-        for second, other in _fastest(M, N - width, K, dtype, speed, turned):
+        for second, other in _fastest(M, N - width, K, dtype, speed, turned, promoted):
             if second.even:
                 continue
             both = launch.beside(other, speed)
@@ -70,10 +77,11 @@ def choose_parts(
 
 
 def _first_parts(
-    M: int, N: int, K: int, size: int, speed: Speed, turned: bool | None
+    M: int, N: int, K: int, dtype: str, speed: Speed, turned: bool | None, lanes: Lanes
 ) -> Iterator[tuple[float, int, Tiles, Launch]]:  # fmt: skip
     """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at
     least, and the part."""
+    size = tilewright.dtype(dtype).storage_bytes
     table = all_tiles(size, bool(turned))
     large = (table.rows * table.columns >= LARGE) & ~table.even
     down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
@@ -82,8 +90,8 @@ def _first_parts(
         widths = count * table.columns
         useful = large & (widths > 0) & (widths < N)
         widths = np.where(useful, widths, N)
-        found = launches_of(table, M, widths, K, speed)
-        taken = np.where(useful & suiting(table, M, widths, speed), found.cycles, np.inf)
+        found = launches_of(table, M, widths, K, speed, lanes)
+        taken = np.where(useful & suiting(table, M, widths, speed, lanes), found.cycles, np.inf)
         for of_shape in table.shapes:
             line = of_shape.start + int(taken[of_shape].argmin())
             if np.isfinite(taken[line]):
@@ -101,18 +109,19 @@ def _first_parts(
 
 @functools.lru_cache(maxsize=4096)
 def _fastest(
-    M: int, N: int, K: int, dtype: str, speed: Speed, turned: bool | None
+    M: int, N: int, K: int, dtype: str, speed: Speed, turned: bool | None, promoted: bool
 ) -> list[tuple[Tiles, Launch]]:  # fmt: skip
     """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
-    table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
-    found = launches_of(table, M, N, K, speed)
-    taken = np.where(suiting(table, M, N, speed), found.cycles, np.inf)
+    table, lanes = all_tiles(tilewright.dtype(dtype).storage_bytes, turned), lanes_of(dtype, turned, promoted)
+    found = launches_of(table, M, N, K, speed, lanes)
+    taken = np.where(suiting(table, M, N, speed, lanes), found.cycles, np.inf)
     order = [int(line) for line in np.argsort(taken, kind="stable")[:TRIED] if np.isfinite(taken[line])]
     return [(fitted_tiles(table.of[line], M, N, speed), found.one(line)) for line in order]
 
 
 def choose_tiles(
-    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None
+    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None,
+    promoted: bool = False,
 ) -> Tiles:  # fmt: skip
     """The tiles for a product of this size, all in one part.
 
@@ -120,9 +129,10 @@ def choose_tiles(
     ----------
     M : rows expected; kernels made with the result take any number.
     dtype : of the operands.
-    turned : whether tiles must, or must not, be `Tiles.turned`.
+    turned : whether tiles must, or must not, be `Tiles.turned`, because lanes turn an operand of bytes.
+    promoted : whether lanes add the sums of each step to others.
     """
-    return _fastest(M, N, K, dtype, speed, turned)[0][0]
+    return _fastest(M, N, K, dtype, speed, turned, promoted)[0][0]
 
 
 def candidates(
@@ -132,17 +142,6 @@ def candidates(
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
     for line in np.flatnonzero(suiting(table, M, N, speed)):
         yield fitted_tiles(table.of[int(line)], M, N, speed)
-
-
-PROMOTED = 64
-"""Registers of a thread for sums that are promoted, where as many hold what is added to them."""
-
-
-def _holds_promoted(table: TileTable) -> np.ndarray:
-    """Which tiles leave a thread room for two accumulators, of whose one the other's sums become part every step."""
-    return np.array([
-        tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads and not tiles.ping_pong for tiles in table.of
-    ])  # fmt: skip
 
 
 def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Iterator[Parts]:
@@ -168,21 +167,19 @@ def kernels_of(
     Parameters
     ----------
     turned : whether tiles must, or must not, be `Tiles.turned`.
-    promoted : sums are promoted every step; then there is one part.
+    promoted : whether lanes add the sums of each step to others.
     """
-    rows = list(ROWS)
+    rows, lanes = list(ROWS), lanes_of(dtype, turned, promoted)
     tiles = all_tiles(tilewright.dtype(dtype).storage_bytes, turned).of
     table = table_of((
         *(with_stages(one, True) for one in tiles if not (one.even or one.ping_pong)),
         *(with_stages(one, False) for one in tiles if one.splits == 1),
     ))  # fmt: skip
-    taken = np.array([launches_of(table, M, N, K, speed).cycles for M in rows])
-    suits = np.array([suiting(table, M, N, speed) for M in rows])
-    if promoted:
-        suits = suits & _holds_promoted(table)
-    both = [choose_parts(M, N, K, dtype, speed, turned) for M in rows[::-6] if M >= TWO_PARTS and not promoted]
+    taken = np.array([launches_of(table, M, N, K, speed, lanes).cycles for M in rows])
+    suits = np.array([suiting(table, M, N, speed, lanes) for M in rows])
+    both = [choose_parts(M, N, K, dtype, speed, turned, promoted) for M in rows[::-6] if M >= TWO_PARTS]
     pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
-    of_pairs = [[_cycles(parts, M, K, speed) for M in rows] for parts in pairs]
+    of_pairs = [[_cycles(parts, M, K, speed, lanes) for M in rows] for parts in pairs]
     single = np.where(suits, taken, np.inf)
     times = np.concatenate([single, np.array(of_pairs).reshape(len(pairs), len(rows)).T], axis=1)
     listed: list[Parts] = [*(((N, one),) for one in table.of), *pairs]
@@ -196,24 +193,19 @@ def parts_for(
     promoted: bool = False,
 ) -> Parts:  # fmt: skip
     """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
-
-    def fastest() -> Parts:
-        if not promoted:
-            return choose_parts(M, N, K, dtype, speed, turned)
-        table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
-        suits = suiting(table, M, N, speed) & _holds_promoted(table)
-        line = int(np.where(suits, launches_of(table, M, N, K, speed).cycles, np.inf).argmin())
-        return ((N, fitted_tiles(table.of[line], M, N, speed)),)
-
+    lanes = lanes_of(dtype, turned, promoted)
     kernels = kernels_of(N, K, dtype, speed, turned, promoted)
-    return kernels.of(M, lambda parts: _cycles(parts, M, K, speed), fastest)
+    return kernels.of(
+        M, lambda parts: _cycles(parts, M, K, speed, lanes),
+        lambda: choose_parts(M, N, K, dtype, speed, turned, promoted),
+    )  # fmt: skip
 
 
-def _cycles(parts: Parts, M: int, K: int, speed: Speed) -> float:
+def _cycles(parts: Parts, M: int, K: int, speed: Speed, lanes: Lanes) -> float:
     """Cycles by the model, which speaks of two parts only where the first makes whole waves of tiles."""
     if len(parts) == 2:
         (width, first), _ = parts
         down = ceil_div(M, first.block_M)
         if -down * ceil_div(width, first.block_N) % speed.cores >= max(2 * down, 2):
             return math.inf
-    return cycles_of_parts(parts, M, K, speed)
+    return cycles_of_parts(parts, M, K, speed, lanes)

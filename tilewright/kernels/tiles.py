@@ -19,14 +19,22 @@ from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_ov
 BEGIN = 2000
 """Cycles that blocks cost which begin beside another launch."""
 
-FAN = 1.15
+FAN = 1.09
 """How much longer loads take for each block beyond two that shares them."""
 
-STEP = 46
+STEP = 48
 """Cycles of a step that nothing hides."""
 
 ALONE = 1.2
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
+
+PROMOTION, PROMOTED_SUM = 120, 0.6
+"""Cycles from the end of a warpgroup's products of a step until it starts the next ones where its sums are promoted,
+and those for each of a thread's sums; other warpgroups multiply meanwhile (590 products of e4m3, H200, 24 November
+2026)."""
+
+TURNING, TURNING_STEP = 150, 22
+"""The same where lanes turn the bytes of an operand, and cycles of a step that nothing hides."""
 
 NEXT = {1: 4800, 2: 2600, 4: 2600, 8: 2600}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
@@ -66,8 +74,8 @@ WIDTHS = {64: (32, 256), 128: (48, 256), 192: (96, 192), 256: (64, 192)}
 """Rows of an instruction's operands in a tile, and the fewest and the most columns of accumulators that fit the
 registers of the warpgroups that share these rows."""
 
-GRAIN = 16
-"""Columns of tiles are multiples of it."""
+GRAIN, FINE = 16, 8
+"""Columns of tiles are multiples of it, and of the other where they are rows of the result, which are few."""
 
 FASTEST, SLOWER, SLOWEST = (128, 256), 0.012, 0.038
 """The instruction's rows and columns of the tiles that are fastest at the power limit, how much slower there products
@@ -79,6 +87,9 @@ DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 
 EXCHANGE, PEER = 11900, 310
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
+
+PROMOTED = {128: 96, 256: 96, 384: 64}
+"""Sums of a thread that are promoted, by the threads that multiply: as many registers hold what is added to them."""
 
 FEW_ROWS = 64
 """Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
@@ -119,6 +130,23 @@ Parts = tuple[tuple[int, Tiles], ...]
 """Columns of a product, from the first on, and the tiles that they are cut into."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What lanes do with the steps of a product.
+
+    Attributes
+    ----------
+    promote : they add the sums of each step to others.
+    turn : they turn the bytes of the operand whose rows are the instruction's.
+    """
+
+    promote: bool = False
+    turn: bool = False
+
+
+IDLE = Lanes()
+"""Lanes of products whose sums stay in the matrix unit."""
+
 Shape = tuple[int, int, bool]
 
 WAYS = (
@@ -140,12 +168,13 @@ def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
     if size == 8:
         return [(*shape, False) for shape in DOUBLES]
     # Factors of the epilogue of bytes need registers that the largest accumulators leave none of.
-    found = [
-        (rows, columns) for rows, (least, most) in WIDTHS.items() for columns in range(least, most + 1, GRAIN)
+    fine = [
+        (rows, columns) for rows, (least, most) in WIDTHS.items() for columns in range(least, most + 1, FINE)
         if size > 1 or rows * columns <= 128 * 256
     ]  # fmt: skip
+    found = [shape for shape in fine if shape[1] % GRAIN == 0]
     # Results of words are not turned on their way, and factors of bytes spill beside the widest sums of one warpgroup.
-    across = [shape for shape in found if size == 2 or (size == 1 and shape != (64, 256))]
+    across = [shape for shape in fine if size == 2 or (size == 1 and shape != (64, 256))]
     both = [(*shape, False) for shape in found] + [(*shape[::-1], True) for shape in across]
     return [shape for shape in both if turned in (None, shape[2])]
 
@@ -187,6 +216,8 @@ class TileTable:
     together : blocks of a cluster.
     even : whether blocks share tiles evenly.
     stays, leaves : kernels that exist, whose blocks stay for several tiles, or have one each.
+    groups : warpgroups that share a tile.
+    sums : of a thread.
     """
 
     of: Sequence[Tiles]
@@ -206,6 +237,8 @@ class TileTable:
     even: np.ndarray
     stays: np.ndarray
     leaves: np.ndarray
+    groups: np.ndarray
+    sums: np.ndarray
 
 
 @functools.cache
@@ -235,6 +268,8 @@ def table_of(of: tuple[Tiles, ...]) -> TileTable:
         column(n * m * tiles.splits for (n, m), tiles in zip(clusters, of)), column(tiles.even for tiles in of),
         column(tiles.stages > 0 and tiles.persistent is not False and not tiles.even for tiles in of),
         column(tiles.stages > 0 and tiles.persistent is False and tiles.splits == 1 for tiles in of),
+        column(tiles.threads // 128 for tiles in of),
+        column(tiles.block_M * tiles.block_N // tiles.threads for tiles in of),
     )  # fmt: skip
 
 
@@ -252,9 +287,12 @@ def _heat(tiles: Tiles) -> float:
     return 0.0 if tiles.ping_pong or (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
 
 
-def suiting(table: TileTable, M: Any, N: Any, speed: Speed) -> np.ndarray:
+def suiting(table: TileTable, M: Any, N: Any, speed: Speed, lanes: Lanes = IDLE) -> np.ndarray:
     """Which tiles a product of so many rows and columns may be cut into."""
     suits = np.ones(len(table.of), bool)
+    if lanes.promote:  # a thread needs room for both
+        room = np.array([PROMOTED.get(tiles.threads, 0) for tiles in table.of])
+        suits = (table.sums <= room) & ~table.ping_pong
     for count, along in ((ceil_div(N, table.columns), table.along_N), (ceil_div(M, table.rows), table.along_M)):
         suits = suits & ((_padded(count, along) - count) * WASTE <= count)
     return np.asarray(suits & ~(table.ping_pong & _once(table, M, N, speed)))
@@ -332,25 +370,25 @@ class Launches:
         return Launch(float(self.cycles[line]), *(int(c[line]) for c in (self.blocks, self.waves, self.tiles)))
 
 
-def cycles(tiles: Tiles, M: int, N: int, K: int, speed: Speed) -> float:
+def cycles(tiles: Tiles, M: int, N: int, K: int, speed: Speed, lanes: Lanes = IDLE) -> float:
     """Cycles of a launch."""
-    return float(launches_of(table_of((tiles,)), M, N, K, speed).cycles[0])
+    return float(launches_of(table_of((tiles,)), M, N, K, speed, lanes).cycles[0])
 
 
-def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER) -> float:
+def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER, lanes: Lanes = IDLE) -> float:
     """Cycles of a product in one or two parts."""
-    first, *rest = (launches_of(table_of((tiles,)), M, columns, K, speed).one(0) for columns, tiles in parts)
+    first, *rest = (launches_of(table_of((tiles,)), M, columns, K, speed, lanes).one(0) for columns, tiles in parts)
     return first.beside(rest[0], speed) if rest else first.cycles
 
 
-def launches_of(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Launches:
+def launches_of(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes = IDLE) -> Launches:
     """What launches with each of the tiles take; N may differ from line to line."""
-    work = _work(table, M, N, K, speed)
+    work = _work(table, M, N, K, speed, lanes)
     blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
     return Launches(took(work, speed), blocks, work.turns, work.blocks)
 
 
-def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
+def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes = IDLE) -> Work:
     """What these launches do."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
@@ -362,13 +400,21 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
     waves = np.where(table.even, blocks // speed.cores + share / chunks, ceil_div(blocks, resident))
     blocks = np.where(table.even, np.maximum(blocks, speed.cores), blocks)
     high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
-    products = rows * columns * block_K * np.where(table.alone, ALONE, 1.0)
+    products = rows * columns * block_K
+    # What a warpgroup does one after the other: its own products of a step, and what its lanes do with them.
+    serial: Any = 0.0
+    if lanes.promote or lanes.turn:
+        serial = products / speed.multiplied(size) / table.groups
+        serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
+    else:
+        products = products * np.where(table.alone, ALONE, 1.0)
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     area = rows * columns / (128 * 256)
     # Rows of either operand that several clusters read at the same time.
     readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
-    # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
-    missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, ceil_div(M, rows), 1)
+    # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average; blocks that
+    # share loads wait for one another.
+    missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, readers_B, 1)
     fan = FAN ** np.maximum(0, along_N * along_M - 2)
     ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
     return Work(
@@ -378,7 +424,8 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed) -> Work:
         shared=read + (rows + columns) * ROW_BYTES,
         loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES * fan,
         empty=missing,
-        fixed=STEP,
+        fixed=STEP + TURNING_STEP * lanes.turn,
+        serial=serial,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),
         begins=np.where(table.stays & (waves == 1), STAYING, 0),

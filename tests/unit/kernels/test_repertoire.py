@@ -13,8 +13,8 @@ from tilewright.kernels.attention_tiles import Attention
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.repertoire import MOST, OWN, WORTH, Kernels, repertoire
 from tilewright.kernels.roofline import hopper
-from tilewright.kernels.tile_choice import PROMOTED, choose_parts, kernels_of, parts_for
-from tilewright.kernels.tiles import cycles_of_parts
+from tilewright.kernels.tile_choice import choose_parts, kernels_of, parts_for
+from tilewright.kernels.tiles import PROMOTED, cycles_of_parts
 from tilewright.machine.fragment_records import FragmentRecords
 
 RNG = np.random.default_rng(17)
@@ -74,9 +74,11 @@ def test_kernels_with_promoted_sums_are_few(turned: bool | None) -> None:
     for N, K in WEIGHTS:
         chosen = [parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=True) for M in ROWS]
         assert len(set(chosen)) <= MOST
-        for ((columns, tiles),) in chosen:
-            assert columns == N and tiles.block_M * tiles.block_N <= PROMOTED * tiles.threads
-            assert tiles.turned or turned is None
+        for parts in chosen:
+            assert sum(columns for columns, _ in parts) == N
+            for _, tiles in parts:
+                assert tiles.block_M * tiles.block_N <= PROMOTED[tiles.threads] * tiles.threads
+                assert tiles.turned or turned is None
 
 
 @pytest.mark.parametrize("cores", CORES)
