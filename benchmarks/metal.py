@@ -3,7 +3,7 @@
     python benchmarks/metal.py [SIZE...] [--dtype float16] [--tile 64 64 32 128] [--components] [--quantised]
 
 Every SIZE is M = N = K, or MxNxK.  With torch, each side writes a result that is there before (``out=``); with MLX each call makes a
-new one, since MLX has no other way.  ``--components`` times the same kernel with a part of its work: only its loads, only its
+new one, since MLX has no other way; results have the type of the operands on all sides.  ``--components`` times the same kernel with a part of its work: only its loads, only its
 products, only its stores.  ``--quantised`` times one and few rows by int4 weights beside ``mx.quantized_matmul``.  A time is the
 median of REPEATED runs of CALLS calls that are waited for once.  Nobody of this project has run it: `tests/unit/metal` runs its kernels
 in the emulator.
@@ -37,7 +37,7 @@ def product(M: int, N: int, K: int, dtype: str, tile: Sequence[int] = TILE, part
     loads, multiplies = part in ("whole", "load"), part in ("whole", "product")
 
     @T.prim_func
-    def multiplied(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), "float32")):
+    def multiplied(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, columns), T.ceildiv(M, rows), threads=threads) as (bx, by):
             a, b = T.alloc_shared((rows, depth), dtype), T.alloc_shared((columns, depth), dtype)
             c = T.alloc_fragment((rows, columns), "float32")
@@ -91,7 +91,7 @@ def with_torch(sizes: tuple[int, int, int], dtype: str, kernels: dict[str, Kerne
 
     M, N, K = sizes
     a, b = (torch.randn(shape, device="mps").to(getattr(torch, dtype)) for shape in ((M, K), (N, K)))
-    ours, theirs = torch.empty((M, N), device="mps"), torch.empty((M, N), device="mps", dtype=a.dtype)
+    ours, theirs = (torch.empty((M, N), device="mps", dtype=a.dtype) for _ in range(2))
     wait, lines = torch.mps.synchronize, []
     for part, kernel in kernels.items():
         lines.append(line(f"ours, {part}", seconds(lambda kernel=kernel: kernel(a, b, ours), wait), 2.0 * M * N * K))

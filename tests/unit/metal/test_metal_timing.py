@@ -31,7 +31,7 @@ def test_parts_of_the_work(part: str) -> None:
     kernel = tilewright.compile(module.product(M, N, K, "float16", part=part), target="metal -arch=m1")
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-4, 5, shape).astype(np.float16) for shape in ((M, K), (N, K)))
-    c = np.full((M, N), 77, np.float32)
+    c = np.full((M, N), 77, np.float16)
     kernel.emulate(a, b, c)
     if part == "whole":
         assert np.array_equal(c, a.astype(np.float64) @ b.astype(np.float64).T)
