@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def test_texts_are_accepted(program: Program) -> None:
     except TilewrightError:
         return  # test_metal_programs says which, and why
     text = kernel.get_kernel_source()
-    assert text.isascii()
+    assert text.isascii() and set(re.findall(r"#include <(.*)>", text)) == {"metal_stdlib"}
+    assert text.count("[[max_total_threads_per_threadgroup(") == text.count("kernel void ")
     assert not complaints(text)
 
 
