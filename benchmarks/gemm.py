@@ -29,11 +29,10 @@ import torch
 from peers import HUMMING, Humming
 
 import tilewright
-from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
-from tilewright.kernels.tile_choice import choose_parts
+from tilewright.kernels.tile_choice import choose_parts, parts_for
 from tilewright.kernels.tiles import Parts, Tiles
 
 CASES = ",".join(
@@ -207,13 +206,13 @@ def blocks(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
         print(f"  scaled_mm: {str(error).splitlines()[0]}")
     first = next(iter(runs.values()))
     first.expected = expected
-    for name, tiles in {
-        "tilewright": block_tiles(M, N),
-        **{f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried},
-    }.items():
+    ways: dict[str, Parts] = {"tilewright": parts_for(M, N, K, "float8_e4m3fn", promoted=True, in_blocks=True)}
+    for tiles in tried:
         stages = tiles.stages or min(8, (194 << 10) // ((tiles.block_M + tiles.block_N) * 128))
         full = Tiles(tiles.block_M, tiles.block_N, 128, stages, tiles.threads, tiles.cluster)
-        kernel = block_scaled_matmul(N, K, tiles=full)
+        ways[f"  {tiles.block_M}x{tiles.block_N} {tiles.cluster}"] = ((N, full),)
+    for name, parts in ways.items():
+        kernel = scaled_matmul(N, K, "float8_e4m3fn", scale_A="group", scale_B="block", tiles=parts)
         runs[name] = output(kernel, M, N, torch.bfloat16, a, b, scales_a, scales_b)
     return runs
 

@@ -7,7 +7,6 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.activation_quantization import LARGEST, quantize_activations
-from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.tiles import Tiles
@@ -89,7 +88,7 @@ def test_blocks(M, K):
     wide_B = b.double() * scales_B.double().repeat_interleave(128, 0).repeat_interleave(128, 1)[:, :K]
     exact, size = wide_A @ wide_B.T, wide_A.abs() @ wide_B.abs().T
     for tiles in (None, Tiles(64, 64, 128, 8, 128), Tiles(128, 128, 128, 3, 256)):
-        kernel = block_scaled_matmul(N, K, tiles=tiles)
+        kernel = scaled_matmul(N, K, "float8_e4m3fn", scale_A="group", scale_B="block", tiles=tiles)
         found = repeated(kernel, (M, N), torch.bfloat16, a, b, scales_A, scales_B).double()
         assert ((found - exact).abs() <= 128 * 2.0**-14 * size + 2.0**-8 * exact.abs()).all()
 

@@ -88,7 +88,7 @@ def quantize_activations(
     group : columns that share a scale; None for one scale a token.  The last group may be cut.
     tensor : one scale for all.
     divisors : whether activations are divided by a vector first (SmoothQuant).
-    by_group : scales are ``[groups, M]``, those of a group side by side, as `block_scaled_matmul` takes them.
+    by_group : scales are ``[groups, M]``, those of a group side by side, as `scaled_matmul` takes them.
 
     Returns
     -------

@@ -20,6 +20,7 @@ from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.even_shares import EvenShares, in_panels, leave, own_stretch, take_over, workspaces
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import MANY, choose_parts
+from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles
 
 DEEP, WIDE = 128, 256
@@ -66,7 +67,8 @@ def dense_matmul(
     kernel of A ``[M, K]`` (or ``[K, M]``), B ``[K, N]`` (or ``[N, K]``) and C ``[M, N]``; any M.
     """
     M, accumulate = T.dynamic("M"), sum_type(A_dtype)
-    product = _product(M, N, K, A_dtype, B_dtype or A_dtype, out or accumulate, transpose_A, transpose_B, tiles)
+    types = A_dtype, B_dtype or A_dtype, out or accumulate
+    product = _product(M, N, K, types, (transpose_A, transpose_B), tiles)
 
     @T.prim_func
     def dense_matmul(
@@ -94,14 +96,16 @@ def scaled_matmul(
     tiles: Tiles | Parts | None = None,
     promote: bool = False,
 ) -> Any:
-    """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to the sums, in float32.
+    """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to sums, in float32.
 
     Parameters
     ----------
     A_dtype, B_dtype : of the operands; B's is A's where not given.
     out : type of the result.
-    scale_A : ``"token"``, a factor for each row, or ``"tensor"``, one for all.
-    scale_B : ``"channel"``, a factor for each column, or ``"tensor"``.
+    scale_A : ``"token"``, a factor for each row, ``"tensor"``, one for all, or ``"group"``, one for each 128 elements
+        of a row.
+    scale_B : ``"channel"``, a factor for each column, ``"tensor"``, or ``"block"``, one for each 128 x 128. Operands
+        with scales of their parts have 8 bits, and the sums of each step are scaled and added to others.
     bias : whether a row ``[N]`` is added.
     transpose_A, transpose_B, tiles : as for `dense_matmul`.
     promote : whether the matrix unit adds up the products of a step alone (128 columns of 8-bit floats); see
@@ -109,17 +113,16 @@ def scaled_matmul(
 
     Returns
     -------
-    kernel of A, B, ``scales_A[M]`` (or ``[1]``), ``scales_B[N]`` (or ``[1]``), all float32, with `bias` also
-    ``bias[N]`` (float32), and C ``[M, N]``; any M.
+    kernel of A, B, ``scales_A[M]`` (or ``[1]``, or ``[ceil(K / 128), M]``), ``scales_B[N]`` (or ``[1]``, or
+    ``[ceil(N / 128), ceil(K / 128)]``), all float32, with `bias` also ``bias[N]`` (float32), and C ``[M, N]``; any M.
     """
-    M = T.dynamic("M")
-    by_token, by_channel = scale_A == "token", scale_B == "channel"
+    M, groups = T.dynamic("M"), -(-K // SCALED)
     types = A_dtype, B_dtype or A_dtype, out
-    product = _product(M, N, K, *types, transpose_A, transpose_B, tiles, by_token, by_channel, promote)
+    product = _product(M, N, K, types, (transpose_A, transpose_B), tiles, (scale_A, scale_B), promote)
     Left = T.Tensor((K, M) if transpose_A else (M, K), A_dtype)
     Right = T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype)
-    ScalesA = T.Tensor((M,) if by_token else (1,), "float32")
-    ScalesB = T.Tensor((N,) if by_channel else (1,), "float32")
+    ScalesA = T.Tensor({"token": (M,), "group": (groups, M)}.get(scale_A, (1,)), "float32")
+    ScalesB = T.Tensor({"channel": (N,), "block": (-(-N // SCALED), groups)}.get(scale_B, (1,)), "float32")
 
     if bias:
 
@@ -144,10 +147,14 @@ def scaled_matmul(
 
 
 def _product(
-    M: Any, N: int, K: int, A_dtype: str, B_dtype: str, out: str, transpose_A: bool, transpose_B: bool,
-    tiles: Tiles | Parts | None, by_token: bool = False, by_channel: bool = False, promote: bool = False,
+    M: Any, N: int, K: int, types: tuple[str, str, str], transposed: tuple[bool, bool],
+    tiles: Tiles | Parts | None, kinds: tuple[str, str] = ("tensor", "tensor"), promote: bool = False,
 ) -> Any:  # fmt: skip
-    """The kernel that all of these are: what follows the loop depends on the scales given."""
+    """The kernel that all of these are: what follows a step, and the loop, depends on the scales given."""
+    (A_dtype, B_dtype, out), (transpose_A, transpose_B) = types, transposed
+    by_token, by_channel = kinds[0] == "token", kinds[1] == "channel"
+    by_group, by_block = kinds[0] == "group", kinds[1] == "block"
+    promote = promote or by_group or by_block
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
     across_A, across_B = transpose_A and bytes_A, not transpose_B and bytes_B
     # Lanes turn the operand whose rows are the instruction's: where both lie across, the one that is likely to be
@@ -155,7 +162,7 @@ def _product(
     turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
-    parts: Parts = tiles or choose_parts(MANY, N, K, A_dtype, turned=turned, promoted=promote)
+    parts: Parts = tiles or choose_parts(MANY, N, K, A_dtype, turned=turned, promoted=promote, in_blocks=by_block)
     turn_A = across_A and any(one.turned for _, one in parts)
     turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
@@ -249,7 +256,7 @@ def _product(
             by_rows = turned and chosen.splits == 1  # of the sums as they leave are B's rows
             factors = factors_of((scales_A, scales_B, bias), height, block_N, by_rows)
             bring(factors, (scales_A, scales_B, bias), own_row, column)
-            accumulate(A, B, total, row, column, part * steps, steps, chosen)
+            accumulate(A, B, total, (scales_A, scales_B), row, column, part * steps, steps, chosen, first)
             if chosen.splits == 1:
                 finish(total, factors, C, row, column, turned)
             else:
@@ -291,7 +298,7 @@ def _product(
                 T.assume(column >= 0)
                 if count > 0:
                     bring(factors, (scales_A, scales_B, bias), row, column)
-                    accumulate(A, B, total, row, column, begin, count, chosen)
+                    accumulate(A, B, total, (scales_A, scales_B), row, column, begin, count, chosen)
                     if begin > 0:
                         leave(total, partial, done, shares.own)
                     else:
@@ -301,11 +308,16 @@ def _product(
                         finish(total, factors, C, row, column, turned)
 
     @T.macro
-    def accumulate(A: Any, B: Any, total: Any, row: Any, column: Any, first: Any, steps: Any, chosen: Tiles) -> None:
-        """The sums of a tile, over so many steps along k from the first on."""
+    def accumulate(
+        A: Any, B: Any, total: Any, scales: Any, row: Any, column: Any, first: Any, steps: Any, chosen: Tiles,
+        origin: int = 0,
+    ) -> None:  # fmt: skip
+        """The sums of a tile, over so many steps along k from the first on; `origin`: the first column of all tiles."""
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
         b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
+        of_group: Any = T.alloc_shared((1, block_M), "float32") if by_group else None
+        of_A: Any = T.alloc_fragment((block_M,), "float32") if by_group else None
         T.clear(total)
         for step in T.Pipelined(steps, num_stages=chosen.stages):
             k = (first + step) * block_K
@@ -317,11 +329,21 @@ def _product(
                 T.copy(B[column, k], b)
             else:
                 T.copy(B[k, column], b)
+            if by_group:
+                T.copy(scales[0][first + step, row], of_group)
+                T.copy(of_group[0, :], of_A)  # before the product, whose slots are free as soon as it is made
+            of_B = scales_of_blocks(scales[1], column, first + step, block_N, origin) if by_block else None
             every = block_K if promote else None
             if chosen.turned:
-                T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, promote_every=every)
+                T.gemm(
+                    b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, scale_A=of_B, scale_B=of_A,
+                    promote_every=every,
+                )  # fmt: skip
             else:
-                T.gemm(a, b, total, transpose_A=transpose_A, transpose_B=transpose_B, promote_every=every)
+                T.gemm(
+                    a, b, total, transpose_A=transpose_A, transpose_B=transpose_B, scale_A=of_A, scale_B=of_B,
+                    promote_every=every,
+                )  # fmt: skip
 
     def factors_of(given: Any, height: int, width: int, by_rows: bool) -> tuple[Any, Any, Any]:
         """What factors and bias of a tile are kept in: those of few values are read where they are used."""
@@ -342,6 +364,16 @@ def _product(
         if given[2] is not None:
             T.copy(given[2][column], factors[2])
 
+    @T.macro
+    def scales_of_blocks(scales_B: Any, column: Any, step: Any, size: int, origin: int) -> Any:
+        """Those of a tile's columns in one step: of whole blocks, of parts of one, or of each column."""
+        if (size % SCALED == 0 or SCALED % size == 0) and origin % min(size, SCALED) == 0:
+            return scales_B[column // SCALED : column // SCALED + -(-size // SCALED), step : step + 1]
+        each = T.alloc_fragment((size,), "float32")
+        for i in T.Parallel(size):
+            each[i] = scales_B[(column + i) // SCALED, step]
+        return each
+
     def held(size: int, by_rows: bool) -> Any:
         """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory."""
         return T.alloc_fragment((size,), "float32") if by_rows else T.alloc_shared((size,), "float32")
@@ -352,10 +384,10 @@ def _product(
         of C transposed."""
         scales_A, scales_B, shift = factors
         result = total
-        if scales_A is not None:
+        if scales_A is not None and not (by_group and by_block and shift is None):
             result = T.alloc_fragment(total.shape, out)
-            row_factor = 1.0 if by_token else scales_A[0]
-            factor = row_factor if by_channel else row_factor * scales_B[0]
+            row_factor = 1.0 if by_token or by_group else scales_A[0]
+            factor = row_factor if by_channel or by_block else row_factor * scales_B[0]
             for i, j in T.Parallel(*total.shape):
                 m, n = (j, i) if turned else (i, j)
                 value = T.cast(total[i, j], "float32") * factor

@@ -18,6 +18,7 @@ import tilewright
 from tilewright.kernels.repertoire import MOST, OWN, ROWS, Kernels, repertoire
 from tilewright.kernels.roofline import HOPPER, Speed, ceil_div
 from tilewright.kernels.tiles import (
+    IDLE,
     Lanes,
     Launch,
     Parts,
@@ -45,18 +46,18 @@ MANY = 4096
 """Rows that tiles are chosen for where nobody says how many there will be."""
 
 
-def lanes_of(dtype: str, turned: bool | None, promoted: bool = False) -> Lanes:
+def lanes_of(dtype: str, turned: bool | None, promoted: bool = False, in_blocks: bool = False) -> Lanes:
     """What lanes do with a product's steps; parameters as for `choose_tiles`."""
-    return Lanes(promoted, turned is not None and tilewright.dtype(dtype).storage_bytes == 1)
+    return Lanes(promoted, in_blocks, turned is not None and tilewright.dtype(dtype).storage_bytes == 1)
 
 
 def choose_parts(
     M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None,
-    promoted: bool = False,
+    promoted: bool = False, in_blocks: bool = False,
 ) -> Parts:  # fmt: skip
     """One or two parts for a product of this size; parameters as for `choose_tiles`."""
-    lanes = lanes_of(dtype, turned, promoted)
-    single = choose_tiles(M, N, K, dtype, speed, turned, promoted)
+    lanes = lanes_of(dtype, turned, promoted, in_blocks)
+    single = choose_tiles(M, N, K, dtype, speed, turned, promoted, in_blocks)
     best: Parts = ((N, single),)
     fewest = WORTH * cycles(single, M, N, K, speed, lanes)
     if single.persistent is False:
@@ -67,7 +68,7 @@ def choose_parts(
     for least, width, first, launch in sorted(firsts, key=lambda found: found[0]):
         if least >= fewest:
             break
-        for second, other in _fastest(M, N - width, K, dtype, speed, turned, promoted):
+        for second, other in _fastest(M, N - width, K, dtype, speed, turned, promoted, in_blocks):
             if second.even:
                 continue
             both = launch.beside(other, speed)
@@ -109,10 +110,14 @@ def _first_parts(
 
 @functools.lru_cache(maxsize=4096)
 def _fastest(
-    M: int, N: int, K: int, dtype: str, speed: Speed, turned: bool | None, promoted: bool
+    M: int, N: int, K: int, dtype: str, speed: Speed, turned: bool | None, promoted: bool,
+    in_blocks: bool,
 ) -> list[tuple[Tiles, Launch]]:  # fmt: skip
     """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
-    table, lanes = all_tiles(tilewright.dtype(dtype).storage_bytes, turned), lanes_of(dtype, turned, promoted)
+    table, lanes = (
+        all_tiles(tilewright.dtype(dtype).storage_bytes, turned),
+        lanes_of(dtype, turned, promoted, in_blocks),
+    )
     found = launches_of(table, M, N, K, speed, lanes)
     taken = np.where(suiting(table, M, N, speed, lanes), found.cycles, np.inf)
     order = [int(line) for line in np.argsort(taken, kind="stable")[:TRIED] if np.isfinite(taken[line])]
@@ -121,7 +126,7 @@ def _fastest(
 
 def choose_tiles(
     M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None,
-    promoted: bool = False,
+    promoted: bool = False, in_blocks: bool = False,
 ) -> Tiles:  # fmt: skip
     """The tiles for a product of this size, all in one part.
 
@@ -131,25 +136,30 @@ def choose_tiles(
     dtype : of the operands.
     turned : whether tiles must, or must not, be `Tiles.turned`, because lanes turn an operand of bytes.
     promoted : whether lanes add the sums of each step to others.
+    in_blocks : and scale them, by scales of blocks.
     """
-    return _fastest(M, N, K, dtype, speed, turned, promoted)[0][0]
+    return _fastest(M, N, K, dtype, speed, turned, promoted, in_blocks)[0][0]
 
 
 def candidates(
-    M: int, N: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None
+    M: int, N: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None, lanes: Lanes = IDLE
 ) -> Iterator[Tiles]:  # fmt: skip
     """All tiles that a product of so many rows and columns may be cut into."""
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
-    for line in np.flatnonzero(suiting(table, M, N, speed)):
+    for line in np.flatnonzero(suiting(table, M, N, speed, lanes)):
         yield fitted_tiles(table.of[int(line)], M, N, speed)
 
 
-def candidate_parts(M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> Iterator[Parts]:
+def candidate_parts(
+    M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, in_blocks: bool = False
+) -> Iterator[Parts]:  # fmt: skip
     """Ways to cut a product: that of `parts_for`, of `choose_parts`, then all single parts by the cycles that they
     would take."""
-    yield parts_for(M, N, K, dtype, speed)
-    yield choose_parts(M, N, K, dtype, speed)
-    for tiles in sorted(candidates(M, N, dtype, speed), key=lambda tiles: cycles(tiles, M, N, K, speed)):
+    lanes = Lanes(in_blocks, in_blocks)
+    yield parts_for(M, N, K, dtype, speed, promoted=in_blocks, in_blocks=in_blocks)
+    yield choose_parts(M, N, K, dtype, speed, promoted=in_blocks, in_blocks=in_blocks)
+    found = candidates(M, N, dtype, speed, lanes=lanes)
+    for tiles in sorted(found, key=lambda tiles: cycles(tiles, M, N, K, speed, lanes)):
         yield ((N, tiles),)
 
 
@@ -160,7 +170,8 @@ large tiles."""
 
 @functools.lru_cache(maxsize=1024)
 def kernels_of(
-    N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None, promoted: bool = False
+    N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None, promoted: bool = False,
+    in_blocks: bool = False,
 ) -> Kernels[Parts]:  # fmt: skip
     """The parts of all kernels that calls of a weight run: each number of rows has one that suits it.
 
@@ -168,8 +179,9 @@ def kernels_of(
     ----------
     turned : whether tiles must, or must not, be `Tiles.turned`.
     promoted : whether lanes add the sums of each step to others.
+    in_blocks : and scale them, by scales of blocks.
     """
-    rows, lanes = list(ROWS), lanes_of(dtype, turned, promoted)
+    rows, lanes = list(ROWS), lanes_of(dtype, turned, promoted, in_blocks)
     tiles = all_tiles(tilewright.dtype(dtype).storage_bytes, turned).of
     table = table_of((
         *(with_stages(one, True) for one in tiles if not (one.even or one.ping_pong)),
@@ -177,7 +189,7 @@ def kernels_of(
     ))  # fmt: skip
     taken = np.array([launches_of(table, M, N, K, speed, lanes).cycles for M in rows])
     suits = np.array([suiting(table, M, N, speed, lanes) for M in rows])
-    both = [choose_parts(M, N, K, dtype, speed, turned, promoted) for M in rows[::-6] if M >= TWO_PARTS]
+    both = [choose_parts(M, N, K, dtype, speed, turned, promoted, in_blocks) for M in rows[::-6] if M >= TWO_PARTS]
     pairs = [parts for parts in dict.fromkeys(both) if len(parts) == 2]
     of_pairs = [[_cycles(parts, M, K, speed, lanes) for M in rows] for parts in pairs]
     single = np.where(suits, taken, np.inf)
@@ -190,14 +202,14 @@ def kernels_of(
 @functools.lru_cache(maxsize=1 << 16)
 def parts_for(
     M: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER, turned: bool | None = None,
-    promoted: bool = False,
+    promoted: bool = False, in_blocks: bool = False,
 ) -> Parts:  # fmt: skip
     """The tiles of the kernel that a call with so many rows runs: of at most `MOST` that a weight has."""
-    lanes = lanes_of(dtype, turned, promoted)
-    kernels = kernels_of(N, K, dtype, speed, turned, promoted)
+    lanes = lanes_of(dtype, turned, promoted, in_blocks)
+    kernels = kernels_of(N, K, dtype, speed, turned, promoted, in_blocks)
     return kernels.of(
         M, lambda parts: _cycles(parts, M, K, speed, lanes),
-        lambda: choose_parts(M, N, K, dtype, speed, turned, promoted),
+        lambda: choose_parts(M, N, K, dtype, speed, turned, promoted, in_blocks),
     )  # fmt: skip
 
 

@@ -91,6 +91,9 @@ EXCHANGE, PEER = 11900, 310
 PROMOTED = {128: 96, 256: 96, 384: 64}
 """Sums of a thread that are promoted, by the threads that multiply: as many registers hold what is added to them."""
 
+BLOCK = 128
+"""Elements of k, and rows of a weight, that share a scale where it is one of blocks."""
+
 FEW_ROWS = 64
 """Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
 
@@ -137,10 +140,12 @@ class Lanes:
     Attributes
     ----------
     promote : they add the sums of each step to others.
+    scale : they scale them before, by scales of `BLOCK` elements of k.
     turn : they turn the bytes of the operand whose rows are the instruction's.
     """
 
     promote: bool = False
+    scale: bool = False
     turn: bool = False
 
 
@@ -292,10 +297,17 @@ def suiting(table: TileTable, M: Any, N: Any, speed: Speed, lanes: Lanes = IDLE)
     suits = np.ones(len(table.of), bool)
     if lanes.promote:  # a thread needs room for both
         room = np.array([PROMOTED.get(tiles.threads, 0) for tiles in table.of])
-        suits = (table.sums <= room) & ~table.ping_pong
+        suits = (table.sums + (_factors(table) / 2 if lanes.scale else 0) <= room) & ~table.ping_pong
+    if lanes.scale:  # no thread has the scales of many columns
+        suits = suits & (table.turned | (table.columns % BLOCK == 0) | (BLOCK % table.columns == 0))
     for count, along in ((ceil_div(N, table.columns), table.along_N), (ceil_div(M, table.rows), table.along_M)):
         suits = suits & ((_padded(count, along) - count) * WASTE <= count)
     return np.asarray(suits & ~(table.ping_pong & _once(table, M, N, speed)))
+
+
+def _factors(table: TileTable) -> np.ndarray:
+    """Of a thread: one for each of its columns, which are the activations' rows where they are turned."""
+    return np.where(table.turned, table.rows / 4, 0)
 
 
 def _once(table: TileTable, M: Any, N: Any, speed: Speed) -> Any:
@@ -405,7 +417,8 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes =
     serial: Any = 0.0
     if lanes.promote or lanes.turn:
         serial = products / speed.multiplied(size) / table.groups
-        serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
+        sums = table.sums + (2 * _factors(table) if lanes.scale else 0)
+        serial = serial + (PROMOTION + PROMOTED_SUM * sums if lanes.promote else 0.0) + TURNING * lanes.turn
     else:
         products = products * np.where(table.alone, ALONE, 1.0)
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows

@@ -11,13 +11,12 @@ import numpy as np
 
 from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.block_scaled_matmul import BLOCK, block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
 from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import parts_for
-from tilewright.kernels.tiles import FEW_ROWS
+from tilewright.kernels.tiles import BLOCK, FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like
@@ -212,9 +211,11 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
     if by_descriptor and "groups" not in kinds:
         return _of_lines(call, arch, alike)
     blocks = ("groups", BLOCK, 1), ("groups", BLOCK, BLOCK)
-    if by_descriptor and alike and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
-        tiles = block_tiles(call.M, call.N, speed_of(arch))
-        kernel = block_scaled_matmul.for_target(arch, call.N, call.K, call.A_dtype, call.out, tiles=tiles)
+    if by_descriptor and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
+        parts = parts_for(call.M, call.N, call.K, call.A_dtype, speed_of(arch), promoted=True, in_blocks=True)
+        kernel = scaled_matmul.for_target(
+            arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "group", "block", tiles=parts
+        )
         return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a.T, of_b, out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
     if len(groups) > 1 or (call.scale_a[0] == "groups" and call.scale_a[2] > 1):

@@ -6,17 +6,16 @@ from cuda_gemm import operands, product
 
 import tilewright
 from tilewright.ir.visitor import kernels as kernels_of
-from tilewright.kernels.block_scaled_matmul import block_scaled_matmul, block_tiles
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.tile_choice import MANY, choose_parts, choose_tiles
-from tilewright.kernels.tiles import BEGIN, Launch, Tiles, cycles, cycles_of_parts
+from tilewright.kernels.tile_choice import MANY, choose_parts, choose_tiles, parts_for
+from tilewright.kernels.tiles import BEGIN, PROMOTED, Launch, Tiles, cycles, cycles_of_parts
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
 pytestmark = pytest.mark.sampled(3)
 
-SMALL = Tiles(64, 32, 64, 2, 128)
+SMALL, E4M3 = Tiles(64, 32, 64, 2, 128), "float8_e4m3fn"
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 0.0, "float64": 0.0}
 SUMS = {"float32": 2.0**-24, "float64": 2.0**-53}
 
@@ -265,13 +264,16 @@ def blocks(M, N, K, seed=0):
     [
         (200, 192, Tiles(128, 64, 128, 2, 256)), (130, 72, Tiles(64, 32, 128, 2, 128)),
         (260, 128, Tiles(256, 64, 128, 2, 256, (2, 1))), (5, 256, Tiles(64, 256, 128, 1, 256)),
+        (70, 328, Tiles(72, 192, 128, 2, 384, (2, 1), turned=True)), (50, 200, Tiles(40, 128, 128, 2, 256, turned=True)),
+        (90, 328, ((192, Tiles(64, 192, 128, 2, 384, turned=True)), (136, Tiles(64, 128, 128, 2, 256)))),
+        (90, 200, Tiles(64, 64, 128, 2, 128, (1, 1), 2, turned=True)),
     ],
     ids=str,
 )  # fmt: skip
 def test_blocks_are_scaled_and_promoted(M, N, tiles):
     K = 256
     arguments, exact, size = blocks(M, N, K)
-    kernel = on_hopper(block_scaled_matmul, N, K, tiles=tiles)
+    kernel = on_hopper(scaled_matmul, N, K, E4M3, scale_A="group", scale_B="block", tiles=tiles)
     assert "wgmma_ss" in kernel.explain()
     for schedule in (None, "late"):
         found = run(kernel, (M, N), "bfloat16", *arguments, schedule=schedule)
@@ -282,8 +284,8 @@ def test_threads_read_the_slots_that_a_persistent_grid_goes_on_with():
     # Five tiles of two steps each go through three slots: the second tile begins in the third.
     M, N, K = 320, 32, 256
     arguments, exact, size = blocks(M, N, K)
-    factory = JITFactory(block_scaled_matmul.function, None, "cuda -arch=sm_90a -cores=2", Schedule(persistent=True))
-    kernel = factory(N, K, tiles=Tiles(64, 32, 128, 3, 128))
+    factory = JITFactory(scaled_matmul.function, None, "cuda -arch=sm_90a -cores=2", Schedule(persistent=True))
+    kernel = factory(N, K, E4M3, scale_A="group", scale_B="block", tiles=Tiles(64, 32, 128, 3, 128))
     assert "grid: persistent" in kernel.explain()
     found = run(kernel, (M, N), "bfloat16", *arguments, schedule="late")
     assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()
@@ -304,7 +306,8 @@ def test_blocks_with_tails_by_every_scale_of_the_activation(scale_A, bias, M, N,
         b * np.repeat(np.repeat(scales_B, 128, 0)[:N], 128, 1)[:, :K].astype(np.float64),
     )
     exact, size = wide_A @ wide_B.T + (more[0] if bias else 0.0), np.abs(wide_A) @ np.abs(wide_B).T
-    kernel = on_hopper(block_scaled_matmul, N, K, scale_A=scale_A, bias=bias, tiles=Tiles(64, 32, 128, 2, 128))
+    tiles = Tiles(64, 32, 128, 2, 128)
+    kernel = on_hopper(scaled_matmul, N, K, E4M3, scale_A=scale_A, scale_B="block", bias=bias, tiles=tiles)
     assert "wgmma_ss" in kernel.explain()
     for schedule in (None, "late"):
         found = run(kernel, (M, N), "bfloat16", a, b, scales_A, scales_B, *more, schedule=schedule)
@@ -312,17 +315,20 @@ def test_blocks_with_tails_by_every_scale_of_the_activation(scale_A, bias, M, N,
 
 
 @pytest.mark.parametrize(
-    "M, N, shape",
-    [(4096, 7168, (256, 128)), (4096, 576, (256, 128)), (600, 7168, (128, 128)), (64, 24576, (64, 128)), (64, 7168, (64, 32)), (128, 7168, (64, 64)),
-     (1, 128, (64, 32))],
-)  # fmt: skip
-def test_tiles_of_blocks_follow_the_size(M, N, shape):
-    tiles = block_tiles(M, N)
-    assert (tiles.block_M, tiles.block_N) == shape
+    "M, N", [(4096, 7168), (4096, 576), (600, 7168), (300, 2112), (64, 24576), (128, 7168), (1, 128)]
+)
+def test_tiles_of_blocks_have_room_for_their_scales(M, N):
+    for _, tiles in parts_for(M, N, 7168, E4M3, promoted=True, in_blocks=True):
+        factors = tiles.block_M // 4 if tiles.turned else 0
+        assert 2 * tiles.block_M * tiles.block_N // tiles.threads + factors <= 2 * PROMOTED[tiles.threads]
+        assert tiles.turned or tiles.block_N % 128 == 0 or 128 % tiles.block_N == 0
 
 
 def test_factors_are_loaded_while_products_are_made():
-    text = on_hopper(block_scaled_matmul, 256, 512, tiles=Tiles(256, 64, 128, 2, 256)).get_kernel_source()
+    kinds = {"scale_A": "group", "scale_B": "block"}
+    text = on_hopper(
+        scaled_matmul, 256, 512, E4M3, **kinds, tiles=Tiles(128, 64, 128, 2, 256, (1, 1))
+    ).get_kernel_source()
     loop = text[text.index("setmaxnreg_inc") : text.index("tma_store")]
-    steps = [loop.index(word) for word in ("wgmma_ss", "a_scales_ring", "wgmma_wait")]
+    steps = [loop.index(word) for word in ("of_group_ring", "wgmma_ss", "scales_B[", "wgmma_wait")]
     assert steps == sorted(steps)

@@ -11,7 +11,6 @@ from tilewright.formats.sparse import compress, prune
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.arranged_activations import arranged_activations
-from tilewright.kernels.block_scaled_matmul import block_scaled_matmul
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.expert_epilogue import expert_epilogue
@@ -179,7 +178,10 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         {"sizes": (N, K, "bfloat16"), "out": "bfloat16", "tiles": Tiles(32, 64, 64, 2, 128, (2, 2), persistent=False, turned=True)},
     ),
     "scaled_matmul": (scaled_matmul, (*S8, powers(M), powers(N, seed=1), rubbish(M, N)), {"sizes": (N, K, "int8"), "out": "float32", "tiles": SMALL}),
-    "block_scaled_matmul": (block_scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)), {"sizes": (N, 256), "out": "float32", "tiles": Tiles(64, 32, 128, 2, 128)}),
+    "scaled_matmul of blocks": (
+        scaled_matmul, (*E4M3, powers(2, M), powers(1, 2), rubbish(M, N)),
+        {"sizes": (N, 256, "float8_e4m3fn"), "out": "float32", "scale_A": "group", "scale_B": "block", "tiles": Tiles(64, 32, 128, 2, 128)},
+    ),
     "sparse_matmul": (sparse_matmul, (KEPT, pack_metadata(PLACES, "float16", SMALL), F16, rubbish(M, N)), {"sizes": (M, K), "tiles": SMALL}),
     "few_rows_matmul": (few_rows_matmul, (*BF16, rubbish(9, N)), {"sizes": (N, K), "rows": 9, "splits": 2, "stages": 2}),
     "few_rows_matmul of a scaled row": (

@@ -28,7 +28,7 @@ LIBRARY = (
     ("bytes in parts", of_bytes(M=37, tokens=32, part=16, records=1, stages=2, ahead=2), "sm_90a"),
     ("grouped", HOPPER_KERNELS["grouped_matmul"], "sm_90a"),
     ("sparse", HOPPER_KERNELS["sparse_matmul"], "sm_90a"),
-    ("scaled in blocks", HOPPER_KERNELS["block_scaled_matmul"], "sm_90a"),
+    ("scaled in blocks", HOPPER_KERNELS["scaled_matmul of blocks"], "sm_90a"),
     ("a few rows", HOPPER_KERNELS["few_rows_matmul"], "sm_90a"),
     ("a scaled row", HOPPER_KERNELS["few_rows_matmul of a scaled row"], "sm_90a"),
     ("digits", HOPPER_KERNELS["digit_quant_matmul"], "sm_90a"),

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.block_scaled_matmul import BLOCK, block_candidates, block_scaled_matmul
+from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.roofline import speed_of
+from tilewright.kernels.tile_choice import candidate_parts
+from tilewright.kernels.tiles import BLOCK, Parts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
@@ -52,8 +54,11 @@ class Blocks:
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""
-        for tiles in block_candidates(request.rows or 4096, weight.facts.N, speed_of(machine.arch)):
-            yield as_options(tiles)
+        facts, speed = weight.facts, speed_of(machine.arch)
+        for parts in candidate_parts(
+            request.rows or 4096, facts.N, facts.K, request.activations, speed, in_blocks=True
+        ):
+            yield {"parts": [{"columns": columns, **as_options(tiles)} for columns, tiles in parts]}
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
@@ -62,9 +67,10 @@ class Blocks:
         facts = weight.facts
         assert facts.format.dtype is not None
         kind = request.activation_scales if request.activation_scales in ("group", "token") else "tensor"
-        kernel = block_scaled_matmul.for_target(
-            machine.arch, facts.N, facts.K, facts.format.dtype.name, request.out, kind, request.bias is not None,
-            tiles_of(options),
+        tiles: Parts = tuple((part["columns"], tiles_of(part)) for part in options["parts"])
+        kernel = scaled_matmul.for_target(
+            machine.arch, facts.N, facts.K, facts.format.dtype.name, out=request.out, scale_A=kind, scale_B="block",
+            bias=request.bias is not None, tiles=tiles,
         )  # fmt: skip
         codes = viewed(weight.codes, facts.format.dtype)
         scales = weight.derived(("block scales", type(example)), lambda: _block_scales(weight, example))
