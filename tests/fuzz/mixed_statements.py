@@ -48,9 +48,9 @@ class MixedStatements(MixedState):
             extents[axis], shape[axis] = self.pick(self.dynamic)
             self.feature("dynamic", str(shape[axis]))
         lead = ""
-        if self.chance(0.25):
-            lead = f"{self.index(0, 1)}, "
-            shape, extents = [2, *shape], ["2", *extents]
+        if found := self.leading():
+            lead, count = f"{found[0]}, ", found[1]
+            shape, extents = [count, *shape], [str(count), *extents]
         if self.chance(0.15) and not ALL[dtype].is_packed and len(shape) >= 2 and all(one.isdigit() for one in extents):
             named = self.strided(tuple(shape), dtype, values)
         elif self.chance(0.1) and not ALL[dtype].is_packed and all(one.isdigit() for one in extents):
@@ -63,20 +63,31 @@ class MixedStatements(MixedState):
                 self.tiles.append(named)
         starts = []
         for extent in shape[-len(tile.shape) :]:
-            kind = self.between(0, 9)
-            if kind < 5 or extent == 0:
-                starts.append("0")
-            elif kind < 7:
-                starts.append(f"{self.pick(self.context.indices)[0]} * {self.pick((1, 2, 8))}")
-            elif kind == 7:
-                starts.append(f"{self.pick(self.context.indices)[0]} - {self.between(1, 9)}")
-            else:
-                starts.append(self.index(0, min(8, extent - 1)))
+            starts.append(self.start_in(extent))
         if self.chance(0.5):
             place = ", ".join(starts)
         else:
             place = ", ".join(f"{start} : {start} + {extent}" for start, extent in zip(starts, tile.shape, strict=True))
         return f"{named.name}[{lead}{place}]", (min(0, values[0]), max(0, values[1]))
+
+    def leading(self) -> tuple[str, int] | None:
+        """An index before those of a region, and how many there are; None for a tensor of the region's own rank."""
+        return (self.index(0, 1), 2) if self.chance(0.25) else None
+
+    def start_in(self, extent: int) -> str:
+        """Where a region begins along a dimension of a tensor."""
+        kind = self.between(0, 9)
+        if kind < 5 or extent == 0:
+            return "0"
+        if kind < 7:
+            return f"{self.pick(self.context.indices)[0]} * {self.pick((1, 2, 8))}"
+        if kind == 7:
+            return f"{self.pick(self.context.indices)[0]} - {self.between(1, 9)}"
+        return self.index(0, min(8, extent - 1))
+
+    def run_of(self, extent: int) -> int:
+        """How much of a dimension a part of a tile takes."""
+        return self.between(1, extent - 1)
 
     def safe_value(self, tensor: Tile, values: tuple[int, int]) -> tuple[int, int]:
         """Say what is read beyond a tensor's ends; the range of what its copies bring."""
@@ -199,7 +210,7 @@ class MixedStatements(MixedState):
         if not whole:
             axis = self.between(0, len(extents) - 1)
             if extents[axis] > 1 and not (ALL[tile.dtype].is_packed and axis == len(extents) - 1):
-                run = self.between(1, extents[axis] - 1)
+                run = self.run_of(extents[axis])
                 shifts[axis] = f" + {self.index(0, extents[axis] - run)}"
                 extents[axis] = run
         indices = self.loop(tuple(extents))

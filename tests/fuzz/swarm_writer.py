@@ -13,7 +13,8 @@ from dataclasses import replace
 from mixed_tiles import NARROW, WIDE, Tile
 from mixed_writer import MixedWriter
 
-SMALL = ((16,), (8,), (4,), (2,), (8, 16), (16, 8), (32,), (4, 4))
+SHAPES = ((16,), (8,), (4,), (2,), (8, 16), (16, 8), (32,), (4, 4), (100,), (37,), (8, 40), (3, 72), (16, 36))
+"""Shapes beside those of mixed programs: of few bytes, and with a rest behind whole vectors."""
 
 
 class SwarmWriter(MixedWriter):
@@ -25,7 +26,7 @@ class SwarmWriter(MixedWriter):
             self.pick(WIDE) if self.chance(0.75) else self.pick(NARROW) for _ in range(self.pick((1, 2, 2, 3)))
         ]
         self.shapes = [
-            self.pick(SMALL) if self.chance(0.25) else super(SwarmWriter, self).shape()
+            self.pick(SHAPES) if self.chance(0.35) else super(SwarmWriter, self).shape()
             for _ in range(self.pick((1, 2, 2, 3)))
         ]
         self.shapes += [shape[::-1] for shape in self.shapes if len(shape) == 2 and self.chance(0.3)]
@@ -80,6 +81,23 @@ class SwarmWriter(MixedWriter):
         super().growing(count)
         if len(self.context.indices) > before and self.chance(0.5):  # what was named is spoken of last
             self.some_compute()
+
+    def leading(self) -> tuple[str, int] | None:
+        """What a loop's turns bring mostly differs."""
+        if self.context.loops and self.chance(0.6):
+            return f"{self.context.loops[-1]} % 4", 4
+        return super().leading()
+
+    def start_in(self, extent: int) -> str:
+        names = [one[0] for one in self.context.indices if one[0] in self.variables]
+        if extent and names and self.chance(0.2):
+            return f"{self.pick(names)} * {self.pick((1, 2, 4, 8))}"
+        if extent and self.chance(0.05):
+            return f"{self.flags.name}[{self.index(0, 7)}] * {self.pick((1, 2, 4, 8))}"
+        return super().start_in(extent)
+
+    def run_of(self, extent: int) -> int:
+        return max(1, extent - self.between(1, 3)) if self.chance(0.5) else super().run_of(extent)
 
     # Statements --------------------------------------------------------------------------------------
 
