@@ -13,6 +13,8 @@ from dataclasses import replace
 from mixed_tiles import NARROW, WIDE, Tile
 from mixed_writer import MixedWriter
 
+from tilewright.ir.dtypes import ALL
+
 SHAPES = ((16,), (8,), (4,), (2,), (8, 16), (16, 8), (32,), (4, 4), (100,), (37,), (8, 40), (3, 72), (16, 36))
 """Shapes beside those of mixed programs: of few bytes, and with a rest behind whole vectors."""
 
@@ -79,8 +81,8 @@ class SwarmWriter(MixedWriter):
         if self.chance(0.3):
             self.named()
         super().growing(count)
-        if len(self.context.indices) > before and self.chance(0.5):  # what was named is spoken of last
-            self.some_compute()
+        if len(self.context.indices) > before and self.chance(0.6):  # what was named is spoken of last
+            self.speak(self.context.indices[-1][0])
 
     def leading(self) -> tuple[str, int] | None:
         """What a loop's turns bring mostly differs."""
@@ -108,8 +110,21 @@ class SwarmWriter(MixedWriter):
             if any(line.strip().startswith(f"{name} = T.alloc_var") for line in self.lines[-2:]):
                 self.variables[name] = low, high
             self.known(name, low, high, 2)
-            if self.chance(0.5):
-                self.some_compute()
+            if self.chance(0.6):
+                self.speak(name)
+
+    def speak(self, name: str) -> None:
+        """Every element of a tile is computed with a scalar."""
+        tiles = [one for one in self.usable(value=None) if one.base is None and ALL[one.dtype].kind != "bool"]
+        if not tiles:
+            return
+        tile = self.pick(tiles)
+        indices, (floor, ceiling) = self.loop(tile.shape), self.room(tile)
+        low, high = max(floor, -6), min(ceiling, 6)
+        text, *_ = self.term(indices, tile, "int32", 1)
+        place = ", ".join(one for one, _ in indices)
+        self.emit(f'    {tile.name}[{place}] = T.cast(T.clamp({text} + {name}, {low}, {high}), "{tile.dtype}")')
+        self.wrote(tile, (low, high))
 
     def reassigned(self) -> None:
         """A variable takes another value, or keeps its own; of warps of their own it would be another variable."""
@@ -151,7 +166,7 @@ class SwarmWriter(MixedWriter):
         if tile.scope == "shared" and self.chance(0.5):
             self.named()
             self.tiles = others
-            self.some_compute()
+            self.speak(self.context.indices[-1][0])
         else:
             self.tiles = others
             self.read(tile)
