@@ -105,7 +105,7 @@ def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) ->
 def _cdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
     shared = facts.pop("shared_bytes", 64 * _KB)
     return _arch(
-        name, generation, features | {"mfma"}, warp_size=64, registers=512, shared_bytes=shared,
+        name, generation, features | {"mfma", "turned_operands"}, warp_size=64, registers=512, shared_bytes=shared,
         core_shared_bytes=shared,
         read_groups=READ_GROUPS, **facts,
     )  # fmt: skip

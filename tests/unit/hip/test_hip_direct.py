@@ -10,6 +10,8 @@ from hip_programs import on
 
 import tilewright.language as T
 from tilewright.emulator import run
+from tilewright.layout.access import bank_conflicts
+from tilewright.passes.tile.pipelines.turned_tiles import _memory
 from tilewright.targets.hip.emulation import HIP
 from tilewright.targets.hip.machine_code import hottest_loop
 
@@ -254,3 +256,49 @@ def test_the_emulator_knows_the_rule_of_lanes_and_counts_loads(first, left, outc
     )
     right = (c == a[np.arange(128) ^ 1]).all()
     assert ("reported" if found.reports else "right" if right else "wrong") == outcome, found.reports[:1]
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("transposed", [(False, False), (True, True), (True, False)])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_operands_across_k_are_turned_on_their_way(arch, transposed, stages):
+    """Threads load rows, store columns, and lanes read runs of k; sizes that divide nothing, and whole ones."""
+    options = {"transpose_A": transposed[0], "transpose_B": transposed[1]}
+    for m, n, k, dtype in (
+        (104, 72, 136, "float16"),
+        (128, 64, 64, "bfloat16"),
+        (64, 64, 0, "float16"),
+        (40, 24, 8, "float16"),
+    ):
+        a, b = operands(m, n, k, dtype, *transposed)
+        kernel = on(arch, matmul).compile(a, b, dtype=dtype, block=(64, 64, 64), num_stages=stages, **options)
+        assert k == 0 or "_registers_turned" in kernel.get_kernel_source()
+        agrees(kernel, a, b, *transposed)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_turned_operands_take_few_instructions(arch):
+    """Reads and stores of LDS are vectors without conflicts, and a wave waits for no load of the next step."""
+    kernel = on(arch, matmul).compile(
+        *operands(1024, 1024, 1024, "bfloat16", True, False), dtype="bfloat16", out="bfloat16", block=(128, 128, 64), threads=256,
+        transpose_A=True, transpose_B=False,
+    )  # fmt: skip
+    hottest = hottest_loop(kernel.ptx())
+    narrow = [name for name in hottest.names if re.match(r"ds_(read|write)_(u16|b16|u8|b8)", name)]
+    assert narrow == [] and sum(name.startswith("ds_") for name in hottest.names) <= 48
+    assert not hottest.waits_before_products and hottest.shared_bytes("read") == 256
+    assert hottest.vector <= (1 if arch == "gfx942" else 2) * hottest.products
+    (resources,) = kernel.resources().values()
+    assert resources["scratch_bytes"] == 0 and resources["waves"] >= 2
+    assert conflicts_of_turned(64, 128) == 0
+
+
+def conflicts_of_turned(K: int, N: int) -> int:
+    """Extra passes of a wave's stores of 8 bytes and reads of 8 bytes, 16 lanes at a time."""
+    layout, extra, lanes = _memory(K, N, 4, 16), 0, np.arange(16)
+    for column in range(8):
+        extra += bank_conflicts(layout.offset("memory", lanes * 8 + column, 0 * lanes) * 2, 8)
+    for first in range(0, N, 16):
+        for k in range(0, K, 4):
+            extra += bank_conflicts(layout.offset("memory", first + lanes, k + 0 * lanes) * 2, 8)
+    return extra

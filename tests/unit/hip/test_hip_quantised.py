@@ -97,3 +97,15 @@ def vector_instructions(code: str, turns: int) -> int:
         if branch and labels.get(branch[1], number) < number:
             count += (turns - 1) * sum(one.strip().startswith("v_") for one in lines[labels[branch[1]] : number])
     return count
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize("rows", [1, 16, 64, 300])
+@pytest.mark.parametrize("name", ["int4", "uint1", "int3", "int8", "nf4", "e2m1", "e4m3"])
+@pytest.mark.parametrize("arch", EVERY)
+def test_tiles_that_the_model_chooses_spill_nothing(arch, name, rows):
+    rng = np.random.default_rng(rows)
+    weight = PackedWeight.pack(random_weight(rng, name, (512, 512), scales=scales(rng, 512, 8), block=(1, 64)))
+    made = Product.of(np.zeros((rows, 512), np.float16), weight, target=f"hip -arch={arch}").prepared
+    for resources in made.kernel.resources().values():
+        assert (resources["scratch_bytes"], resources["vector_spills"]) == (0, 0), resources

@@ -78,9 +78,10 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
 from tilewright.layout.algebra import expand
+from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
-from tilewright.passes.context import Context, Fact
+from tilewright.passes.context import CHOICES, Context, Fact
 from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines.pipeline_plan import (
@@ -94,6 +95,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
 )
 from tilewright.passes.tile.pipelines.register_staging import staged_in_registers
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
+from tilewright.passes.tile.pipelines.turned_tiles import Turn, turns_of
 
 S = TypeVar("S", bound=Statement)
 
@@ -115,17 +117,20 @@ class _Inject(Rewriter):
     def __init__(self, kernel: Kernel, context: Context) -> None:
         self.kernel, self.context = kernel, context
         self.stages: dict[Buffer, list[Buffer]] = {}
+        self.turned: dict[Buffer, Buffer] = {}
+        self.layouts: dict[Buffer, Layout] = {}
         self.tokens = 0
         self.declared = {node.buffer: node.span for node in find(kernel.body, Allocate)}
 
     def run(self) -> Kernel:
         body = self(self.kernel.body)
         body = _JoinWaits(self.token)(body)
+        body = _Allocated(self.turned)(body) if self.turned else body
         used = {node for node in uses(body) if isinstance(node, Buffer)}
         used |= {node.source for node in used if node.source is not None}
         body = _Drop(set(self.stages) - used)(body)
-        layouts = list(self.kernel.layouts)
-        for buffer, layout in self.kernel.layouts:
+        layouts: list[tuple[Buffer, Any]] = [*self.kernel.layouts, *self.layouts.items()]
+        for buffer, layout in list(layouts):
             layouts += [(made, expand(layout, made.static_shape[0])) for made in self.stages.get(buffer, ())]
         kept = tuple((buffer, layout) for buffer, layout in layouts if buffer in used or buffer not in self.stages)
         return replace(self.kernel, body=body, layouts=kept)
@@ -144,12 +149,16 @@ class _Inject(Rewriter):
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
         if self.context.arch.has("register_staging"):
-            if not self._has_room(loop):
-                loop = replace(loop, body=_through_registers(loop.body))
-            divided = staged_in_registers(loop, shared, self.kernel.num_threads)
-            if divided is None and loop.stage is None and loop.order is None and not _started(loop):
+            turned = loop.num_stages > 1 and self.context.arch.has("turned_operands")
+            turns = turns_of(self.kernel, original, shared) if turned else {}
+            loop, turns = self._through_registers(loop, turns)
+            divided = staged_in_registers(loop, shared, self.kernel.num_threads, turns)
+            if divided is not None:
+                loop, layouts = divided
+                self.layouts.update(layouts)
+                self._note({copy: way for copy, way in turns.items() if way.tile in layouts})
+            elif loop.stage is None and loop.order is None and not _started(loop):
                 return plain_loop(loop)
-            loop = divided or loop
         plan = plan_pipeline(loop, shared, self.kernel.thread_vars)
         self._report(plan)
         emission = Emission(plan, self.token(), self.declared, views_of(self.kernel))
@@ -158,6 +167,24 @@ class _Inject(Rewriter):
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
         return Seq(tuple(made.statements), span=loop.span)
+
+    def _note(self, turns: dict[Copy, Turn]) -> None:
+        """Tiles that others take the place of, and what ``explain()`` says of them."""
+        for copy, way in turns.items():
+            self.turned[copy.destination.buffer] = way.tile
+            place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
+            self.context.facts[CHOICES].append(f"{place}copy: {way.tile.name} is turned in registers, to lie along k")
+
+    def _through_registers(self, loop: Pipelined, turns: dict[Copy, Turn]) -> tuple[Pipelined, dict[Copy, Turn]]:
+        """The loop, where copies that threads start have no room for all their slots, or are to be turned, as loads
+        and stores; and what becomes of those that are turned."""
+        roomy = self._has_room(loop)
+        changed = {
+            one: replace(one, prefer=SYNC) for one in _started(loop)
+            if one.token is None and (not roomy or one in turns)
+        }  # fmt: skip
+        body = _Replaced(changed)(loop.body)
+        return replace(loop, body=body), {changed.get(copy, copy): turn for copy, turn in turns.items()}
 
     def _has_room(self, loop: Pipelined) -> bool:
         """Whether a block has memory for a slot of each stage of what a loop's copies start: in registers there is one
@@ -192,16 +219,24 @@ def _started(loop: Pipelined) -> list[Copy]:
     return [one for one in find(loop.body, Copy) if one.prefer == CP_ASYNC]
 
 
-class _ThroughRegisters(Rewriter):
+class _Replaced(Rewriter):
+    """Some copies become others."""
+
+    def __init__(self, changed: Mapping[Copy, Copy]) -> None:
+        self.changed = changed
+
     def visit_Copy(self, copy: Copy) -> Copy:
-        return replace(copy, prefer=SYNC) if copy.prefer == CP_ASYNC and copy.token is None else copy
+        return self.changed.get(copy, copy)
 
 
-def _through_registers(body: Seq) -> Seq:
-    """Statements whose copies are loads and stores."""
-    made = _ThroughRegisters()(body)
-    assert isinstance(made, Seq)
-    return made
+class _Allocated(Rewriter):
+    """Turned tiles are declared in the place of others."""
+
+    def __init__(self, turned: Mapping[Buffer, Buffer]) -> None:
+        self.turned = turned
+
+    def visit_Allocate(self, allocate: Allocate) -> Allocate:
+        return replace(allocate, buffer=self.turned.get(allocate.buffer, allocate.buffer))
 
 
 def _loads_ahead(arch: Arch) -> bool:

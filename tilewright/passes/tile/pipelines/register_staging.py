@@ -22,31 +22,38 @@ or more two slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.ir.nodes import Allocate, Buffer, Let, Pipelined, Region, Statement, const, seq
+from tilewright.layout.layout import Layout
 from tilewright.ops.copy import CP_ASYNC, Copy
+from tilewright.ops.transpose import Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
+from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms, whole_of
 
 
-def staged_in_registers(loop: Pipelined, unstageable: dict[Buffer, str], threads: int) -> Pipelined | None:
-    """The loop with its copies in two parts and a plan; None where no copy can be made ahead.
+def staged_in_registers(
+    loop: Pipelined, unstageable: dict[Buffer, str], threads: int, turns: Mapping[Copy, Turn]
+) -> tuple[Pipelined, dict[Buffer, Layout]] | None:
+    """The loop with its copies in two parts and a plan, and layouts of what is turned; None where no copy can be made
+    ahead.
 
     Parameters
     ----------
     unstageable : tiles that cannot have several copies.
     threads : of the block.
+    turns : copies whose tiles are turned on their way.
     """
     if loop.num_stages < 2 or loop.stage is not None or loop.order is not None:
         return None
     ahead = _affordable([one for one in loop.body.statements if isinstance(one, Copy) and _can_wait(one)], threads)
     while ahead:
-        made = _divided(loop, ahead)
+        made, layouts = _divided(loop, ahead, turns)
         broken = breaks(made, unstageable)
         if broken is None:
-            return made
+            return made, layouts
         culprits = [one for one in ahead if any(one.span == other.span for other in broken)] or [ahead[-1]]
         ahead = [one for one in ahead if one not in culprits]
     return None
@@ -75,10 +82,13 @@ def _affordable(copies: Sequence[Copy], threads: int) -> list[Copy]:
     return kept
 
 
-def _divided(loop: Pipelined, ahead: Collection[Copy]) -> Pipelined:
+def _divided(
+    loop: Pipelined, ahead: Collection[Copy], turns: Mapping[Copy, Turn]
+) -> tuple[Pipelined, dict[Buffer, Layout]]:
     """The loop whose copies of `ahead` load one iteration early, and store before the loads of the next."""
     last = min(loop.num_stages - 1, 2)
     body: list[Statement] = []
+    layouts: dict[Buffer, Layout] = {}
     stages: list[int] = []
     turn: list[int] = []  # in a step stores come first, then loads, then all else
     for statement in loop.body.statements:
@@ -95,14 +105,27 @@ def _divided(loop: Pipelined, ahead: Collection[Copy]) -> Pipelined:
             continue
         assert isinstance(statement, Copy)
         load, store, held = _parts(statement)
-        body += [Allocate(held, span=statement.span), load, store]
-        stages += [0, 1]
-        turn += [1, 0]
+        way = turns.get(statement)
+        if way is None:
+            body += [Allocate(held, span=statement.span), load, store]
+            stages += [0, 1]
+            turn += [1, 0]
+            continue
+        turned = replace(held, name=f"{held.name}_turned", shape=way.tile.shape)
+        layouts.update({held: way.loaded, turned: way.stored, way.tile: way.memory})
+        body += [Allocate(held, span=statement.span), Allocate(turned, span=statement.span), load]
+        body += [
+            Transpose(store.source, whole_of(turned), span=statement.span),
+            Copy(whole_of(turned), whole_of(way.tile), span=statement.span),
+        ]
+        stages += [0, 1, 1]
+        turn += [1, 0, 0]
     places = sorted(range(len(turn)), key=lambda number: (turn[number], number))
     order = [places.index(number) for number in range(len(turn))]
-    return replace(
-        loop, body=replace(loop.body, statements=seq(body).statements), stage=tuple(stages), order=tuple(order)
-    )
+    turner = TurnGemms({copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead})
+    statements = seq([turner(one) for one in body]).statements
+    made = replace(loop, body=replace(loop.body, statements=statements), stage=tuple(stages), order=tuple(order))
+    return made, layouts
 
 
 def _parts(copy: Copy) -> tuple[Copy, Copy, Buffer]:

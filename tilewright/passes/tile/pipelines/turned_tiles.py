@@ -1,0 +1,143 @@
+"""Operands that lie across k, on machines whose lanes read neighbours along k: they are turned on their way to shared
+memory.
+
+Before, in a loop whose copies go through registers::
+
+    copy(source=B[k * 64 : +64, :], destination=b_registers)
+    copy(source=b_registers, destination=b)
+    gemm(a=a, b=b, c=c)
+
+After, with a tile ``[N, K]`` in place of ``[K, N]``::
+
+    copy(source=B[k * 64 : +64, :], destination=b_registers)
+    transpose(source=b_registers, destination=b_registers_turned)
+    copy(source=b_registers_turned, destination=b)
+    gemm(a=a, b=b, c=c, transpose_b=True)
+
+A thread loads a few rows of 16 bytes and stores each column of that as one access; in between it moves registers. The
+tile lies in runs of k, column after column, under a swizzle that keeps the stores of neighbouring threads, and the
+reads of neighbouring columns, in different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Region, Statement, const
+from tilewright.ir.visitor import Rewriter, uses
+from tilewright.layout.digits import MEMORY, REGISTER
+from tilewright.layout.layout import Layout
+from tilewright.layout.swizzle import Swizzle
+from tilewright.layout.threads import spread
+from tilewright.ops.copy import Copy
+from tilewright.ops.gemm import Gemm
+
+RUN_BYTES = 8
+"""Of a run of k, which a thread has of each column."""
+
+LOADED_BYTES = 16
+"""Of a row, which a thread loads at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How a tile is turned: what takes its place, and the layouts of the registers that are loaded, of those that are
+    stored, and of the tile."""
+
+    tile: Buffer
+    loaded: Layout
+    stored: Layout
+    memory: Layout
+
+
+def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer]) -> dict[Copy, Turn]:
+    """Copies of a loop whose tiles are only read by gemms of the loop, all along their first dimension.
+
+    Parameters
+    ----------
+    kept : tiles that stay as they are.
+    """
+    copies = [one for one in loop.body.statements if isinstance(one, Copy) and one.source.buffer.scope == "global"]
+    gemms = [one for one in loop.body.statements if isinstance(one, Gemm)]
+    given = {buffer for buffer, _ in kernel.layouts}
+    found: dict[Copy, Turn] = {}
+    for copy in copies:
+        tile = copy.destination.buffer
+        readers = [gemm for gemm in gemms if _reads_across(gemm, tile)]
+        users = [copy, *readers]
+        alone = _mentions(kernel.body, tile) == sum(_mentions(one, tile) for one in users)
+        if tile in kept or tile in given or not readers or not alone:
+            continue
+        turn = _turn(copy, kernel.num_threads)
+        if turn is not None:
+            found[copy] = turn
+    return found
+
+
+def _mentions(statement: Statement, tile: Buffer) -> int:
+    return sum(node is tile for node in uses(statement))
+
+
+def _reads_across(gemm: Gemm, tile: Buffer) -> bool:
+    """Whether a gemm reads a tile, and only along its first dimension."""
+    sides = ((gemm.a, gemm.transpose_a), (gemm.b, not gemm.transpose_b))
+    read = [(region, across) for region, across in sides if region.buffer is tile]
+    return bool(read) and all(region.is_whole and across for region, across in read) and gemm.c.buffer is not tile
+
+
+def _turn(copy: Copy, threads: int) -> Turn | None:
+    """How the threads of a block turn what a copy brings; None where its sizes do not divide."""
+    tile, dtype = copy.destination.buffer, copy.destination.dtype
+    if tile.scope != "shared" or tile.source is not None or not copy.destination.is_whole or tile.rank != 2:
+        return None
+    if dtype.bits != 16 or copy.source.dtype != dtype:
+        return None
+    K, N = tile.static_shape
+    rows = RUN_BYTES * 8 // dtype.bits
+    columns = LOADED_BYTES * 8 // dtype.bits
+    pieces = (K // rows, N // columns)
+    if K % rows or N % columns or pieces[0] * pieces[1] % threads:
+        return None
+    dealt = spread(pieces, threads, 1)
+    if dealt.shape != pieces:
+        return None
+    made = replace(tile, shape=(N, K))
+    return Turn(made, *_blocks(dealt, rows, columns), _memory(K, N, rows, dtype.bits))
+
+
+def _blocks(dealt: Layout, rows: int, columns: int) -> tuple[Layout, Layout]:
+    """Threads with blocks of rows and columns in place of single pieces: neighbouring registers have neighbours of a
+    row, and, the tile turned, neighbours of a column."""
+    outer = [
+        [(one.extent, one.place, one.stride * (rows * columns if one.place == REGISTER else 1)) for one in digits]
+        for digits in dealt.digits
+    ]
+    loaded = Layout.of([(rows, REGISTER, columns), *outer[0]], [(columns, REGISTER, 1), *outer[1]])
+    stored = Layout.of([(columns, REGISTER, rows), *outer[1]], [(rows, REGISTER, 1), *outer[0]])
+    return loaded, stored
+
+
+def _memory(K: int, N: int, rows: int, bits: int) -> Layout:
+    """Runs of k, column after column."""
+    plain = Layout.of([(N, MEMORY, rows)], [(rows, MEMORY, 1), (K // rows, MEMORY, rows * N)])
+    swizzle = Swizzle(4, (RUN_BYTES * 8 // bits).bit_length() - 1, 4)
+    return replace(plain, swizzle=swizzle) if K * N % swizzle.period == 0 else plain
+
+
+class TurnGemms(Rewriter):
+    """Gemms read turned tiles along k."""
+
+    def __init__(self, tiles: Mapping[Buffer, Buffer]) -> None:
+        self.tiles = tiles
+
+    def visit_Gemm(self, gemm: Gemm) -> Gemm:
+        a, b = self.tiles.get(gemm.a.buffer), self.tiles.get(gemm.b.buffer)
+        if a is not None:
+            gemm = replace(gemm, a=whole_of(a), transpose_a=False)
+        return gemm if b is None else replace(gemm, b=whole_of(b), transpose_b=True)
+
+
+def whole_of(tile: Buffer) -> Region:
+    """All of a tile."""
+    return Region(tile, tuple(const(0) for _ in tile.shape), tile.shape)
