@@ -76,10 +76,13 @@ def _products() -> tuple[MatrixInstruction, ...]:
 
 
 _MATRIX_STORE = "simdgroup_store"
+_ELEMENTS = tuple(_NUMBERS[name] for name in ("float16", "bfloat16", "float32"))
 
 _COPIES = (
     *(
-        CopyInstruction(_MATRIX_STORE, REGISTERS, memory, threads=LANES, matrix=PLACES, strided=True, elements=(4, 2))
+        CopyInstruction(
+            _MATRIX_STORE, REGISTERS, memory, threads=LANES, matrix=PLACES, strided=True, elements=_ELEMENTS
+        )
         for memory in (GLOBAL, SHARED)
     ),
     CopyInstruction("load_global", GLOBAL, REGISTERS, (16, 8, 4, 2, 1)),

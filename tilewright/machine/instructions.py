@@ -174,7 +174,7 @@ class CopyInstruction:
     zero_fill : elements that are out of bounds can be read as zeros without being touched.
     matrix : layout of the 8x8 matrix that each register receives; None for plain copies.
     strided : moves a whole `matrix`, whose rows lie in memory as far apart as the instruction is told; `elements` are
-        the sizes in bytes of the elements that it may have.
+        the types that it may have.
     """
 
     function: str
@@ -188,7 +188,7 @@ class CopyInstruction:
     zero_fill: bool = False
     matrix: Layout | None = None
     strided: bool = False
-    elements: tuple[int, ...] = ()
+    elements: tuple[DType, ...] = ()
 
     def __post_init__(self) -> None:
         memories = (REGISTERS, SHARED, GLOBAL)

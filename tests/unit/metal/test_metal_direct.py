@@ -165,3 +165,14 @@ def test_what_is_no_matrix_in_memory_goes_by_threads() -> None:
     whole = a.astype(np.float64) @ a.astype(np.float64).T
     assert np.array_equal(c[0][w], whole) and np.array_equal(c[1], whole.T)
     assert np.array_equal(c[2], np.where(np.arange(32)[:, None] % 3, whole, 0))
+
+
+@pytest.mark.parametrize("out", ["tfloat32", "float8_e4m3fn", "int32"])
+def test_types_that_matrices_lack_go_by_threads(out: str) -> None:
+    kernel = tilewright.compile(stored(50, 40, out, (32, 32), "copy"), target="metal -arch=apple7")
+    text = kernel.get_kernel_source()
+    assert not complaints(text) and "tw::simdgroup_store" not in text.split("kernel void")[1]
+    a, b = np.ones((50, 16), np.float16), np.ones((40, 16), np.float16)
+    c = np.zeros((50, 40), np.float32 if out == "tfloat32" else of(out).numpy)
+    kernel.emulate(a, b, c)
+    assert (c.astype(np.float64) == (32 if out == "float8_e4m3fn" else 33)).all()

@@ -47,12 +47,7 @@ def matrix_store(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr]) -> C
         return None
     memory = _MEMORIES.get(buffer.scope)
     for one in work.owner.context.arch.copy_instructions:
-        if (
-            one.strided
-            and one.destination == memory
-            and buffer.dtype.bits // 8 in one.elements
-            and buffer.dtype.is_float
-        ):
+        if one.strided and one.destination == memory and buffer.dtype in one.elements:
             assert one.matrix is not None
             if _is_of_matrices(work.layout, one.matrix) and _lies_by_rows(work, buffer, indices, one.matrix):
                 return one
