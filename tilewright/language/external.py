@@ -18,6 +18,9 @@ from tilewright.language.source import statement_here
 NOTHING = ("handle", "void", "", None)
 """Result types of functions that are called for their effect."""
 
+_FIRST: Any = object()
+"""The type of a result stands before its function."""
+
 WRITES = ("r", "w", "rw")
 
 BYTES = {("int8", "int8"): "s8s8", ("uint8", "int8"): "u8s8", ("uint8", "uint8"): "u8u8", ("int8", "uint8"): "s8u8"}
@@ -49,15 +52,15 @@ def import_source(source: Any = None) -> None:
 
 
 @author_facing
-def call_extern(dtype: Any, func_name: Any, *args: Any) -> Any:
+def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
     """Call a function of the device's own language (`import_source`), in each executing thread.
 
     Parameters
     ----------
-    func_name : of the function, a text.
-    dtype : of its result; ``"handle"`` or ``"void"`` where it has none.
-    args : numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What it is
-        given the place of it may write, unless `access_ptr` says ``"r"``.
+    args : the type of its result, ``"handle"`` or ``"void"`` where it has none; its name, a text; then what it is
+        given: numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What
+        it is given the place of it may write.
+    dtype : the type of its result, which then does not stand first.
 
     Returns
     -------
@@ -69,9 +72,12 @@ def call_extern(dtype: Any, func_name: Any, *args: Any) -> Any:
     >>> C[tx // 64, tx % 64] = T.call_extern("float32", "twice", A[tx // 64, tx % 64])
     """
     builder = in_kernel("T.call_extern")
+    if dtype is _FIRST:
+        dtype, *args = args or (None,)  # type: ignore[assignment]
+    func_name, *given = args or (None,)
     if not isinstance(func_name, str) or not func_name.replace("::", "_").isidentifier():
         raise NumberExpected("the function of T.call_extern", "its name", describe(func_name))
-    arguments = tuple(_argument(one, f"an argument of {func_name}") for one in args)
+    arguments = tuple(_argument(one, f"an argument of {func_name}") for one in given)
     if dtype in NOTHING:
         builder.append(Evaluate(Call(BOOL, "call_extern", (func_name, *arguments)), span=statement_here()))
         return None

@@ -13,6 +13,8 @@ from word_programs import PROGRAMS
 import tilewright
 import tilewright.language as T
 from tilewright.errors import (
+    CompilerNotFound,
+    EmulationFailed,
     ForeignFunction,
     GridTooLarge,
     LaunchFailed,
@@ -22,6 +24,7 @@ from tilewright.errors import (
 )
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
+from tilewright.targets.cuda.toolkit import include_directory
 
 pytestmark = pytest.mark.sampled(3)
 
@@ -386,3 +389,66 @@ def test_elements_of_a_loop_cannot_ask_about_other_threads():
 
     with pytest.raises(MissingCapability, match="cannot ask about the fragment 'row'"):
         on(main, "sm_80")
+
+
+TOOLKIT = """
+template <typename T1, typename T2>
+__device__ void spread(T1 *codes, T2 *out, const int N = 4) {
+  uint word = *reinterpret_cast<const uint *>(codes);
+  ushort *bits = reinterpret_cast<ushort *>(out);
+  for (int i = 0; i < N; i++) bits[i] = ushort(0x3c00 | ((word >> (8 * i)) & 255) << 2);
+}
+__device__ half_t twice(half_t x) { ushort bits = *reinterpret_cast<ushort *>(&x); bits += 0x400; return *reinterpret_cast<half_t *>(&bits); }
+__device__ void flip(const half *x, __half *y) { *reinterpret_cast<ushort *>(y) = *reinterpret_cast<const ushort *>(x) ^ 0x8000; }
+"""
+
+
+def toolkit_functions(source):
+    @T.prim_func
+    def main(A: T.Tensor((64, 4), "uint8"), X: T.Tensor((64,), "float16"), C: T.Tensor((64, 6), "float16")):
+        with T.Kernel(1, threads=64):
+            T.import_source(source)
+            tx = T.get_thread_binding()
+            codes, made = T.alloc_local((4,), "uint8"), T.alloc_local((4,), "float16")
+            turned = T.alloc_local((1,), "float16")
+            for i in T.vectorized(4):
+                codes[i] = A[tx, i]
+            T.call_extern("spread", T.address_of(codes[0]), T.access_ptr(made, "w"), 4, dtype="handle")
+            for i in T.serial(4):
+                C[tx, i] = made[i]
+            C[tx, 4] = T.call_extern("float16", "twice", X[tx])
+            T.call_extern("handle", "flip", T.access_ptr(X[tx], "r"), turned)
+            C[tx, 5] = turned[0]
+
+    return main
+
+
+def compiled(kernel):
+    """Compile a text that needs the toolkit's headers, where they are."""
+    try:
+        include_directory()
+    except CompilerNotFound:
+        pytest.skip("CUDA's headers are not here")
+    compile_text(kernel.get_kernel_source(), kernel.arch)
+
+
+def test_texts_that_speak_the_toolkits_names():
+    kernel = tilewright.compile(toolkit_functions(TOOLKIT), target="cuda -arch=sm_90a")
+    rng = np.random.default_rng(0)
+    a, x = rng.integers(0, 256, (64, 4), dtype=np.uint8), rng.uniform(1, 2, 64).astype(np.float16)
+    c = np.zeros((64, 6), np.float16)
+    kernel.emulate(a, x, c)
+    np.testing.assert_array_equal(c[:, :4], 1 + a.astype(np.float16) / 256)
+    np.testing.assert_array_equal(c[:, 4:], np.stack([2 * x, -x], 1))
+    compiled(kernel)
+
+
+def test_texts_with_functions_of_the_toolkit_run_on_a_device_alone():
+    text = (
+        TOOLKIT.replace("template", "#include <cuda_fp16.h>\ntemplate", 1)
+        + "__device__ half one() { return __float2half(1.0f); }"
+    )
+    kernel = tilewright.compile(toolkit_functions(text), target="cuda -arch=sm_90a")
+    with pytest.raises(EmulationFailed, match="cuda_fp16"):
+        kernel.emulate(np.zeros((64, 4), np.uint8), np.zeros(64, np.float16), np.zeros((64, 6), np.float16))
+    compiled(kernel)

@@ -31,6 +31,7 @@ from tilewright.targets.cuda.messages import (
     parse_warnings,
 )
 from tilewright.targets.cuda.nvrtc import Compilation, find_nvrtc
+from tilewright.targets.cuda.toolkit import HEADER, include_directory
 from tilewright.texts import read_text, write_text
 
 NAME = "kernel.cu"
@@ -136,6 +137,8 @@ def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, f
     flags = [f"-arch={arch.name}", *FLAGS, *toolchain.flags]
     if fast_math:
         flags = [flag for flag in flags if flag != "-fmad=false"] + ["-use_fast_math"]
+    if f'#include "{HEADER}"' in text:
+        flags.append(f"-I{include_directory()}")
     headers = headers_of(text)
     run = _nvcc if toolchain.name == "nvcc" else _nvrtc
     result = run(text, headers, arch, flags)

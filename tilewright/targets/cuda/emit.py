@@ -13,6 +13,7 @@ from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.printer import CudaPrinter
+from tilewright.targets.cuda.toolkit import HEADER, speaks_toolkit
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, speaks
 
@@ -30,7 +31,8 @@ def _includes(function: Function) -> list[str]:
         if call.function.startswith(("wgmma_ss", "wgmma_rs", "wgmma_sparse"))
     }
     spoken = ["tilewright_debug.cuh"] if speaks(function) else []
-    return ["tilewright_cuda.cuh", *spoken, *sorted(called)]
+    toolkit = [HEADER] if speaks_toolkit(function) else []
+    return ["tilewright_cuda.cuh", *spoken, *toolkit, *sorted(called)]
 
 
 def _header(call: nodes.Call) -> str:
@@ -44,7 +46,8 @@ class CudaKernel(KernelText):
 
     def make_printer(self, names: Names) -> CudaPrinter:
         threads, arch = self.kernel.num_threads, self.arch
-        return CudaPrinter(names, arch.launch_registers(threads, self.blocks) if isinstance(arch, CudaArch) else 255)
+        registers = arch.launch_registers(threads, self.blocks) if isinstance(arch, CudaArch) else 255
+        return CudaPrinter(names, registers, speaks_toolkit(self.function))
 
     def head(self, name: str) -> list[str]:
         for param in self.parameters:

@@ -29,13 +29,24 @@ class CudaPrinter(GpuPrinter):
     ----------
     launch_registers : registers that a thread has when its block starts: what ``setmaxnreg`` asks for is more or less
         than that.
+    toolkit : whether functions of the author's own text take what CUDA's headers call small floats.
     """
 
-    def __init__(self, names: Names, launch_registers: int = 255) -> None:
+    def __init__(self, names: Names, launch_registers: int = 255, toolkit: bool = False) -> None:
         super().__init__(names)
+        self.toolkit = toolkit
         self.launch_registers = launch_registers
         self.map_names: dict[Any, str] = {}
         """Parameters that are tensor maps, by the key of the expression."""
+
+    def _foreign(self, call: nodes.Call) -> Text:
+        if not self.toolkit:
+            return super()._foreign(call)
+        name, *arguments = call.arguments
+        given = [self._pointer(one) if isinstance(one, Region) else self._argument(one) for one in arguments]
+        made = self.call(str(name), *(self.call("tw::in_toolkit", one) for one in given))
+        small = call.dtype.is_float and call.dtype.bits < 32
+        return self.call(f"tw::bit_cast<{TYPES[call.dtype.name]}>", made) if small else made
 
     def _matrix_load(self, call: nodes.Call) -> Text:
         fragment, address, count = call.arguments

@@ -227,6 +227,7 @@ class KernelText:
         self.kernel, self.arch = kernel, arch
         self.sizes = size_variables(function)
         self.blocks: int = kernel.attribute("min_blocks_per_sm", 1)
+        self.function = function
         self.printer = self.make_printer(Names(self.keywords))
         self.written = written_parameters(function)
         self.parameters = kernel_parameters(kernel)
