@@ -325,9 +325,11 @@ def Pipelined(
     Parameters
     ----------
     start, stop : as those of Python's ``range``.
-    sync, group, annotations : accepted for TileLang's sake.
+    sync, annotations : accepted for TileLang's sake.
     num_stages : buffers in flight; 0 for a loop that does not overlap.
     order, stage : the author's plan, one number a statement of the body.
+    group : statements by their numbers, of which the plan has one number each.  A plan with groups, or with -1 for what
+        other warps load, is one for warps that the compiler divides by its own plan: it is left out.
     specialize : whether producer and consumer warps take turns; None leaves it to the compiler.
 
     Examples
@@ -341,7 +343,10 @@ def Pipelined(
     stages = constant(num_stages, "num_stages of T.Pipelined")
     if stages < 0:
         raise NumberExpected("num_stages of T.Pipelined", "a number from 0 up", str(stages))
-    options = {"num_stages": stages, "order": _numbers(order), "stage": _numbers(stage), "specialize": specialize}
+    plan = {"order": _numbers(order), "stage": _numbers(stage)}
+    if group is not None or any(number < 0 for numbers in plan.values() for number in numbers or ()):
+        plan = dict.fromkeys(plan)
+    options = {"num_stages": stages, **plan, "specialize": specialize}
     return PipelinedLoop(extent(low, "a bound of T.Pipelined"), extent(high, "a bound of T.Pipelined"), options)
 
 

@@ -291,3 +291,29 @@ def test_functions_made_of_others(target, dtype):
     tolerance = 4e-6 if dtype == "float32" else 1e-14
     for name, found, one in zip(names, b, wanted, strict=True):
         np.testing.assert_allclose(found, one, rtol=tolerance, atol=tolerance / 10, err_msg=name)
+
+
+@pytest.mark.parametrize("plan", [
+    {"order": [-1, 0, 1], "stage": [-1, 0, 1]}, {"order": [-1, 0], "stage": [-1, 0], "group": [[0], [1, 2]]}, {"stage": [0, 1], "group": [[0], [1, 2]]},
+])  # fmt: skip
+def test_plans_for_warps_that_load_are_left_to_the_compiler(plan):
+    """What the plan of producers and consumers, or of groups of statements, says is the compiler's business."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 128), "float16"), B: T.Tensor((64, 128), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=2, **plan):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[0, k * 32], b)
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C)
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (64, 128)).astype(np.float16) for _ in range(2))
+    for target, way in (("cuda -arch=sm_90a", "emulate"), ("cpu", "__call__")):
+        c = np.zeros((64, 64), np.float32)
+        getattr(tilewright.compile(main, target=target), way)(a, b, c)
+        np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float).T)
