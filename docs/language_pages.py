@@ -34,7 +34,10 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
         "Barriers, roles and asynchronous copies",
         ("barriers", "transfers", "roles", "meetings", "schedules"),
     ),
-    "hints": ("Hints, checks and foreign text", ("annotations", "layouts", "debug", "external", "older_words")),
+    "hints": (
+        "Hints, checks and foreign text",
+        ("annotations", "layouts", "debug", "external", "source_kernels", "older_words"),
+    ),
     "types": ("Number types", ()),
 }
 """Pages: their titles, and the modules whose words they hold."""

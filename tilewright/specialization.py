@@ -424,7 +424,7 @@ def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tup
         shape, strides = (len(value),), (1,)  # the tensors that a table's entries point to
     else:
         raise WrongArgumentKind(f"argument {name!r} is a {type(value).__name__}, expected a tensor")
-    per_byte = declared.dtype.per_byte
+    per_byte = declared.element.per_byte
     if per_byte > 1 and shape:
         shape = (*shape[:-1], shape[-1] * per_byte)
     return shape, strides

@@ -116,6 +116,7 @@ from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_ge
 from tilewright.language.scaled_products import SCALED_PRODUCTS
 from tilewright.language.schedules import SCHEDULE_WORDS
 from tilewright.language.source import expression_here
+from tilewright.language.source_kernels import SOURCE_WORDS
 from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tensors import (
     Packed,
@@ -160,7 +161,7 @@ _NAMED: dict[str, Any] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
     **THREAD_WORDS,
     **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
-    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS, **BRANCH_WORDS, **MATRIX_WORDS,
+    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS, **BRANCH_WORDS, **MATRIX_WORDS, **SOURCE_WORDS,
     "abs": abs_, "max": max_, "min": min_, "print": print_,
 }  # fmt: skip
 globals().update(_NAMED)

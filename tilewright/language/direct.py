@@ -118,15 +118,15 @@ class Declaration:
             if declared.packed or name not in shapes:
                 continue  # its bytes are in the compiler's order and say nothing of its shape
             actual = tuple(shapes[name])
-            if len(actual) != len(declared.shape):
+            if len(actual) != len(declared.extents):
                 raise SizeMismatch(
-                    f"{self.name}: the tensor {name!r} has shape {actual}, but {len(declared.shape)} dimensions "
+                    f"{self.name}: the tensor {name!r} has shape {actual}, but {len(declared.extents)} dimensions "
                     "are declared",
                     span=self.span,
                 )
-            self._match(found, declared.shape, actual, f"extent {{}} of {name!r}")
-            if declared.strides is not None and strides is not None:
-                self._match(found, declared.strides, tuple(strides[name]), f"stride {{}} of {name!r}")
+            self._match(found, declared.extents, actual, f"extent {{}} of {name!r}")
+            if declared.steps is not None and strides is not None:
+                self._match(found, declared.steps, tuple(strides[name]), f"stride {{}} of {name!r}")
         for name, var in self.sizes.items():
             if var not in found:
                 partly = f"pass {name}=, or a tensor that has it" if self.tensors.keys() - shapes.keys() else None
@@ -136,7 +136,7 @@ class Declaration:
     @property
     def symbols(self) -> tuple[str, ...]:
         """Names of all sizes that tensors declare, those known only at launch too."""
-        extents = [e for declared in self.tensors.values() for e in (*declared.shape, *(declared.strides or ()))]
+        extents = [e for declared in self.tensors.values() for e in (*declared.extents, *(declared.steps or ()))]
         return tuple(dict.fromkeys([*self.sizes, *(extent.name for extent in extents if isinstance(extent, Var))]))
 
     def numbers(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -146,7 +146,7 @@ class Declaration:
             for name, declared in self.tensors.items()
             if not declared.packed and name in shapes
             for extent, value in zip(
-                declared.shape, shapes[name], strict=False
+                declared.extents, shapes[name], strict=False
             )  # another rank is told when arguments are bound
             if isinstance(extent, Var)
         }

@@ -18,7 +18,7 @@ from tilewright.language.source import statement_here
 NOTHING = ("handle", "void", "", None)
 """Result types of functions that are called for their effect."""
 
-_FIRST: Any = object()
+_FIRST = "first"
 """The type of a result stands before its function."""
 
 WRITES = ("r", "w", "rw")
@@ -72,7 +72,7 @@ def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
     >>> C[tx // 64, tx % 64] = T.call_extern("float32", "twice", A[tx // 64, tx % 64])
     """
     builder = in_kernel("T.call_extern")
-    if dtype is _FIRST:
+    if isinstance(dtype, str) and dtype == _FIRST:
         dtype, *args = args or (None,)  # type: ignore[assignment]
     func_name, *given = args or (None,)
     if not isinstance(func_name, str) or not func_name.replace("::", "_").isidentifier():

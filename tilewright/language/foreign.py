@@ -44,7 +44,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write `while condition:`": ("While",),
     "leave it out, and pass tensors that do not overlap": ("annotate_restrict_buffers",),
     "write T.import_source and T.call_extern": (
-        "CUDASourceCodeKernel", "call_intrin", "call_llvm_intrin", "call_llvm_pure_intrin",
+        "call_intrin", "call_llvm_intrin", "call_llvm_pure_intrin",
     ),
     "pass tensors as T.Tensor parameters": ("handle", "match_buffer"),
     "write T.alloc_fragment, or T.alloc_shared, and T.fill": ("full", "ones", "zeros"),

@@ -12,10 +12,11 @@ from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let,
 from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
+from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, UnboundSize
-from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent
+from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent, from_extent
 from tilewright.language.source import statement_here
 
 
@@ -25,20 +26,31 @@ class TensorType:
 
     Attributes
     ----------
-    strides : in elements; None for a row-major tensor.
+    extents, element : its shape and the type of its elements, as nodes have them.
+    steps : strides in elements; None for a row-major tensor.
     packed : the compiler chooses the physical order, and ``kernel.pack`` makes it.
     pointers : its elements are addresses.
     """
 
-    shape: tuple[Extent, ...]
-    dtype: DType
-    strides: tuple[Extent, ...] | None = None
+    extents: tuple[Extent, ...]
+    element: DType
+    steps: tuple[Extent, ...] | None = None
     packed: bool = False
     pointers: bool = False
 
+    @property
+    def shape(self) -> tuple[int | Scalar, ...]:
+        """Its extents as authors have them."""
+        return tuple(from_extent(size) for size in self.extents)
+
+    @property
+    def dtype(self) -> NumberType:
+        """The type of its elements as authors have it."""
+        return NumberType(self.element)
+
     def buffer(self, name: str) -> Buffer:
         """A global buffer of this type."""
-        return Buffer(name, self.shape, self.dtype, "global", self.strides, packed=self.packed)
+        return Buffer(name, self.extents, self.element, "global", self.steps, packed=self.packed)
 
 
 def shape_of(sizes: Any, what: str) -> tuple[Extent, ...]:

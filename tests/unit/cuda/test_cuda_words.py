@@ -452,3 +452,53 @@ def test_texts_with_functions_of_the_toolkit_run_on_a_device_alone():
     with pytest.raises(EmulationFailed, match="cuda_fp16"):
         kernel.emulate(np.zeros((64, 4), np.uint8), np.zeros(64, np.float16), np.zeros((64, 6), np.float16))
     compiled(kernel)
+
+
+SOURCE_KERNEL = """
+#define TIMES 3
+extern "C" __global__ void __launch_bounds__(64) scaled(const float* a, float* b, int extra, int n) {
+  __shared__ float tile[64];
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  tile[threadIdx.x] = i < n ? a[i] : 0;
+  __syncthreads();
+  if (i < n) b[i] = TIMES * tile[threadIdx.x] + extra;
+}
+"""
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_kernels_of_the_authors_own_text(tmp_path, as_file):
+    plain = re.sub(r".*(__shared__|__syncthreads).*\n", "", SOURCE_KERNEL)
+    source, n = re.sub(r".*tile.threadIdx.x. = .*\n", "", plain).replace("tile[threadIdx.x]", "a[i]"), T.dynamic("n")
+    if as_file:
+        (tmp_path / "scaled.cu").write_text(source)
+        source = tmp_path / "scaled.cu"
+
+    def program(source):
+        @T.prim_func
+        def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32"), extra: T.int32):
+            T.CUDASourceCodeKernel(T.ceildiv(n, 64), threads=64, source_code_or_path=source, entry_name="scaled")
+
+        return main
+
+    kernel = on(program(source), "sm_90a")
+    a, b = np.arange(150, dtype=np.float32), np.zeros(150, np.float32)
+    kernel.emulate(a, b, 5)
+    np.testing.assert_array_equal(b, 3 * a + 5)
+    compile_text(on(program(SOURCE_KERNEL), "sm_90a").get_kernel_source(), kernel.arch)
+
+
+def test_mistakes_in_kernels_of_the_authors_own_text():
+    def made(source, entry="scaled"):
+        @T.prim_func
+        def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+            T.CUDASourceCodeKernel(1, threads=64, source_code_or_path=source, entry_name=entry)
+
+    for arguments, message in (
+        ((SOURCE_KERNEL, "other"), "entry_name of T.CUDASourceCodeKernel is 'other'"),
+        ((SOURCE_KERNEL,), "scaled of T.CUDASourceCodeKernel is one with 4"),
+        (("absent.cu",), "source_code_or_path of T.CUDASourceCodeKernel is 'absent.cu'"),
+        ((3,), "source_code_or_path of T.CUDASourceCodeKernel is 3"),
+    ):
+        with pytest.raises(NumberExpected, match=re.escape(message)):
+            made(*arguments)
