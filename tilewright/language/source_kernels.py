@@ -21,8 +21,8 @@ from tilewright.texts import read_text
 
 @author_facing
 def CUDASourceCodeKernel(
-    *blocks: Any, threads: Any, source_code_or_path: Any, entry_name: str = "main_kernel", cluster_dims: Any = None,
-    prelude: str | None = None,
+    *blocks: Any, threads: Any = None, source_code_or_path: Any, entry_name: str = "main_kernel",
+    cluster_dims: Any = None, prelude: str | None = None,
 ) -> AbstractContextManager[None]:  # fmt: skip
     """A grid of blocks whose threads run a ``__global__`` function of CUDA text.
 

@@ -66,6 +66,23 @@ class PrimFunc:
         """The parameters in the author's order; outputs of the direct style come last."""
         return self.function.params
 
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What `T.func_attr` said, and the function's name as ``global_symbol``."""
+        return {"global_symbol": self.name, **dict(self.function.attributes)}
+
+    @property
+    def buffer_map(self) -> dict[Buffer, BufferProxy]:
+        """Each tensor of the parameters, as authors see tensors."""
+        return {param: BufferProxy(param) for param in self.params if isinstance(param, Buffer)}
+
+    def with_attr(self, key: str, value: Any) -> PrimFunc:
+        """The same function under another name (``global_symbol``), or with another attribute."""
+        changed = {"name": str(value)} if key == "global_symbol" else {
+            "attributes": tuple({**dict(self.function.attributes), key: value}.items())
+        }  # fmt: skip
+        return PrimFunc(replace(self.function, **changed), self.span)  # type: ignore[arg-type]
+
     def with_outputs(self, indices: int | Sequence[int] | None) -> PrimFunc:
         """The same function with some parameters made by the caller's side and returned.
 

@@ -15,6 +15,8 @@ rng = np.random.default_rng(0)
 
 
 def random(shape, dtype):
+    if dtype in ("int4", "uint4"):
+        return rng.integers(*((-8, 8) if dtype == "int4" else (0, 16)), shape).astype(getattr(ml_dtypes, dtype))
     if dtype in ("int8", "uint8"):
         return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
     found = (
@@ -69,15 +71,23 @@ def product(M, N, K, dtype, total, turned_a, turned_b, m_first=False, part=False
     return main
 
 
+def packed(array):
+    """Elements of four bits two in a byte."""
+    if "int4" not in str(array.dtype):
+        return array
+    bits = array.astype(np.int8).view(np.uint8) & 15
+    return bits[:, ::2] | bits[:, 1::2] << 4
+
+
 def run(program, target, way, *arrays):
     kernel = tilewright.compile(program, target=target)
-    getattr(kernel, way)(*arrays)
+    getattr(kernel, way)(*map(packed, arrays))
     return arrays[-1]
 
 
 TYPES = [
     ("float16", "float32"), ("bfloat16", "float32"), ("float16", "float16"), ("float32", "float32"), ("int8", "int32"),
-    ("uint8", "int32"), ("float8_e4m3fn", "float32"), ("float64", "float64"),
+    ("uint8", "int32"), ("int4", "int32"), ("uint4", "int32"), ("float8_e4m3fn", "float32"), ("float64", "float64"),
 ]  # fmt: skip
 
 
@@ -145,8 +155,8 @@ def test_machines_without_the_instruction_say_so():
 
 
 def test_types_without_an_instruction():
-    with pytest.raises(InvalidUse, match="no matrix instruction of ours multiplies int4 by int4"):
-        TensorCoreIntrinEmitter(a_dtype="int4", b_dtype="int4", accum_dtype="int32")
+    with pytest.raises(InvalidUse, match="no matrix instruction of ours multiplies int4 by int8"):
+        TensorCoreIntrinEmitter(a_dtype="int4", b_dtype="int8", accum_dtype="int32")
 
     @T.prim_func
     def main(C: T.Tensor((1,), "float16")):

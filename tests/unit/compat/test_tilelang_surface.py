@@ -348,3 +348,22 @@ def test_devices_of_torch():
     assert zeros.view(torch.uint8).tolist() == [0, 0x38, 0, 0xC0]
     with pytest.raises(InvalidUse, match="has no floats of eight bits"):
         tensor.fp8_remove_negative_zeros_(torch.zeros(3))
+
+
+def test_what_is_asked_of_functions():
+    @T.prim_func
+    def main(A: T.Tensor((8, 4), "float16"), B: T.Tensor((8, 4), "float16")):
+        T.func_attr({"kind": 3})
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+
+    assert main.attrs == {"global_symbol": "main", "kind": 3}
+    assert [main.buffer_map[one].shape for one in main.params] == [(8, 4)] * 2 and main.buffer_map[
+        main.params[0]
+    ].dtype == "float16"
+    other = main.with_attr("global_symbol", "other").with_attr("more", 1)
+    assert other.attrs == {"global_symbol": "other", "kind": 3, "more": 1} and main.attrs["global_symbol"] == "main"
+    kernel = tilelang.compile(other, out_idx=-1, target="c")
+    assert kernel.out_idx == [1] and kernel.prim_func.attrs["global_symbol"] == "other"
+    a = np.arange(32, dtype=np.float16).reshape(8, 4)
+    np.testing.assert_array_equal(kernel(a), a)

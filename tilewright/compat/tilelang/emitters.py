@@ -6,6 +6,8 @@ them.  It is written in words of the language: nothing here is known to the comp
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import tilewright.language as T
@@ -69,7 +71,7 @@ class TensorCoreIntrinEmitter:
         names = [SHORT_NAMES.get(str(one), str(one)) for one in (a_dtype, b_dtype, accum_dtype)]
         self.a_dtype, self.b_dtype, self.accum_dtype = names
         bits = {T.dtype(name).bits for name in names[:2]}
-        if len(bits) > 1 or num_elems_per_byte != 1 or min(bits) < 8:
+        if len(bits) > 1 or num_elems_per_byte != 1 or min(bits) < 4:
             raise InvalidUse(
                 f"no matrix instruction of ours multiplies {names[0]} by {names[1]}", hint="write T.gemm on tiles"
             )
@@ -137,7 +139,7 @@ class TensorCoreIntrinEmitter:
         base = tile * size
         matrices = size * self.bits // 32
         by_rows = source.buffer.scope == "shared" and source.buffer.dtype.bits == self.bits
-        if by_rows and (self.bits == 16 or (not turned and self.bits < 64)):
+        if by_rows and (self.bits == 16 or (not turned and 8 <= self.bits < 64)):
             # Neighbouring matrices are the halves of 16 rows first of A, the halves of k first of B.
             high, low = (lane // 16, lane // 8 % 2) if left else (lane // 8 % 2, lane // 16)
             chunk = 128 // self.bits
@@ -158,6 +160,11 @@ class TensorCoreIntrinEmitter:
 
     def mma(self, A_local_buf: Any, B_local_buf: Any, C_local_buf: Any, k_inner: Any = 0) -> None:
         """Add the products of all the warp's tiles."""
+        if self.bits == 4:
+            sizes = self.warp_rows * self.local_size_a, self.warp_cols * self.local_size_b
+            A_local_buf = _bytes(A_local_buf, k_inner * sizes[0], sizes[0], self.a_dtype, _a_byte)
+            B_local_buf = _bytes(B_local_buf, k_inner * sizes[1], sizes[1], self.b_dtype, lambda place: place)
+            k_inner = 0
         for row in range(self.mma_num_inst_m):
             for column in range(self.mma_num_inst_n):
                 self.mma_atom(A_local_buf, B_local_buf, C_local_buf, row, column, k_inner)
@@ -176,15 +183,19 @@ class TensorCoreIntrinEmitter:
         self, A_local_buf: Any, B_local_buf: Any, C_local_buf: Any, inst_m_idx: Any, inst_n_idx: Any, k_inner: Any = 0
     ) -> None:
         """Add the product of one of the warp's tiles."""
-        halves = self.n_dim // 8
-        shape = f"m{self.M_DIM}n8k{self.k_dim}"
+        if self.bits == 4 and T.dtype(_own(A_local_buf).dtype).bits == 4:
+            raise InvalidUse("single tiles of four bits are not multiplied", hint="write emitter.mma(A, B, C)")
+        halves, deep = self.n_dim // 8, 2 if self.bits == 4 else 1  # four bits: as bytes, of two halves of k
+        shape = f"m{self.M_DIM}n8k{self.k_dim // deep}"
         a = (k_inner * self.warp_rows + inst_m_idx) * self.local_size_a
         b = (k_inner * self.warp_cols + inst_n_idx) * self.local_size_b
         c = (inst_m_idx * self.warp_cols + inst_n_idx) * self.local_size_out
-        for half in range(halves):
+        types = [name.replace("int4", "int8") for name in (self.a_dtype, self.b_dtype)]
+        size_a, size_b = self.local_size_a // deep, self.local_size_b // halves // deep
+        for half, step in itertools.product(range(halves), range(deep)):
             T.ptx_mma(
-                self.accum_dtype, shape, "row", "col", self.a_dtype, self.b_dtype, self.accum_dtype,
-                A_local_buf, a, B_local_buf, b + half * (self.local_size_b // halves),
+                self.accum_dtype, shape, "row", "col", *types, self.accum_dtype,
+                A_local_buf, a + step * size_a, B_local_buf, b + (half * deep + step) * size_b,
                 C_local_buf, c + half * (self.local_size_out // halves),
             )  # fmt: skip
 
@@ -206,6 +217,20 @@ class TensorCoreIntrinEmitter:
             return target(row * self.M_DIM + at[0], column * self.n_dim + at[1])
 
         _store(target.proxy, place, _own(C_local_buf), self.warp_rows, self.warp_cols, self.local_size_out)
+
+
+def _a_byte(place: int) -> int:
+    """Where a byte of two tiles of 16 x 32 is among the elements of one of 16 x 64: k is counted otherwise, as in b."""
+    tile, half, register, within = place // 32, place % 32 // 16, place % 16 // 4, place % 4
+    return tile * 32 + (register % 2 + 2 * half) * 8 + register // 2 * 4 + within
+
+
+def _bytes(array: Any, first: Any, count: int, dtype: str, of: Callable[[int], int]) -> Any:
+    """Elements of four bits as bytes, in another order."""
+    made = T.alloc_local((count,), dtype.replace("int4", "int8"))
+    for place in range(count):
+        made[place] = _own(array)[first + of(place)]
+    return made
 
 
 @T.macro

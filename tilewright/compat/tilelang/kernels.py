@@ -114,6 +114,11 @@ class JITKernel:
         return getattr(self.kernel, name)
 
     @property
+    def out_idx(self) -> list[int]:
+        """Positions of the parameters that a call makes and returns."""
+        return list(self.kernel.out_idx)
+
+    @property
     def params(self) -> list[KernelParam]:
         """The parameters, in the author's order."""
         return KernelParam.of(self.kernel.params)
