@@ -63,6 +63,7 @@ def test_any_number_of_iterations(K, stages, dtype):
     agrees(kernel, a, b, bound=0 if dtype == "int8" else 1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("transposed", [(False, True), (False, False), (True, True), (True, False)])
 @pytest.mark.parametrize("sizes", [(100, 72, 136), (128, 128, 128)])
 def test_operands_in_every_order(transposed, sizes):
@@ -258,6 +259,7 @@ def test_the_emulator_knows_the_rule_of_lanes_and_counts_loads(first, left, outc
     assert ("reported" if found.reports else "right" if right else "wrong") == outcome, found.reports[:1]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("transposed", [(False, False), (True, True), (True, False)])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

@@ -9,10 +9,14 @@ import pytest
 from hip_programs import WAVES
 from planted_faults import in_child
 from planted_programs import judge, prepare
-from repository_programs import ALL
+from repository_programs import ALL, Program, direct, gemm, whole
 
-PROGRAMS = {program.name: program for program in ALL}
-NAMES = ["gemm float16 nt", "gemm in one slot", "planned", "softmax_of_long_rows", "flash_attention"]
+TURNED = Program(
+    "gemm of turned operands",
+    direct(gemm, whole(136, 72), whole(136, 48, seed=1), block=(64, 64, 64), transpose_A=True, transpose_B=False),
+)
+PROGRAMS = {program.name: program for program in (*ALL, TURNED)}
+NAMES = [TURNED.name, "gemm float16 nt", "gemm in one slot", "planned", "softmax_of_long_rows", "flash_attention"]
 
 
 def hunted(name: str, architecture: str, most: int) -> Counter:
@@ -23,7 +27,8 @@ def hunted(name: str, architecture: str, most: int) -> Counter:
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture"), [*(("planned", one) for one in WAVES), ("gemm float16 nt", "gfx950")]
+    ("name", "architecture"),
+    [*(("planned", one) for one in WAVES), ("gemm float16 nt", "gfx950"), (TURNED.name, "gfx942")],
 )
 def test_a_sample_of_faults_is_found(name, architecture):
     """On gfx950 tiles go to LDS directly: lanes, slots and counts of that may be wrong, too."""
