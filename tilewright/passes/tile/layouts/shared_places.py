@@ -232,13 +232,13 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
             add(kind, node.buffer, node.indices[0] if node.indices else None, token)
         elif isinstance(node, TileOperator):
             effects = node.effects()
-            changed = {root(region.buffer) for region in effects.writes} if effects.atomic else set()
+            changed = {root(region.buffer) for region in effects.writes} if isinstance(node, Atomic) else set()
             counted = {buffer for buffer in changed if buffer.scope == "global"}
             for kind, regions in (("read", effects.reads), ("written", effects.writes)):
                 name = kind if node.token is None else f"flying_{'reads' if kind == 'read' else 'writes'}"
                 for region in regions:
                     own = root(region.buffer) in counted
-                    token = atomic_kind(node) if own else node.token
+                    token = f"atomic_{node.kind}" if own and isinstance(node, Atomic) else node.token
                     add("combined" if own else name, region.buffer, _slot_of(region), token)
         elif isinstance(node, Call):
             for number, part in enumerate(node.arguments):
@@ -249,12 +249,6 @@ def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) ->
                 elif isinstance(part, Region) and node.function in UPDATES:
                     add("combined", part.buffer, _slot_of(part), node.function)
     return Pending(**{kind: frozenset(places) for kind, places in found.items()})
-
-
-def atomic_kind(operator: TileOperator) -> str:
-    """The function by which an operator changes elements."""
-    assert isinstance(operator, Atomic)
-    return f"atomic_{operator.kind}"
 
 
 def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
@@ -272,11 +266,12 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
         elif isinstance(node, TileOperator):
             effects = node.effects()
             changed = {root(region.buffer) for region in effects.writes}
-            read.update({root(region.buffer) for region in effects.reads} - (changed if effects.atomic else set()))
-            if effects.atomic:
+            if isinstance(node, Atomic):
+                read.update({root(region.buffer) for region in effects.reads} - changed)
                 for buffer in changed:
-                    combined.setdefault(buffer, set()).add(atomic_kind(node))
-            else:
+                    combined.setdefault(buffer, set()).add(f"atomic_{node.kind}")
+            elif not effects.atomic:  # what the copy engine adds has waits of its own
+                read.update(root(region.buffer) for region in effects.reads)
                 written.extend(root(region.buffer) for region in effects.writes)
         elif node.function in UPDATES:
             for part in node.arguments:
