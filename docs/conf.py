@@ -29,11 +29,20 @@ napoleon_use_rtype = False
 napoleon_use_param = False
 
 
+DOCS = Path(__file__).resolve().parent
+LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
+
+
 def name_files_outside(app: Any, name: str, text: list[str]) -> None:
     """Links to files of the repository that are no pages: the site names them, since it does not have them."""
+
+    def named(link: re.Match[str]) -> str:
+        file = (DOCS / name).parent.joinpath(link[2]).resolve()
+        return link[0] if file.is_relative_to(DOCS) else f"{link[1]} (`{file.relative_to(DOCS.parent)}`)"
+
     if name == "gallery":
         text[0] = text[0].replace(gallery_page.PLACE, gallery_page.contents())
-    text[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)#]+)(?:#[^)]*)?\)", r"\1 (`\2`)", text[0])
+    text[0] = LINK.sub(named, text[0])
 
 
 def setup(app: Any) -> None:

@@ -120,7 +120,7 @@ _ENVIRONMENT: Any = os.environ._data  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
-def override(**changes: Any) -> Iterator[Options]:
+def override(**changes: object) -> Iterator[Options]:
     """Options changed inside a ``with`` block, for the thread (or the task) that runs it; stronger than the
     environment."""
     unknown = set(changes) - set(VARIABLES)

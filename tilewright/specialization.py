@@ -136,7 +136,7 @@ class _ForTargets:
     target: Any
     _elsewhere: dict[Any, Any]
 
-    def on(self, target: Any) -> Any:
+    def on(self, target: object) -> Any:
         """The same function for another machine, made once for each.
 
         Parameters
@@ -178,7 +178,13 @@ class _ForTargets:
 class JITFactory(_ForTargets):
     """A decorated factory: calling it with its arguments gives the `Kernel`, compiled once for each set of them."""
 
-    def __init__(self, function: Callable[..., Any], out_idx: Any, target: Any, schedule: Schedule | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., object],
+        out_idx: int | Sequence[int] | None,
+        target: object,
+        schedule: Schedule | None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function, self.out_idx, self.target, self.schedule = function, out_idx, target, schedule
         self._kernels: dict[Any, Kernel] = {}
@@ -207,7 +213,7 @@ class JITFactory(_ForTargets):
                 self._kernels[key] = kernel
         return kernel
 
-    def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
+    def trace(self, *arguments: object, **named: object) -> PrimFunc:
         """The traced program for these arguments, not compiled.
 
         Raises
@@ -222,7 +228,7 @@ class JITFactory(_ForTargets):
             )
         return made
 
-    def get_kernel_source(self, *arguments: Any, **named: Any) -> str:
+    def get_kernel_source(self, *arguments: object, **named: object) -> str:
         """The text emitted for these arguments."""
         return self(*arguments, **named).get_kernel_source()
 
@@ -230,7 +236,7 @@ class JITFactory(_ForTargets):
 class JITFunction(_ForTargets):
     """A decorated direct function: calling it compiles for the arguments' shapes and runs."""
 
-    def __init__(self, function: Callable[..., Any], target: Any, schedule: Schedule | None) -> None:
+    def __init__(self, function: Callable[..., object], target: object, schedule: Schedule | None) -> None:
         functools.update_wrapper(self, function)
         self.target, self.schedule = target, schedule
         self.direct = DirectFunction(function)  # type: ignore[arg-type]
@@ -274,10 +280,10 @@ class JITFunction(_ForTargets):
     def _remember(
         self,
         plan: CallPlan,
-        runtime: Mapping[str, Any],
+        runtime: Mapping[str, object],
         positional: int,
-        named: Mapping[str, Any],
-        values: Sequence[Any],
+        named: Mapping[str, object],
+        values: Sequence[object],
     ) -> None:
         """Keep the plan of a call, and where its tensors and scalars stand among the values of the call.
 
@@ -323,12 +329,12 @@ class JITFunction(_ForTargets):
         made: Kernel = told._kernel(runtime, constants, sizes)
         return made
 
-    def trace(self, *arguments: Any, **named: Any) -> PrimFunc:
+    def trace(self, *arguments: object, **named: object) -> PrimFunc:
         """The traced program for these arguments, not compiled."""
         runtime, constants = self.direct.split(*arguments, **named)
         return self.direct.trace(constants, *self._sizes(runtime, constants))
 
-    def interpret(self, *arguments: Any, **named: Any) -> Any:
+    def interpret(self, *arguments: object, **named: object) -> Any:
         """Run on the interpreter; see `Kernel.interpret`."""
         runtime, constants = self.direct.split(*arguments, **named)
         return self._kernel(runtime, constants).interpret(*runtime.values())
@@ -350,7 +356,7 @@ class JITFunction(_ForTargets):
         return self.compile(*arguments, **named).get_kernel_source()
 
     def _kernel(
-        self, runtime: Mapping[str, Any], constants: Mapping[str, Any], named: Mapping[str, int] | None = None
+        self, runtime: Mapping[str, object], constants: Mapping[str, object], named: Mapping[str, int] | None = None
     ) -> Kernel:
         target, arch = self._machine(runtime)
         sizes, numbers = self._sizes(runtime, constants, named)
@@ -369,7 +375,7 @@ class JITFunction(_ForTargets):
             kernel = self._kernels[first] = Kernel(traced.function, target, arch, self.schedule)
         return kernel
 
-    def _machine(self, runtime: Mapping[str, Any]) -> tuple[Target, Arch]:
+    def _machine(self, runtime: Mapping[str, object]) -> tuple[Target, Arch]:
         """Where the tensors are, unless the author said where to run."""
         if self.target not in (None, "auto"):
             return resolve(self.target)
@@ -380,7 +386,7 @@ class JITFunction(_ForTargets):
         return resolve("auto")
 
     def _sizes(
-        self, runtime: Mapping[str, Any], constants: Mapping[str, Any], named: Mapping[str, int] | None = None
+        self, runtime: Mapping[str, object], constants: Mapping[str, object], named: Mapping[str, int] | None = None
     ) -> tuple[dict[str, int], dict[str, int]]:
         """Sizes that are part of the specialisation, and those that are known only at launch.
 
@@ -410,7 +416,7 @@ class JITFunction(_ForTargets):
         return sizes, {**declaration.numbers(shapes), **(named or {})}
 
 
-def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _shape_and_strides(name: str, value: object, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Logical shape and strides of an argument; packed sub-byte types count elements, not bytes."""
     if is_tensor(value):
         view = tensor_view(value)
@@ -430,7 +436,7 @@ def _shape_and_strides(name: str, value: Any, declared: TensorType) -> tuple[tup
     return shape, strides
 
 
-def _specialisation(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def _specialisation(arguments: Sequence[object], named: Mapping[str, object]) -> Any:
     """A hashable key of compile-time arguments, None where one cannot be a key.
 
     The type is part of it, since ``1`` and ``1.0`` and ``True`` are equal and make different programs.
@@ -443,7 +449,7 @@ def _specialisation(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
     return key
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple((type(item), _frozen(item)) for item in value)
     if isinstance(value, float):

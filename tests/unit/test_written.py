@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = [ROOT / "docs" / name for name in ("", "architecture", "language")]
+FOLDERS = [ROOT / "docs" / name for name in ("", "architecture", "lab", "language")]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.glob("*.md"))])
 FENCE = re.compile(r"^(```.*?^```|    .*?$)", re.DOTALL | re.MULTILINE)
 
@@ -63,6 +63,26 @@ def test_broken_tables_are_seen() -> None:
         good + "| 1 | 2\n",
     ):
         assert list(broken_rows(bad)), bad  # fmt: skip
+
+
+NARROW = [page for page in PAGES if page.parent.name == "architecture" or page.stem in (
+    "architecture", "start", "write_a_kernel", "quantise_a_model", "a_gemm", "gallery", "glossary")]  # fmt: skip
+"""Pages that somebody reads from the top: lines of at most 100 columns, but for tables, links and blocks."""
+
+
+@pytest.mark.parametrize("page", NARROW, ids=lambda page: page.name)
+def test_lines_are_at_most_100_columns(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    long = [
+        line for line in text.split("\n") if len(line) > 100 and not line.startswith(("|", "    ")) and "](" not in line
+    ]
+    assert not long, "\n".join(long)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "lab").glob("*.md")), ids=lambda page: page.name)
+def test_notebooks_begin_with_ten_conclusions(page: Path) -> None:
+    head = page.read_text(encoding="utf-8").partition("\n## The notebook\n")[0]
+    assert re.findall(r"^(\d+)\. ", head, re.MULTILINE) == [str(number) for number in range(1, 11)]
 
 
 # Files and names -----------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def _names(expr: Expr) -> Iterator[Name]:
         yield node.function if isinstance(node, Call) else node
 
 
-def _field_key(value: Any) -> Hashable:
+def _field_key(value: object) -> Hashable:
     if isinstance(value, Region):
         return (value.buffer, *map(_field_key, value.starts), *map(_field_key, value.extents))
     if isinstance(value, tuple):
@@ -153,7 +153,7 @@ def _spell(table: Interner, expr: Expr) -> str:
     return f"{type(expr).__name__}({', '.join(parts_of)})"
 
 
-def _spell_field(table: Interner, value: Any) -> str:
+def _spell_field(table: Interner, value: object) -> str:
     if isinstance(value, Expr):
         return table.text(value)
     if isinstance(value, Buffer):

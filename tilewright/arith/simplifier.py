@@ -121,7 +121,7 @@ def _rebuilt(state: State, expr: Expr) -> Value:
     return _by_rules(state, state.interner.node(type(expr), expr.dtype, *fields))
 
 
-def _simplified_field(state: State, value: Any) -> Any:
+def _simplified_field(state: State, value: object) -> Any:
     if isinstance(value, Expr):
         return simplified(state, value)
     if isinstance(value, Region):

@@ -205,7 +205,7 @@ _STEPS = np.zeros(256, np.int8)
 _STEPS[[ord("["), ord("{")]], _STEPS[[ord("]"), ord("}")]] = 1, -1
 
 
-def is_sizes(value: Any) -> TypeGuard[list[int]]:
+def is_sizes(value: object) -> TypeGuard[list[int]]:
     """Whether a value of a header is a list of counts, no longer than shapes are (JSON's true and 3.0 are none)."""
     return (
         isinstance(value, list)

@@ -82,7 +82,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         sizes = {name: math.prod(shape) * kind.itemsize for name, (kind, shape, _) in self._entries.items()}
         check_apart(self.path, ((begin, begin + sizes[name], name) for name, (_, _, begin) in self._entries.items()))
 
-    def _entry(self, name: str, entry: Any, size: int) -> tuple[np.dtype, tuple[int, ...], int]:
+    def _entry(self, name: str, entry: object, size: int) -> tuple[np.dtype, tuple[int, ...], int]:
         """Type, shape and first byte of a tensor."""
         said = entry if isinstance(entry, dict) else {}
         kind, shape, place = said.get("dtype"), said.get("shape"), said.get("data_offsets")

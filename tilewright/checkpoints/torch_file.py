@@ -47,7 +47,7 @@ class TorchCheckpoint(Checkpoint):
         self.shards = {path.name: list(self._tensors)}
         self._home = dict.fromkeys(self._tensors, path.name)
 
-    def _take(self, path: Path, name: str, value: Any) -> None:
+    def _take(self, path: Path, name: str, value: object) -> None:
         if isinstance(value, Mapping):
             for key, inner in value.items():
                 self._take(path, f"{name}.{key}".lstrip("."), inner)

@@ -101,7 +101,7 @@ def weights_taken(modules: Mapping[str, Any]) -> set[str]:
     return taken & set(names)
 
 
-def _read(module: Any) -> _Reader:
+def _read(module: object) -> _Reader:
     """What a module's forward does, and the methods that it calls."""
     kind: Any = type(module)
     reader, methods, seen = _Reader(module), ["forward"], set[str]()
@@ -133,7 +133,7 @@ class _Reader(ast.NodeVisitor):
     facts : plain values that the module has: what they rule out is not read.  Training is: codes do not see it.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: object) -> None:
         self.weights, self.below, self.mentioned = set[str](), set[str](), set[str]()
         plain = {name: value for name, value in vars(module).items() if isinstance(value, (bool, int, float, str))}
         self.facts: dict[str, Any] = {**plain, "training": False}

@@ -24,7 +24,7 @@ OTHERS = 0.1
 columns."""
 
 
-def blocks_of(model: Any, parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def blocks_of(model: Any, parts: Mapping[str, object]) -> list[dict[str, Any]]:
     """Layers and experts by the child of the model's longest list of modules that they are in, in their order; those
     outside last."""
     import torch
@@ -50,7 +50,7 @@ class Calibrated:
 
     def __init__(
         self,
-        model: Any,
+        model: object,
         how: QuantizationScheme,
         batches: list[Any],
         run: Callable[[Any, Any], Any] | None,
@@ -67,7 +67,7 @@ class Calibrated:
             "group": how.group, "zeros": how.zeros, "act_order": act_order, "damping": damping,
         }  # fmt: skip
 
-    def quantise(self, block: Mapping[str, Any]) -> None:
+    def quantise(self, block: Mapping[str, object]) -> None:
         """Round the layers and experts of a block with inputs from one run over the calibration."""
         hessians = {name: Hessian(layer_shape(part)[1]) for name, part in block.items() if not isinstance(part, Stack)}
         inputs = {name: ExpertInputs(part) for name, part in block.items() if isinstance(part, Stack)}
@@ -95,7 +95,7 @@ class Calibrated:
         import torch
 
         def listen(name: str) -> Callable[..., None]:
-            def take(module: Any, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+            def take(module: Any, given: tuple[Any, ...], named: dict[str, Any], result: object) -> None:
                 arguments = list(inspect.signature(module.forward).bind(*given, **named).arguments.values())
                 if name in inputs:
                     inputs[name].take(arguments[0], tuple(one for one in arguments[1:] if one is not None))

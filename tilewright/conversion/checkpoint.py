@@ -301,7 +301,7 @@ def _result(path: Path, plan: _Plan, weights: list[int], total: int) -> Converte
     return Converted(path, sum(weights), sum(name not in taken for name in plan.source), before, total, plan.choices)
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     try:
         write_text(path, json.dumps(value, indent=2) + "\n")
     except OSError as error:

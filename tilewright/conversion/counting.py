@@ -38,7 +38,7 @@ def count_codes() -> None:
     before = transformers.PreTrainedModel.num_parameters
 
     @functools.wraps(before)
-    def num_parameters(self: Any, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+    def num_parameters(self: object, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         found = before(self, only_trainable, exclude_embeddings)
         return int(found) if only_trainable else int(found) + numbers_of_codes(self)
 

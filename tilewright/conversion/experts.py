@@ -119,7 +119,7 @@ def stacks_of(model: Any) -> dict[str, Stack]:
     return found
 
 
-def _stack(module: Any, three: tuple[str, ...]) -> Stack | None:
+def _stack(module: object, three: tuple[str, ...]) -> Stack | None:
     from tilewright.nn.expert_form import form_of
 
     for names in (STACKED, UNGATED):
@@ -155,7 +155,7 @@ def _multiplies_runs(module: Any) -> bool:
     return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
 
 
-def stacks_to_quantize(model: Any, skip: re.Pattern[str]) -> dict[str, Stack]:
+def stacks_to_quantize(model: object, skip: re.Pattern[str]) -> dict[str, Stack]:
     """`stacks_of`, without those that `skip` names."""
     return {
         name: stack
@@ -164,7 +164,7 @@ def stacks_to_quantize(model: Any, skip: re.Pattern[str]) -> dict[str, Stack]:
     }
 
 
-def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme, bar: Progress) -> None:
+def quantize_stack(model: object, name: str, stack: Stack, how: QuantizationScheme, bar: Progress) -> None:
     """Round the experts of a module to nearest, and put what multiplies by them in its place."""
     weights: dict[str, list[PackedWeight]] = {one: [] for one in stack.names}
     for expert, numbers in enumerate(zip(*(stack.weights(one) for one in stack.names))):
@@ -176,7 +176,7 @@ def quantize_stack(model: Any, name: str, stack: Stack, how: QuantizationScheme,
 
 
 def replace_stack(
-    model: Any, name: str, stack: Stack, weights: Mapping[str, Sequence[PackedWeight]], biases: Mapping[str, Any],
+    model: object, name: str, stack: Stack, weights: Mapping[str, Sequence[PackedWeight]], biases: Mapping[str, Any],
     activations: str | None, device: Any = None,
 ) -> None:  # fmt: skip
     """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
@@ -262,7 +262,7 @@ class GatheredExperts:
     ``up_proj`` and ``down_proj``, also as ``gate_proj.3``) are parts of two.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         self.model, self.stacks = model, stacks_of(model)
         self._found: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
         self._parts: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
@@ -315,7 +315,7 @@ class GatheredExperts:
             return full, what, int(number), False
         return None
 
-    def put_in_place(self, devices: Mapping[str, Any] = MappingProxyType({})) -> set[str]:
+    def put_in_place(self, devices: Mapping[str, object] = MappingProxyType({})) -> set[str]:
         """Replace the modules whose experts were read; their names.
 
         Parameters

@@ -31,14 +31,14 @@ def _pairs(heads: str) -> Order:
     """Rows of queries or keys: a file has the halves that are rotated with one another side by side, a model in two
     halves of a head."""
 
-    def order(metadata: Mapping[str, Any], architecture: str, rows: int) -> np.ndarray:
+    def order(metadata: Mapping[str, object], architecture: str, rows: int) -> np.ndarray:
         count = _number(metadata, f"{architecture}.attention.{heads}", rows)
         return np.arange(rows).reshape(count, rows // count // 2, 2).swapaxes(1, 2).reshape(rows)
 
     return order
 
 
-def _joined(metadata: Mapping[str, Any], architecture: str, rows: int) -> np.ndarray:
+def _joined(metadata: Mapping[str, object], architecture: str, rows: int) -> np.ndarray:
     """Rows of a joined QKV: a file has all queries, all keys, all values; a model has them group by group of heads."""
     queries = _number(metadata, f"{architecture}.attention.head_count", rows)
     groups = _number(metadata, f"{architecture}.attention.head_count_kv", rows, queries)
@@ -49,7 +49,7 @@ def _joined(metadata: Mapping[str, Any], architecture: str, rows: int) -> np.nda
     return np.concatenate(parts, 1).reshape(rows)
 
 
-def _number(metadata: Mapping[str, Any], key: str, rows: int, default: int | None = None) -> int:
+def _number(metadata: Mapping[str, object], key: str, rows: int, default: int | None = None) -> int:
     """A number of heads.  Raises InvalidTensor where a file has none that divides the rows, or one a layer."""
     found = metadata.get(key, default)
     if type(found) is not int or found < 1 or rows % found or (rows // found) % 2:
@@ -110,7 +110,7 @@ _ROTATION = ("rope_freqs", "rope_factors_long", "rope_factors_short")
 _EXPERTS = re.compile(r"ffn_(gate|up|down)_exps")
 
 
-def as_in_model(source: Checkpoint, model: Any) -> Checkpoint:
+def as_in_model(source: Checkpoint, model: object) -> Checkpoint:
     """A checkpoint of llama.cpp's names as one of a transformers model's; any other as it is.
 
     Raises
@@ -143,7 +143,7 @@ class _InModel(Checkpoint):
     they are codes, for which `GatheredExperts` knows what to do, ``experts.gate_up_proj`` where they are floats.
     """
 
-    def __init__(self, source: Checkpoint, model: Any, architecture: str, metadata: Mapping[str, Any]) -> None:
+    def __init__(self, source: Checkpoint, model: Any, architecture: str, metadata: Mapping[str, object]) -> None:
         self._source, self._architecture, self._metadata = source, architecture, metadata
         self._how = ARCHITECTURES[architecture]
         self.directory, self.config = source.directory, source.config
@@ -234,7 +234,7 @@ class _Places:
     """What a model calls a file's tensors: the package ``gguf`` has the names that checkpoints have, transformers those
     in memory."""
 
-    def __init__(self, model: Any, architecture: str, metadata: Mapping[str, Any]) -> None:
+    def __init__(self, model: Any, architecture: str, metadata: Mapping[str, object]) -> None:
         try:
             from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
         except ImportError:

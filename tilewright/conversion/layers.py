@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -241,7 +240,7 @@ FORMS: dict[str, Form] = {
 
 
 def why_dense_stay(
-    tensors: Tensors, names: Iterable[str], skip: Callable[[str], bool], config: Mapping[str, Any]
+    tensors: Tensors, names: Iterable[str], skip: Callable[[str], bool], config: Mapping[str, object]
 ) -> dict[str, str | None]:
     """Why each layer with a matrix of floats stays as it is, by name; None for those that a scheme may quantise.
 
@@ -278,7 +277,7 @@ _HEAD = re.compile(r"head|out|proj|decoder|logit|score|classif|cls|linear|fc|gen
 """What heads are called, which have as many rows as tables of words have."""
 
 
-def is_looked_up(layer: str, shape: tuple[int, ...], config: Mapping[str, Any]) -> bool:
+def is_looked_up(layer: str, shape: tuple[int, ...], config: Mapping[str, object]) -> bool:
     """Whether a matrix is a table whose rows a model looks up: by its name, or one row a word outside of the model's
     blocks.
 
@@ -300,7 +299,7 @@ _BY_COLUMNS = {
 _CONV1D = ("c_attn", "c_proj", "c_fc", "q_attn")
 
 
-def lies_by_columns(tensors: Tensors, layer: str, config: Mapping[str, Any]) -> bool:
+def lies_by_columns(tensors: Tensors, layer: str, config: Mapping[str, object]) -> bool:
     """Whether a dense weight is ``[K, N]``: its bias says so, or for square ones the model's type."""
     rows, columns = tensors[f"{layer}.weight"].shape
     bias = tensors.get(f"{layer}.bias")

@@ -144,7 +144,7 @@ def quantize(
 
 
 def load_quantized(
-    model: Any, checkpoint: str | Path, *, activations: str | None = None, progress: Progress | None = None
+    model: object, checkpoint: str | Path, *, activations: str | None = None, progress: Progress | None = None
 ) -> Any:
     """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
 
@@ -217,7 +217,7 @@ def place_weights(
     activations: str | None,
     bar: Progress,
     renamed: Names,
-    devices: Mapping[str, Any] = MappingProxyType({}),
+    devices: Mapping[str, object] = MappingProxyType({}),
 ) -> Placed:
     """Put the quantised weights of a checkpoint in the places of a model's layers and experts.
 
@@ -301,5 +301,5 @@ def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Plac
         held.copy_(values.reshape(held.shape))
 
 
-def _is_module(candidate: Any) -> bool:
+def _is_module(candidate: object) -> bool:
     return hasattr(candidate, "named_modules") and hasattr(candidate, "state_dict")

@@ -23,7 +23,7 @@ _HOOKS = (
 )  # fmt: skip
 
 
-def is_linear(module: Any) -> bool:
+def is_linear(module: object) -> bool:
     """Whether a module multiplies by a matrix and does nothing else.
 
     That is `torch.nn.Linear` itself, the ``Conv1D`` of GPT-2, and a subclass of the first that computes the same:
@@ -38,7 +38,7 @@ def is_linear(module: Any) -> bool:
     return type(module) is torch.nn.Linear or computes_alike(module)
 
 
-def needing_numbers(modules: Mapping[str, Any]) -> set[str]:
+def needing_numbers(modules: Mapping[str, object]) -> set[str]:
     """Names of the modules of a model that cannot hold codes: they look rows up, compute in their own way (routers), or
     another computes with their weight."""
     return weights_taken(modules) | {name for name, module in modules.items() if _is_no_product(module)}
@@ -55,7 +55,7 @@ def _is_no_product(module: Any) -> bool:
     return of_numbers and other and not is_linear(module)
 
 
-def is_transposed(module: Any) -> bool:
+def is_transposed(module: object) -> bool:
     """The ``Conv1D`` of GPT-2, whose weight is ``[K, N]``."""
     return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
 
@@ -144,7 +144,7 @@ def why_layers_stay(model: Any, skip: re.Pattern[str]) -> dict[str, str | None]:
     return reasons
 
 
-def _why_not_linear(module: Any, parameter: str) -> str:
+def _why_not_linear(module: object, parameter: str) -> str:
     """Why a matrix of a module stays that is no linear layer."""
     import torch
 
@@ -161,7 +161,7 @@ def _why_not_linear(module: Any, parameter: str) -> str:
     return f"{kind} is no linear layer" if parameter == "weight" else f"a parameter of {kind}"
 
 
-def _is_of_an_adapter(name: str, modules: Mapping[str, Any]) -> bool:
+def _is_of_an_adapter(name: str, modules: Mapping[str, object]) -> bool:
     """Whether a layer is what PEFT has put beside another: those are trained, and small."""
     tuners = sys.modules.get("peft.tuners.tuners_utils")
     parts = name.split(".")
@@ -215,7 +215,7 @@ def take_hooks(old: Any, made: Any) -> None:
     _take_places(old, made)
 
 
-def _take_places(old: Any, made: Any) -> None:
+def _take_places(old: object, made: object) -> None:
     """Give a module the hook by which accelerate brings a module's inputs, or its numbers, to a device.
 
     Numbers that are kept elsewhere between calls, codes among them, come to a GPU for a call. Where processors compute,
@@ -235,7 +235,7 @@ def _take_places(old: Any, made: Any) -> None:
 
 
 def replace_layer(
-    model: Any, name: str, old: Any, weight: PackedWeight, activations: str | None, device: Any = None
+    model: object, name: str, old: object, weight: PackedWeight, activations: str | None, device: object = None
 ) -> None:
     """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
     put_in_place(model, name, old, made_layer(old, weight, activations, device))
@@ -250,7 +250,7 @@ def put_in_place(model: Any, name: str, old: Any, made: Any) -> None:
         setattr(model.get_submodule(parent), last, made)
 
 
-def check_place(name: str, module: Any, weight: QuantizedWeight) -> None:
+def check_place(name: str, module: object, weight: QuantizedWeight) -> None:
     """Whether a module can be replaced by a layer with a weight of a checkpoint.
 
     Raises

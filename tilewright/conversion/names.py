@@ -24,7 +24,7 @@ class Names:
         """
         return name
 
-    def joined(self, source: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def joined(self, source: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Tensors of a model that are made of several of a checkpoint's, or of one in another order, by the model's
         names.
 
@@ -35,7 +35,7 @@ class Names:
         return iter(())
 
 
-def names_in(model: Any, source: Iterable[str] = ()) -> Names:
+def names_in(model: object, source: Iterable[str] = ()) -> Names:
     """What a model calls the layers and tensors of a checkpoint.
 
     transformers says it of its own models (`get_model_conversion_mapping`): parts that are called differently, and the
@@ -102,11 +102,11 @@ class _TransformersNames(Names):
                 yield name, values[0] if isinstance(values, list) else values
 
 
-def _tensor(source: Mapping[str, Any], name: str) -> Any:
+def _tensor(source: Mapping[str, object], name: str) -> Any:
     return as_torch(source[name], "cpu")
 
 
-def keep_names(model: Any, quantised: Iterable[str]) -> None:
+def keep_names(model: object, quantised: Iterable[str]) -> None:
     """Tell a transformers model to save quantised layers as they are: what it splits and turns on saving are dense
     weights.
 
@@ -130,7 +130,7 @@ def keep_names(model: Any, quantised: Iterable[str]) -> None:
         ]
     ours = [name for name in model.state_dict() if name.startswith(inside)]
 
-    def touches(one: Any) -> bool:
+    def touches(one: object) -> bool:
         if not isinstance(one, WeightConverter):
             return False
         back = one.reverse_transform()

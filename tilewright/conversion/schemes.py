@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.errors import CannotQuantize, UnknownFormat
 from tilewright.formats import FORMATS, SCHEMES, number_format
@@ -36,11 +35,11 @@ class QuantizationScheme:
     zeros: str | None = None
     activations: str | None = None
 
-    def quantize(self, weight: Any, name: str = "the weight") -> QuantizedWeight:
+    def quantize(self, weight: object, name: str = "the weight") -> QuantizedWeight:
         """Round a weight ``[N, K]`` to nearest; `name` is its name in messages.  Raises CannotQuantize."""
         return to_nearest(weight, self.rounding, name=name)
 
-    def pack(self, weight: Any, name: str = "the weight") -> PackedWeight:
+    def pack(self, weight: object, name: str = "the weight") -> PackedWeight:
         """`quantize`, packed, on the weight's device: rounded on a GPU where there is one.  Raises CannotQuantize."""
         return packed_to_nearest(weight, self.rounding, name)
 

@@ -85,7 +85,7 @@ def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoin
     return said
 
 
-def _check(known: Method, said: Mapping[str, Any], where: Any, inside: str) -> None:
+def _check(known: Method, said: Mapping[str, object], where: object, inside: str) -> None:
     """Whether every word is known, and its value."""
     _check_kinds(said, known.reads, where, inside)
     for word, value in said.items():
@@ -98,12 +98,12 @@ def _check(known: Method, said: Mapping[str, Any], where: Any, inside: str) -> N
             )
 
 
-def _says_nothing(value: Any) -> bool:
+def _says_nothing(value: object) -> bool:
     """Whether a word is there and off: libraries write all that they know, most of it unused."""
     return value is None or value is False or (isinstance(value, (str, list, tuple, Mapping)) and not value)
 
 
-def _check_kinds(said: Mapping[str, Any], words: Mapping[str, Kind], where: Any, inside: str) -> None:
+def _check_kinds(said: Mapping[str, object], words: Mapping[str, Kind], where: object, inside: str) -> None:
     for word, (what, fits) in words.items():
         value = said.get(word)
         if value is not None and not fits(value):
@@ -140,7 +140,7 @@ def _check_transforms(transform: Mapping[str, Any], where: Any) -> None:
             )
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A value, or how it begins."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:76]} ..."

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.conversion.readers import Tensors, blocks_of
 from tilewright.conversion.settings import Settings
@@ -49,7 +48,7 @@ _BESIDE = ("bias",)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
 
 
-def check_rest(tensors: Tensors, found: list[Layer], settings: Settings, forms: Mapping[str, Any]) -> None:
+def check_rest(tensors: Tensors, found: list[Layer], settings: Settings, forms: Mapping[str, object]) -> None:
     """Whether what no reader takes belongs to no weight.
 
     Parameters
@@ -69,7 +68,7 @@ def check_rest(tensors: Tensors, found: list[Layer], settings: Settings, forms: 
     _no_companions_are_left(tensors, free, found)
 
 
-def _no_codes_are_left(tensors: Tensors, free: list[str], settings: Settings, forms: Mapping[str, Any]) -> None:
+def _no_codes_are_left(tensors: Tensors, free: list[str], settings: Settings, forms: Mapping[str, object]) -> None:
     """Whether every tensor of codes belongs to a weight: what nobody reads must not pass for one of floats."""
     for name in free:
         tensor, method = tensors[name], settings.get("quant_method")

@@ -26,14 +26,14 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and low <= value <= high
 
 
-def _one_of(*names: Any) -> Kind:
+def _one_of(*names: object) -> Kind:
     known = [_spelt(name) for name in names]
     return f"one of {', '.join(map(str, names))}", lambda value: any(
         type(one) is type(_spelt(value)) and one == _spelt(value) for one in known
     )
 
 
-def _spelt(value: Any) -> Any:
+def _spelt(value: object) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 

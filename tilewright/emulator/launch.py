@@ -113,7 +113,7 @@ class _Memory:
         core(options().compiler).tw_release(self.base, self.bytes)
 
 
-def _argument_bytes(argument: Any, shape: int, position: int, memory: _Memory) -> bytes:
+def _argument_bytes(argument: object, shape: int, position: int, memory: _Memory) -> bytes:
     """One argument as the kernel's parameter of this shape (its size; the top bit marks a pointer) takes it."""
     size, is_pointer = shape & 0x7FFFFFFF, bool(shape >> 31)
     if isinstance(argument, np.ndarray):
@@ -145,7 +145,7 @@ def _argument_bytes(argument: Any, shape: int, position: int, memory: _Memory) -
     return value
 
 
-def _pack_arguments(arguments: Sequence[Any], text: Text, memory: _Memory) -> ctypes.Array:
+def _pack_arguments(arguments: Sequence[object], text: Text, memory: _Memory) -> ctypes.Array:
     """One buffer: pointers to all arguments, then their bytes."""
     if len(arguments) != len(text.shapes):
         raise EmulationFailed(f"the kernel has {len(text.shapes)} parameters, and {len(arguments)} arguments are given")
@@ -183,7 +183,7 @@ def launch_registers(source: str, kernel: str, threads: int, available: int) -> 
     return min(available // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
 
-def constant_arrays(source: str, kernel: str, arguments: Sequence[Any]) -> list[np.ndarray]:
+def constant_arrays(source: str, kernel: str, arguments: Sequence[object]) -> list[np.ndarray]:
     """The arrays that a kernel's parameters say nobody writes while it runs.
 
     Those of a restricted pointer to constants, and of a restricted pointer that is not the only one.
@@ -325,7 +325,7 @@ def run(
     return Emulation(tuple(reports), _counts(result["census"], resolve), tuple(result["printed"]))
 
 
-def _arrays_of(values: Sequence[Any]) -> list[np.ndarray]:
+def _arrays_of(values: Sequence[object]) -> list[np.ndarray]:
     """The arrays among arguments, each once, with those that tensor maps describe."""
     arrays: list[np.ndarray] = []
     for value in values:
@@ -347,7 +347,7 @@ def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dic
 
 
 def _array_names(
-    arrays: Sequence[np.ndarray], arguments: Sequence[Any], names: Sequence[str] | None,
+    arrays: Sequence[np.ndarray], arguments: Sequence[object], names: Sequence[str] | None,
     named: Sequence[tuple[np.ndarray, Named]]
 ) -> list[str | Named]:  # fmt: skip
     """What to call each array: as it is named, or by the first argument that is or describes it."""
@@ -436,7 +436,7 @@ def emulate(
     return result
 
 
-def _explore(source: str, kernel: str, arguments: Sequence[Any], launch: dict[str, Any]) -> Emulation:
+def _explore(source: str, kernel: str, arguments: Sequence[object], launch: dict[str, Any]) -> Emulation:
     """Try the schedules of `EXPLORED`; the arrays end as the first one leaves them."""
     arrays = [a.array if isinstance(a, TensorMap) else a for a in (*arguments, *launch.get("memory", ()))]
     arrays = [array for array in arrays if isinstance(array, np.ndarray) and array.flags.writeable]

@@ -147,7 +147,7 @@ def _where(fact: Mapping[str, Any], names: Labels) -> str:
     return f"address {offset:#x}, which belongs to nothing"
 
 
-def _verb(facts: Mapping[str, Any], prefix: str = "") -> str:
+def _verb(facts: Mapping[str, object], prefix: str = "") -> str:
     return "write" if facts.get(prefix + "write") else "read"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -89,7 +88,7 @@ class Format:
         """Values of codes, float64, of the same shape."""
         return codes.astype(np.float64) if self.is_dense else _table(self)[codes]
 
-    def encode(self, values: Any) -> np.ndarray:
+    def encode(self, values: object) -> np.ndarray:
         """Codes of the nearest values, an even code where two are equally near; what is too large saturates.
 
         Parameters
@@ -124,7 +123,7 @@ class Format:
             found[missing] = nan[0]
         return found
 
-    def exact(self, values: Any) -> np.ndarray:
+    def exact(self, values: object) -> np.ndarray:
         """Codes of values that the format has exactly.
 
         Raises

@@ -19,7 +19,7 @@ __all__ = ["interpret", "poison", "poisoned"]
 
 def interpret(
     function: Function,
-    arguments: Sequence[Any],
+    arguments: Sequence[object],
     *,
     seed: int = 0,
     together: int = WARP,

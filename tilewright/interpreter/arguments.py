@@ -18,7 +18,7 @@ from tilewright.ir.sizes import solve, told_by
 from tilewright.ir.visitor import walk
 
 
-def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[Any]) -> tuple[np.ndarray, ...]:
+def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[object]) -> tuple[np.ndarray, ...]:
     """Give the function's parameters their values; returns the arrays made for its outputs.
 
     Parameters
@@ -48,7 +48,7 @@ def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[Any
     return tuple(_make_output(state, buffer) for buffer in function.outputs)
 
 
-def _table(state: Evaluator, buffer: Buffer | Var, tensors: Any) -> np.ndarray:
+def _table(state: Evaluator, buffer: Buffer | Var, tensors: object) -> np.ndarray:
     """The addresses of arrays, which are known from then on by their addresses."""
     if not isinstance(tensors, (list, tuple)) or not all(isinstance(one, np.ndarray) for one in tensors):
         raise errors.WrongArgumentKind(
@@ -64,7 +64,7 @@ def _table(state: Evaluator, buffer: Buffer | Var, tensors: Any) -> np.ndarray:
     return np.array([one.ctypes.data for one in tensors], np.uint64)
 
 
-def _numbers(inputs: Sequence[Any], sizes: Sequence[Var], arguments: Sequence[Any]) -> list[Any]:
+def _numbers(inputs: Sequence[object], sizes: Sequence[Var], arguments: Sequence[object]) -> list[Any]:
     given = [a for p, a in zip(inputs, arguments) if isinstance(p, Var)]
     return given + list(arguments[len(inputs) :])
 
@@ -80,7 +80,7 @@ def _number(var: Var, value: Any) -> Any:
     return number
 
 
-def _array(buffer: Buffer, value: Any) -> np.ndarray:
+def _array(buffer: Buffer, value: object) -> np.ndarray:
     """The argument as an array of the parameter's carrier (of bytes, where the dtype is packed).
 
     Of an operand whose order the compiler chose, the bytes in that order will do (one dimension of uint8).

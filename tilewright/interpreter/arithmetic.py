@@ -24,7 +24,7 @@ _NATIVE = frozenset({"float16", "bfloat16", "float32", "float64"})
 _EXACT_IN_FLOAT64 = 1 << 53
 
 
-def settle(value: Any, dtype: DType) -> Any:
+def settle(value: object, dtype: DType) -> Any:
     """A result of NumPy as a value: arrays of no dimensions become scalars, and those of integers Python's."""
     if isinstance(value, np.ndarray):
         if value.ndim:
@@ -33,7 +33,7 @@ def settle(value: Any, dtype: DType) -> Any:
     return value if dtype.is_float else value.item() if isinstance(value, np.generic) else value
 
 
-def carried(value: Any, dtype: DType) -> Any:
+def carried(value: object, dtype: DType) -> Any:
     """A value in its carrier: Python ints and bools become NumPy scalars."""
     return value if isinstance(value, (np.ndarray, np.generic)) else dtype.numpy.type(value)
 
@@ -88,7 +88,7 @@ def _scalar_binary(op: str, left: int, right: int, dtype: DType) -> int:
     return result if op in _COMPARING else wrap_int(result, dtype)
 
 
-def _float_binary(op: str, left: Any, right: Any, dtype: DType) -> Any:
+def _float_binary(op: str, left: object, right: object, dtype: DType) -> Any:
     if op in _COMPARING or dtype.name in _NATIVE:
         return settle(_ARRAYS[op](left, right), dtypes.BOOL if op in _COMPARING else dtype)
     wide = _ARRAYS[op](np.asarray(left).astype(np.float64), np.asarray(right).astype(np.float64))
@@ -106,7 +106,7 @@ def negate(value: Any, dtype: DType) -> Any:
     return wrap(np.negative(value), dtype)
 
 
-def logical_not(value: Any, dtype: DType) -> Any:
+def logical_not(value: object, dtype: DType) -> Any:
     return np.logical_not(value) if isinstance(value, np.ndarray) else not value
 
 
@@ -119,7 +119,7 @@ def invert(value: Any, dtype: DType) -> Any:
 UNARY: Mapping[str, Callable[[Any, DType], Any]] = {"neg": negate, "not": logical_not, "invert": invert}
 
 
-def convert(value: Any, source: DType, destination: DType) -> Any:
+def convert(value: object, source: DType, destination: DType) -> Any:
     """`value` cast from one dtype to another."""
     source, destination = source.scalar, destination.scalar
     if source == destination:
@@ -134,7 +134,7 @@ def convert(value: Any, source: DType, destination: DType) -> Any:
     return settle(cast_array(carried(value, source), source, destination), destination)
 
 
-def reinterpret(value: Any, source: DType, destination: DType) -> Any:
+def reinterpret(value: object, source: DType, destination: DType) -> Any:
     """The bits of `value` as another type of as many bits in all; either may be a vector."""
     array = np.asarray(carried(value, source))
     if source.lanes == 1:
@@ -146,7 +146,7 @@ def reinterpret(value: Any, source: DType, destination: DType) -> Any:
     return settle(result[..., 0], target) if destination.lanes == 1 else result
 
 
-def call(reference: Callable[..., Any], values: list[Any], sources: list[DType], destination: DType) -> Any:
+def call(reference: Callable[..., object], values: list[Any], sources: list[DType], destination: DType) -> Any:
     """A function of the table of intrinsics: floats go in as float64, and the result is rounded once."""
     arguments = [
         np.asarray(value).astype(np.float64) if source.is_float else np.asarray(carried(value, source))

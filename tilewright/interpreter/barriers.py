@@ -91,7 +91,7 @@ def executing(state: Evaluator) -> int:
     return int(np.count_nonzero(np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)))
 
 
-def barriers_of(state: Evaluator, region: Region, *more: Any, rows: Any = None) -> Iterator[tuple[Any, ...]]:
+def barriers_of(state: Evaluator, region: Region, *more: object, rows: Any = None) -> Iterator[tuple[Any, ...]]:
     """The barriers that a statement's threads name, each with how many do, and with the values of `more` there."""
     row = (state.barriers if rows is None else rows).get(region.buffer)
     if row is None:
@@ -231,12 +231,12 @@ def _cluster_wait(state: Any, node: Call) -> Waiting:
     state.woken += 1
 
 
-def _cluster_sync(state: Any, node: Call) -> Waiting:
+def _cluster_sync(state: object, node: Call) -> Waiting:
     _cluster_arrive(state, node)
     yield from _cluster_wait(state, node)
 
 
-def _only_arrive(state: Any, node: Call) -> Waiting:
+def _only_arrive(state: object, node: Call) -> Waiting:
     _cluster_arrive(state, node)
     yield from ()
 

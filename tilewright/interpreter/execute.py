@@ -184,7 +184,7 @@ class Executor(Lines):
         yield from self._repeat(lambda: self.truth(node.condition), node.body, lambda: None, lambda: None)
 
     def _repeat(
-        self, going: Callable[[], Any], body: Seq, before: Callable[[], None], after: Callable[[], None]
+        self, going: Callable[[], object], body: Seq, before: Callable[[], None], after: Callable[[], None]
     ) -> Steps:
         outer, outer_broken = self.mask, self.broken
         live: Mask = outer

@@ -88,7 +88,7 @@ class Lines(Evaluator):
             line["places"], line["memories"] = dict(self.places), dict(self.memories)
         return line
 
-    def _enter(self, line: Mapping[str, Any]) -> None:
+    def _enter(self, line: Mapping[str, object]) -> None:
         for name, value in line.items():
             setattr(self, name, value)
 

@@ -199,7 +199,7 @@ class View:
             offset += index * stride
         return offset if width == 1 or (indices[-1] + width <= self.shape[-1] and self.strides[-1] == 1) else -1
 
-    def load(self, indices: Sequence[Any], width: int, mask: Any) -> Any:
+    def load(self, indices: Sequence[Any], width: int, mask: object) -> Any:
         """Elements at `indices`; `mask` says which lanes ask for them (None: all)."""
         if mask is None:
             first = self.span(indices, width)
@@ -287,7 +287,7 @@ class View:
         first = int(offset.reshape(-1)[int(np.argmax(missing))])
         return UninitializedRead(self.name, self.index_text(first))
 
-    def _outside(self, indices: Sequence[Any], width: int, inside: Any, mask: Any, verb: str) -> OutOfBounds:
+    def _outside(self, indices: Sequence[object], width: int, inside: Any, mask: Any, verb: str) -> OutOfBounds:
         parts: list[Any] = [np.asarray(index) for index in indices]
         if width > 1:
             parts = [part[..., None] for part in parts]
@@ -308,7 +308,7 @@ class Cell:
         self.value: Any = settle(np.zeros((), dtype.numpy), dtype)
         self.valid: Any = False
 
-    def load(self, mask: Any) -> Any:
+    def load(self, mask: object) -> Any:
         """The value; `mask` says which lanes ask for it (None: all)."""
         if self.valid is not True and _some(
             ~np.asarray(self.valid) if mask is None else mask & ~np.asarray(self.valid)
@@ -344,12 +344,12 @@ def _some(mask: Any) -> bool:
     return bool(np.any(mask))
 
 
-def _bits(values: Any) -> np.ndarray:
+def _bits(values: object) -> np.ndarray:
     array = np.ascontiguousarray(values)
     return array.view(f"uint{8 * array.dtype.itemsize}")
 
 
-def _from_codes(codes: Any, dtype: DType) -> Any:
+def _from_codes(codes: object, dtype: DType) -> Any:
     codes = np.asarray(codes, np.uint8)
     if dtype.is_float:
         return codes.view(dtype.numpy)
@@ -359,5 +359,5 @@ def _from_codes(codes: Any, dtype: DType) -> Any:
     return codes
 
 
-def _to_codes(values: Any, dtype: DType) -> np.ndarray:
+def _to_codes(values: object, dtype: DType) -> np.ndarray:
     return np.asarray(values).view(np.uint8) & np.uint8((1 << dtype.bits) - 1)

@@ -161,7 +161,7 @@ class State:
         said = f"{buffer.name} needs {needed} bytes, and the tensor pointed to has {array.nbytes - first} from there"
         raise WrongPointer(said, span=self.span)
 
-    def add_argument(self, buffer: Buffer, memory: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    def add_argument(self, buffer: Buffer, memory: object, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         """Give a parameter the caller's memory."""
         self.memories[buffer] = memory
         self._add_view(buffer, shape, strides)
@@ -191,6 +191,6 @@ class State:
             return shape, row_major(shape, buffer.dtype)
         return shape, tuple(self.extent(stride) for stride in buffer.strides)
 
-    def extent(self, extent: Any) -> int:
+    def extent(self, extent: object) -> int:
         """A size as an int."""
         raise NotImplementedError

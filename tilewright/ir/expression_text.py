@@ -64,12 +64,12 @@ def literal(const: Const) -> int | float | bool:
     return float(const.value) if const.dtype.is_float else const.value
 
 
-def call_dtype(arguments: Sequence[Any]) -> DType:
+def call_dtype(arguments: Sequence[object]) -> DType:
     """The dtype that a call has unless it says so: its first argument's, int32 without arguments."""
     return next((a.dtype for a in arguments if isinstance(a, (Expr, Region))), INT32)
 
 
-def pilot_dtype(arguments: Sequence[Any]) -> DType | None:
+def pilot_dtype(arguments: Sequence[object]) -> DType | None:
     """The dtype that bare literals among a call's arguments take: that of the first other expression."""
     return next((a.dtype for a in arguments if isinstance(a, Expr) and not isinstance(a, Const)), None)
 

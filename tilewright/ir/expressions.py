@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
 
-    def dataclass_transform(**_: Any) -> Any:  # typing.dataclass_transform arrived with Python 3.11
+    def dataclass_transform(**_: object) -> Any:  # typing.dataclass_transform arrived with Python 3.11
         return lambda decorator: decorator
 
 
@@ -31,10 +31,10 @@ def node(cls: type[N]) -> type[N]:
     names = tuple(one.name for one in fields(made))  # type: ignore[arg-type]
 
     # Programs are read from disk whenever a kernel starts; the dataclass's own methods look its fields up each time.
-    def state(self: Any) -> tuple[Any, ...]:
+    def state(self: object) -> tuple[Any, ...]:
         return tuple([getattr(self, name) for name in names])
 
-    def restore(self: Any, values: tuple[Any, ...]) -> None:
+    def restore(self: object, values: tuple[object, ...]) -> None:
         for name, value in zip(names, values, strict=True):
             object.__setattr__(self, name, value)
 

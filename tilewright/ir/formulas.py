@@ -63,7 +63,7 @@ def _parsed(formula: str) -> ast.expr:
     return ast.parse(formula, mode="eval").body
 
 
-def numbers(formula: str, references: Callable[[str], Callable[..., Any]], *given: Any) -> Any:
+def numbers(formula: str, references: Callable[[str], Callable[..., Any]], *given: object) -> Any:
     """A formula's values in NumPy's arithmetic; `references` gives the functions of its names."""
     made = _Arithmetic(
         number=lambda value: value,

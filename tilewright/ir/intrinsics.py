@@ -70,7 +70,7 @@ def _erf_reference(x: np.ndarray) -> np.ndarray:
     return _erf(x) if np.size(x) else np.asarray(x, np.float64)
 
 
-def _math(name: str, function: Callable[..., Any], arity: int = 1) -> None:
+def _math(name: str, function: Callable[..., object], arity: int = 1) -> None:
     register(Intrinsic(name, arity, function, floats_only=True))
 
 

@@ -37,7 +37,7 @@ def register_record(cls: C) -> C:
     return cls
 
 
-def is_record(value: Any) -> bool:
+def is_record(value: object) -> bool:
     """Whether `value` is of a registered record class."""
     return RECORDS.get(type(value).__name__) is type(value)
 
@@ -55,9 +55,9 @@ def record_fields(value: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _equal(value: Any, default: Any) -> bool:
+def _equal(value: object, default: object) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-def is_enumeration(value: Any) -> bool:
+def is_enumeration(value: object) -> bool:
     return isinstance(value, enum.Enum)

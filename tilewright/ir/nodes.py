@@ -137,7 +137,7 @@ class Kernel(Statement):
     def num_threads(self) -> int:
         return math.prod(self.threads)
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         return dict(self.attributes).get(name, default)
 
 
@@ -171,7 +171,7 @@ class Function(Record):
     def inputs(self) -> tuple[Buffer | Var, ...]:
         return tuple(p for p in self.params if p not in self.outputs)
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         return dict(self.attributes).get(name, default)
 
 

@@ -58,7 +58,7 @@ def print_program(function: Function, *, marks: Marks | None = None, spans: bool
     return "\n".join(printer.lines) + "\n"
 
 
-def print_node(node: Any) -> str:
+def print_node(node: object) -> str:
     """The text of one expression, region or statement, for messages."""
     if isinstance(node, Statement):
         printer = _Printer({}, False)

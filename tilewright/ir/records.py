@@ -94,7 +94,7 @@ class Table:
         return json.dumps([self.classes, behind, value, self.entries[behind:]], separators=(",", ":"))
 
 
-def read(text: str, before: Sequence[Any] = ()) -> Any:
+def read(text: str, before: Sequence[object] = ()) -> Any:
     """The value that a text was made for.
 
     Parameters
@@ -138,7 +138,7 @@ def _taken_apart(cls: Any) -> tuple[str, Callable[[Any], Any], bool]:
     return f"{cls.__module__}:{cls.__qualname__}", parts, cls.__eq__ is object.__eq__
 
 
-def _is_record(cls: Any) -> bool:
+def _is_record(cls: object) -> bool:
     """Whether a class is a dataclass of this package's, with a name by which it is found again."""
     return (
         isinstance(cls, type)
@@ -199,5 +199,5 @@ def _restored(cls: Any) -> Callable[[list[Any]], Any]:
     return make
 
 
-def _set(name: str, made: Any, value: Any) -> None:
+def _set(name: str, made: object, value: object) -> None:
     object.__setattr__(made, name, value)

@@ -50,7 +50,7 @@ class ScopeRules:
             self.found.append((where, problem))
 
     @contextmanager
-    def scope(self, **context: Any) -> Iterator[None]:
+    def scope(self, **context: object) -> Iterator[None]:
         """Names bound inside are out of scope at the end; `context` holds inside only."""
         visible = set(self.visible)
         before = {name: getattr(self, name) for name in context}
@@ -130,7 +130,7 @@ class ScopeRules:
         kind = "variable" if isinstance(owner, Var) else "buffer"
         self.report(where, f"the {kind} {owner.name} is not in scope")
 
-    def expression(self, where: Statement | Function, root: Any, *, effect: bool = False) -> None:
+    def expression(self, where: Statement | Function, root: object, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
         for node in walk(root):
             kind = type(node)

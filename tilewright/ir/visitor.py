@@ -99,7 +99,7 @@ def _collect(value: Any, found: list[Any]) -> None:
         found.append(value)
 
 
-def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+def walk(node: object, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]:
     """`node` and all below it, before their children.
 
     Buffers are yielded where they are mentioned, but their shapes are not entered.  `enter` says whether to
@@ -116,7 +116,7 @@ def walk(node: Any, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]
             waiting += below[::-1]
 
 
-def uses(node: Any) -> Iterator[Any]:
+def uses(node: object) -> Iterator[Any]:
     """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is
     computed.
 
@@ -190,7 +190,7 @@ def find(node: Any, *classes: Any) -> Iterator[Any]:
             waiting += [child for child in node.below[::-1] if child.kinds & mask]
 
 
-def holds(node: Any, *classes: Any) -> bool:
+def holds(node: object, *classes: object) -> bool:
     """Whether `node` or something below it is of one of the classes."""
     held = _kinds(node)
     mask = _MASKS.get(classes)
@@ -274,7 +274,7 @@ class Rewriter:
         """The expression to put in place of a use of `var`; where `var` is bound, this must be a Var."""
         return var
 
-    def generic(self, node: Any) -> Any:
+    def generic(self, node: object) -> Any:
         """`node` with its children rewritten; the same object where none changed."""
         changes: dict[str, Any] = {}
         for name in fields_of(type(node)):
@@ -362,7 +362,7 @@ def fresh(statement: T) -> T:
     return substitute(statement, vars, buffers) if vars or buffers else statement
 
 
-def new_names(statement: Any) -> tuple[dict[Var, Expr], dict[Buffer, Buffer]]:
+def new_names(statement: object) -> tuple[dict[Var, Expr], dict[Buffer, Buffer]]:
     """New variables and buffers for all that `statement` declares."""
     vars: dict[Var, Expr] = {}
     buffers: dict[Buffer, Buffer] = {}
@@ -392,7 +392,7 @@ def _resized(buffer: Buffer, vars: Mapping[Var, Expr]) -> Buffer:
     return dataclasses.replace(buffer, shape=shape, strides=strides and substitute_extents(strides, vars))
 
 
-def substitute_extents(extents: tuple[Any, ...], vars: Mapping[Var, Expr]) -> tuple[Any, ...]:
+def substitute_extents(extents: tuple[object, ...], vars: Mapping[Var, Expr]) -> tuple[Any, ...]:
     """Extents with variables replaced."""
     return tuple(substitute(extent, vars) if isinstance(extent, Expr) else extent for extent in extents)
 
@@ -414,7 +414,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def key(node: Any) -> Any:
+def key(node: object) -> Any:
     """A hashable value that two nodes share exactly when they are `same`."""
     if isinstance(node, (Var, Buffer, Statement)):
         return node
@@ -426,7 +426,7 @@ def key(node: Any) -> Any:
     return (type(node), node)
 
 
-def variables(node: Any) -> set[Var]:
+def variables(node: object) -> set[Var]:
     """Every variable mentioned in `node`."""
     return set(find(node, Var))
 

@@ -19,7 +19,7 @@ MOST_BLOCKS = 32
 """Blocks that a multiprocessor runs at once."""
 
 
-def _pairs(mapping: Any, what: str) -> list[tuple[Buffer, Any]]:
+def _pairs(mapping: object, what: str) -> list[tuple[Buffer, Any]]:
     if not isinstance(mapping, Mapping):
         raise NumberExpected(f"the argument of {what}", "a dictionary {buffer: ...}", describe(mapping))
     found = []
@@ -31,7 +31,7 @@ def _pairs(mapping: Any, what: str) -> list[tuple[Buffer, Any]]:
 
 
 @author_facing
-def annotate_layout(layout_map: Any) -> None:
+def annotate_layout(layout_map: object) -> None:
     """Fix the layouts of tiles: ``{tile: T.Layout(...) or T.Fragment(...)}``; the compiler keeps to them.
 
     Parameters
@@ -51,7 +51,7 @@ def annotate_layout(layout_map: Any) -> None:
 
 
 @author_facing
-def annotate_safe_value(safe_value_map: Any) -> None:
+def annotate_safe_value(safe_value_map: object) -> None:
     """What reads of tensors out of bounds give, in place of 0: ``{tensor: value}``.
 
     Parameters
@@ -69,7 +69,7 @@ def annotate_safe_value(safe_value_map: Any) -> None:
 
 
 @author_facing
-def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> None:
+def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> None:
     """Walk the grid in panels, so that blocks that run together share rows and columns in the L2 cache.
 
     Parameters
@@ -94,7 +94,7 @@ def use_swizzle(panel_size: Any, order: str = "row", enable: bool = True) -> Non
 
 
 @author_facing
-def annotate_l2_hit_ratio(l2_hit_ratio_map: Any) -> None:
+def annotate_l2_hit_ratio(l2_hit_ratio_map: object) -> None:
     """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is
     set aside.
 
@@ -112,7 +112,7 @@ def annotate_l2_hit_ratio(l2_hit_ratio_map: Any) -> None:
 
 
 @author_facing
-def annotate_min_blocks_per_sm(n: Any) -> None:
+def annotate_min_blocks_per_sm(n: object) -> None:
     """How many blocks should fit on one multiprocessor at least: a GPU's compiler gives each thread no more registers.
 
     Where the compiler divides such a kernel into roles, all keep the share of registers that they start with.
@@ -149,7 +149,7 @@ def func_attr(attributes: Any) -> None:
 
 
 @author_facing
-def assume(cond: Any) -> None:
+def assume(cond: object) -> None:
     """A fact that the author vouches for, such as ``m % 8 == 0``; the interpreter checks it.
 
     Parameters

@@ -22,13 +22,13 @@ ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire"
           "acq_rel": "acq_rel", "seq_cst": "seq_cst"}  # fmt: skip
 
 
-def _order(name: Any, what: str) -> str:
+def _order(name: object, what: str) -> str:
     if name not in ORDERS:
         raise NumberExpected(f"the memory order of {what}", "one of " + ", ".join(o for o in ORDERS if o), repr(name))
     return ORDERS[name]
 
 
-def _place(value: Any, what: str) -> Region:
+def _place(value: object, what: str) -> Region:
     """The one element that `value` names."""
     if not isinstance(value, (Element, Variable)):
         raise TileExpected(f"the destination of {what}", describe(value), "an element such as A[i, j]")
@@ -48,8 +48,8 @@ def _atomic(kind: str) -> Callable[..., Any]:
     what = f"T.atomic_{kind}"
 
     def call(
-        dst: Any, value: Any, memory_order: Any = None, return_prev: bool = False, use_tma: bool = False,
-        annotations: Any = None
+        dst: object, value: object, memory_order: object = None, return_prev: bool = False, use_tma: bool = False,
+        annotations: object = None
     ) -> Any:  # fmt: skip
         builder = in_kernel(what)
         order = _order(memory_order, what)
@@ -119,7 +119,7 @@ ATOMICS: dict[str, Callable[..., Any]] = {
 
 
 @author_facing
-def atomic_load(src: Any, memory_order: str = "seq_cst") -> Scalar:
+def atomic_load(src: object, memory_order: str = "seq_cst") -> Scalar:
     """The value of an element, read atomically.
 
     Parameters
@@ -137,7 +137,7 @@ def atomic_load(src: Any, memory_order: str = "seq_cst") -> Scalar:
 
 
 @author_facing
-def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
+def atomic_store(dst: object, src: object, memory_order: str = "seq_cst") -> None:
     """Write an element atomically.
 
     Parameters
@@ -160,7 +160,7 @@ def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
 def _packed(count: int) -> Callable[..., Any]:
     what = f"T.atomic_addx{count}"
 
-    def call(dst: Any, value: Any, return_prev: bool = False, memory_order: Any = None) -> Any:
+    def call(dst: object, value: object, return_prev: bool = False, memory_order: object = None) -> Any:
         builder = in_kernel(what)
         place = _place(dst, what)
         order, lane, span = _order(memory_order, what), Var(INT32, "lane"), statement_here()
@@ -199,7 +199,7 @@ def _packed(count: int) -> Callable[..., Any]:
     return author_facing(call)
 
 
-def _lane(value: Any, count: int, lane: Var, what: str) -> Any:
+def _lane(value: object, count: int, lane: Var, what: str) -> Any:
     """The value of a lane, of a vector or of neighbours of the first."""
     if isinstance(value, Vector):
         if value.lanes != count:

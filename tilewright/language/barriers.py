@@ -68,7 +68,7 @@ def call(function: str, *arguments: Expr | Region | str) -> None:
 # mbarriers ----------------------------------------------------------------------------------------
 
 
-def _barriers(counts: Any, what: str, scope: str) -> BufferProxy:
+def _barriers(counts: object, what: str, scope: str) -> BufferProxy:
     builder = in_kernel(what)
     given = counts if isinstance(counts, (list, tuple)) else [counts]
     arrivals = [constant(count, f"the arrivals of {what}") for count in given]
@@ -82,7 +82,7 @@ def _barriers(counts: Any, what: str, scope: str) -> BufferProxy:
 
 
 @author_facing
-def alloc_barrier(arrive_count: Any) -> BufferProxy:
+def alloc_barrier(arrive_count: object) -> BufferProxy:
     """Barriers in shared memory that threads arrive at and wait for, and copies signal (sm_90 and above).
 
     Parameters
@@ -103,7 +103,7 @@ def alloc_barrier(arrive_count: Any) -> BufferProxy:
 
 
 @author_facing
-def alloc_cluster_barrier(arrive_count: Any) -> BufferProxy:
+def alloc_cluster_barrier(arrive_count: object) -> BufferProxy:
     """`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.
 
     Parameters
@@ -113,7 +113,7 @@ def alloc_cluster_barrier(arrive_count: Any) -> BufferProxy:
     return _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster")
 
 
-def barrier_of(value: Any, what: str) -> Region:
+def barrier_of(value: object, what: str) -> Region:
     """The one barrier that `value` names."""
     expected = "a barrier, such as `ready` of `ready = T.alloc_barrier(128)`, or `ready[i]` where there are several"
     if isinstance(value, BufferProxy) and value.buffer.scope == "barrier":
@@ -127,7 +127,7 @@ def barrier_of(value: Any, what: str) -> Region:
 
 
 @author_facing
-def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
+def mbarrier_wait_parity(mbarrier: object, parity: object) -> None:
     """Wait until the barrier's phase of this parity is complete.
 
     Parameters
@@ -146,7 +146,7 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
 
 
 @author_facing
-def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
+def mbarrier_arrive(mbarrier: object, cta_id: object = None) -> None:
     """Each executing thread arrives once.
 
     Parameters
@@ -168,7 +168,7 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
 
 
 @author_facing
-def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
+def mbarrier_expect_tx(mbarrier: object, tx: object) -> None:
     """Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.
 
     Parameters
@@ -189,7 +189,7 @@ def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
 
 
 @author_facing
-def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
+def mbarrier_arrive_expect_tx(mbarrier: object, tx: object) -> None:
     """`mbarrier_expect_tx`, then `mbarrier_arrive`.
 
     Parameters
@@ -208,7 +208,7 @@ def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
 
 
 @author_facing
-def cp_async_barrier_noinc(barrier: Any) -> None:
+def cp_async_barrier_noinc(barrier: object) -> None:
     """Each executing thread arrives once all its `cp.async` copies so far have landed.
 
     Parameters
@@ -229,7 +229,7 @@ def cp_async_barrier_noinc(barrier: Any) -> None:
 
 
 @author_facing
-def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
+def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
     """Threads meet; what they wrote before is seen by all of them after.
 
     Parameters
@@ -251,7 +251,7 @@ def sync_threads(barrier_id: Any = None, arrive_count: Any = None) -> None:
 
 
 @author_facing
-def named_barrier_arrive(barrier_id: Any, thread_count: Any) -> None:
+def named_barrier_arrive(barrier_id: object, thread_count: object) -> None:
     """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`.
 
     Parameters
@@ -262,7 +262,7 @@ def named_barrier_arrive(barrier_id: Any, thread_count: Any) -> None:
     call("named_barrier_arrive", *_named(barrier_id, thread_count, "T.named_barrier_arrive"))
 
 
-def _named(barrier_id: Any, arrive_count: Any, what: str) -> tuple[Expr, Expr]:
+def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[Expr, Expr]:
     number = constant(0 if barrier_id is None else barrier_id, f"barrier_id of {what}")
     if not 1 <= number < NAMED_BARRIERS:
         raise NumberExpected(f"barrier_id of {what}", f"1 to {NAMED_BARRIERS - 1}", str(number))
@@ -275,7 +275,7 @@ def _named(barrier_id: Any, arrive_count: Any, what: str) -> tuple[Expr, Expr]:
 
 
 @author_facing
-def sync_warp(mask: Any = None) -> None:
+def sync_warp(mask: object = None) -> None:
     """The threads of the warp meet; `mask`, where given, has all of its lanes.
 
     Parameters
@@ -319,7 +319,7 @@ class WarpGroups(BlockContext):
             raise MisplacedRole("`T.ws` stands in a role", "a role's warps cannot be divided once more")
         self.frame = builder.push("T.ws", self.span)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         body = current("T.ws").pop(self.frame)
         if exception[0] is not None:
             return
@@ -333,7 +333,7 @@ class WarpGroups(BlockContext):
 
 
 @author_facing
-def ws(*warp_group_ids: Any) -> WarpGroups:
+def ws(*warp_group_ids: object) -> WarpGroups:
     """``with T.ws(0):`` holds what only these warpgroups (of 128 threads, from 0) do.
 
     Neighbouring ``with T.ws`` run at once, but where one changes shared tiles that the next uses and neither speaks of
@@ -359,7 +359,7 @@ def ws(*warp_group_ids: Any) -> WarpGroups:
 
 
 @author_facing
-def set_max_nreg(reg_count: Any, is_inc: Any = 1) -> None:
+def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     """How many registers each thread of these warpgroups keeps; the first statement of what they do.
 
     Parameters
@@ -375,7 +375,7 @@ def set_max_nreg(reg_count: Any, is_inc: Any = 1) -> None:
 
 
 @author_facing
-def annotate_producer_reg_dealloc(reg_count: Any = 24) -> None:
+def annotate_producer_reg_dealloc(reg_count: object = 24) -> None:
     """Registers of the threads that load, where the compiler divides the kernel into roles.
 
     Parameters
@@ -390,7 +390,7 @@ def annotate_producer_reg_dealloc(reg_count: Any = 24) -> None:
 
 
 @author_facing
-def annotate_consumer_reg_alloc(reg_count: Any = 240) -> None:
+def annotate_consumer_reg_alloc(reg_count: object = 240) -> None:
     """Registers of the threads that compute, where the compiler divides the kernel into roles.
 
     Parameters
@@ -404,7 +404,7 @@ def annotate_consumer_reg_alloc(reg_count: Any = 240) -> None:
     _kept("consumer", reg_count, "T.annotate_consumer_reg_alloc")
 
 
-def _kept(role: str, number: Any, what: str) -> None:
+def _kept(role: str, number: object, what: str) -> None:
     count = constant(number, f"the argument of {what}")
     if count % 8 or not 24 <= count <= 256:
         raise NumberExpected(f"the argument of {what}", "a multiple of 8 from 24 to 256", str(count))

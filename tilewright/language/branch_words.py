@@ -21,7 +21,7 @@ class MisplacedBranch(AuthorError):
 class Branching(BlockContext):
     """The ``with`` frame of `T.If`; its own statements are its two branches."""
 
-    def __init__(self, test: Any) -> None:
+    def __init__(self, test: object) -> None:
         in_kernel("T.If")
         self.condition, self.span = condition(test), statement_here()
         self.branches: dict[str, Seq] = {}
@@ -31,7 +31,7 @@ class Branching(BlockContext):
         self.frame = builder.push("T.If", self.span)
         self.frame.indices = (self,)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         builder = current("T.If")
         beside = builder.pop(self.frame)
         if exception[0] is not None:
@@ -63,12 +63,12 @@ class BranchFrame(BlockContext):
         self.branching: Branching = around.indices[0]
         self.frame = builder.push(self.word, self.span)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.branching.branches[self.word] = current(self.word).pop(self.frame)
 
 
 @author_facing
-def If(condition: Any) -> Branching:
+def If(condition: object) -> Branching:
     """``with T.If(condition):`` holds `Then` and `Else`: what an ``if`` of Python says, too.
 
     Parameters

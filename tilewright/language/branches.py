@@ -37,7 +37,7 @@ class BlockContext:
     def __enter__(self) -> Any:
         raise NotImplementedError
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         raise NotImplementedError
 
 
@@ -47,7 +47,7 @@ class Escaped:
     def __init__(self, name: str, frame: Frame | None) -> None:
         self.__dict__["_why"] = (name, frame.describe() if frame else None)
 
-    def _fail(self, *_: Any, **__: Any) -> Any:
+    def _fail(self, *_: object, **__: object) -> Any:
         raise EscapedName(*self.__dict__["_why"])
 
 
@@ -63,7 +63,7 @@ for _name in (
 class Branch:
     """An ``if`` whose condition is decided while the function runs."""
 
-    def __init__(self, test: Any) -> None:
+    def __init__(self, test: object) -> None:
         self.symbolic = is_symbolic(test)
         self.test = test
         if self.symbolic:
@@ -130,7 +130,7 @@ class WhileLoop:
         self.recorded = len(self.builder.frame.statements)
         return True
 
-    def test(self, value: Any) -> bool:
+    def test(self, value: object) -> bool:
         self.symbolic = is_symbolic(value) or (self.forever and self.builder.kernel is not None)
         self.control = self.builder.frame.control
         if not self.symbolic:
@@ -158,7 +158,7 @@ BUILTINS: dict[int, Callable[..., Any]] = {}
 def stand_in(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function takes the place of a built-in in rewritten code."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Callable[..., object]) -> Callable[..., Any]:
         BUILTINS[id(getattr(builtins, name))] = function
         return function
 
@@ -172,7 +172,7 @@ def check_exit(builder: Builder, word: str) -> None:
         raise LoopExit(word, "a block" if loop is None else loop.kind)
 
 
-def is_symbolic(value: Any) -> bool:
+def is_symbolic(value: object) -> bool:
     """Whether the truth of a value is known only where the program runs."""
     if isinstance(value, TensorProxy):
         bool(value)

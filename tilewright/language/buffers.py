@@ -58,7 +58,7 @@ class TensorProxy:
     def __bool__(self) -> bool:
         raise TensorCondition(self.description)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> NoReturn:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **options: object) -> NoReturn:
         self._refuse(f"np.{ufunc.__name__}")
 
     def __iter__(self) -> Any:
@@ -104,7 +104,7 @@ def _run(start: Any, size: Extent, what: str) -> Vector:
     return Vector(size, lambda lane: Scalar(nodes.index_binary("add", start, as_expr(lane)), lane.frame))
 
 
-def vector_in(value: Any) -> Any:
+def vector_in(value: object) -> Any:
     """The elements of a slice along one dimension as a vector; anything else as it is."""
     if not isinstance(value, RegionProxy):
         return value
@@ -183,8 +183,8 @@ class BufferProxy(TensorProxy):
         return TILELANG_SCOPES.get(self._buffer.scope, self._buffer.scope)
 
     def access_ptr(
-        self, access_mask: Any = "rw", ptr_type: Any = "handle", content_lanes: int = 1, offset: Any = 0,
-        extent: Any = None
+        self, access_mask: object = "rw", ptr_type: object = "handle", content_lanes: int = 1, offset: object = 0,
+        extent: object = None
     ) -> Any:  # fmt: skip
         """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
         from tilewright.language.external import access_ptr  # which speaks of buffers
@@ -224,7 +224,7 @@ class BufferProxy(TensorProxy):
             extents.append(size)
         return RegionProxy(Region(buffer, tuple(starts), tuple(extents)), _deepest(self.frame, parts))
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         builder = in_kernel(f"a store to {self.description}")
         parts = self._parts(key)
         if any(isinstance(part, slice) for part in parts):
@@ -255,7 +255,7 @@ class BufferProxy(TensorProxy):
             raise ScalarExpected("an assignment", f"a slice of {self.description} along two dimensions")
         return tuple(made)
 
-    def _set_lanes(self, parts: tuple[Any, ...], value: Any, lanes: int) -> None:
+    def _set_lanes(self, parts: tuple[object, ...], value: object, lanes: int) -> None:
         """Store a vector: a loop over its lanes, all of which may go at once."""
         builder = in_kernel(f"a store to {self.description}")
         var, span = Var(INT32, "lane"), statement_here()
@@ -265,7 +265,7 @@ class BufferProxy(TensorProxy):
         body = builder.pop(frame)
         builder.append(For(var, nodes.const(0), nodes.const(lanes), nodes.const(1), body, "vectorize", span=span))
 
-    def _parts(self, key: Any) -> tuple[Any, ...]:
+    def _parts(self, key: object) -> tuple[Any, ...]:
         """One index or slice a dimension."""
         parts = key if isinstance(key, tuple) else (key,)
         if any(part is Ellipsis for part in parts):
@@ -276,7 +276,7 @@ class BufferProxy(TensorProxy):
             raise WrongRank(self.description, self._buffer.rank, len(parts))
         return parts
 
-    def _index(self, value: Any, dimension: int) -> Expr:
+    def _index(self, value: object, dimension: int) -> Expr:
         """An index as an expression; negative literals count from the end."""
         value = known_value(value)
         if isinstance(value, Scalar) and value.expr.dtype.is_integer:
@@ -316,7 +316,7 @@ class BufferProxy(TensorProxy):
                 raise IndexOutOfRange(f"{part.start}:{part.stop}", dimension, size, self.description)
         return nodes.expr(start), extent
 
-    def _bound(self, value: Any, default: Extent, dimension: int) -> Extent:
+    def _bound(self, value: object, default: Extent, dimension: int) -> Extent:
         value = known_value(value)
         if value is None:
             return default
@@ -357,7 +357,7 @@ class RegionProxy(TensorProxy):
         raise TensorOperand("indexing", self.description)
 
 
-def _deepest(frame: Frame | None, parts: tuple[Any, ...]) -> Frame | None:
+def _deepest(frame: Frame | None, parts: tuple[object, ...]) -> Frame | None:
     """The innermost of the lists that a buffer and its indices belong to."""
     for part in parts:
         for value in (part.start, part.stop) if isinstance(part, slice) else (part,):
@@ -367,7 +367,7 @@ def _deepest(frame: Frame | None, parts: tuple[Any, ...]) -> Frame | None:
     return frame
 
 
-def region_of(value: Any, what: str) -> Region:
+def region_of(value: object, what: str) -> Region:
     """A whole buffer or a slice as a region; a single element as the region of that element.
 
     Raises

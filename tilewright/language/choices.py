@@ -34,7 +34,7 @@ class Choice:
 
 
 @author_facing
-def suited(choose: Callable[..., Any], *sizes: Any) -> Any:
+def suited(choose: Callable[..., object], *sizes: object) -> Any:
     """A value, known while the kernel is traced, that suits sizes known only at launch (direct style only).
 
     Each value makes a kernel of its own, compiled when a call first asks for it; every one of them must be right for
@@ -65,7 +65,7 @@ def suited(choose: Callable[..., Any], *sizes: Any) -> Any:
     return value
 
 
-def _named(size: Any) -> str | int:
+def _named(size: object) -> str | int:
     if isinstance(size, Scalar) and isinstance(size.expr, Var):
         return size.expr.name
     if isinstance(size, int) and not isinstance(size, bool):

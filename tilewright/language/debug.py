@@ -16,7 +16,7 @@ from tilewright.language.proxies import condition as truth
 from tilewright.language.source import statement_here
 
 
-def _printable(value: Any) -> Expr | Region | str:
+def _printable(value: object) -> Expr | Region | str:
     if isinstance(value, TensorProxy):
         return region_of(value, "what print() shows")
     return as_expr(value) if isinstance(value, Scalar) else str(value)
@@ -32,7 +32,7 @@ def print_in_kernel(*values: Any, **keywords: Any) -> None:
 
 
 @author_facing
-def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
+def print_(obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
     """Show a scalar or a tile where the program runs: interpreted, emulated, on a CPU or a GPU
     (docs/manual_control.md).
 
@@ -52,7 +52,7 @@ def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int 
 
 
 @stand_in("breakpoint")
-def breakpoint_in_kernel(*values: Any) -> None:
+def breakpoint_in_kernel(*values: object) -> None:
     """``breakpoint(A_shared, x)``: the interpreter stops here with these values; Python's where none is symbolic."""
     builder = active()
     if builder is None or builder.kernel is None:
@@ -62,7 +62,7 @@ def breakpoint_in_kernel(*values: Any) -> None:
 
 
 @author_facing
-def device_assert(condition: Any, msg: str = "", no_stack_info: bool = False) -> None:
+def device_assert(condition: object, msg: str = "", no_stack_info: bool = False) -> None:
     """Check a condition where the program runs; where it does not hold, the program ends with the message and this
     line.
 

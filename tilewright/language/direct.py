@@ -248,7 +248,7 @@ class DirectFunction:
         """Names of the parameters of one kind, in order."""
         return tuple(parameter.name for parameter in self.parameters if parameter.kind == kind)
 
-    def split(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def split(self, *arguments: object, **keywords: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """The runtime arguments (tensors and scalars, in order) and the compile-time ones of a call, by name.
 
         A tensor that is left out (None) counts as a constant: the kernel may ask ``if bias is not None``.
@@ -289,7 +289,7 @@ class DirectFunction:
     def _may_be_size(self, name: str, value: Any) -> bool:
         return name not in self.signature.parameters and isinstance(value, int) and not isinstance(value, bool)
 
-    def declare(self, constants: Mapping[str, Any]) -> Declaration:
+    def declare(self, constants: Mapping[str, object]) -> Declaration:
         """Read the declarations, with the compile-time arguments given.
 
         Parameters
@@ -321,7 +321,7 @@ class DirectFunction:
 
     def trace(
         self,
-        constants: Mapping[str, Any],
+        constants: Mapping[str, object],
         sizes: Mapping[str, int],
         numbers: Mapping[str, int] | None = None,
         chosen: list[Choice] | None = None,
@@ -341,7 +341,7 @@ class DirectFunction:
         result, place = run(builder, self.function, self._values(builder, constants))
         return finish(builder, returned_outputs(builder, result, place))
 
-    def _values(self, builder: Builder, constants: Mapping[str, Any]) -> dict[str, Any]:
+    def _values(self, builder: Builder, constants: Mapping[str, object]) -> dict[str, Any]:
         """What the rewritten function is called with."""
         values: dict[str, Any] = {}
         for parameter in self.parameters:
@@ -392,7 +392,7 @@ def _body_facts(function: Any) -> tuple[frozenset[str], bool, bool]:
     return frozenset(annotated & arguments), has_prim_func, is_direct
 
 
-def annotated_in_body(function: Any) -> frozenset[str]:
+def annotated_in_body(function: object) -> frozenset[str]:
     """Parameters that the function's body annotates: its tensors."""
     return _body_facts(function)[0]
 

@@ -111,7 +111,7 @@ OPERATIONS: dict[str, tuple[int, Callable[..., Sides], tuple[int, ...]]] = {
 result does."""
 
 
-def _round_down(name: str, operands: Sequence[Expr], dtype: Any) -> Expr:
+def _round_down(name: str, operands: Sequence[Expr], dtype: object) -> Expr:
     """Downwards is upwards with all signs turned."""
     _, sides, turned = OPERATIONS[name]
     if name == "ieee_fsqrt":
@@ -124,7 +124,7 @@ def _operation(name: str) -> Callable[..., Any]:
     arity, sides, _ = OPERATIONS[name]
 
     @taking(*"xyz"[:arity], rounding_mode="rn")
-    def call(*given: Any) -> Any:
+    def call(*given: object) -> Any:
         *values, rounding_mode = given
         if rounding_mode not in MODES:
             raise NumberExpected(f"the rounding of T.{name}", ", ".join(map(repr, MODES)), repr(rounding_mode))

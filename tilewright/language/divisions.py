@@ -415,7 +415,7 @@ class _Inner(Rewriter):
         return statement
 
 
-def _kept(statement: Any) -> int | None:
+def _kept(statement: object) -> int | None:
     """The registers that a statement sets."""
     if (
         isinstance(statement, Evaluate)

@@ -27,7 +27,7 @@ BYTES = {("int8", "int8"): "s8s8", ("uint8", "int8"): "u8s8", ("uint8", "uint8")
 
 
 @author_facing
-def import_source(source: Any = None) -> None:
+def import_source(source: object = None) -> None:
     """Put a text of the device's own language before the kernels, for instance functions for `call_extern`.
 
     The emulator compiles it too: write it in C++, ``__device__`` before each function, or in the words of
@@ -87,7 +87,7 @@ def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
     return Scalar(var, builder.frame)
 
 
-def _argument(value: Any, what: str) -> Expr | Region:
+def _argument(value: object, what: str) -> Expr | Region:
     if isinstance(value, BufferProxy):
         value = access_ptr(value)
     if isinstance(value, RegionProxy):
@@ -101,7 +101,8 @@ def _argument(value: Any, what: str) -> Expr | Region:
 
 @author_facing
 def access_ptr(
-    base: Any, access_type: Any = "r", *extents: Any, offset: Any = 0, extent: Any = None, ignore_last_ndim: int = 0
+    base: object, access_type: Any = "r", *extents: object, offset: object = 0, extent: object = None,
+    ignore_last_ndim: int = 0
 ) -> RegionProxy:  # fmt: skip
     """The place of an element, for functions of the device's own language and raw copies.
 
@@ -150,7 +151,7 @@ def access_ptr(
 
 
 @author_facing
-def address_of(obj: Any) -> RegionProxy:
+def address_of(obj: object) -> RegionProxy:
     """The place of an element, such as ``T.address_of(A[i, j])``.
 
     Parameters
@@ -167,7 +168,7 @@ def address_of(obj: Any) -> RegionProxy:
 
 
 @author_facing
-def dp4a(A: Any, B: Any, C: Any) -> None:
+def dp4a(A: object, B: object, C: object) -> None:
     """``C += A[0] * B[0] + A[1] * B[1] + A[2] * B[2] + A[3] * B[3]`` on bytes, in each thread.
 
     Parameters
@@ -196,7 +197,7 @@ def dp4a(A: Any, B: Any, C: Any) -> None:
     builder.append(Evaluate(Call(BOOL, "dp4a", (left, right, total)), span=statement_here()))
 
 
-def _four(value: Any, what: str) -> Region:
+def _four(value: object, what: str) -> Region:
     if not isinstance(value, (BufferProxy, Element)):
         raise TileExpected(what, describe(value), "a buffer of bytes, or an element such as A[i * 4]")
     region = access_ptr(value).region

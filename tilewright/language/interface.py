@@ -43,7 +43,7 @@ def author_facing(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def taking(*required: str, **optional: Any) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def taking(*required: str, **optional: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Decorator of a function that takes its arguments by position: authors call it by these names, too.
 
     Words that one function makes have parameters of different names: ``T.shfl_up(value, delta)``,
@@ -58,7 +58,7 @@ def taking(*required: str, **optional: Any) -> Callable[[Callable[..., R]], Call
     )
 
     def decorate(function: Callable[..., R]) -> Callable[..., R]:
-        def call(*arguments: Any, **keywords: Any) -> R:
+        def call(*arguments: object, **keywords: object) -> R:
             bound = signature.bind(*arguments, **keywords)
             bound.apply_defaults()
             return function(*bound.args)

@@ -63,7 +63,7 @@ class KernelContext(BlockContext):
             return BlockIndex(self.block_vars[0], self.frame)
         return tuple(Scalar(var, self.frame) for var in self.block_vars)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         builder: Builder = current("T.Kernel")
         builder.kernel = None
         body = builder.pop(self.frame)
@@ -161,7 +161,7 @@ def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None, prelude:
     return context
 
 
-def _three(counts: Any, what: str) -> tuple[int, int, int]:
+def _three(counts: object, what: str) -> tuple[int, int, int]:
     sizes = [constant(c, what) for c in (counts if isinstance(counts, (tuple, list)) else (counts,))]
     if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
         raise NumberExpected(what, "1 to 3 positive integers", str(tuple(sizes)))
@@ -174,7 +174,7 @@ def _context(what: str) -> KernelContext:
     return context
 
 
-def _dimension(dim: Any, count: int, what: str) -> int:
+def _dimension(dim: object, count: int, what: str) -> int:
     value = constant(dim, f"the dimension of {what}")
     if not 0 <= value < count:
         raise NumberExpected(f"the dimension of {what}", f"0 to {count - 1}", str(value))

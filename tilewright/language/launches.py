@@ -9,8 +9,6 @@ opens the same kernel as ``with T.Kernel(blocks, threads=128) as bx:``. It ends 
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir.nodes import Extent
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import current
@@ -43,7 +41,7 @@ class LaunchContext(KernelContext):
         else:
             self.threads = (constant(sizes[0], name), constant(sizes[1], name), constant(sizes[2], name))
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         dims = max((DIMENSIONS[name][1] + 1 for name in self.said if name.startswith("block")), default=1)
         self.grid, self.block_vars = self.grid[:dims], self.block_vars[:dims]
         super().__exit__(*exception)
@@ -63,7 +61,7 @@ class LaunchedIndex(Scalar, BlockContext):
             self.context.withs += 1
         return Scalar(self._expr, self.frame)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         if isinstance(self.context, LaunchContext):
             self.context.withs -= 1
             if self.context.withs == 0:
@@ -71,7 +69,7 @@ class LaunchedIndex(Scalar, BlockContext):
 
 
 @author_facing
-def launch_thread(thread: Any, extent_: Any) -> LaunchedIndex:
+def launch_thread(thread: object, extent_: object) -> LaunchedIndex:
     """One dimension of a launch, and the index along it.
 
     Parameters

@@ -47,7 +47,7 @@ class Layout:
     """The same as a value of the layout room, which has every attribute that is not here."""
 
     @author_facing
-    def __init__(self, shape: Any, forward_fn: Map) -> None:
+    def __init__(self, shape: object, forward_fn: Map) -> None:
         self.layout = from_function(static_shape_of(shape, f"T.{type(self).__name__}"), forward_fn)
 
     @classmethod
@@ -71,7 +71,7 @@ class Layout:
     def __repr__(self) -> str:
         return str(self.layout)
 
-    def is_equal(self, other: Any) -> bool:
+    def is_equal(self, other: object) -> bool:
         """Whether both put every element in the same place."""
         return self == other
 
@@ -101,7 +101,7 @@ class Layout:
         tables[place] = tables[place] + number * layout.extent(place)
         return self.of(from_tables(tables[place].shape, tables, layout.replicas))
 
-    def expand(self, leading_shape: Any) -> Any:
+    def expand(self, leading_shape: object) -> Any:
         """So many tiles of this layout, one after another, with leading dimensions that count them."""
         leading = static_shape_of(leading_shape, "expand of a layout")
         shape = (*(1 for _ in leading), *self.layout.shape)
@@ -149,7 +149,7 @@ class Fragment(Layout):
 
     @author_facing
     def __init__(
-        self, shape: Any, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
+        self, shape: object, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
         forward_index_fn: Map | None = None,
     ) -> None:  # fmt: skip
         sizes, copies = static_shape_of(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
@@ -178,7 +178,7 @@ class Fragment(Layout):
         return self.layout.offset(THREAD, *indices)
 
     def repeat(  # type: ignore[override]  # as TileLang's two classes have it
-        self, repeats: Any, repeat_on_thread: bool = False, lower_dim_first: bool = True
+        self, repeats: object, repeat_on_thread: bool = False, lower_dim_first: bool = True
     ) -> Any:  # fmt: skip
         """Tiles side by side, `repeats` of them along each dimension: in the registers that follow, or in the
         threads."""
@@ -196,11 +196,11 @@ class Fragment(Layout):
         return self
 
 
-def _part(function: Map, which: int, *indices: Any) -> Any:
+def _part(function: Map, which: int, *indices: object) -> Any:
     return function(*indices)[which]
 
 
-def _of_first_copy(function: Map, *indices: Any) -> Any:
+def _of_first_copy(function: Map, *indices: object) -> Any:
     """The register of an element, which all of its copies have in their threads."""
     return function(*indices, 0)[1]
 

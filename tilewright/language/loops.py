@@ -34,7 +34,7 @@ def _index_dtype(*bounds: Extent) -> DType:
 class RangeLoop(LoopContext):
     """A loop over ``range(start, stop, step)``; `kind` as in `nodes.For`."""
 
-    def __init__(self, word: str, kind: str, bounds: tuple[Any, ...]) -> None:
+    def __init__(self, word: str, kind: str, bounds: tuple[object, ...]) -> None:
         self.word, self.kind = word, kind
         self.start, self.stop, self.step = _range(bounds, word)
 
@@ -54,7 +54,7 @@ class RangeLoop(LoopContext):
         builder.append(For(var, low, high, by, builder.pop(frame), self.kind, span=span))
 
 
-def _range(bounds: tuple[Any, ...], word: str) -> tuple[Extent, Extent, Extent]:
+def _range(bounds: tuple[object, ...], word: str) -> tuple[Extent, Extent, Extent]:
     """Start, stop and step, as `range` takes them."""
     given = [extent(bound, f"a bound of {word}") for bound in bounds if bound is not None]
     if not 1 <= len(given) <= 3:
@@ -103,7 +103,7 @@ class ParallelLoop(LoopContext):
 
     word = "T.Parallel"
 
-    def __init__(self, extents: tuple[Extent, ...], layout: Any, coalesced_width: int | None) -> None:
+    def __init__(self, extents: tuple[Extent, ...], layout: object, coalesced_width: int | None) -> None:
         self.extents, self.layout, self.coalesced_width = extents, layout, coalesced_width
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
@@ -232,7 +232,7 @@ def _add(left: Extent, right: Extent) -> Expr:
 
 
 @author_facing
-def serial(start: Any, stop: Any = None, step: Any = None, annotations: Any = None) -> LoopContext:
+def serial(start: object, stop: object = None, step: object = None, annotations: object = None) -> LoopContext:
     """A loop in order, over ``range(start, stop, step)``; Python's ``range`` in a ``for`` is the same.
 
     Parameters
@@ -250,8 +250,8 @@ def serial(start: Any, stop: Any = None, step: Any = None, annotations: Any = No
 
 @author_facing
 def unroll(
-    start: Any, stop: Any = None, step: Any = None, explicit: bool = False, unroll_factor: int | None = None,
-    annotations: Any = None,
+    start: object, stop: object = None, step: object = None, explicit: bool = False, unroll_factor: int | None = None,
+    annotations: object = None,
 ) -> LoopContext:  # fmt: skip
     """A serial loop whose body the emitter repeats.
 
@@ -269,7 +269,7 @@ def unroll(
 
 
 @author_facing
-def vectorized(start: Any, stop: Any = None, annotations: Any = None) -> LoopContext:
+def vectorized(start: object, stop: object = None, annotations: object = None) -> LoopContext:
     """A loop whose iterations may run as vector lanes.
 
     Parameters
@@ -288,11 +288,11 @@ def vectorized(start: Any, stop: Any = None, annotations: Any = None) -> LoopCon
 
 @author_facing
 def Parallel(
-    *extents: Any,
-    coalesced_width: Any = None,
-    loop_layout: Any = None,
-    prefer_async: Any = None,
-    annotations: Any = None,
+    *extents: object,
+    coalesced_width: object = None,
+    loop_layout: object = None,
+    prefer_async: object = None,
+    annotations: object = None,
 ) -> LoopContext:
     """Element-wise work of the whole block: ``for i, j in T.Parallel(64, 32)``; iterations run in any order.
 
@@ -317,8 +317,9 @@ def Parallel(
 
 @author_facing
 def Pipelined(
-    start: Any, stop: Any = None, num_stages: Any = 0, order: Any = None, stage: Any = None, sync: Any = None,
-    group: Any = None, annotations: Any = None, specialize: bool | None = None,
+    start: object, stop: object = None, num_stages: object = 0, order: object = None, stage: object = None,
+    sync: object = None,
+    group: object = None, annotations: object = None, specialize: bool | None = None,
 ) -> LoopContext:  # fmt: skip
     """A serial loop whose iterations may overlap: copies of later ones run beside the work of earlier ones.
 
@@ -355,7 +356,7 @@ def _numbers(plan: Any) -> tuple[int, ...] | None:
 
 
 @author_facing
-def grid(*extents: Any) -> LoopContext:
+def grid(*extents: object) -> LoopContext:
     """Nested serial loops: ``for i, j in T.grid(4, 8)``.
 
     Parameters
@@ -374,7 +375,8 @@ def grid(*extents: Any) -> LoopContext:
 
 @author_facing
 def Persistent(
-    domain: Any, wave_size: Any, index: Any, group_size: Any = 8, num_stages: Any = None, annotations: Any = None
+    domain: Any, wave_size: object, index: object, group_size: object = 8, num_stages: object = None,
+    annotations: object = None
 ) -> LoopContext:  # fmt: skip
     """Tiles of `domain` for one of `wave_size` blocks that stay on the device.
 

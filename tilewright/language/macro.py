@@ -64,7 +64,7 @@ class Macro:
         builder.pending_names = names
         return result
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
     def _references(self) -> set[str]:
@@ -76,7 +76,7 @@ class Macro:
             or (isinstance(annotation, str) and annotation.split(".")[-1] in ("Ref", "Var"))
         }
 
-    def _by_reference(self, name: str, value: Any) -> Variable:
+    def _by_reference(self, name: str, value: object) -> Variable:
         if isinstance(value, Variable):
             return value
         if isinstance(value, Element):
@@ -84,7 +84,7 @@ class Macro:
         raise TileExpected(f"the T.Ref parameter {name!r}", describe(value), "a T.alloc_var or an element such as A[i]")
 
 
-def macro(func: Callable[..., Any] | None = None) -> Any:
+def macro(func: Callable[..., object] | None = None) -> Any:
     """Decorator: a helper that is traced into its callers.
 
     Undecorated helpers may be called too; they are ordinary Python and cannot branch on symbolic values.

@@ -23,7 +23,7 @@ from tilewright.language.proxies import Scalar, as_expr, describe, frame_of, is_
 from tilewright.language.vectors import Vector
 
 
-def _known(*values: Any) -> bool:
+def _known(*values: object) -> bool:
     return not any(isinstance(value, Scalar) for value in values)
 
 
@@ -37,7 +37,7 @@ def _function(name: str) -> Callable[..., Any]:
     gives_bool = name.startswith("is")
 
     @taking(*names)
-    def call(*values: Any) -> Any:
+    def call(*values: object) -> Any:
         exprs = [as_expr(value, what=f"the argument of T.{name}") for value in values]
         common = functools.reduce(promote, (expr.dtype for expr in exprs if expr.dtype.is_float), exprs[0].dtype)
         if not common.is_float:
@@ -69,7 +69,7 @@ ROUNDINGS = ("ties-to-even", "ties-away-from-zero")
 
 
 @author_facing
-def round_(x: Any, rounding_mode: str | None = "ties-to-even") -> Any:
+def round_(x: object, rounding_mode: str | None = "ties-to-even") -> Any:
     """The nearest whole number of a float scalar, in its own dtype.
 
     Parameters
@@ -148,7 +148,7 @@ def floormod(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def align_up(x: Any, y: Any) -> Any:
+def align_up(x: object, y: object) -> Any:
     """The least multiple of `y` that is not less than `x`.
 
     Parameters
@@ -165,7 +165,7 @@ def align_up(x: Any, y: Any) -> Any:
 
 @stand_in("max")
 @author_facing
-def max_(*values: Any, **keywords: Any) -> Any:
+def max_(*values: object, **keywords: object) -> Any:
     """The greatest of the values; of a number and a NaN, the number.
 
     Parameters
@@ -182,7 +182,7 @@ def max_(*values: Any, **keywords: Any) -> Any:
 
 @stand_in("min")
 @author_facing
-def min_(*values: Any, **keywords: Any) -> Any:
+def min_(*values: object, **keywords: object) -> Any:
     """The least of the values; of a number and a NaN, the number.
 
     Parameters
@@ -197,7 +197,7 @@ def min_(*values: Any, **keywords: Any) -> Any:
     return _extreme("min", builtins.min, values, keywords)
 
 
-def _extreme(op: str, python: Callable[..., Any], values: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+def _extreme(op: str, python: Callable[..., object], values: tuple[object, ...], keywords: dict[str, Any]) -> Any:
     items = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
     if _known(*items) or keywords:
         return python(*values, **keywords)
@@ -205,7 +205,7 @@ def _extreme(op: str, python: Callable[..., Any], values: tuple[Any, ...], keywo
 
 
 @author_facing
-def clamp(dst: Any, min_val: Any, max_val: Any) -> Any:
+def clamp(dst: object, min_val: object, max_val: object) -> Any:
     """`dst`, at least `min_val` and at most `max_val`.
 
     Parameters
@@ -253,7 +253,8 @@ def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
 
 @author_facing
 def cast(
-    value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None, *, saturate: bool | None = None
+    value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None, *,
+    saturate: bool | None = None
 ) -> Scalar:  # fmt: skip
     """`value` converted: to an integer by truncation, saturating; to a float by rounding to nearest even.
 
@@ -281,7 +282,7 @@ def cast(
     return Scalar(as_expr(value, record), frame_of(value))
 
 
-def _beyond_as_infinity(value: Any, record: dtypes.DType) -> Scalar:
+def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
     """`value`, or an infinity of its sign where it is nearer to what would follow the largest number of a type than to
     that."""
     if not record.nans:
@@ -299,7 +300,7 @@ def _beyond_as_infinity(value: Any, record: dtypes.DType) -> Scalar:
 
 
 @author_facing
-def Cast(dtype: Any, value: Any) -> Scalar:
+def Cast(dtype: object, value: object) -> Scalar:
     """`cast` with its arguments the other way round; either order will do.
 
     Parameters
@@ -317,7 +318,7 @@ def Cast(dtype: Any, value: Any) -> Scalar:
 
 
 @author_facing
-def reinterpret(value: Any, dtype: Any) -> Any:
+def reinterpret(value: object, dtype: object) -> Any:
     """The bits of `value` read as another dtype of the same width.
 
     Parameters
@@ -345,7 +346,7 @@ def reinterpret(value: Any, dtype: Any) -> Any:
 
 
 @author_facing
-def infinity(dtype: Any = "float32") -> Scalar:
+def infinity(dtype: object = "float32") -> Scalar:
     """Positive infinity of a float dtype (its largest number, where it has no infinities).
 
     Parameters
@@ -363,7 +364,7 @@ def infinity(dtype: Any = "float32") -> Scalar:
 
 
 @author_facing
-def max_value(dtype: Any) -> Scalar:
+def max_value(dtype: object) -> Scalar:
     """The largest finite value of a dtype.
 
     Parameters
@@ -379,7 +380,7 @@ def max_value(dtype: Any) -> Scalar:
 
 
 @author_facing
-def min_value(dtype: Any) -> Scalar:
+def min_value(dtype: object) -> Scalar:
     """The smallest finite value of a dtype.
 
     Parameters
@@ -487,7 +488,7 @@ def bitwise_not(x: Any) -> Any:
 
 
 @author_facing
-def popcount(x: Any) -> Any:
+def popcount(x: object) -> Any:
     """How many bits of an integer are set.
 
     Parameters

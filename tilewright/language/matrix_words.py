@@ -30,7 +30,7 @@ SHORT_NAMES = {
 """Types as names of instructions spell them."""
 
 
-def registers(value: Any, index: Any, count: int, what: str) -> Region:
+def registers(value: object, index: object, count: int, what: str) -> Region:
     """So many neighbours of a thread's own array, from an index on."""
     place = as_expr(index, INT32)
     if isinstance(value, (Element, RegionProxy)):
@@ -44,7 +44,7 @@ def registers(value: Any, index: Any, count: int, what: str) -> Region:
     return Region(buffer, (place,), (count,))
 
 
-def _element_type(given: Any, held: DType, what: str) -> None:
+def _element_type(given: object, held: DType, what: str) -> None:
     """Refuse a type that is not that of the elements."""
     named = dtypes.dtype(SHORT_NAMES.get(str(given), given))
     if named != held and (named.name, held.name) != ("tfloat32", "float32"):
@@ -53,9 +53,10 @@ def _element_type(given: Any, held: DType, what: str) -> None:
 
 @author_facing
 def ptx_mma(
-    dtype: Any, shape: Any, A_layout: Any, B_layout: Any, A_dtype: Any, B_dtype: Any, C_dtype: Any,
-    multiplicand_a: Any, a_index: Any, multiplicand_b: Any, b_index: Any, accumulator: Any, c_index: Any,
-    saturate: Any = False, operator: Any = None,
+    dtype: object, shape: object, A_layout: object, B_layout: object, A_dtype: object, B_dtype: object, C_dtype: object,
+    multiplicand_a: object, a_index: object, multiplicand_b: object, b_index: object, accumulator: object,
+    c_index: object,
+    saturate: object = False, operator: object = None,
 ) -> None:  # fmt: skip
     """One matrix instruction: a warp's threads add the product of the tiles that their arrays make up.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Call
 from tilewright.language.builder import in_kernel
@@ -42,7 +40,7 @@ def pdl_trigger() -> None:
 
 
 @author_facing
-def take_turn(first: Any = False) -> None:
+def take_turn(first: object = False) -> None:
     """Wait until the warpgroup before this one in its role has passed its turn (`pass_turn`); the first one waits for
     the last.
 

@@ -20,7 +20,7 @@ FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension t
 """What to do instead of a tile whose size is known only at launch."""
 
 
-def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
+def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProxy:
     """Record a tile of known shape in the innermost open block."""
     builder = in_kernel(what)
     loop = builder.enclosing("T.Parallel", "T.vectorized")
@@ -36,7 +36,7 @@ def _allocate(shape: Any, dtype: Any, scope: str, what: str) -> BufferProxy:
 
 
 @author_facing
-def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> BufferProxy:
+def alloc_shared(shape: object, dtype: object, scope: str = "shared.dyn") -> BufferProxy:
     """A tile in the memory that the threads of a block share.
 
     Parameters
@@ -54,7 +54,7 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> BufferPro
 
 
 @author_facing
-def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> BufferProxy:
+def alloc_fragment(shape: object, dtype: object, scope: str = "local.fragment") -> BufferProxy:
     """A tile spread over the registers of a block's threads; the compiler decides which thread holds what.
 
     Parameters
@@ -72,7 +72,7 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buf
 
 
 @author_facing
-def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> BufferProxy:
+def alloc_local(shape: object, dtype: object, scope: str = "local") -> BufferProxy:
     """An array of each thread.
 
     Parameters
@@ -96,7 +96,7 @@ _SCOPES = {
 
 
 @author_facing
-def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "global") -> Any:
+def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global") -> Any:
     """A buffer in the memory that `scope` names.
 
     Parameters
@@ -117,7 +117,7 @@ def alloc_buffer(shape: Any, dtype: Any = "float32", scope: str = "global") -> A
 
 
 @author_facing
-def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.var") -> Variable:
+def alloc_var(dtype: object, *initial: object, init: object = None, scope: str = "local.var") -> Variable:
     """A mutable scalar: assigning to its name stores into it, in loops and branches too.
 
     Parameters
@@ -146,7 +146,7 @@ def alloc_var(dtype: Any, *initial: Any, init: Any = None, scope: str = "local.v
 
 
 @author_facing
-def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> BufferProxy:
+def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferProxy:
     """A workspace in global memory that lives for one call; it may have symbolic extents.
 
     What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so
@@ -171,7 +171,7 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> BufferProxy:
 
 
 @author_facing
-def view(src: Any, shape: Any = None, dtype: Any = None, strides: Any = None) -> BufferProxy:
+def view(src: Any, shape: object = None, dtype: object = None, strides: object = None) -> BufferProxy:
     """The same memory under another shape or dtype.
 
     Parameters
@@ -237,7 +237,7 @@ Tensor = TensorWord("Tensor")
 
 
 @author_facing
-def alias(buffer: Any, shape: Any, dtype: Any) -> BufferProxy:
+def alias(buffer: Any, shape: object, dtype: object) -> BufferProxy:
     """The first bytes of a shared tile as another tile, once the first has served.
 
     Parameters
@@ -289,7 +289,7 @@ def reshape(src: Any, shape: Any) -> BufferProxy:
     return made
 
 
-def _whole_buffer(value: Any, what: str) -> Buffer:
+def _whole_buffer(value: object, what: str) -> Buffer:
     if not isinstance(value, BufferProxy):
         raise TileExpected(what, describe(value))
     return value.buffer

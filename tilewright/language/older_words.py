@@ -25,7 +25,7 @@ from tilewright.language.tensors import TensorAnnotation
 
 @author_facing
 def decl_buffer(
-    shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
+    shape: object, dtype: object = "float32", data: object = None, strides: object = None, elem_offset: object = None,
     scope: str = "global"
 ) -> Any:  # fmt: skip
     """A buffer in the memory that `scope` names; with `data`, a buffer that is there already, in another shape.
@@ -71,7 +71,7 @@ def meta_class(cls: type) -> type:
 # Bits ---------------------------------------------------------------------------------------------
 
 
-def _word(value: Any, what: str) -> nodes.Expr:
+def _word(value: object, what: str) -> nodes.Expr:
     """An integer of 32 or 64 bits as an unsigned one, under a name."""
     expr = as_expr(value, what=f"the argument of {what}")
     if not expr.dtype.is_integer or expr.dtype.bits not in (32, 64):
@@ -91,7 +91,7 @@ def _count(bits: nodes.Expr) -> nodes.Expr:
 
 
 @author_facing
-def clz(x: Any) -> Scalar:
+def clz(x: object) -> Scalar:
     """How many of the highest bits of an integer are zero; all of them of zero.
 
     Parameters
@@ -110,7 +110,7 @@ def clz(x: Any) -> Scalar:
 
 
 @author_facing
-def ffs(value: Any) -> Scalar:
+def ffs(value: object) -> Scalar:
     """The place of the lowest bit that is set, from 1; 0 where none is.
 
     Parameters
@@ -128,7 +128,7 @@ def ffs(value: Any) -> Scalar:
 
 
 @author_facing
-def fns(mask: Any, base: Any, offset: Any) -> Scalar:
+def fns(mask: object, base: object, offset: object) -> Scalar:
     """The place of bit number `offset` of those that are set, from place `base` on; 0xFFFFFFFF where there is none.
 
     Parameters
@@ -212,10 +212,10 @@ def ldg(load_or_buf: Any, index: Any = None) -> Any:
     return load_or_buf if index is None else load_or_buf[index]
 
 
-def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..., Any]:
+def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable[..., Any]:
     """A word made of others, of floats; integers are taken as float32."""
 
-    def call(*values: Any) -> Any:
+    def call(*values: object) -> Any:
         return function(*(value if _is_float(value) else cast(value, "float32") for value in values))
 
     names = ("x",) if function.__code__.co_argcount == 1 else ("x1", "x2")
@@ -229,11 +229,11 @@ def _of_floats(function: Callable[..., Any], what: str, doc: str) -> Callable[..
     return author_facing(made)
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: object) -> bool:
     return isinstance(value, Scalar) and value.expr.dtype.is_float
 
 
-def _asinh(x: Any) -> Any:
+def _asinh(x: object) -> Any:
     size = F["abs"](x)
     near = F["log1p"](size + size * size / (F["sqrt"](size * size + 1.0) + 1.0))
     return _with_sign(if_then_else(size > 1e8, F["log"](size) + math.log(2), near), x)
@@ -245,7 +245,7 @@ def _with_sign(size: Any, x: Any) -> Any:
     return if_then_else(x < 0, -size, if_then_else(x > 0, size, if_then_else(1.0 / x < 0, -size, size)))
 
 
-def _hypot(x: Any, y: Any) -> Any:
+def _hypot(x: object, y: object) -> Any:
     a, b = F["abs"](x), F["abs"](y)
     large, small = if_then_else(a > b, a, b), if_then_else(a > b, b, a)
     ratio = if_then_else(large > 0, small / large, large)

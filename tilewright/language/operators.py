@@ -44,7 +44,7 @@ def operands(what: str, left: Any, right: Any) -> tuple[Expr, Expr]:
     return convert(a, common), convert(b, common)
 
 
-def combine(op: str, left: Any, right: Any) -> Any:
+def combine(op: str, left: object, right: object) -> Any:
     """``left op right`` with promotion; arithmetic on two bools is done in int32."""
     a, b = operands(f"`{BINARY[op]}`", left, right)
     if a.dtype == BOOL and op not in ("eq", "ne"):
@@ -52,7 +52,7 @@ def combine(op: str, left: Any, right: Any) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def divide(left: Any, right: Any) -> Any:
+def divide(left: object, right: object) -> Any:
     """``left / right``; an error on two integers, since the author may mean either division."""
     a, b = operands("`/`", left, right)
     if not a.dtype.is_float:
@@ -60,7 +60,7 @@ def divide(left: Any, right: Any) -> Any:
     return Scalar(nodes.binary("div", a, b), frame_of(left, right))
 
 
-def floor_divide(left: Any, right: Any) -> Any:
+def floor_divide(left: object, right: object) -> Any:
     """``left // right``, rounding towards minus infinity on floats too."""
     a, b = operands("`//`", left, right)
     _refuse_zero("`//`", right)
@@ -69,7 +69,7 @@ def floor_divide(left: Any, right: Any) -> Any:
     return combine("floordiv", left, right)
 
 
-def floor_modulo(left: Any, right: Any) -> Any:
+def floor_modulo(left: object, right: object) -> Any:
     """``left % right`` with the sign of the divisor."""
     a, b = operands("`%`", left, right)
     _refuse_zero("`%`", right)
@@ -79,13 +79,13 @@ def floor_modulo(left: Any, right: Any) -> Any:
     return combine("floormod", left, right)
 
 
-def _refuse_zero(what: str, divisor: Any) -> None:
+def _refuse_zero(what: str, divisor: object) -> None:
     value = divisor.known() if isinstance(divisor, Scalar) else divisor
     if value is not None and value == 0:
         raise NumberExpected(f"the divisor of {what}", "a number other than zero", "0")
 
 
-def power(left: Any, right: Any) -> Any:
+def power(left: object, right: object) -> Any:
     """``left ** right``: multiplications for a small known exponent, else the function ``pow``."""
     exponent = right.known() if isinstance(right, Scalar) else plain(right)
     if isinstance(exponent, (int, float)) and float(exponent).is_integer() and 0 <= exponent <= 4:
@@ -132,7 +132,7 @@ def absolute(x: Any) -> Any:
     return Scalar(Call(operand.dtype, "abs", (operand,)), x.frame)
 
 
-def bitwise(op: str, left: Any, right: Any) -> Any:
+def bitwise(op: str, left: object, right: object) -> Any:
     """``&``, ``|``, ``^`` on integers; on bools the logical operators."""
     a, b = operands(f"`{BINARY[op]}`", left, right)
     if a.dtype.is_float:
@@ -142,7 +142,7 @@ def bitwise(op: str, left: Any, right: Any) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def shift(op: str, left: Any, right: Any) -> Any:
+def shift(op: str, left: object, right: object) -> Any:
     """``left << right`` and ``left >> right`` in the dtype of what is shifted."""
     if isinstance(left, Scalar):
         a = as_expr(left)
@@ -158,7 +158,7 @@ def shift(op: str, left: Any, right: Any) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def select(test: Scalar, then: Any, otherwise: Any) -> Any:
+def select(test: Scalar, then: object, otherwise: object) -> Any:
     """``then if test else otherwise`` on a symbolic test."""
     for way in (then, otherwise):
         if hasattr(way, "description"):
@@ -194,7 +194,7 @@ COMPARE: dict[str, Operation] = {
 """Comparison operators by the name of their syntax node."""
 
 
-def _binary(name: str, function: Callable[..., Any], *first: str) -> None:
+def _binary(name: str, function: Callable[..., object], *first: str) -> None:
     """Give Scalar an operator and its reflection."""
     setattr(Scalar, f"__{name}__", lambda self, other: function(*first, self, other))
     setattr(Scalar, f"__r{name}__", lambda self, other: function(*first, other, self))
@@ -214,7 +214,7 @@ _binary("divmod", lambda a, b: (floor_divide(a, b), floor_modulo(a, b)))
 def _comparison(op: str) -> Callable[[Scalar, Any], Any]:
     """``==`` and ``!=`` leave what is no number (None, a text) to Python; the others do not."""
 
-    def compare(self: Scalar, other: Any) -> Any:
+    def compare(self: Scalar, other: object) -> Any:
         if op in ("eq", "ne") and not is_number(other):
             return NotImplemented
         return combine(op, self, other)

@@ -47,7 +47,7 @@ def truncdiv(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def truncmod(a: Any, b: Any) -> Any:
+def truncmod(a: object, b: object) -> Any:
     """What `truncdiv` leaves: it has the sign of `a`.
 
     Parameters
@@ -62,7 +62,7 @@ def truncmod(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def likely(cond: Any) -> Any:
+def likely(cond: object) -> Any:
     """The condition: which way is taken oftener is nothing that the compiler asks.
 
     Parameters
@@ -93,7 +93,7 @@ def fmul(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def call_pure_extern(dtype: Any, func_name: Any, *args: Any) -> Any:
+def call_pure_extern(dtype: object, func_name: object, *args: object) -> Any:
     """`call_extern` of a function that changes nothing.
 
     Parameters
@@ -109,7 +109,7 @@ def call_pure_extern(dtype: Any, func_name: Any, *args: Any) -> Any:
 
 
 @author_facing
-def tvm_storage_sync(storage_scope: Any) -> None:
+def tvm_storage_sync(storage_scope: object) -> None:
     """`sync_threads`, or `sync_warp` for ``"warp"``.
 
     Parameters
@@ -127,7 +127,7 @@ def tvm_storage_sync(storage_scope: Any) -> None:
 
 
 @author_facing
-def allocate(shape: Any, dtype: Any = "float32", scope: str = "global", annotations: Any = None) -> Any:
+def allocate(shape: object, dtype: object = "float32", scope: str = "global", annotations: object = None) -> Any:
     """`alloc_buffer` under TVM's name.
 
     Parameters
@@ -147,7 +147,7 @@ def allocate(shape: Any, dtype: Any = "float32", scope: str = "global", annotati
 
 
 @author_facing
-def inc_max_nreg(reg_count: Any) -> None:
+def inc_max_nreg(reg_count: object) -> None:
     """`set_max_nreg` of more registers than the block begins with.
 
     Parameters
@@ -158,7 +158,7 @@ def inc_max_nreg(reg_count: Any) -> None:
 
 
 @author_facing
-def dec_max_nreg(reg_count: Any) -> None:
+def dec_max_nreg(reg_count: object) -> None:
     """`set_max_nreg` of fewer registers than the block begins with.
 
     Parameters
@@ -169,7 +169,7 @@ def dec_max_nreg(reg_count: Any) -> None:
 
 
 @author_facing
-def ptx_arrive_cluster_barrier(mbarrier: Any, cta_id: Any) -> None:
+def ptx_arrive_cluster_barrier(mbarrier: object, cta_id: object) -> None:
     """`mbarrier_arrive` at the barrier of another block of the cluster.
 
     Parameters
@@ -180,7 +180,7 @@ def ptx_arrive_cluster_barrier(mbarrier: Any, cta_id: Any) -> None:
 
 
 @author_facing
-def ptx_arrive_barrier_expect_tx(barrier_id: Any, byte_count: Any) -> None:
+def ptx_arrive_barrier_expect_tx(barrier_id: object, byte_count: object) -> None:
     """`mbarrier_arrive_expect_tx` under TVM's name.
 
     Parameters
@@ -271,7 +271,9 @@ def _nothing(name: str, sentence: str) -> Any:
 
 
 @author_facing
-def warpgroup_fence_operand(buffer_or_ptr: Any, offset: Any = 0, num_regs: Any = None, dtype: Any = None) -> None:
+def warpgroup_fence_operand(
+    buffer_or_ptr: object, offset: object = 0, num_regs: object = None, dtype: object = None
+) -> None:
     """Accepted for TileLang's sake: the compiler keeps accumulators where products that run need them.
 
     Parameters
@@ -286,7 +288,7 @@ def warpgroup_fence_operand(buffer_or_ptr: Any, offset: Any = 0, num_regs: Any =
 
 
 @author_facing
-def warpgroup_wait(num_mma: Any) -> None:
+def warpgroup_wait(num_mma: object) -> None:
     """`wait_wgmma` under another name.
 
     Parameters
@@ -298,9 +300,9 @@ def warpgroup_wait(num_mma: Any) -> None:
 
 @author_facing
 def wgmma_gemm_sp(
-    A_sparse: Any, E: Any, B: Any, C: Any, transpose_A: bool = False, transpose_E: bool = False,
+    A_sparse: object, E: object, B: object, C: object, transpose_A: bool = False, transpose_E: bool = False,
     transpose_B: bool = False,
-    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, annotations: Any = None,
+    policy: object = GemmWarpPolicy.Square, clear_accum: object = False, annotations: object = None,
 ) -> None:  # fmt: skip
     """`gemm_sp`, which has ended when the statement has; `wait_wgmma` behind it waits for nothing.
 

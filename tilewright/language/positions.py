@@ -22,7 +22,7 @@ from tilewright.ops.base import same_shape, shape_text
 def _position(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_arg{kind}"
 
-    def call(buffer: Any, out: Any, dim: Any = -1) -> None:
+    def call(buffer: object, out: object, dim: object = -1) -> None:
         builder = in_kernel(what)
         check_tile_place(builder, what)
         source, destination = region_of(buffer, f"the source of {what}"), region_of(out, f"the destination of {what}")

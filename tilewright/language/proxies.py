@@ -51,7 +51,7 @@ class Scalar:
     def name(self) -> str:
         return getattr(self._expr, "name", "")
 
-    def astype(self, dtype: Any) -> Scalar:
+    def astype(self, dtype: object) -> Scalar:
         """The value converted, as `T.cast` converts."""
         return Scalar(as_expr(self, dtype_of(dtype)), self.frame)
 
@@ -128,7 +128,7 @@ class Variable(Scalar):
             return Scalar(self.expr, self.frame)
         return super().__getitem__(key)
 
-    def __setitem__(self, key: object, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         if key != 0:
             raise NotIndexable(describe(self))
         check_scope(self.frame)
@@ -158,7 +158,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, (Scalar, bool, int, float, np.number, np.bool_))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A NumPy scalar as Python's, everything else as it is."""
     return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
@@ -179,7 +179,7 @@ def check_scope(frame: Frame | None) -> None:
         raise ValueOutOfScope(frame.describe())
 
 
-def as_expr(value: Any, dtype: DType | None = None, what: str = "this operand") -> Expr:
+def as_expr(value: object, dtype: DType | None = None, what: str = "this operand") -> Expr:
     """A number as an expression, of `dtype` where one is given (literals convert, values are cast)."""
     if isinstance(value, Scalar):
         check_scope(value.frame)
@@ -221,7 +221,7 @@ def convert(value: Expr, dtype: DType) -> Expr:
     return nodes.cast(value, dtype)
 
 
-def frame_of(*values: Any) -> Frame | None:
+def frame_of(*values: object) -> Frame | None:
     """The deepest statement list that any of the values depends on."""
     deepest: Frame | None = None
     for value in values:
@@ -231,13 +231,13 @@ def frame_of(*values: Any) -> Frame | None:
     return deepest
 
 
-def condition(value: Any) -> Expr:
+def condition(value: object) -> Expr:
     """The truth of a number, as a bool expression."""
     found = as_expr(value, what="a condition")
     return found if found.dtype == BOOL else nodes.binary("ne", found, literal(0, found.dtype))
 
 
-def known_value(value: Any) -> Any:
+def known_value(value: object) -> Any:
     """A symbolic literal as the Python number it is; everything else unchanged."""
     if isinstance(value, Scalar):
         found = value.known()
@@ -245,7 +245,7 @@ def known_value(value: Any) -> Any:
     return plain(value)
 
 
-def extent(value: Any, what: str) -> Extent:
+def extent(value: object, what: str) -> Extent:
     """A size: a Python int where it is known, else an integer expression.
 
     Raises
@@ -260,7 +260,7 @@ def extent(value: Any, what: str) -> Extent:
     raise NumberExpected(what, "an integer", describe(value))
 
 
-def constant(value: Any, what: str, hint: str | None = None) -> int:
+def constant(value: object, what: str, hint: str | None = None) -> int:
     """A size that must be known while the kernel is traced.
 
     Parameters
@@ -280,7 +280,7 @@ def constant(value: Any, what: str, hint: str | None = None) -> int:
     return value
 
 
-def constant_within(value: Any, what: str, low: int, high: int) -> int:
+def constant_within(value: object, what: str, low: int, high: int) -> int:
     """The same, from `low` to `high`."""
     number = constant(value, what)
     if not low <= number <= high:

@@ -58,7 +58,7 @@ def _named(value: Expr, name: str) -> Expr:
     return var
 
 
-def _halves(value: Any, name: str) -> tuple[Expr, Expr]:
+def _halves(value: object, name: str) -> tuple[Expr, Expr]:
     """The low and the high word of an integer of up to 64 bits."""
     wide = cast(as_expr(value, UINT64 if isinstance(value, int) else None, what=name), UINT64)
     high = binary("shr", wide, const(32, UINT64))
@@ -66,7 +66,7 @@ def _halves(value: Any, name: str) -> tuple[Expr, Expr]:
 
 
 @author_facing
-def rng_init(seed: Any, seq: Any = None, off: Any = 0, generator: str = GENERATORS[0]) -> None:
+def rng_init(seed: object, seq: object = None, off: object = 0, generator: str = GENERATORS[0]) -> None:
     """Begin a sequence of random numbers in each thread.
 
     Parameters

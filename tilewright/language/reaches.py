@@ -24,7 +24,7 @@ def check_reaches(variables: Sequence[Var], extents: Sequence[Extent], body: Seq
             _check(access, sizes, getattr(statement, "span", None))
 
 
-def _certain(node: Any) -> Iterator[Load | Store]:
+def _certain(node: object) -> Iterator[Load | Store]:
     """Accesses at or below a node that every iteration makes."""
     if isinstance(node, (Load, Store)) and node.buffer.scope != "global":
         yield node

@@ -60,7 +60,7 @@ class ReducerProxy(BufferProxy):
         made.op = self.op
         return made
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         place, wanted = self[key], OPERATIONS[self.op]
         expr = value.expr if isinstance(value, Scalar) else None
         if isinstance(place, ReducerElement) and isinstance(expr, Binary) and expr.op == wanted:
@@ -75,7 +75,7 @@ class ReducerProxy(BufferProxy):
 
 
 @author_facing
-def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: Any = None) -> ReducerProxy:
+def alloc_reducer(shape: object, dtype: object, op: str = "sum", replication: object = None) -> ReducerProxy:
     """Elements that the iterations of `T.Parallel` combine values into.
 
     Parameters
@@ -102,14 +102,14 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: Any = No
     return ReducerProxy(tile.buffer, tile.frame, op)
 
 
-def _reducer(value: Any, what: str) -> ReducerProxy:
+def _reducer(value: object, what: str) -> ReducerProxy:
     if not isinstance(value, ReducerProxy):
         raise NumberExpected(f"the reducer of {what}", "what T.alloc_reducer gives", describe(value))
     return value
 
 
 @author_facing
-def reducer_init(reducer: Any, init: Any = None) -> None:
+def reducer_init(reducer: object, init: object = None) -> None:
     """Begin: every element is `init`, or what changes nothing.
 
     Parameters
@@ -130,7 +130,7 @@ def reducer_init(reducer: Any, init: Any = None) -> None:
 
 
 @author_facing
-def reducer_update(target: Any, value: Any) -> None:
+def reducer_update(target: object, value: object) -> None:
     """Combine a value into an element, ``acc[i]``.
 
     Parameters
@@ -154,7 +154,7 @@ def reducer_update(target: Any, value: Any) -> None:
 
 
 @author_facing
-def finalize_reducer(reducer: Any, dst: Any = None, batch: int = 1, annotations: Any = None) -> None:
+def finalize_reducer(reducer: object, dst: object = None, batch: int = 1, annotations: object = None) -> None:
     """The results: copied to a tile, or left where they are.
 
     Parameters

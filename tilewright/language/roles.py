@@ -50,23 +50,23 @@ class Channel:
     def __init__(self, name: str, stages: int, frame: Frame) -> None:
         self.name, self.stages, self.frame = name, stages, frame
 
-    def acquire(self, iteration: Any) -> Scalar:
+    def acquire(self, iteration: object) -> Scalar:
         """A writer waits until its slot is free.  Returns the slot's number."""
         return self._step(nodes.Acquire, iteration, "acquire")
 
-    def publish(self, iteration: Any) -> None:
+    def publish(self, iteration: object) -> None:
         """A writer hands its slot over: it is received once all that was copied there has landed."""
         self._step(nodes.Publish, iteration, "publish")
 
-    def receive(self, iteration: Any) -> Scalar:
+    def receive(self, iteration: object) -> Scalar:
         """A reader waits until its slot is filled.  Returns the slot's number."""
         return self._step(nodes.Receive, iteration, "receive")
 
-    def release(self, iteration: Any) -> None:
+    def release(self, iteration: object) -> None:
         """A reader is done with its slot."""
         self._step(nodes.Release, iteration, "release")
 
-    def _step(self, kind: type[ChannelStatement], iteration: Any, word: str) -> Scalar:
+    def _step(self, kind: type[ChannelStatement], iteration: object, word: str) -> Scalar:
         builder = in_kernel(word)
         if builder.enclosing("T.role") is None:
             raise MisplacedRole(f"`{word}` stands outside of `T.role`", "a channel joins roles: write it inside one")
@@ -77,7 +77,7 @@ class Channel:
 
 
 @author_facing
-def channel(*buffers: Any, writers: Any, readers: Any, scope: str = "block") -> Channel:
+def channel(*buffers: object, writers: object, readers: object, scope: str = "block") -> Channel:
     """A channel of shared tiles whose first dimension counts the slots.
 
     Parameters
@@ -126,7 +126,7 @@ class RolesContext(BlockContext):
             raise MisplacedRole("`T.roles` stands in a role", "a role's warps cannot be divided once more")
         self.frame = builder.push("T.roles", self.span)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         body = current("T.roles").pop(self.frame)
         if exception[0] is not None:
             return
@@ -165,7 +165,7 @@ class RoleContext(BlockContext):
             self.index = replace(self.index, name=self.names[0])
         return Scalar(self.index, self.frame)
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         body = current("T.role").pop(self.frame)
         if exception[0] is None:
             record(Role(self.name, self.warps, body, self.registers, self.instances, self.index, span=self.span))
@@ -221,8 +221,8 @@ def role(name: str, warps: Any, registers: Any = None, instances: Any = None) ->
 
 @author_facing
 def wgmma_gemm(
-    A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False, policy: Any = "square",
-    clear_accum: Any = False, annotations: Any = None,
+    A: object, B: object, C: object, transpose_A: bool = False, transpose_B: bool = False, policy: object = "square",
+    clear_accum: object = False, annotations: object = None,
 ) -> None:  # fmt: skip
     """`gemm` by whole warpgroups, started and not waited for: `wait_wgmma` does that before C is touched.
 
@@ -251,7 +251,7 @@ def wgmma_gemm(
 
 
 @author_facing
-def wait_wgmma(id: Any = 0, *finished: Any) -> None:
+def wait_wgmma(id: object = 0, *finished: object) -> None:
     """Wait until at most `id` of this role's `wgmma_gemm` are unfinished.
 
     Parameters

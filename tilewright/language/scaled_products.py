@@ -58,7 +58,7 @@ class BlockScaledLayout:
 
 
 @author_facing
-def e8m0_to_float(code: Any) -> Scalar:
+def e8m0_to_float(code: object) -> Scalar:
     """The float32 of a power of two in eight bits, uint8 or float8_e8m0fnu: byte 0 is 2**-127, byte 255 NaN.
 
     Parameters
@@ -84,12 +84,13 @@ def _as_float(code: Expr) -> Expr:
 
 @author_facing
 def fp8_scaled_matmul(
-    A_fp8: Any, A_scale: Any, B_fp8: Any, B_scale: Any, C_out: Any, *, transpose_B: bool = False,
-    accum_dtype: Any = "float32", exact: bool = False, fast: bool = False, target: Any = None,
+    A_fp8: object, A_scale: object, B_fp8: object, B_scale: object, C_out: object, *, transpose_B: bool = False,
+    accum_dtype: object = "float32", exact: bool = False, fast: bool = False, target: object = None,
     scale_format: str | None = None, scale_block_size: int | None = None,
     block_scale_layout: BlockScaledLayout | None = None,
-    a_scale_offset: Any = None, b_scale_offset: Any = None, c_row_offset: Any = None, c_col_offset: Any = None,
-    simd_group_width: Any = None, outputs_per_block: Any = None,
+    a_scale_offset: object = None, b_scale_offset: object = None, c_row_offset: object = None,
+    c_col_offset: object = None,
+    simd_group_width: object = None, outputs_per_block: object = None,
 ) -> None:  # fmt: skip
     """``C_out += (A_fp8 * A_scale) @ (B_fp8 * B_scale)`` on tiles of 8-bit floats.
 
@@ -227,7 +228,7 @@ def _part_of(region: Region, axis: int, offset: Any, size: Any) -> Region:
     return Region(region.buffer, tuple(starts), tuple(extents))
 
 
-def _from(region: Region, offset: Any, size: int) -> Region:
+def _from(region: Region, offset: object, size: int) -> Region:
     """The scales of the lines from one on."""
     return region if offset is None else _part_of(region, -1 if len(region.extents) == 1 else -2, offset, size)
 

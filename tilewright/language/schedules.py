@@ -131,7 +131,7 @@ class WSSchedule:
 
 
 @author_facing
-def annotate_ws_schedule(schedule: Any) -> None:
+def annotate_ws_schedule(schedule: object) -> None:
     """Accepted for TileLang's sake: the compiler divides the kernel's work among warps, and the program means the same.
 
     Parameters
@@ -171,7 +171,7 @@ class NamedStatements(BlockContext):
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         pass
 
 

@@ -105,7 +105,7 @@ class Scope:
         self.builder.pending_names = names
         return names[0] if len(names) == 1 else names
 
-    def assign(self, name: str, value: Any) -> Any:
+    def assign(self, name: str, value: object) -> Any:
         """``name = value``; what the name means from now on."""
         self.builder.pending_names = ()
         old, owner = self.bindings.get(name, (None, None))
@@ -121,12 +121,12 @@ class Scope:
         self.bindings[name] = (value, control)
         return value
 
-    def declare(self, name: str, value: Any) -> Any:
+    def declare(self, name: str, value: object) -> Any:
         """Note a name that ``for``, ``with`` or an annotation has bound."""
         self.bindings[name] = (value, self.builder.frame.control)
         return value
 
-    def unpack(self, names: tuple[str, ...], value: Any) -> Any:
+    def unpack(self, names: tuple[str, ...], value: object) -> Any:
         """The right side of ``a, b = ...``: every element is read before any name or element is written."""
         self.builder.pending_names = ()
         if isinstance(value, (Scalar, TensorProxy)):
@@ -140,13 +140,13 @@ class Scope:
             ]
         return value
 
-    def _store(self, variable: Variable, value: Any) -> None:
+    def _store(self, variable: Variable, value: object) -> None:
         check_scope(variable.frame)
         dtype = variable.buffer.dtype
         expr = as_expr(value, dtype, f"the value of {variable.name!r}")
         self.builder.append(Store(variable.buffer, variable.indices, expr, span=statement_here()))
 
-    def augment(self, name: str, op: str, old: Any, value: Any) -> Any:
+    def augment(self, name: str, op: str, old: object, value: object) -> Any:
         """``name op= value``: Python's own operator on Python's own objects."""
         plain, in_place = OPERATIONS[op]
         symbolic = isinstance(old, Scalar) or isinstance(value, Scalar)
@@ -166,11 +166,11 @@ class Scope:
             return value
         return Escaped(name, owner)
 
-    def annotate(self, name: str, annotation: Any, value: Any) -> Any:
+    def annotate(self, name: str, annotation: object, value: object) -> Any:
         """``name: annotation``, a declaration of a parameter of the direct style."""
         return self.declare(name, self.builder.declaration(name, annotation, value))
 
-    def typed(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
+    def typed(self, name: str, annotation: Callable[[], object], value: object) -> Any:
         """``name: annotation = value``: converted where the annotation is a number type."""
         try:
             found = annotation()
@@ -183,17 +183,17 @@ class Scope:
 
     # Control flow -------------------------------------------------------------------------------
 
-    def branch(self, test: Any) -> Branch:
+    def branch(self, test: object) -> Branch:
         return Branch(test)
 
-    def loop(self, iterable: Any, *names: str) -> Loop:
+    def loop(self, iterable: object, *names: str) -> Loop:
         self.builder.pending_names = ()
         return Loop(iterable, names)
 
     def while_loop(self, forever: bool) -> WhileLoop:
         return WhileLoop(forever)
 
-    def enter(self, context: Any, *names: str) -> Any:
+    def enter(self, context: object, *names: str) -> Any:
         """What ``with`` enters."""
         if not isinstance(context, BlockContext):
             raise UnsupportedContext(describe(context))
@@ -210,7 +210,7 @@ class Scope:
         self.builder.append((Break if word == "break" else Continue)(span=statement_here()))
         return False
 
-    def returns(self, value: Any = None) -> bool:
+    def returns(self, value: object = None) -> bool:
         """``return``: True where the Python function is done, else the statement is recorded."""
         if self.builder.frame.control is self.base:
             return True
@@ -223,7 +223,7 @@ class Scope:
         self.builder.append(Return(span=statement_here()))
         return False
 
-    def result(self, value: Any) -> Any:
+    def result(self, value: object) -> Any:
         """What ``return`` hands to the caller of a macro: values as they are now."""
         return value if self.kind == "function" else settle(value, self.result_name)
 
@@ -234,7 +234,7 @@ class Scope:
                 "`raise` under a symbolic condition", "write T.device_assert(condition, message)"
             )
 
-    def check(self, test: Any, message: Callable[[], Any]) -> None:
+    def check(self, test: object, message: Callable[[], object]) -> None:
         """``assert``: the program's on a symbolic condition, else Python's."""
         if is_symbolic(test):
             text = message()
@@ -250,11 +250,11 @@ class Scope:
             return then() if test else otherwise()
         return select(test, self._pure(then), self._pure(otherwise))
 
-    def all_of(self, first: Any, *others: Callable[[], Any]) -> Any:
+    def all_of(self, first: object, *others: Callable[[], object]) -> Any:
         """``first and ...``."""
         return self._logical("all", True, first, others)
 
-    def any_of(self, first: Any, *others: Callable[[], Any]) -> Any:
+    def any_of(self, first: object, *others: Callable[[], object]) -> Any:
         """``first or ...``."""
         return self._logical("any", False, first, others)
 
@@ -281,7 +281,7 @@ class Scope:
             return not value
         return Scalar(Unary(BOOL, "not", condition(value)), value.frame)
 
-    def chain(self, first: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+    def chain(self, first: object, *links: tuple[str, Callable[[], Any]]) -> Any:
         """``a < b < c``, every operand evaluated once."""
         result: Any = True
         left = first
@@ -294,7 +294,7 @@ class Scope:
             left = right
         return result
 
-    def _pure(self, operand: Callable[[], Any]) -> Any:
+    def _pure(self, operand: Callable[[], object]) -> Any:
         """An operand that is evaluated only under a condition: it may not record statements."""
         before = len(self.builder.frame.statements)
         value = operand()
@@ -302,7 +302,7 @@ class Scope:
             raise EffectInExpression("an operand that is evaluated only under a condition")
         return value
 
-    def builtin(self, function: Any) -> Any:
+    def builtin(self, function: object) -> Any:
         """The function to call for one of Python's built-in names."""
         return BUILTINS.get(id(function), function)
 
@@ -310,7 +310,7 @@ class Scope:
     """``key[a:b, c]`` is the index that Python would pass."""
 
 
-def settle(value: Any, name: str) -> Any:
+def settle(value: object, name: str) -> Any:
     """`value` as it is now, to be called `name`: what loads or computes gets a `Let`, sequences element by element."""
     if isinstance(value, Scalar):
         if isinstance(value, Variable) and value.is_fresh:
@@ -337,7 +337,7 @@ def _let(value: Scalar, name: str) -> Scalar:
     return Scalar(var, builder.frame)
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 

@@ -21,10 +21,10 @@ from tilewright.ops.base import element, matrix_shape, parallel, store_element
 
 @author_facing
 def gemm_sp(
-    A_sparse: Any, E: Any, B: Any, C: Any, transpose_A: bool = False, transpose_E: bool = False,
+    A_sparse: object, E: object, B: object, C: object, transpose_A: bool = False, transpose_E: bool = False,
     transpose_B: bool = False,
-    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: int = 1, wg_wait: int = 0,
-    annotations: Any = None, order: str = "rows",
+    policy: object = GemmWarpPolicy.Square, clear_accum: object = False, k_pack: int = 1, wg_wait: int = 0,
+    annotations: object = None, order: str = "rows",
 ) -> None:  # fmt: skip
     """``C += A @ B`` where two of every four neighbours along the rows of A are zero, and left out.
 
@@ -64,7 +64,7 @@ def gemm_sp(
     record_tiles(operator, "T.gemm_sp", A_sparse=a, E=e, B=b, C=c)
 
 
-def _turned(tile: Any) -> BufferProxy:
+def _turned(tile: object) -> BufferProxy:
     """A shared tile with the dimensions of another one swapped."""
     region = region_of(tile, "operand A_sparse of T.gemm_sp")
     rows, columns = matrix_shape(region)
@@ -73,7 +73,7 @@ def _turned(tile: Any) -> BufferProxy:
     return made
 
 
-def _bytes(tile: Any, swapped: bool) -> Any:
+def _bytes(tile: object, swapped: bool) -> Any:
     """Metadata as bytes, a row of them for each row of A."""
     region = region_of(tile, "operand E of T.gemm_sp")
     size = region.dtype.bits // 8

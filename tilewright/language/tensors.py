@@ -53,7 +53,7 @@ class TensorType:
         return Buffer(name, self.extents, self.element, "global", self.steps, packed=self.packed)
 
 
-def shape_of(sizes: Any, what: str) -> tuple[Extent, ...]:
+def shape_of(sizes: object, what: str) -> tuple[Extent, ...]:
     """A shape from what an author writes: a sequence of sizes, or one size."""
     if not isinstance(sizes, (tuple, list)):
         sizes = (sizes,)
@@ -64,7 +64,7 @@ def shape_of(sizes: Any, what: str) -> tuple[Extent, ...]:
     return shape
 
 
-def static_shape_of(sizes: Any, what: str, hint: str | None = None) -> tuple[int, ...]:
+def static_shape_of(sizes: object, what: str, hint: str | None = None) -> tuple[int, ...]:
     """A shape of ints from the same, for what must have a known size."""
     given = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
     return tuple(constant(size, f"an extent of {what}", hint) for size in given)
@@ -136,7 +136,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
 
 
 @author_facing
-def dynamic(name: str | Sequence[str], dtype: Any = "int32") -> Any:
+def dynamic(name: str | Sequence[str], dtype: object = "int32") -> Any:
     """Sizes known only at launch: one kernel serves all of them.
 
     Parameters
@@ -164,7 +164,7 @@ symbolic = dynamic
 
 
 @author_facing
-def const(name: str | Sequence[str], dtype: Any = "int32") -> Any:
+def const(name: str | Sequence[str], dtype: object = "int32") -> Any:
     """Sizes that are Python ints in the kernel: bound from the shapes of the arguments (direct style only).
 
     Each must stand alone as an extent or a stride of an annotated tensor.
@@ -190,7 +190,7 @@ def _size(builder: Any, name: str, dtype: DType) -> Any:
 
 
 @author_facing
-def empty(*shape: Any, dtype: Any = None) -> BufferProxy:
+def empty(*shape: object, dtype: object = None) -> BufferProxy:
     """An output tensor, made for each call; the function must return it.
 
     Parameters
@@ -228,7 +228,7 @@ class PointerAnnotation:
 ptr = PointerAnnotation()
 
 
-def element_dtype(dtype: Any) -> DType:
+def element_dtype(dtype: object) -> DType:
     """The dtype of a tensor parameter; an entry of a table of pointers (`ptr`) is an address of 64 bits."""
     return UINT64 if isinstance(dtype, PointerAnnotation) else dtypes.dtype(dtype)
 
@@ -244,7 +244,7 @@ class PointerProxy:
 
 @author_facing
 def make_tensor(
-    ptr: Any, shape: Any, dtype: Any = None, strides: Any = None, alignment: Any = GLOBAL_ALIGNMENT
+    ptr: object, shape: object, dtype: object = None, strides: object = None, alignment: object = GLOBAL_ALIGNMENT
 ) -> BufferProxy:
     """What a pointer points to, as a tensor.
 
@@ -285,7 +285,7 @@ def make_tensor(
 
 @author_facing
 def make_tensor_from_addr(
-    addr: Any, shape: Any, dtype: Any = None, strides: Any = None, storage_scope: str = "global"
+    addr: object, shape: object, dtype: object = None, strides: object = None, storage_scope: str = "global"
 ) -> BufferProxy:  # fmt: skip
     """`make_tensor` of an address.
 
@@ -302,7 +302,7 @@ def make_tensor_from_addr(
 
 
 def _pointed_to(
-    address: Scalar, sizes: tuple[Extent, ...], steps: tuple[Extent, ...] | None, dtype: Any, alignment: Any
+    address: Scalar, sizes: tuple[Extent, ...], steps: tuple[Extent, ...] | None, dtype: object, alignment: object
 ) -> BufferProxy:
     """A tensor whose address the kernel knows."""
     builder = in_kernel("T.make_tensor of an entry")

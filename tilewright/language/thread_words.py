@@ -51,7 +51,7 @@ class LaunchLoop(LoopContext):
 
     word = "T.thread_binding"
 
-    def __init__(self, start: int, count: Any, thread: str) -> None:
+    def __init__(self, start: int, count: object, thread: str) -> None:
         self.start, self.count, self.thread = start, count, thread
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
@@ -126,12 +126,12 @@ class Reducer:
 
     description = "a reducer"
 
-    def __init__(self, function: Callable[[Any, Any], Any], identity: Any) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any], identity: object) -> None:
         self.function, self.identity = function, identity
 
 
 @author_facing
-def comm_reducer(function: Any, identity: Any) -> Reducer:
+def comm_reducer(function: object, identity: object) -> Reducer:
     """A way to combine values, for `tvm_thread_allreduce`.
 
     Parameters
@@ -156,7 +156,7 @@ def comm_reducer(function: Any, identity: Any) -> Reducer:
 class Attribute(BlockContext):
     """The ``with`` frame of `attr`: what it says holds in its body."""
 
-    def __init__(self, node: Any, name: str) -> None:
+    def __init__(self, node: object, name: str) -> None:
         self.node, self.name = node, name
 
     def __enter__(self) -> None:
@@ -167,7 +167,7 @@ class Attribute(BlockContext):
         if self.name == "reduce_scope":
             context.reducer = self.node
 
-    def __exit__(self, *exception: Any) -> None:
+    def __exit__(self, *exception: object) -> None:
         context = in_kernel("T.attr").kernel
         context.reducer = self.before
         if self.name == "async_scope" and exception[0] is None:
@@ -234,7 +234,7 @@ def _from(indices: tuple[Expr, ...], var: Var | None, first: int) -> tuple[Expr,
 
 
 @author_facing
-def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
+def attr(node: object, attr_key: object, value: object = None) -> Attribute:
     """``with T.attr(T.comm_reducer(...), "reduce_scope", ...):`` says how `tvm_thread_allreduce` combines.
 
     In ``with T.attr("default", "async_scope", 1):`` a thread's vector copies from tensors to shared tiles are cp.async,
@@ -260,7 +260,9 @@ def attr(node: Any, attr_key: Any, value: Any = None) -> Attribute:
 
 
 @author_facing
-def tvm_thread_allreduce(size: Any, value: Any, cond: Any, out: Any, *threads: Any, dtype: Any = "handle") -> None:
+def tvm_thread_allreduce(
+    size: object, value: object, cond: object, out: object, *threads: object, dtype: object = "handle"
+) -> None:
     """The values of the threads that differ in the indices given alone, combined; each of them gets the result.
 
     Parameters
@@ -297,7 +299,7 @@ def tvm_thread_allreduce(size: Any, value: Any, cond: Any, out: Any, *threads: A
     builder.append(Store(place.buffer, place.starts, as_expr(result, kind), span=statement_here()))
 
 
-def _dimension(index: Any, what: str) -> int:
+def _dimension(index: object, what: str) -> int:
     context = in_kernel(what).kernel
     for dim, var in enumerate(context.thread_vars):
         if isinstance(index, Scalar) and index.expr is var:

@@ -76,7 +76,7 @@ def pair(source: Any, destination: Any, what: str) -> tuple[Region, Region]:
     return region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
 
 
-def choice(value: Any, known: tuple[str, ...], what: str) -> Any:
+def choice(value: object, known: tuple[str, ...], what: str) -> Any:
     """A word that must be one of a few, or None."""
     if value is not None and value not in known:
         hint = near(str(value), known)
@@ -86,7 +86,7 @@ def choice(value: Any, known: tuple[str, ...], what: str) -> Any:
     return value
 
 
-def prefetch_of(value: Any, eviction: Any, what: str) -> int | None:
+def prefetch_of(value: object, eviction: object, what: str) -> int | None:
     """Bytes that the L2 cache is advised to fetch, checked."""
     if value is None:
         return None
@@ -98,9 +98,10 @@ def prefetch_of(value: Any, eviction: Any, what: str) -> int | None:
 
 @author_facing
 def copy(
-    src: Any, dst: Any, *, coalesced_width: Any = None, disable_tma: bool = False, eviction_policy: Any = None,
-    prefer_instruction: Any = None, multicast: bool = False, rank: Any = None, l2_prefetch: Any = None,
-    annotations: Any = None, loop_layout: Any = None,
+    src: object, dst: object, *, coalesced_width: object = None, disable_tma: bool = False,
+    eviction_policy: object = None,
+    prefer_instruction: object = None, multicast: bool = False, rank: object = None, l2_prefetch: object = None,
+    annotations: object = None, loop_layout: object = None,
 ) -> None:  # fmt: skip
     """Copy a tile from any memory to any other, converting its dtype.
 
@@ -159,7 +160,7 @@ def _assign(source: Element | Variable, destination: Element | Variable) -> None
     record(nodes.Store(buffer, destination.indices, value, span=statement_here()))
 
 
-def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
+def _by_layout(operator: ops.Copy, layout: object) -> Statement:
     """The copy as the loop that its author distributes over threads."""
     loop, given = operator.lower(), getattr(layout, "layout", layout)
     shape = getattr(given, "shape", None)
@@ -170,7 +171,7 @@ def _by_layout(operator: ops.Copy, layout: Any) -> Statement:
 
 
 @author_facing
-def fill(buffer: Any, value: Any, annotations: Any = None) -> None:
+def fill(buffer: object, value: object, annotations: object = None) -> None:
     """Set every element of a tile or a slice, or a `T.alloc_var`, to one value.
 
     Parameters
@@ -193,7 +194,7 @@ def fill(buffer: Any, value: Any, annotations: Any = None) -> None:
 
 
 @author_facing
-def clear(buffer: Any, annotations: Any = None) -> None:
+def clear(buffer: object, annotations: object = None) -> None:
     """Set every element of a tile or a slice, or a `T.alloc_var`, to zero.
 
     Parameters
@@ -216,10 +217,12 @@ def clear(buffer: Any, annotations: Any = None) -> None:
 
 @author_facing
 def gemm(
-    A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
-    policy: Any = GemmWarpPolicy.Square, clear_accum: Any = False, mbar: Any = None, annotations: Any = None, *,
-    k_pack: int = 1, wg_wait: int = 0, scale_A: Any = None, scale_B: Any = None, shift: Any = None, groups: Any = None,
-    promote_every: Any = None,
+    A: object, B: object, C: object, transpose_A: bool = False, transpose_B: bool = False,
+    policy: object = GemmWarpPolicy.Square, clear_accum: object = False, mbar: object = None,
+    annotations: object = None, *,
+    k_pack: int = 1, wg_wait: int = 0, scale_A: object = None, scale_B: object = None, shift: object = None,
+    groups: object = None,
+    promote_every: object = None,
 ) -> None:  # fmt: skip
     """``C += A @ B`` on tiles.
 
@@ -281,8 +284,8 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_{kind}"
 
     def call(
-        buffer: Any, out: Any, dim: Any = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False,
-        annotations: Any = None
+        buffer: object, out: object, dim: object = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False,
+        annotations: object = None
     ) -> None:  # fmt: skip
         if nan_propagate and kind in ("max", "min", "absmax"):
             _reduce_with_nan(buffer, out, kind, dim, clear, what)
@@ -311,7 +314,7 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     return author_facing(call)
 
 
-def _reduce(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, what: str) -> None:
+def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
     in_kernel(what)
     source = region_of(buffer, f"the source of {what}")
     destination = region_of(out, f"the destination of {what}")
@@ -387,7 +390,7 @@ def reduce(
     _reduce(buffer, out, reduce_type, dim, clear, "T.reduce")
 
 
-def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
+def _scan(src: object, dst: object, kind: str, dim: object, reverse: bool) -> None:
     what = f"T.cum{kind}"
     in_kernel(what)
     source = region_of(src, f"the source of {what}")
@@ -399,7 +402,7 @@ def _scan(src: Any, dst: Any, kind: str, dim: Any, reverse: bool) -> None:
 
 
 @author_facing
-def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False, annotations: Any = None) -> None:
+def cumsum(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
     """Running sums along a dimension; in place where `dst` is None.
 
     Parameters
@@ -419,7 +422,7 @@ def cumsum(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False, annot
 
 
 @author_facing
-def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False, annotations: Any = None) -> None:
+def cummax(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
     """Running maxima along a dimension; in place where `dst` is None.
 
     Parameters
@@ -439,7 +442,7 @@ def cummax(src: Any, dst: Any = None, dim: Any = 0, reverse: bool = False, annot
 
 
 @author_facing
-def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
+def transpose(src: object, dst: object, annotations: object = None) -> None:
     """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places.
 
     Parameters
@@ -477,8 +480,8 @@ def _is_batch(tile: Region) -> bool:
 
 @author_facing
 def decode(
-    source: Any, destination: Any, *, scale: Any = None, zero: Any = None, zeros_mode: str = "original",
-    group_size: Any = None, axis: Any = -1, codebook: Any = None,
+    source: object, destination: object, *, scale: object = None, zero: object = None, zeros_mode: str = "original",
+    group_size: object = None, axis: Any = -1, codebook: Any = None,
 ) -> None:  # fmt: skip
     """Low-bit codes become operands: ``destination = (source - zero) * scale``.
 
@@ -509,14 +512,14 @@ def decode(
     record_tiles(operator, "T.decode", source=codes, destination=values)
 
 
-def _scale(value: Any, name: str) -> Region | Expr | None:
+def _scale(value: object, name: str) -> Region | Expr | None:
     if value is None:
         return None
     return region_of(value, f"{name} of T.decode") if isinstance(value, TensorProxy) else as_expr(value)
 
 
 def _condition_of_tile(name: str) -> Callable[..., Scalar]:
-    def call(buffer: Any) -> Scalar:
+    def call(buffer: object) -> Scalar:
         in_kernel(f"T.{name}")
         region = region_of(buffer, f"the argument of T.{name}")
         return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
@@ -542,8 +545,9 @@ any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
 
 @author_facing
 def unpack(
-    source: Any, form: FragmentRecords, codes: Any = None, scale: Any = None, zero: Any = None, first: int = 0,
-    offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None, table: Any = None,
+    source: object, form: FragmentRecords, codes: object = None, scale: object = None, zero: object = None,
+    first: int = 0,
+    offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None, table: object = None,
     lifted: bool = False,
 ) -> None:  # fmt: skip
     """Take records of a packed weight apart.
@@ -588,7 +592,7 @@ def unpack(
 
 
 @author_facing
-def evaluate(value: Any) -> None:
+def evaluate(value: object) -> None:
     """An expression as a statement: nothing happens unless it calls something for its effect.
 
     Parameters

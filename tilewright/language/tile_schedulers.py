@@ -34,7 +34,7 @@ class BaseTileScheduler:
     stateful : False for `coord` alone, without running numbers.
     """
 
-    def __init__(self, total: Any, step: Any, stateful: bool = True, name: str | None = None) -> None:
+    def __init__(self, total: object, step: object, stateful: bool = True, name: str | None = None) -> None:
         self._total, self._step = extent(total, "the tiles of a scheduler"), extent(step, "the workers of a scheduler")
         self._state: dict[str, Variable] = {}
         if stateful:
@@ -43,18 +43,18 @@ class BaseTileScheduler:
             for part in ("linear_idx", "current_iter"):
                 self._state[part] = _named_variable(f"{prefix}{part}")
 
-    def coord(self, tile_id: Any) -> tuple[Scalar, Scalar]:
+    def coord(self, tile_id: object) -> tuple[Scalar, Scalar]:
         """Row and column of a tile."""
         raise NotImplementedError
 
     @author_facing
-    def init(self, linear_init: Any) -> None:
+    def init(self, linear_init: object) -> None:
         """Begin with tile number `linear_init`: the worker's own number."""
         self._set("current_iter", 0)
         self._set("linear_idx", linear_init)
 
     @author_facing
-    def next_tile(self, step: Any = None) -> None:
+    def next_tile(self, step: object = None) -> None:
         """Go to the worker's next tile."""
         step = Scalar(nodes.expr(self._step)) if step is None else step
         self._set("linear_idx", self.linear_idx + step)
@@ -91,7 +91,7 @@ class BaseTileScheduler:
         variable = self._state[part]
         return Scalar(variable.expr, variable.frame)
 
-    def _set(self, part: str, value: Any) -> None:
+    def _set(self, part: str, value: object) -> None:
         self._get(part)
         variable = self._state[part]
         builder = in_kernel("a tile scheduler")
@@ -124,9 +124,9 @@ class PersistentTileScheduler(BaseTileScheduler):
 
     @author_facing
     def __init__(
-        self, num_m_tiles: Any, num_n_tiles: Any, num_workers: Any = None, swizzle_size: Any = 1,
+        self, num_m_tiles: object, num_n_tiles: object, num_workers: object = None, swizzle_size: object = 1,
         column_major: bool = True,
-        cluster_size: Any = 1, stateful: bool = True, name: str | None = None,
+        cluster_size: object = 1, stateful: bool = True, name: str | None = None,
     ) -> None:  # fmt: skip
         what = "T.PersistentTileScheduler"
         width = constant(swizzle_size, f"swizzle_size of {what}")
@@ -146,7 +146,7 @@ class PersistentTileScheduler(BaseTileScheduler):
         super().__init__(clusters * columns, num_workers, stateful, name)
 
     @author_facing
-    def coord(self, tile_id: Any) -> tuple[Scalar, Scalar]:
+    def coord(self, tile_id: object) -> tuple[Scalar, Scalar]:
         """Row (of tiles, or of clusters of them) and column of tile number `tile_id`."""
         tile = Scalar(as_expr(tile_id, INT32, "the number of a tile"), frame_of(tile_id))
         if self._width == 1:
@@ -160,12 +160,12 @@ class PersistentTileScheduler(BaseTileScheduler):
         return (fast, slow) if self._column_major else (slow, fast)
 
 
-def _value(size: Any, what: str) -> Any:
+def _value(size: object, what: str) -> Any:
     """A size to compute with: an int where it is known."""
     found = extent(size, what)
     return found if isinstance(found, int) else Scalar(found, frame_of(size))
 
 
-def _smaller(value: Any, limit: int, frame: Any) -> Scalar:
+def _smaller(value: object, limit: int, frame: Any) -> Scalar:
     found: Expr = as_expr(value, INT32)
     return Scalar(nodes.index_binary("min", found, limit), frame)

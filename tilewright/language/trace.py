@@ -126,7 +126,7 @@ class PrimFunc:
 
 
 @author_facing
-def prim_func(func: Callable[..., Any] | None = None, *, eager_jit: Any = False, **options: Any) -> Any:
+def prim_func(func: Callable[..., object] | None = None, *, eager_jit: object = False, **options: object) -> Any:
     """Decorator: traces a function with annotated parameters, at once.
 
     Tensor parameters are annotated ``A: T.Tensor((M, K), "float16")``, scalars ``n: T.int32``.  The result is a
@@ -158,7 +158,7 @@ def _caller_names() -> Mapping[str, Any]:
     return {} if frame is None else frame.f_locals
 
 
-def trace_annotated(function: Any, namespace: Mapping[str, Any]) -> PrimFunc:
+def trace_annotated(function: Any, namespace: Mapping[str, object]) -> PrimFunc:
     """Trace a function whose parameters are all annotated.
 
     Work of a function that opens no kernel is done by one thread, as on a processor in TileLang; a warning says so.
@@ -194,13 +194,13 @@ def _traced(function: Any, namespace: Mapping[str, Any], alone: bool = False) ->
     return finish(builder, returned_outputs(builder, result, place))
 
 
-def _annotated_inside(function: Any) -> frozenset[str]:
+def _annotated_inside(function: object) -> frozenset[str]:
     from tilewright.language.direct import annotated_in_body  # which traces by means of this module
 
     return annotated_in_body(function)
 
 
-def _declared(builder: Builder, name: str, annotation: Any, value: Any) -> Any:
+def _declared(builder: Builder, name: str, annotation: object, value: object) -> Any:
     """``name: annotation`` in the body: a parameter that had none in the signature."""
     if name not in builder.params:
         raise MissingAnnotation(name, builder.name, describe(annotation))
@@ -213,13 +213,13 @@ class Undeclared:
     def __init__(self, name: str) -> None:
         self.__dict__["_name"] = name
 
-    def _fail(self, *_: Any) -> Any:
+    def _fail(self, *_: object) -> Any:
         raise UndeclaredTensor(self.__dict__["_name"])
 
     __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
 
 
-def returned_outputs(builder: Builder, result: Any, place: Span | None) -> tuple[Buffer, ...]:
+def returned_outputs(builder: Builder, result: object, place: Span | None) -> tuple[Buffer, ...]:
     """The tensors that a function returns: those of `T.empty`."""
     returned = () if result is None else result if isinstance(result, (tuple, list)) else (result,)
     outputs = []
@@ -271,12 +271,12 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-def scalar_dtype(annotation: Any) -> DType | None:
+def scalar_dtype(annotation: object) -> DType | None:
     """The dtype of a scalar parameter's annotation, None where it is no number type of `T`."""
     return annotation.record if isinstance(annotation, NumberType) else None
 
 
-def add_parameter(builder: Builder, name: str, annotation: Any) -> Any:
+def add_parameter(builder: Builder, name: str, annotation: object) -> Any:
     """Add a parameter of the program; its stand-in."""
     dtype = scalar_dtype(annotation)
     if dtype is not None:

@@ -31,8 +31,9 @@ from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
 
 @author_facing
 def tma_copy(
-    src: Any, dst: Any, *, barrier: Any = None, cluster_mask: Any = None, leader_scope_threads: Any = None,
-    eviction_policy: Any = None, annotations: Any = None,
+    src: object, dst: object, *, barrier: object = None, cluster_mask: object = None,
+    leader_scope_threads: object = None,
+    eviction_policy: object = None, annotations: object = None,
 ) -> None:  # fmt: skip
     """Have the copy engine (sm_90 and above) move a tile; nothing waits for it here.
 
@@ -87,8 +88,9 @@ def tma_copy(
 
 @author_facing
 def copy_cluster(
-    src: Any, dst: Any, *, dst_block: Any = None, cluster_mask: Any = None, remote_barrier: Any = None,
-    eviction_policy: Any = None, coalesced_width: Any = None, annotations: Any = None, loop_layout: Any = None,
+    src: object, dst: object, *, dst_block: object = None, cluster_mask: object = None, remote_barrier: object = None,
+    eviction_policy: object = None, coalesced_width: object = None, annotations: object = None,
+    loop_layout: object = None,
 ) -> None:  # fmt: skip
     """A copy that other blocks of the cluster see: of a shared tile to another block, or of a tensor to several.
 
@@ -136,7 +138,7 @@ def tma_store_arrive() -> None:
 
 
 @author_facing
-def tma_store_wait(count: Any = 0, read: bool = True) -> None:
+def tma_store_wait(count: object = 0, read: bool = True) -> None:
     """Wait until at most `count` of the stores by `tma_copy` are unfinished.
 
     Parameters
@@ -156,8 +158,8 @@ def tma_store_wait(count: Any = 0, read: bool = True) -> None:
 
 @author_facing
 def async_copy(
-    src: Any, dst: Any, *, coalesced_width: Any = None, annotations: Any = None, loop_layout: Any = None,
-    eviction_policy: Any = None
+    src: object, dst: object, *, coalesced_width: object = None, annotations: object = None, loop_layout: object = None,
+    eviction_policy: object = None
 ) -> None:  # fmt: skip
     """Begin a copy from a tensor to a shared tile by cp.async, and close its group; `ptx_wait_group` waits for it.
 
@@ -190,7 +192,7 @@ def async_copy(
 
 
 @author_facing
-def ptx_cp_async(dst_access_ptr: Any, src_access_ptr: Any, num_elems: Any, predicate: Any = None) -> None:
+def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: object, predicate: object = None) -> None:
     """Each thread begins a copy of its own, of a few neighbours in a tensor to a shared tile; `ptx_commit_group` closes
     its group.
 
@@ -224,7 +226,7 @@ def ptx_cp_async(dst_access_ptr: Any, src_access_ptr: Any, num_elems: Any, predi
     call("cp_async_zfill", to, origin, valid)
 
 
-def _run(value: Any, count: int, what: str) -> Region:
+def _run(value: object, count: int, what: str) -> Region:
     """`count` elements from the one that `value` names."""
     if isinstance(value, Element):
         check_scope(value.frame)
@@ -251,7 +253,7 @@ def ptx_commit_group() -> None:
 
 
 @author_facing
-def ptx_wait_group(num: Any = 0) -> None:
+def ptx_wait_group(num: object = 0) -> None:
     """Wait until at most `num` of the threads' groups of cp.async copies are unfinished.
 
     Parameters
@@ -267,12 +269,12 @@ def ptx_wait_group(num: Any = 0) -> None:
     record(Wait(BY_HAND, _pending(num, "T.ptx_wait_group"), span=statement_here()))
 
 
-def _pending(count: Any, what: str) -> int:
+def _pending(count: object, what: str) -> int:
     return constant_within(count, f"the argument of {what}", 0, 7)
 
 
 @author_facing
-def shuffle_elect(thread_extent: Any = WARP) -> Any:
+def shuffle_elect(thread_extent: object = WARP) -> Any:
     """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0.
 
     Parameters

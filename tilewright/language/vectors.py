@@ -39,7 +39,7 @@ class Vector:
         self.lanes, self.of, self.is_kept = lanes, of, is_kept
 
 
-def lane_of(value: Any, lane: Any) -> Any:
+def lane_of(value: object, lane: object) -> Any:
     """What a vector has in a lane; anything else as it is."""
     return value.of(lane) if isinstance(value, Vector) else value
 
@@ -72,7 +72,7 @@ def kept(vector: Vector, name: str) -> Vector:
     return Vector(vector.lanes, lambda lane: Scalar(Load(made.dtype, made, (as_expr(lane),)), around), is_kept=True)
 
 
-def common_lanes(*values: Any) -> int | None:
+def common_lanes(*values: object) -> int | None:
     """How many lanes the vectors among some values have; None where there is none.
 
     Raises
@@ -86,7 +86,7 @@ def common_lanes(*values: Any) -> int | None:
 
 
 def _combined(function: Callable[[Any, Any], Any], swapped: bool = False) -> Callable[[Vector, Any], Vector]:
-    def combine(self: Vector, other: Any) -> Vector:
+    def combine(self: Vector, other: object) -> Vector:
         if not isinstance(other, Vector) and not is_number(other):
             return NotImplemented
         pair = (other, self) if swapped else (self, other)
@@ -103,12 +103,12 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_", 
     setattr(Vector, f"__r{_name.strip('_')}__", _combined(_function, swapped=True))
 
 
-def _lanes(count: Any, what: str) -> int:
+def _lanes(count: object, what: str) -> int:
     return constant_within(count, f"the lanes of {what}", 1, 32)
 
 
 @author_facing
-def Ramp(base: Any, stride: Any, lanes: Any) -> Vector:
+def Ramp(base: object, stride: object, lanes: object) -> Vector:
     """The vector ``base, base + stride, base + 2 * stride, ...``.
 
     Parameters
@@ -127,7 +127,7 @@ def Ramp(base: Any, stride: Any, lanes: Any) -> Vector:
 
 
 @author_facing
-def Broadcast(value: Any, lanes: Any) -> Vector:
+def Broadcast(value: object, lanes: object) -> Vector:
     """The vector that has one value in all lanes.
 
     Parameters

@@ -39,12 +39,12 @@ def linear_thread() -> Expr:
     return total
 
 
-def _size(given: Any, what: str, default: int) -> int:
+def _size(given: object, what: str, default: int) -> int:
     return default if given is None else constant_within(given, what, 1, 1024)
 
 
 @author_facing
-def get_lane_idx(warp_size: Any = None) -> Scalar:
+def get_lane_idx(warp_size: object = None) -> Scalar:
     """The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.
 
     Parameters
@@ -59,7 +59,7 @@ def get_lane_idx(warp_size: Any = None) -> Scalar:
 
 
 @author_facing
-def get_warp_idx(warp_size: Any = None) -> Scalar:
+def get_warp_idx(warp_size: object = None) -> Scalar:
     """The index of the thread's warp in the block; or of its group of `warp_size` threads.
 
     Parameters
@@ -74,7 +74,7 @@ def get_warp_idx(warp_size: Any = None) -> Scalar:
 
 
 @author_facing
-def get_warp_group_idx(warp_size: Any = None, warps_per_group: Any = None) -> Scalar:
+def get_warp_group_idx(warp_size: object = None, warps_per_group: object = None) -> Scalar:
     """The index of the thread's warpgroup in the block: of four warps, unless said otherwise.
 
     Parameters
@@ -95,7 +95,7 @@ ALL_LANES = 0xFFFFFFFF
 
 def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable[..., Scalar]:
     @taking("value", lane_name, width=WARP, mask=ALL_LANES)
-    def call(value: Any, lane: Any, width: Any, mask: Any) -> Scalar:
+    def call(value: object, lane: object, width: object, mask: object) -> Scalar:
         operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
         size = constant(width, f"the width of T.{name}")
         if size not in (2, 4, 8, 16, 32):
@@ -145,7 +145,7 @@ shfl_down = _shuffle(
 
 def _as_tvm_calls_it(word: Callable[..., Scalar], name: str, lane_name: str) -> Callable[..., Scalar]:
     @taking("mask", "value", lane_name, width=WARP, warp_size=WARP)
-    def call(mask: Any, value: Any, lane: Any, width: Any, warp_size: Any) -> Scalar:
+    def call(mask: object, value: object, lane: object, width: object, warp_size: object) -> Scalar:
         return word(value, lane, width, mask)
 
     call.__name__ = name
@@ -185,12 +185,12 @@ def activemask() -> Scalar:
     return _named(_ballot(True, "T.activemask"), "votes")
 
 
-def _mask(mask: Any, what: str) -> int:
+def _mask(mask: object, what: str) -> int:
     """A set of lanes, as an unsigned word."""
     return constant(mask, f"the mask of {what}") & ALL_LANES
 
 
-def _ballot(predicate: Any, what: str, mask: Any = ALL_LANES, opposite: bool = False) -> Expr:
+def _ballot(predicate: object, what: str, mask: object = ALL_LANES, opposite: bool = False) -> Expr:
     """The lanes of a mask in which a condition holds, or does not."""
     held = as_expr(predicate, BOOL, f"the condition of {what}")
     votes = Call(UINT32, "ballot", (nodes.Unary(BOOL, "not", held) if opposite else held,))
@@ -199,7 +199,7 @@ def _ballot(predicate: Any, what: str, mask: Any = ALL_LANES, opposite: bool = F
 
 
 @author_facing
-def ballot(predicate: Any) -> Scalar:
+def ballot(predicate: object) -> Scalar:
     """`ballot_sync` of all lanes.
 
     Parameters
@@ -214,7 +214,7 @@ def ballot(predicate: Any) -> Scalar:
 
 
 @author_facing
-def ballot_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
+def ballot_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     """A word whose bit i is the condition of lane i.
 
     Parameters
@@ -230,7 +230,7 @@ def ballot_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
 
 
 @author_facing
-def any_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
+def any_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     """Whether the condition holds in some lane of the warp.
 
     Parameters
@@ -247,7 +247,7 @@ def any_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
 
 
 @author_facing
-def all_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
+def all_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     """Whether the condition holds in every lane of the warp.
 
     Parameters
@@ -264,7 +264,7 @@ def all_sync(predicate: Any, mask: Any = ALL_LANES) -> Scalar:
 
 
 def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
-    def call(value: Any, mask: Any = ALL_LANES) -> Scalar:
+    def call(value: object, mask: object = ALL_LANES) -> Scalar:
         operand, lanes = as_expr(value, what=f"the value of T.{name}"), _mask(mask, f"T.{name}")
         if lanes == ALL_LANES:
             return _named(Call(UINT32, function, (operand,)), "same")
@@ -294,7 +294,7 @@ match_all_sync = _match("match_all", "match_all_sync", "if all have the same val
 
 
 def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
-    def call(value: Any) -> Scalar:
+    def call(value: object) -> Scalar:
         operand = as_expr(value, what=f"the value of T.{name}")
         return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
 
@@ -322,7 +322,7 @@ warp_reduce_bitand, warp_reduce_bitor, warp_reduce_bitxor = (
 
 
 @author_facing
-def simdgroup_reduce_sum(value: Any) -> Scalar:
+def simdgroup_reduce_sum(value: object) -> Scalar:
     """The sum over all lanes that the machine runs together, in every lane; small floats are added up in float32.
 
     On Metal it is a simdgroup's, elsewhere a warp's; on AMD's machines whose waves have 64 lanes it is a wave's. Blocks
@@ -343,7 +343,7 @@ def simdgroup_reduce_sum(value: Any) -> Scalar:
 
 
 def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[Any], Scalar]:
-    def call(predicate: Any) -> Scalar:
+    def call(predicate: object) -> Scalar:
         return _named(Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 
     call.__name__ = name

@@ -25,7 +25,7 @@ BITS = {bits: dtypes.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 """Unsigned numbers by their width."""
 
 
-def _place(value: Any, scope: str, what: str) -> Region:
+def _place(value: object, scope: str, what: str) -> Region:
     """The place that a raw access begins at."""
     if isinstance(value, BufferProxy):
         region = nodes.whole(value.buffer)
@@ -84,7 +84,7 @@ def _over(count: int, of: Callable[[Expr], nodes.Statement]) -> nodes.Statement:
     return For(lane, const(0), const(count), const(1), body, "vectorize", span=statement_here())
 
 
-def _where(pred: Any, statement: nodes.Statement) -> None:
+def _where(pred: object, statement: nodes.Statement) -> None:
     """Record a statement, under a condition where there is one."""
     builder = in_kernel("a raw access")
     if pred is None:
@@ -96,7 +96,7 @@ def _where(pred: Any, statement: nodes.Statement) -> None:
 def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
     what = f"T.{name}"
 
-    def load(src: Any, pred: Any = None) -> Any:
+    def load(src: object, pred: object = None) -> Any:
         builder = in_kernel(what)
         place = _place(src, scope, f"the source of {what}")
         buffer = Buffer(builder.take_name("words"), (words,), UINT32, "local")
@@ -131,7 +131,7 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
 def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
     what = f"T.{name}"
 
-    def store(dst: Any, value: Any, pred: Any = None) -> None:
+    def store(dst: object, value: object, pred: object = None) -> None:
         in_kernel(what)
         place = _place(dst, scope, f"the destination of {what}")
         lanes = value.lanes if isinstance(value, Vector) else 1
@@ -205,10 +205,10 @@ def reinterpret_vector(value: Vector, record: DType) -> Vector:
 # Pairs of floats ----------------------------------------------------------------------------------
 
 
-def _packed(name: str, function: Callable[..., Any], meaning: str, operands: str) -> Callable[..., Vector]:
+def _packed(name: str, function: Callable[..., object], meaning: str, operands: str) -> Callable[..., Vector]:
     what = f"T.{name}"
 
-    def of_pairs(*values: Any) -> Vector:
+    def of_pairs(*values: object) -> Vector:
         in_kernel(what)
         pairs = [vector_in(value) for value in values]
         for value, given in zip(pairs, values, strict=True):
@@ -223,13 +223,13 @@ def _packed(name: str, function: Callable[..., Any], meaning: str, operands: str
             raise NumberExpected(f"the operands of {what}", "floats of one type", found)
         return kept(Vector(2, lambda lane: function(*(lane_of(pair, lane) for pair in pairs))), name)
 
-    def of_one(x: Any) -> Vector:
+    def of_one(x: object) -> Vector:
         return of_pairs(x)
 
-    def of_two(x: Any, y: Any) -> Vector:
+    def of_two(x: object, y: object) -> Vector:
         return of_pairs(x, y)
 
-    def of_three(x: Any, y: Any, z: Any) -> Vector:
+    def of_three(x: object, y: object, z: object) -> Vector:
         return of_pairs(x, y, z)
 
     call: Any = (of_one, of_two, of_three)[len(operands) - 1]
@@ -252,7 +252,7 @@ def _packed(name: str, function: Callable[..., Any], meaning: str, operands: str
 
 
 @author_facing
-def extract_lane(vector: Any, lane: Any) -> Any:
+def extract_lane(vector: object, lane: object) -> Any:
     """One lane of a vector.
 
     Parameters
@@ -293,7 +293,7 @@ def Shuffle(vectors: Any, indices: Any) -> Any:
     return chosen[0] if len(chosen) == 1 else listed(chosen)
 
 
-def listed(values: Sequence[Any]) -> Vector:
+def listed(values: Sequence[object]) -> Vector:
     """A vector of some scalars in turn."""
     builder = in_kernel("a vector")
     exprs = [as_expr(value) for value in values]

@@ -130,7 +130,7 @@ class Layout:
                     total = total + coordinate // weight % one.extent * one.stride
         return self.swizzle(total) if self.swizzle is not None and place == MEMORY else total
 
-    def locate(self, *coordinates: Any) -> dict[str, Any]:
+    def locate(self, *coordinates: object) -> dict[str, Any]:
         """What `offset` gives for every place in use."""
         return {place: self.offset(place, *coordinates) for place in self.places}
 
@@ -162,7 +162,7 @@ class Layout:
                 total = index_binary("add", total, index_binary("mul", value, one.stride))
         return self.swizzle.expression(total) if self.swizzle is not None and place == MEMORY else total
 
-    def _check_rank(self, coordinates: Sequence[Any]) -> None:
+    def _check_rank(self, coordinates: Sequence[object]) -> None:
         if len(coordinates) != self.rank:
             raise InvalidLayout(f"{len(coordinates)} coordinates for a layout of rank {self.rank}")
 
@@ -179,7 +179,7 @@ class Layout:
         count, injective = _locations(self)
         return injective and count == math.prod(self.extent(place) for place in self.places)
 
-    def coordinates(self, **locations: Any) -> tuple[Any, ...]:
+    def coordinates(self, **locations: object) -> tuple[Any, ...]:
         """The element at a location, given for each place in use as ints or integer arrays.
 
         Only for injective layouts, and locations that hold an element.
@@ -269,7 +269,7 @@ def _with_extent(dimension: Iterable[Digit]) -> tuple[Digit, ...]:
     return merged(digit(one.extent, one.place, one.stride) for one in dimension)
 
 
-def _place(location: Mapping[str, Any]) -> str:
+def _place(location: Mapping[str, object]) -> str:
     """``t3 r1``, as digits print themselves."""
     return html.escape(" ".join(f"{place}{number}" for place, number in location.items()))
 
@@ -280,7 +280,7 @@ class _IntegerMath:
     zero = 0
 
     @staticmethod
-    def swizzled(swizzle: Swizzle, offset: Any) -> Any:
+    def swizzled(swizzle: Swizzle, offset: object) -> Any:
         return swizzle(offset)
 
     @staticmethod

@@ -61,7 +61,7 @@ class TableLayout:
         """Location of every element: an int64 array of the tile's shape."""
         return _array(self, place)
 
-    def offset(self, place: str, *coordinates: Any) -> Any:
+    def offset(self, place: str, *coordinates: object) -> Any:
         """The location of an element, for ints or integer arrays."""
         found = self.table(place)[tuple(np.asarray(c) for c in coordinates)]
         return int(found) if np.ndim(found) == 0 else found
@@ -213,7 +213,7 @@ def _run_length(limit: int, lines: Sequence[tuple[np.ndarray, int]]) -> int:
     return next(run for run in range(longest, 0, -1) if limit % run == 0)
 
 
-def from_function(shape: Sequence[int], function: Callable[..., Any], place: str = MEMORY) -> Layout | TableLayout:
+def from_function(shape: Sequence[int], function: Callable[..., object], place: str = MEMORY) -> Layout | TableLayout:
     """A layout of a memory tile from a function of its coordinates.
 
     Parameters
@@ -236,7 +236,7 @@ CHUNK = 1 << 18
 """Elements of a tensor whose places are worked out at once."""
 
 
-def _of_lines(shape: tuple[int, ...], function: Callable[..., Any]) -> Layout | None:
+def _of_lines(shape: tuple[int, ...], function: Callable[..., object]) -> Layout | None:
     """A layout of digits that gives every element the place that `function` does; None where there is none.
 
     Each dimension alone says which digits it must be; then each element is asked, some at a time, since a tensor may be
@@ -277,7 +277,7 @@ def _slabs(shape: tuple[int, ...], axes: Sequence[np.ndarray]) -> Iterator[list[
         ]
 
 
-def _parts_of(found: Any) -> list[np.ndarray]:
+def _parts_of(found: object) -> list[np.ndarray]:
     return [np.asarray(part) for part in (found if isinstance(found, (tuple, list)) else (found,))]
 
 
@@ -291,8 +291,8 @@ def _row_major(parts: Sequence[np.ndarray], ranges: Sequence[int]) -> np.ndarray
 
 def from_thread_and_index(
     shape: Sequence[int],
-    thread: Callable[..., Any],
-    index: Callable[..., Any] | None = None,
+    thread: Callable[..., object],
+    index: Callable[..., object] | None = None,
     replicate: int = 1,
 ) -> Layout | TableLayout:
     """A fragment from an author's functions of the coordinates.
@@ -309,7 +309,7 @@ def from_thread_and_index(
     return from_tables(shape, {THREAD: threads, REGISTER: registers}, replicas)
 
 
-def _evaluated(shape: Sequence[int], function: Callable[..., Any]) -> list[np.ndarray]:
+def _evaluated(shape: Sequence[int], function: Callable[..., object]) -> list[np.ndarray]:
     axes = np.indices(tuple(shape), dtype=np.int64)
     try:
         found = function(*axes)

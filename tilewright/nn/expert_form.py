@@ -64,7 +64,7 @@ class ExpertForm:
         return gate * torch.sigmoid(gate * ALPHA) * (up + 1)
 
     def routed(
-        self, hidden: torch.Tensor, routing: tuple[Any, ...], experts: int, products: Callable[[Any, Any], Any]
+        self, hidden: torch.Tensor, routing: tuple[object, ...], experts: int, products: Callable[[Any, Any], Any]
     ) -> torch.Tensor:
         """The experts' results, multiplied and added up for each token.
 
@@ -86,7 +86,9 @@ class ExpertForm:
         of_tokens = of_tokens.masked_fill((index >= experts)[..., None], 0.0) * factors[..., None]
         return of_tokens.sum(1).to(hidden.dtype).reshape(hidden.shape)
 
-    def dealt(self, hidden: torch.Tensor, routing: tuple[Any, ...], experts: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def dealt(
+        self, hidden: torch.Tensor, routing: tuple[object, ...], experts: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Which rows of `hidden` the experts multiply: their numbers in the order of experts, and how many each has."""
         rows = hidden.reshape(-1, hidden.shape[-1])
         if self.call == "even":
@@ -115,7 +117,7 @@ def _ordered(index: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Ten
     return torch.argsort(flat, stable=True), sizes
 
 
-def form_of(module: Any, names: tuple[str, str], columns: bool) -> ExpertForm | None:
+def form_of(module: object, names: tuple[str, str], columns: bool) -> ExpertForm | None:
     """How a module with two parameters of three dimensions computes; None where no candidate gives what it gives.
 
     Parameters
@@ -157,11 +159,11 @@ def act_of(module: Any, form: ExpertForm) -> Callable[[Any], Any] | None:
     return gate
 
 
-def _function(module: Any) -> Callable[[Any], Any] | None:
+def _function(module: object) -> Callable[[Any], Any] | None:
     return next((getattr(module, name) for name in ("act_fn", "act", "activation_fn") if hasattr(module, name)), None)
 
 
-def _own_gate(module: Any) -> bool:
+def _own_gate(module: object) -> bool:
     """Whether a module's class says itself what lies between its products, as transformers' may, in `_apply_gate`."""
     kind: Any = type(module)
     return getattr(getattr(kind, "_apply_gate", None), "__module__", None) == kind.__module__

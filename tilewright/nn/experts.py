@@ -64,7 +64,7 @@ class ExpertWeights(torch.nn.Module):
     def __iter__(self) -> Iterator[PackedWeight]:
         return iter(self.weight)
 
-    def forward(self, x: torch.Tensor, sizes: Any, function: str | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, sizes: object, function: str | None = None) -> torch.Tensor:
         """Rows of `x` in consecutive runs, run i times expert i's weight, with its bias; see `grouped_matmul`.
 
         Parameters
@@ -177,7 +177,7 @@ class Experts(torch.nn.Module):
         setattr(self, names[0], first)
         setattr(self, names[1], second)
 
-    def forward(self, hidden_states: torch.Tensor, *routing: Any, **named: Any) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, *routing: object, **named: object) -> torch.Tensor:
         """What the module did in whose place this stands.
 
         Parameters

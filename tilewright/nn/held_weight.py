@@ -87,7 +87,7 @@ class HeldWeight(torch.nn.Module):
             **arrays,
         )
 
-    def _hold(self, packed: PackedWeight, device: Any = None) -> None:
+    def _hold(self, packed: PackedWeight, device: object = None) -> None:
         """Make the weight's arrays the module's buffers."""
         self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
         for name in ("codes", *OPTIONAL):

@@ -74,10 +74,10 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         with_scaling: bool | None = None,
         with_zeros: bool = False,
         zeros_mode: str | None = None,
-        opt_M: Any = None,
+        opt_M: object = None,
         enable_tuning: bool = True,
         fast_decoding: bool | None = None,
-        propagate_b: Any = False,
+        propagate_b: object = False,
         *,
         function: str | None = None,
         scale_dtype: str = "float16",
@@ -106,7 +106,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         self._renew()
 
     def _describe(
-        self, in_features: Any, out_features: Any, A_dtype: str, W_dtype: str, accum_dtype: Any, out_dtype: Any,
+        self, in_features: Any, out_features: Any, A_dtype: str, W_dtype: str, accum_dtype: object, out_dtype: object,
         function: str | None,
     ) -> None:  # fmt: skip
         in_features, out_features = whole(in_features), whole(out_features)
@@ -155,11 +155,11 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
     def from_quantized(
         cls,
         weight: QuantizedWeight,
-        bias: Any = None,
+        bias: object = None,
         *,
         activations: str | None = None,
         function: str | None = None,
-        device: Any = None,
+        device: object = None,
     ) -> Linear:
         """A layer of a weight that exists.
 
@@ -179,11 +179,11 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
     def from_packed(
         cls,
         weight: PackedWeight,
-        bias: Any = None,
+        bias: object = None,
         *,
         activations: str | None = None,
         function: str | None = None,
-        device: Any = None,
+        device: object = None,
     ) -> Linear:
         """A layer of a packed weight, which it holds without a copy where the device is the same.
 
@@ -202,7 +202,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         return made
 
     def load_and_transform_weight(
-        self, weight: Any, scales: Any = None, zeros: Any = None, bias: Any = None
+        self, weight: object, scales: object = None, zeros: object = None, bias: object = None
     ) -> None:  # fmt: skip
         """Take a weight of numbers ``[N, K]`` with its scales and zeros ``[N, K / group]``.
 
@@ -296,7 +296,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
             )  # fmt: skip
         self._calls.clear()
 
-    def explain(self, rows: int = 1, dtype: Any = torch.float16, target: Any = None) -> str:
+    def explain(self, rows: int = 1, dtype: object = torch.float16, target: object = None) -> str:
         """Which tier of kernels serves calls of so many rows of a type, and why not each of those before it.
 
         Parameters

@@ -185,7 +185,7 @@ class Decode(TileOperator):
         table = np.array(self.codebook, np.float64).astype(self.compute_dtype.numpy)
         return table[source.view(np.uint8) & np.uint8((1 << self.source.dtype.bits) - 1)]
 
-    def _expanded(self, operand: Region | Expr | None, values: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    def _expanded(self, operand: Region | Expr | None, values: object, shape: tuple[int, ...]) -> np.ndarray | None:
         """A scale or zero as float64 with one element for each of the source's (or one for all)."""
         if operand is None:
             return None

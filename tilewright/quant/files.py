@@ -50,13 +50,13 @@ def metadata_bytes(weight: Any) -> np.ndarray:
     return np.frombuffer(json.dumps(about).encode(), np.uint8)
 
 
-def _held(weight: Any, field: str) -> Any:
+def _held(weight: object, field: str) -> Any:
     """An array of a weight of any kind."""
     held = getattr(weight, "held", None)
     return getattr(weight, field) if held is None else held.get(field)
 
 
-def read_metadata(values: Any, name: str) -> dict[str, Any]:
+def read_metadata(values: object, name: str) -> dict[str, Any]:
     """The inverse of `metadata_bytes`.
 
     Parameters
@@ -88,7 +88,7 @@ def read_metadata(values: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def read_weight(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
+def read_weight(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     """The weight called `name`, the inverse of `weight_tensors`.
 
     Raises

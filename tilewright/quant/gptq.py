@@ -57,13 +57,13 @@ class Hessian:
 
 
 def gptq_quantize(
-    weight: Any,
+    weight: object,
     hessian: Hessian | np.ndarray,
     to: Any = "uint4",
     *,
     group: int | None = 128,
     zeros: str | None = None,
-    scale_dtype: Any = None,
+    scale_dtype: object = None,
     act_order: bool = False,
     damping: float = 0.01,
 ) -> QuantizedWeight:

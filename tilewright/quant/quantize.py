@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,14 +18,14 @@ from tilewright.quant.weight import QuantizedWeight, check_divisors
 
 
 def quantize(
-    weight: Any,
-    to: Any = "uint4",
+    weight: object,
+    to: object = "uint4",
     *,
     group: int | None = 128,
     zeros: str | None = None,
     block: tuple[int, int] | None = None,
-    scale_dtype: Any = None,
-    divisors: Any = None,
+    scale_dtype: object = None,
+    divisors: object = None,
 ) -> QuantizedWeight:
     """Round a weight to codes of `to`, to nearest, so that no element of a group is cut off.
 
@@ -54,7 +54,7 @@ def quantize(
     return to_nearest(weight, Rounding.of(to, group, zeros, block, scale_dtype), divisors)
 
 
-def to_nearest(weight: Any, how: Rounding, divisors: Any = None, name: str = "the weight") -> QuantizedWeight:
+def to_nearest(weight: object, how: Rounding, divisors: object = None, name: str = "the weight") -> QuantizedWeight:
     """`quantize` as settled before; `name` is the weight's in messages.  Raises CannotQuantize."""
     given = real_numbers(weight)
     how.check(given.shape)
@@ -86,7 +86,7 @@ def to_nearest(weight: Any, how: Rounding, divisors: Any = None, name: str = "th
     )
 
 
-def real_numbers(weight: Any) -> np.ndarray:
+def real_numbers(weight: object) -> np.ndarray:
     """A weight as an array.  Raises CannotQuantize for what holds no real numbers."""
     if getattr(weight, "is_meta", False):
         raise CannotQuantize("the weight is on the meta device: it has no numbers")

@@ -68,7 +68,7 @@ class Binder:
         self.pointers = frozenset(function.attribute(POINTERS, ()))
         self._known: dict[Any, dict[Var, int]] = {}
 
-    def bind(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Bound:
+    def bind(self, arguments: Sequence[object], named: Mapping[str, object]) -> Bound:
         """Check the arguments of a call and allocate its outputs.
 
         Raises
@@ -104,7 +104,7 @@ class Binder:
         device = next((view.device[1] for view in views.values()), None)
         return Bound(entry, list(outputs.values()), [values, outputs], device)
 
-    def has_tensors(self, values: Sequence[Any]) -> bool:
+    def has_tensors(self, values: Sequence[object]) -> bool:
         """Whether no tensor is left out, or given by its address."""
         return not any(isinstance(p, Buffer) and (v is None or type(v) is int) for p, v in zip(self.inputs, values))
 
@@ -118,7 +118,7 @@ class Binder:
             for param, value in zip(self.inputs, values, strict=True)
         ]
 
-    def _table(self, param: Buffer | Var, tensors: Sequence[Any]) -> Any:
+    def _table(self, param: Buffer | Var, tensors: Sequence[object]) -> Any:
         views = []
         for number, one in enumerate(tensors):
             element = Buffer(f"{param.name}[{number}]", (), dtypes.UINT64)
@@ -130,18 +130,18 @@ class Binder:
         """What `Bound.entry` holds, in order."""
         return entry_parameters(self.function)
 
-    def arguments(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    def arguments(self, inputs: Sequence[object], outputs: Sequence[object]) -> list[Any]:
         """Inputs and outputs of a call in the order of the function's parameters."""
         given, made = iter(inputs), iter(outputs)
         return [next(made) if param in self.function.outputs else next(given) for param in self.function.params]
 
-    def with_tensors(self, inputs: Sequence[Any], bound: Bound) -> list[Any]:
+    def with_tensors(self, inputs: Sequence[object], bound: Bound) -> list[Any]:
         """The entry arguments with tensors in the place of addresses."""
         given = zip(self.function.params, self.arguments(inputs, bound.outputs), strict=True)
         tensors: dict[Buffer | Var, Any] = {param: value for param, value in given if isinstance(param, Buffer)}
         return [tensors.get(param, value) for param, value in zip(self.entry_parameters, bound.entry, strict=True)]
 
-    def in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    def in_order(self, arguments: Sequence[object], named: Mapping[str, object]) -> list[Any]:
         """The input arguments in the order of the signature."""
         if not named and len(arguments) == len(self.names):
             return self._with_absent(list(arguments))
@@ -196,7 +196,7 @@ class Binder:
             return f"{', '.join(b.name for b in outputs)} is allocated and returned by the call: do not pass it"
         return None
 
-    def _view(self, param: Buffer, value: Any) -> TensorView:
+    def _view(self, param: Buffer, value: object) -> TensorView:
         if not is_tensor(value):
             raise errors.WrongArgumentKind(
                 f"argument {param.name!r} is a {type(value).__name__}, expected a tensor",
@@ -213,7 +213,7 @@ class Binder:
             )
         return view
 
-    def _scalar(self, param: Var, value: Any) -> int | float | bool:
+    def _scalar(self, param: Var, value: object) -> int | float | bool:
         item = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
         if not isinstance(item, (bool, int, float)):
             raise errors.WrongArgumentKind(

@@ -16,7 +16,7 @@ CallPlan = Callable[..., Any]
 """Runs a call again, with its arguments, or answers `MISSED`."""
 
 
-def kind_of(value: Any) -> str | None:
+def kind_of(value: object) -> str | None:
     """What tells how an argument's key is read; None for arguments that have none."""
     kind = type(value)
     if kind is np.ndarray:
@@ -78,12 +78,12 @@ def key_function(
     return _made(text, "key", {"ndarray": np.ndarray, "tensors": torch_types()})
 
 
-def no_key(*arguments: Any) -> None:
+def no_key(*arguments: object) -> None:
     """The key function before any call was met."""
     return
 
 
-def missed(*arguments: Any) -> Any:
+def missed(*arguments: object) -> Any:
     """What runs where no plan is known."""
     return MISSED
 

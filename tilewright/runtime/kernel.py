@@ -142,11 +142,11 @@ class Kernel:
         current = getattr(launcher, "current_device", None)
         return None if current is None or bound.device is None else Device(bound.device, current, launcher.on_device)
 
-    def variant(self, *arguments: Any) -> Kernel:
+    def variant(self, *arguments: object) -> Kernel:
         """The kernel that a call with these arguments (in host memory) runs: the one for tensors of their class."""
         return self._variant(Binder(self.function, "cpu").bind(arguments, {}).entry)
 
-    def _variant(self, entry: Sequence[Any]) -> Kernel:
+    def _variant(self, entry: Sequence[object]) -> Kernel:
         """The kernel to run for these entry arguments: the one compiled for tensors of their class."""
         if self._classes is None:
             return self
@@ -160,7 +160,7 @@ class Kernel:
                     self._variants[facts] = found
         return found
 
-    def _remember(self, arguments: Sequence[Any], bound: Bound, launcher: Any, device: Device | None) -> None:
+    def _remember(self, arguments: Sequence[object], bound: Bound, launcher: object, device: Device | None) -> None:
         """Keep what a checked call found, for later calls with arguments of the same kinds."""
         prepare = getattr(launcher, "prepare", None)
         if prepare is not None:
@@ -222,7 +222,7 @@ class Kernel:
                 place, advice = f"\n{span.show()}" if span else "", f"\n  help: {hint}" if hint else ""
                 warnings.warn(f"{warning.message}{place}{advice}", TilewrightWarning, stacklevel=3)
 
-    def on(self, target: Any) -> Kernel:
+    def on(self, target: object) -> Kernel:
         """The same traced program compiled for another machine; its sizes stay those that it was traced with.
 
         Parameters
@@ -242,7 +242,7 @@ class Kernel:
             else Kernel(self.function, found, arch, self.schedule)
         )
 
-    def interpret(self, *arguments: Any, **named: Any) -> Any:
+    def interpret(self, *arguments: object, **named: object) -> Any:
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.
 
         Out-of-range reads give the safe value and reads of never-written tile elements are reported.
@@ -276,7 +276,7 @@ class Kernel:
         outputs = emulate_program(program, values, bound, schedule=schedule, seed=seed, unsettled=late, **options)
         return _results(outputs)
 
-    def pack(self, **operands: Any) -> Any:
+    def pack(self, **operands: object) -> Any:
         """Bring row-major arrays into the order that the compiler chose for parameters declared `T.Packed`.
 
         Parameters
@@ -290,7 +290,7 @@ class Kernel:
         packed = pack_operands(self.program.final, {name: _as_numpy(value) for name, value in operands.items()})
         return packed[0] if len(packed) == 1 else tuple(packed)
 
-    def unpack(self, **operands: Any) -> Any:
+    def unpack(self, **operands: object) -> Any:
         """Inverse of `pack`."""
         arrays = [unpack_operand(self.program.final, name, _as_numpy(value)) for name, value in operands.items()]
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
@@ -394,7 +394,7 @@ class Kernel:
         )
 
 
-def _results(outputs: Sequence[Any]) -> Any:
+def _results(outputs: Sequence[object]) -> Any:
     """What a call returns: nothing, its one output, or all of them."""
     return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 

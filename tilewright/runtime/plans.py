@@ -75,7 +75,7 @@ class Plans:
         """What calls with arguments like these run; None where they are checked in full."""
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
 
-    def launch(self, *arguments: Any) -> tuple[Callable[..., None], tuple[int, ...]] | None:
+    def launch(self, *arguments: object) -> tuple[Callable[..., None], tuple[int, ...]] | None:
         """What a plan launches: a function of one value a parameter, addresses for buffers; None where there is no
         plan.
 
@@ -85,12 +85,12 @@ class Plans:
         plan = self._others.get(self.key(*arguments), {}).get(residues) if len(arguments) == self.arity else None
         return None if plan is None else (self._launches[plan], residues)
 
-    def _by_key(self, *arguments: Any) -> Any:
+    def _by_key(self, *arguments: object) -> Any:
         plan = self._plans.get(self.key(*arguments))
         return MISSED if plan is None else plan(*arguments)
 
     def remember(
-        self, arguments: Sequence[Any], outputs: Sequence[Any], launch: Callable[..., None], device: Device | None
+        self, arguments: Sequence[object], outputs: Sequence[object], launch: Callable[..., None], device: Device | None
     ) -> None:
         """Keep the plan of a call that was checked.
 
@@ -123,7 +123,7 @@ MOST_PLANS = 1024
 """Combinations of arguments that a kernel remembers before it begins anew."""
 
 
-def _residues(arguments: Sequence[Any], widest: int) -> tuple[int, ...]:
+def _residues(arguments: Sequence[object], widest: int) -> tuple[int, ...]:
     """Addresses of the tensors, as far as they decide the variant."""
     return tuple([_ADDRESS[kind](value) % widest for value in arguments if (kind := kind_of(value)) in _ADDRESS])
 
@@ -159,7 +159,7 @@ class _Planner:
         self,
         function: Function,
         arguments: Sequence[Any],
-        outputs: Sequence[Any],
+        outputs: Sequence[object],
         launch: Callable[..., None],
         device: Device | None,
         residues: tuple[int, ...],
@@ -217,7 +217,7 @@ class _Planner:
         device, names = self.device, self.names
         assert device is not None
 
-        def elsewhere(*arguments: Any) -> Any:
+        def elsewhere(*arguments: object) -> Any:
             with device.on(device.index):
                 return names["plan"](*arguments)
 
@@ -229,7 +229,7 @@ class _Planner:
         # Functions that stay must not hold `self`, which has the arguments of one call.
         others, widest = self.names["others"], self.widest
 
-        def otherwise(*arguments: Any) -> Any:
+        def otherwise(*arguments: object) -> Any:
             found = others.get(_residues(arguments, widest))
             return MISSED if found is None else found(*arguments)
 
@@ -285,7 +285,7 @@ def _cuda_allocator() -> Callable[..., Any] | None:
 
 
 def _overlap_pairs(
-    function: Function, arguments: Sequence[Any], written: Collection[Buffer]
+    function: Function, arguments: Sequence[object], written: Collection[Buffer]
 ) -> list[tuple[int, int, int, int]]:
     """For each written argument and each other one, the differences of their addresses between which they overlap."""
     tensors = {}

@@ -16,12 +16,12 @@ from tilewright.ir.sizes import evaluate
 from tilewright.runtime.tensors import storage_shape
 
 
-def do_bench(function: Callable[[], Any], *, warmup: float = 25.0, rep: float = 100.0) -> float:
+def do_bench(function: Callable[[], object], *, warmup: float = 25.0, rep: float = 100.0) -> float:
     """Median time of ``function()`` in milliseconds; see `samples`."""
     return statistics.median(samples(function, warmup=warmup, rep=rep))
 
 
-def samples(function: Callable[[], Any], *, warmup: float = 25.0, rep: float = 100.0) -> list[float]:
+def samples(function: Callable[[], object], *, warmup: float = 25.0, rep: float = 100.0) -> list[float]:
     """Times of single calls of ``function()``, in milliseconds.
 
     Parameters
@@ -77,7 +77,7 @@ class Profiler:
         return rng.standard_normal(shape).astype(param.dtype.numpy)
 
     def do_bench(
-        self, function: Callable[..., Any] | None = None, *, warmup: float = 25.0, rep: float = 100.0
+        self, function: Callable[..., object] | None = None, *, warmup: float = 25.0, rep: float = 100.0
     ) -> float:
         """Median time of a call in milliseconds, of the kernel or of another function of the same arguments."""
         arguments = self.arguments()

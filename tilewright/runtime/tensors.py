@@ -17,18 +17,18 @@ from tilewright.runtime.dlpack import TensorView, UnreadableTensor, row_major_st
 from tilewright.targets.base import Promised
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether `value` can be passed for a buffer."""
     return isinstance(value, (np.ndarray, Promised)) or is_torch(value) or hasattr(value, "__dlpack__")
 
 
-def is_torch(value: Any) -> bool:
+def is_torch(value: object) -> bool:
     """Whether `value` is a torch tensor (a Parameter and other subclasses too), without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def is_mlx(value: Any) -> bool:
+def is_mlx(value: object) -> bool:
     """Whether `value` is an array of MLX's, without importing it."""
     return type(value).__module__ == "mlx.core"
 
@@ -38,7 +38,7 @@ def as_float32(array: Any) -> Any:
     return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
 
 
-def tensor_view(value: Any) -> TensorView:
+def tensor_view(value: object) -> TensorView:
     """Address, shape, strides, dtype and device of a tensor.
 
     Raises
@@ -190,7 +190,7 @@ def _as_bytes(dtype: DType) -> bool:
     return dtype.is_packed or dtype.name in AS_BYTES
 
 
-def _torch_allocator(device: Any) -> Allocator:
+def _torch_allocator(device: object) -> Allocator:
     torch = sys.modules["torch"]
 
     def allocate(shape: tuple[int, ...], dtype: DType) -> Any:

@@ -41,7 +41,7 @@ class Database:
             return None
         return chosen if isinstance(chosen, dict) else None
 
-    def put(self, key: str, chosen: Mapping[str, Any]) -> None:
+    def put(self, key: str, chosen: Mapping[str, object]) -> None:
         """Remember options for a key, in place of earlier ones; a directory that cannot be written is left alone."""
         with contextlib.suppress(OSError, CacheUnavailable):
             put_text(self._path(key), json.dumps({"key": key, "options": dict(chosen)}))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.runtime.profiler import samples
 
@@ -14,12 +13,12 @@ FLUSH_BYTES = 256 << 20
 """More than any second-level cache holds."""
 
 
-def time_call(function: Callable[[], Any], device: str = "cpu", rounds: int = 20) -> float:
+def time_call(function: Callable[[], object], device: str = "cpu", rounds: int = 20) -> float:
     """Median milliseconds of ``function()``; see `call_times`."""
     return statistics.median(call_times(function, device, rounds))
 
 
-def call_times(function: Callable[[], Any], device: str = "cpu", rounds: int = 20) -> list[float]:
+def call_times(function: Callable[[], object], device: str = "cpu", rounds: int = 20) -> list[float]:
     """Milliseconds of single calls of ``function()``.
 
     Parameters

@@ -7,7 +7,7 @@ Two kinds.  *Calls* of the vocabulary are left out or changed while a text runs 
 - ``harmless`` when no bit of the result changes under 18 schedules, of which 12 find memory poisoned differently each time and are launched twice;
 - ``missed`` otherwise, ``invalid`` when the text no longer compiles.
 
-Run as a program, it tries all faults (or a seeded sample) and writes the table of `docs/planted_faults.md`.
+Run as a program, it tries all faults (or a seeded sample) and writes the table of `docs/lab/planted_faults.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What became of planted faults: verdicts, why harmless ones are harmless, and the tables of `docs/planted_faults.md`."""
+"""What became of planted faults: verdicts, why harmless ones are harmless, and the tables of `docs/lab/planted_faults.md`."""
 
 from __future__ import annotations
 

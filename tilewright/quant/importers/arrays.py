@@ -37,7 +37,7 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def expect(name: str, value: Any, dtypes: Sequence[str], shape: Sequence[Extent], form: str) -> np.ndarray:
+def expect(name: str, value: object, dtypes: Sequence[str], shape: Sequence[Extent], form: str) -> np.ndarray:
     """`value` as an array, checked.
 
     Parameters
@@ -66,7 +66,7 @@ def expect(name: str, value: Any, dtypes: Sequence[str], shape: Sequence[Extent]
     )
 
 
-def take(tensors: Mapping[str, Any], prefix: str, name: str, format: str) -> Any:
+def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> Any:
     """The tensor ``prefix + name``.
 
     Raises
@@ -78,7 +78,7 @@ def take(tensors: Mapping[str, Any], prefix: str, name: str, format: str) -> Any
     return tensors[prefix + name]
 
 
-def matrix(tensors: Mapping[str, Any], name: str) -> Any:
+def matrix(tensors: Mapping[str, object], name: str) -> Any:
     """The tensor `name`, whose rows and columns are about to be counted.
 
     Raises

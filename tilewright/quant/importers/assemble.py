@@ -66,7 +66,7 @@ def sequential(g_idx: np.ndarray | None, group: int) -> bool:
     return g_idx is None or bool((g_idx == np.arange(g_idx.size) // group).all())
 
 
-def smoothed(weight: QuantizedWeight, factors: Any, name: str) -> QuantizedWeight:
+def smoothed(weight: QuantizedWeight, factors: object, name: str) -> QuantizedWeight:
     """The weight beside activations that are multiplied by `factors`, one a column, before they meet it (AWQ,
     SmoothQuant).
 

@@ -3,8 +3,6 @@ own."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import InvalidTensor
@@ -22,9 +20,9 @@ FORMS = ("gemm", "gemv", "gemv_fast", "marlin")
 
 
 def from_awq(
-    qweight: Any,
-    qzeros: Any,
-    scales: Any,
+    qweight: object,
+    qzeros: object,
+    scales: object,
     *,
     form: str = "gemm",
     group: int | None = None,
@@ -80,7 +78,7 @@ def from_awq(
 
 
 def _read_gemm(
-    qweight: Any, qzeros: Any, scales: Any, group: int | None, name: str
+    qweight: object, qzeros: object, scales: object, group: int | None, name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[K, N / 8]")
     N = words.shape[1] * 8
@@ -95,7 +93,7 @@ def _read_gemm(
 
 
 def _read_gemv(
-    qweight: Any, qzeros: Any, scales: Any, group: int | None, name: str
+    qweight: object, qzeros: object, scales: object, group: int | None, name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[N, K / 8]")
     N, K = words.shape[0], words.shape[1] * 8
@@ -113,7 +111,7 @@ _READERS = {"gemm": _read_gemm, "gemv": _read_gemv}
 
 
 def from_awq_fast(
-    qweight: Any, qzeros: Any, scales: Any, *, group: int, bits: int = 4, name: str = "weight"
+    qweight: object, qzeros: object, scales: object, *, group: int, bits: int = 4, name: str = "weight"
 ) -> QuantizedWeight:
     """A weight of AWQ's ``gemv_fast`` form: ``w[n, k] = code[n, k] * scales[k // group, n] + qzeros[k // group, n]``.
 

@@ -195,9 +195,9 @@ def stored_codes(codes: np.ndarray, of: Format, activations: str) -> np.ndarray:
 
 
 def from_bitblas(
-    qweight: Any,
-    scales: Any = None,
-    zeros: Any = None,
+    qweight: object,
+    scales: object = None,
+    zeros: object = None,
     *,
     W_dtype: str,
     A_dtype: str = "float16",

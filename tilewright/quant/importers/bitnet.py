@@ -13,7 +13,7 @@ from tilewright.quant.weight import QuantizedWeight
 
 
 def from_hf_bitnet(
-    weight: Any, weight_scale: Any, *, out_features: int | None = None, divides: bool = True, name: str = "weight"
+    weight: object, weight_scale: Any, *, out_features: int | None = None, divides: bool = True, name: str = "weight"
 ) -> QuantizedWeight:
     """A packed weight of `transformers`' BitNet.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -27,14 +26,14 @@ _FORMATS = {"nf4": "nf4", "fp4": "fp4_bnb"}
 
 
 def from_bitsandbytes(
-    weight: Any,
-    absmax: Any,
+    weight: object,
+    absmax: object,
     *,
     shape: Sequence[int],
     block: int = 64,
-    quant_map: Any = None,
-    nested_absmax: Any = None,
-    nested_quant_map: Any = None,
+    quant_map: object = None,
+    nested_absmax: object = None,
+    nested_quant_map: object = None,
     nested_block: int = 256,
     nested_offset: float = 0.0,
     kind: str = "nf4",
@@ -99,7 +98,7 @@ def from_bitsandbytes(
 
 
 def _scales(
-    name: str, absmax: Any, blocks: int, nested_absmax: Any, nested_map: Any, nested_block: int, offset: float
+    name: str, absmax: object, blocks: int, nested_absmax: object, nested_map: object, nested_block: int, offset: float
 ) -> np.ndarray:
     """The float32 scale of every block."""
     found = expect(f"{name}.absmax", absmax, ["float32", "uint8"], [blocks], "[N * K / blocksize]")
@@ -116,7 +115,7 @@ def _scales(
     return table[found] * np.repeat(outer, nested_block)[:blocks] + np.float32(offset)
 
 
-def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
+def read_bitsandbytes(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     """The weight called `name` in a checkpoint, with the tensors and the metadata that go by longer names.
 
     Raises
@@ -149,7 +148,7 @@ def read_bitsandbytes(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
     )
 
 
-def from_bitsandbytes_int8(weight: Any, scb: Any, *, name: str = "weight") -> QuantizedWeight:
+def from_bitsandbytes_int8(weight: object, scb: object, *, name: str = "weight") -> QuantizedWeight:
     """A weight of bitsandbytes in int8 (LLM.int8): ``w[n, k] = weight[n, k] * SCB[n] / 127``.
 
     Parameters

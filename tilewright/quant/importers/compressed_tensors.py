@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import InvalidTensor
@@ -18,11 +16,11 @@ _FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def from_pack_quantized(
-    weight_packed: Any,
-    weight_scale: Any,
-    weight_shape: Any,
-    weight_zero_point: Any = None,
-    weight_g_idx: Any = None,
+    weight_packed: object,
+    weight_scale: object,
+    weight_shape: object,
+    weight_zero_point: object = None,
+    weight_g_idx: object = None,
     *,
     bits: int = 4,
     name: str = "weight",
@@ -83,7 +81,9 @@ def from_pack_quantized(
     )
 
 
-def _of_one_scale(codes: np.ndarray, scale: Any, zero: Any, g_idx: Any, bits: int, name: str) -> QuantizedWeight:
+def _of_one_scale(
+    codes: np.ndarray, scale: object, zero: object, g_idx: object, bits: int, name: str
+) -> QuantizedWeight:
     """A packed weight of the strategy ``tensor``, whose zero point is no string of bits."""
     if g_idx is not None and not (as_array(g_idx) == -1).all():
         raise InvalidTensor(f"{name}.weight_g_idx deals columns out to groups, where there is one scale")
@@ -97,7 +97,7 @@ def _of_one_scale(codes: np.ndarray, scale: Any, zero: Any, g_idx: Any, bits: in
     )  # fmt: skip
 
 
-def _order(name: str, value: Any, K: int) -> np.ndarray | None:
+def _order(name: str, value: object, K: int) -> np.ndarray | None:
     """The group of each column; None where they follow one another."""
     if value is None:
         return None
@@ -105,7 +105,7 @@ def _order(name: str, value: Any, K: int) -> np.ndarray | None:
     return None if (order == -1).all() else order
 
 
-def _zeros(name: str, value: Any, bits: int, N: int, groups: int, whole: bool) -> np.ndarray:
+def _zeros(name: str, value: object, bits: int, N: int, groups: int, whole: bool) -> np.ndarray:
     """Zero points as unsigned codes, ``[N, groups]``."""
     found = as_array(value)
     if found.dtype == np.int8:
@@ -132,7 +132,12 @@ def _codes(words: np.ndarray, bits: int, count: int, whole: bool) -> np.ndarray:
 
 
 def from_int_quantized(
-    weight: Any, weight_scale: Any, weight_zero_point: Any = None, weight_g_idx: Any = None, *, name: str = "weight"
+    weight: object,
+    weight_scale: object,
+    weight_zero_point: object = None,
+    weight_g_idx: object = None,
+    *,
+    name: str = "weight",
 ) -> QuantizedWeight:
     """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g`` as in
     `from_pack_quantized`.
@@ -165,7 +170,7 @@ def from_int_quantized(
 
 
 def from_float_quantized(
-    weight: Any, weight_scale: Any, *, block: tuple[int, int] | None = None, name: str = "weight"
+    weight: object, weight_scale: object, *, block: tuple[int, int] | None = None, name: str = "weight"
 ) -> QuantizedWeight:
     """An fp8 weight: ``w[n, k] = weight[n, k] * weight_scale[n // rows, k // columns]``.
 
@@ -190,7 +195,7 @@ def from_float_quantized(
 
 
 def _block_scales(
-    name: str, weight_scale: Any, shape: tuple[int, ...], block: tuple[int, int] | None
+    name: str, weight_scale: object, shape: tuple[int, ...], block: tuple[int, int] | None
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Scales in two dimensions, and the block of the weight that each belongs to."""
     N, K = shape

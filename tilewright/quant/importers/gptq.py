@@ -20,9 +20,9 @@ _RUN = 32
 
 
 def from_gptq(
-    qweight: Any,
-    qzeros: Any,
-    scales: Any,
+    qweight: object,
+    qzeros: object,
+    scales: object,
     g_idx: Any = None,
     *,
     bits: int,

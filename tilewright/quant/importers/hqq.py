@@ -18,9 +18,9 @@ PACKINGS = {"8bit_u8": (1, 8), "4bit_u8": (2, 4), "2bit_u8": (4, 2), "1bit_u8": 
 
 
 def from_hqq(
-    W_q: Any,
-    scale: Any,
-    zero: Any,
+    W_q: object,
+    scale: object,
+    zero: object,
     *,
     shape: tuple[int, int],
     bits: float,
@@ -77,7 +77,7 @@ def from_hqq(
     if N * K % g:
         raise InvalidTensor(f"{name} has {N} x {K} elements, which groups of {g} do not divide")
 
-    def of_groups(suffix: str, values: Any) -> np.ndarray:
+    def of_groups(suffix: str, values: object) -> np.ndarray:
         found = as_array(values)
         found = expect(f"{name}.{suffix}", found.reshape(-1), FLOATS, [groups], "[N * K / group]")
         return found[np.arange(0, N * K, part) // g].reshape(N, K // part)
@@ -89,7 +89,7 @@ def from_hqq(
     )  # fmt: skip
 
 
-def read_hqq(tensors: Mapping[str, Any], name: str) -> QuantizedWeight:
+def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     """The weight of the layer called `name` in a checkpoint, whose metadata are tensors too.
 
     Raises

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import InvalidTensor
@@ -16,7 +14,7 @@ ROWS, COLUMNS = 16, 64
 """Elements of K and N in a tile: what 128 words of a row of ``qweight`` hold."""
 
 
-def from_marlin(qweight: Any, scales: Any, *, bits: int = 4, name: str = "weight") -> QuantizedWeight:
+def from_marlin(qweight: object, scales: object, *, bits: int = 4, name: str = "weight") -> QuantizedWeight:
     """A symmetric 4-bit weight in Marlin's order: ``w[n, k] = (code[n, k] - 8) * scale[n, k // group]``.
 
     A row of words holds 16 elements of K, tile by tile of 64 columns n. Word ``4 * t + j`` of a tile belongs to thread

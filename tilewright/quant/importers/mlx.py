@@ -3,8 +3,6 @@ each group."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields
@@ -14,7 +12,7 @@ BITS = (2, 3, 4, 5, 6, 8)
 
 
 def from_mlx(
-    weight: Any, scales: Any, biases: Any, *, bits: int = 4, group: int = 64, name: str = "weight"
+    weight: object, scales: object, biases: object, *, bits: int = 4, group: int = 64, name: str = "weight"
 ) -> QuantizedWeight:
     """A weight of MLX's mode ``affine``: ``w[n, k] = code[n, k] * scales[n, k // group] + biases[n, k // group]``.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.quant.importers.arrays import FLOATS, expect
@@ -11,7 +9,7 @@ from tilewright.quant.importers.assemble import assemble, group_size
 from tilewright.quant.weight import QuantizedWeight
 
 
-def from_modelopt_int4(weight: Any, weight_scale: Any, *, name: str = "weight") -> QuantizedWeight:
+def from_modelopt_int4(weight: object, weight_scale: object, *, name: str = "weight") -> QuantizedWeight:
     """A weight of modelopt's ``W4A16_AWQ``: two's complement, rows 2 * r and 2 * r + 1 in the halves of byte r.
 
     ::

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 
@@ -29,7 +27,7 @@ def powers_of_two(name: str, scales: np.ndarray) -> np.ndarray:
     return powers.view(ml_dtypes.float8_e8m0fnu)
 
 
-def from_mxfp4(blocks: Any, scales: Any, *, name: str = "weight") -> QuantizedWeight:
+def from_mxfp4(blocks: object, scales: object, *, name: str = "weight") -> QuantizedWeight:
     """A weight of an mxfp4 checkpoint (the form of gpt-oss, and the flat one of other tools).
 
     ::
@@ -66,7 +64,7 @@ def from_mxfp4(blocks: Any, scales: Any, *, name: str = "weight") -> QuantizedWe
     )
 
 
-def from_mxfp6(weight_packed: Any, scales: Any, *, to: str = "e2m3", name: str = "weight") -> QuantizedWeight:
+def from_mxfp6(weight_packed: object, scales: object, *, to: str = "e2m3", name: str = "weight") -> QuantizedWeight:
     """A weight of 6-bit floats: four codes in three bytes, low bits first, ``w = value(code) * 2 ** (scale - 127)``.
 
     Parameters

@@ -16,7 +16,7 @@ BLOCK = 16
 
 
 def from_nvfp4(
-    weight: Any, weight_scale: Any, tensor_scale: Any, *, divides: bool = False, name: str = "weight"
+    weight: Any, weight_scale: object, tensor_scale: Any, *, divides: bool = False, name: str = "weight"
 ) -> QuantizedWeight:
     """A weight of an nvfp4 checkpoint, of modelopt's form or of compressed-tensors'.
 

@@ -32,7 +32,7 @@ _ACTIVATIONS = {"Int8Tensor": "int8", "IntxUnpackedToInt8Tensor": "int8", "Float
 
 
 def from_torchao(
-    kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], *, name: str = "weight"
+    kind: str, parts: Mapping[str, object], about: Mapping[str, object], *, name: str = "weight"
 ) -> QuantizedWeight:
     """A weight of one of torchao's kinds of tensors.
 
@@ -73,7 +73,7 @@ def from_torchao(
     return smoothed(weight, parts.get("act_pre_scale"), f"{name}.act_pre_scale")
 
 
-def _read(kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], name: str) -> QuantizedWeight:
+def _read(kind: str, parts: Mapping[str, object], about: Mapping[str, object], name: str) -> QuantizedWeight:
     block = about.get("block_size")
     if (
         not isinstance(block, (list, tuple))
@@ -105,7 +105,7 @@ def _read(kind: str, parts: Mapping[str, Any], about: Mapping[str, Any], name: s
     )  # fmt: skip
 
 
-def _int4(parts: Mapping[str, Any], group: int, name: str) -> QuantizedWeight:
+def _int4(parts: Mapping[str, object], group: int, name: str) -> QuantizedWeight:
     packed = expect(f"{name}.qdata", parts["qdata"], ["int8", "uint8"], [None, None], "[N, K / 2]").view(np.uint8)
     N, K = packed.shape[0], 2 * packed.shape[1]
     scales = expect(f"{name}.scale", parts["scale"], FLOATS, [None, N], "[K / group, N]")
@@ -118,18 +118,18 @@ def _int4(parts: Mapping[str, Any], group: int, name: str) -> QuantizedWeight:
     )  # fmt: skip
 
 
-def _extents(block: Any, codes: Any) -> tuple[int, int]:
+def _extents(block: Any, codes: object) -> tuple[int, int]:
     """Rows and columns of a block; -1 stands for all."""
     shape = as_array(codes).shape
     rows, columns = (extent if size == -1 else size for size, extent in zip(block, shape))
     return rows, columns
 
 
-def _counts(size: Any) -> bool:
+def _counts(size: object) -> bool:
     return type(size) is int and size > 0
 
 
-def _bits(about: Mapping[str, Any]) -> int:
+def _bits(about: Mapping[str, object]) -> int:
     kind = about.get("target_dtype")
     text = str(kind.get("_data") if isinstance(kind, Mapping) else kind).removeprefix("torch.")
     bits = text.removeprefix("int")
@@ -138,7 +138,7 @@ def _bits(about: Mapping[str, Any]) -> int:
     return int(bits)
 
 
-def read_torchao(tensors: Mapping[str, Any], layer: str, metadata: Mapping[str, str]) -> QuantizedWeight:
+def read_torchao(tensors: Mapping[str, object], layer: str, metadata: Mapping[str, str]) -> QuantizedWeight:
     """The weight of a layer, whose parts are ``layer._weight_qdata`` and so on.
 
     Raises
