@@ -31,7 +31,8 @@ REFUSED = {
 }
 """Why a program may be refused: what the message holds, and what that is."""
 
-FORMS = [(program, architecture) for program in ALL for architecture in WAVES]
+FORMS = [(program, architecture) for program in ALL for architecture in (*WAVES, "gfx950")]
+"""On gfx950 tiles go to LDS directly."""
 
 
 def check(program: Program, architecture: str) -> None:
