@@ -160,6 +160,8 @@ class SwarmWriter(MixedWriter):
             return
         tile = self.pick(tiles)
         self.tiles.remove(tile)
+        if self.chance(0.5):  # whose bytes may be those of the tile
+            self.new_tile(tile.shape, tile.dtype, tile.scope)
         self.statements(self.between(0, 2))
         others = self.tiles
         self.tiles = [tile]
