@@ -18,7 +18,7 @@ from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
-from tilewright.language.math import abs_, ceildiv, if_then_else
+from tilewright.language.math import ceildiv, if_then_else
 from tilewright.language.memory import alloc_buffer
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import floor_divide
@@ -42,8 +42,8 @@ def truncdiv(a: Any, b: Any) -> Any:
     """
     if not isinstance(a, Scalar) and not isinstance(b, Scalar):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    size = floor_divide(abs_(a), abs_(b))
-    return if_then_else((a < 0) == (b < 0), size, -size)
+    down = floor_divide(a, b)
+    return if_then_else(((a < 0) == (b < 0)) | (a == down * b), down, down + 1)
 
 
 @author_facing

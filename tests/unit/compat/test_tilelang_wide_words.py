@@ -218,6 +218,7 @@ def test_numbers(way):
         rng.integers(-99, 99, 64, dtype=np.int32),
         rng.integers(1, 9, 64, dtype=np.int32) * rng.choice([-1, 1], 64).astype(np.int32),
     )
+    a[:4], b[:4] = [-(2**31), 100, -100, 2**31 - 1], [31, -(2**31), -(2**31), -2]
     x = np.r_[np.arange(-16, 16) / 2, rng.standard_normal(32) * 4].astype(np.float32)
     x[:3] = -0.3, np.float32(0.49999997), 2.0**25 + 2
     _, _, c, _, y = run(main, way, a, b, np.zeros((2, 64), np.int32), x, np.zeros((4, 64), np.float32))
