@@ -59,7 +59,7 @@ def without_numbers(text: str) -> str:
     def blank(part: re.Match[str]) -> str:
         if part["kind"] != "measures":
             return part[0]
-        return re.sub(r"[ \t]+", " ", NUMBER.sub("0", part[0]))
+        return re.sub(r"[ \t]+", " ", NUMBER.sub(" 0", part[0]))
 
     return PART.sub(blank, text)
 

@@ -37,7 +37,7 @@ def test_what_blocks_print_is_compared() -> None:
     page = "```python\nprint('a', 1)\n```\n\n<!-- {} -->\n```text\n{}\n```\n"
     for kind, shown, right in (
         ("prints", "a 1", True), ("prints", "a 2", False), ("measures", "a 2", True), ("measures", "b 1", False),
-        ("measures", "a", False),
+        ("measures", "a", False), ("measures", "a    17.5", True), ("measures", "a17.5", True),
     ):  # fmt: skip
         text = page.format(kind, shown)
         made = executed.executed(text, Path(executed.tempfile.mkdtemp()))
