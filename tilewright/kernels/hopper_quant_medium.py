@@ -39,6 +39,10 @@ SLAB = 64
 FILLED, LEFT = 7, 8
 """Named barriers: behind one the table of pairs is filled, behind the other sums have left for memory."""
 
+BOXED = 144
+"""Rows of A of a tile from which on sums leave in boxes: blocks have several such tiles, and go on beside them.
+Launches whose blocks have one small tile would wait for the engine longer than for their threads (H200, up to 5%)."""
+
 PADDING = 16
 """Bytes between rows of sums, so that writing columns meets different banks."""
 
@@ -117,7 +121,7 @@ def medium_quant_matmul(
     written = max(2, halves)  # times 64 columns that stand in the text: compilers take longer over more
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
-    boxed = tokens % 16 == 0 and not experts and leaves_in_boxes(N, out, epilogue)
+    boxed = tokens >= BOXED and tokens % 16 == 0 and not experts and leaves_in_boxes(N, out, epilogue)
 
     @T.macro
     def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any, left: Any) -> None:

@@ -19,7 +19,7 @@ from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_ov
 from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-HEIGHTS = {1: (8, *range(16, 257, 16)), 2: (8, 16, 32, 64, 96, 128)}
+HEIGHTS = {1: (8, 16, 32, *range(64, 257, 16)), 2: (8, 16, 32, 64, 96, 128)}
 """Rows of A of a tile, by the times 128 rows of W that it has."""
 
 DECODED, PROMOTED, SCALED = 2.0, 2.6, 1.4

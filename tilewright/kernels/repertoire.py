@@ -17,7 +17,7 @@ MOST = 12
 OWN = 3
 """How many of them are not chosen before, but are the fastest for numbers of rows that the first calls have."""
 
-WORTH = 0.96
+WORTH = 0.98
 """The share of the others' time that such a kernel must stay below."""
 
 Kind = TypeVar("Kind")

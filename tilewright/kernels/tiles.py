@@ -39,7 +39,7 @@ TURNING, TURNING_STEP = 150, 22
 NEXT = {1: 4800, 2: 2600, 4: 2600, 8: 2600}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
 
-STAYING, ONCE_MORE = 4000, 3500
+STAYING, ONCE_MORE = 4000, 6000
 """Cycles that it costs a launch of one tile a block that its kernel is made for several: fewer slots, and places to
 reckon before the first load; and those that a further tile costs besides where a kernel is made for one, so that
 another block begins."""
