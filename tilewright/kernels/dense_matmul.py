@@ -17,8 +17,6 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
-from tilewright.kernels.even_shares import EvenShares, in_panels, leave, own_stretch, take_over, workspaces
-from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import MANY, choose_parts
 from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles
@@ -28,9 +26,6 @@ DEEP, WIDE = 128, 256
 
 PADDING = 8
 """Columns beyond those of a tile of sums, so that eight rows of an accumulator meet in no bank."""
-
-BAND = 8
-"""Tiles of A's rows that blocks which stay walk before the next columns."""
 
 BLOCK = 4
 """Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
@@ -221,17 +216,6 @@ def _product(
         beside: bool = False
     ) -> None:  # fmt: skip
         """Some columns of the product; `beside` those that the kernel before makes."""
-        if chosen.even:
-            multiply_evenly(A, B, scales_A, scales_B, bias, C, chosen)
-        else:
-            multiply_tiles(A, B, scales_A, scales_B, bias, C, first, width, chosen, beside)
-
-    @T.macro
-    def multiply_tiles(
-        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles,
-        beside: bool
-    ) -> None:  # fmt: skip
-        """Each block makes whole tiles, or the blocks of a cluster divide the steps of one."""
         block_M, block_N, turned = chosen.block_M, chosen.block_N, chosen.turned
         grid: tuple[Any, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
         cluster: tuple[int, ...] | None = chosen.cluster
@@ -273,39 +257,6 @@ def _product(
                 if column < first + width:
                     finish(mine, factors, C, own_row, column, False)
                 T.cluster_wait()
-
-    @T.macro
-    def multiply_evenly(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, chosen: Tiles) -> None:
-        """Blocks stay, and what makes no whole wave of tiles is divided among all of them along K."""
-        block_M, block_N, turned = chosen.block_M, chosen.block_N, chosen.turned
-        chunks, wide, groups = -(-K // chosen.block_K), -(-N // block_N), speed_of(T.machine()).cores
-        shape = (block_N, block_M) if turned else (block_M, block_N)
-        partial, done = workspaces(groups, 1, *shape, sum_type(A_dtype))
-        with T.Kernel(groups, threads=chosen.threads) as block:
-            if turn_A or turn_B:
-                T.pdl_sync()
-            entries = T.ceildiv(M, block_M)
-            tiles = entries * wide
-            first, held, head = own_stretch(tiles, chunks, groups, block)
-            shares = EvenShares(tiles, chunks, groups, block, first, held, head)
-            total = T.alloc_fragment(shape, sum_type(A_dtype))
-            factors = factors_of((scales_A, scales_B, bias), block_M, block_N, turned)
-            for turn in T.serial(shares.turns):
-                tile, begin, count, _ = shares.stretch(turn)
-                down, across = in_panels(tile, entries, wide, BAND)
-                row, column = down * block_M, across * block_N
-                T.assume(row >= 0)
-                T.assume(column >= 0)
-                if count > 0:
-                    bring(factors, (scales_A, scales_B, bias), row, column)
-                    accumulate(A, B, total, (scales_A, scales_B), row, column, begin, count, chosen)
-                    if begin > 0:
-                        leave(total, partial, done, shares.own)
-                    else:
-                        if begin + count < chunks:
-                            following, behind = shares.peers(tile)
-                            take_over([total], partial, done, following, behind - following, 1)
-                        finish(total, factors, C, row, column, turned)
 
     @T.macro
     def accumulate(

@@ -140,16 +140,6 @@ def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int)
 
 
 @T.macro
-def leave(total: Any, partial: Any, done: Any, place: Any) -> None:
-    """Leave a block's sums in the workspace, and say so as soon as they are there."""
-    for i, j in T.Parallel(*total.shape):
-        partial[place, 0, i // HELD, j // PIECE, i % HELD, j % PIECE] = total[i, j]
-    T.sync_threads()
-    if T.get_thread_binding() == 0:
-        T.atomic_store(done[place], 1, "release")
-
-
-@T.macro
 def announce(shares: EvenShares, done: Any, first: Any, barrier: int, count: int, threads: int) -> None:
     """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need
     not."""

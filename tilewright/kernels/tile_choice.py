@@ -69,8 +69,6 @@ def choose_parts(
         if least >= fewest:
             break
         for second, other in _fastest(M, N - width, K, dtype, speed, turned, promoted, in_blocks):
-            if second.even:
-                continue
             both = launch.beside(other, speed)
             if both < fewest:
                 best, fewest = ((width, first), (N - width, second)), both
@@ -84,7 +82,7 @@ def _first_parts(
     least, and the part."""
     size = tilewright.dtype(dtype).storage_bytes
     table = all_tiles(size, bool(turned))
-    large = (table.rows * table.columns >= LARGE) & ~table.even
+    large = table.rows * table.columns >= LARGE
     down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
     whole = down * across // speed.cores * speed.cores // down  # columns of tiles that make whole waves
     for count in (whole, whole - 1):  # blocks share loads in pairs
@@ -184,7 +182,7 @@ def kernels_of(
     rows, lanes = list(ROWS), lanes_of(dtype, turned, promoted, in_blocks)
     tiles = all_tiles(tilewright.dtype(dtype).storage_bytes, turned).of
     table = table_of((
-        *(with_stages(one, True) for one in tiles if not (one.even or one.ping_pong)),
+        *(with_stages(one, True) for one in tiles if not one.ping_pong),
         *(with_stages(one, False) for one in tiles if one.splits == 1),
     ))  # fmt: skip
     taken = np.array([launches_of(table, M, N, K, speed, lanes).cycles for M in rows])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over, took
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
 
 BEGIN = 2000
 """Cycles that blocks cost which begin beside another launch."""
@@ -113,7 +113,6 @@ class Tiles:
     ping_pong : whether two consumers of a block work at tiles of their own in turn, `threads` threads each.
     turned : B's rows are the instruction's rows, of which there are 64, and A's its columns, of which there may be any
         multiple of 8; the sums are transposed on their way out.
-    even : whether blocks stay and share evenly, along K, what makes no whole wave of tiles (`even_shares`).
     """
 
     block_M: int
@@ -126,7 +125,6 @@ class Tiles:
     persistent: bool | None = None
     ping_pong: bool = False
     turned: bool = False
-    even: bool = False
 
 
 Parts = tuple[tuple[int, Tiles], ...]
@@ -198,8 +196,6 @@ def _cuts(shape: Shape, size: int) -> Iterator[Tiles]:
         if rows % splits or any(along > 1 and extent % (along * PATTERN) for extent, along in shares):
             continue
         yield Tiles(rows, columns, block_K, 0, threads, cluster, splits, turned=turned)
-        if along_N * along_M * splits == 1:
-            yield Tiles(rows, columns, block_K, 0, threads, turned=turned, even=True)
         sums = rows * columns // 128
         if splits > 1 or turned or along_N * along_M > 2 or rows > 192 or sums > ACCUMULATORS.get(size, 0):
             continue
@@ -219,7 +215,6 @@ class TileTable:
     rate : of consumers in turn, beside the fastest tiles.
     heat : how much slower products are at the power limit than those of the fastest tiles.
     together : blocks of a cluster.
-    even : whether blocks share tiles evenly.
     stays, leaves : kernels that exist, whose blocks stay for several tiles, or have one each.
     groups : warpgroups that share a tile.
     sums : of a thread.
@@ -239,7 +234,6 @@ class TileTable:
     rate: np.ndarray
     heat: np.ndarray
     together: np.ndarray
-    even: np.ndarray
     stays: np.ndarray
     leaves: np.ndarray
     groups: np.ndarray
@@ -270,8 +264,8 @@ def table_of(of: tuple[Tiles, ...]) -> TileTable:
         column(along_M for _, along_M in clusters), column(tiles.splits for tiles in of),
         column(tiles.ping_pong for tiles in of), column(tiles.threads == 128 and not tiles.ping_pong for tiles in of),
         column(_rate(tiles, size) for tiles in of), column(_heat(tiles) for tiles in of),
-        column(n * m * tiles.splits for (n, m), tiles in zip(clusters, of)), column(tiles.even for tiles in of),
-        column(tiles.stages > 0 and tiles.persistent is not False and not tiles.even for tiles in of),
+        column(n * m * tiles.splits for (n, m), tiles in zip(clusters, of)),
+        column(tiles.stages > 0 and tiles.persistent is not False for tiles in of),
         column(tiles.stages > 0 and tiles.persistent is False and tiles.splits == 1 for tiles in of),
         column(tiles.threads // 128 for tiles in of),
         column(tiles.block_M * tiles.block_N // tiles.threads for tiles in of),
@@ -314,7 +308,7 @@ def _once(table: TileTable, M: Any, N: Any, speed: Speed) -> Any:
     """Where a block has one tile."""
     across, down = ceil_div(N, table.columns), ceil_div(M, table.rows)
     few = _padded(across, table.along_N) * _padded(down, table.along_M) <= speed.cores
-    return ((table.splits > 1) | few) & ~table.even
+    return (table.splits > 1) | few
 
 
 def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed) -> Tiles:
@@ -407,10 +401,7 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes =
     blocks = _padded(ceil_div(M, rows), along_M) * _padded(ceil_div(N, columns), along_N) * splits
     resident = speed.resident(table.together)
     chunks = ceil_div(K, block_K * splits)
-    # What makes no whole wave is divided along K.
-    share, handed = handed_over(np.where(table.even, blocks % speed.cores, 0), chunks, speed.cores, rows * columns)
-    waves = np.where(table.even, blocks // speed.cores + share / chunks, ceil_div(blocks, resident))
-    blocks = np.where(table.even, np.maximum(blocks, speed.cores), blocks)
+    waves = ceil_div(blocks, resident)
     high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
     products = rows * columns * block_K
     # What a warpgroup does one after the other: its own products of a step, and what its lanes do with them.
@@ -442,7 +433,7 @@ def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes =
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),
         begins=np.where(table.stays & (waves == 1), STAYING, 0),
-        handed=handed + np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
+        handed=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
         memory=((M + N) * K + M * N) * size,
         ahead=ahead * K * size,
         heat=table.heat,

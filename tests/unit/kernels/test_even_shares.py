@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ml_dtypes
+import re
+
 import numpy as np
 import pytest
 
-from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+import tilewright
+import tilewright.language as T
 from tilewright.kernels.even_shares import EvenShares, own_stretch
-from tilewright.kernels.tiles import Tiles
-from tilewright.targets.registry import resolve
 
 
 def shares_of(tiles: int, chunks: int, groups: int, group: int) -> EvenShares:
@@ -70,51 +70,31 @@ def test_who_has_the_first_steps_finds_the_others_behind(tiles: int, chunks: int
                 )
 
 
-DENSE = [
-    (4, 300, 520, 400, Tiles(128, 128, 64, 3, 256, even=True)),
-    (3, 130, 264, 320, Tiles(48, 128, 64, 4, 256, turned=True, even=True)),
-    (6, 1, 128, 640, Tiles(64, 64, 64, 3, 128, even=True)),
-    (5, 70, 600, 192, Tiles(192, 96, 64, 3, 384, even=True)),
-    (2, 0, 128, 128, Tiles(64, 64, 64, 3, 128, even=True)),
-]
+def test_a_threads_part_of_an_address_is_worked_out_once() -> None:
+    """Quotients of what moves with a register would be worked out for each, and addresses that are kept fill registers."""
 
+    @T.prim_func
+    def leave(
+        A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((4, 8, 16, 8), "float32")
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, total)
+            for i, j in T.Parallel(64, 64):
+                C[i // 16, j // 8, i % 16, j % 8] = total[i, j]
 
-@pytest.mark.parametrize(("cores", "M", "N", "K", "tiles"), DENSE)
-def test_dense_products_are_shared_evenly(cores: int, M: int, N: int, K: int, tiles: Tiles) -> None:
-    target = resolve(f"cuda -arch=sm_90a -cores={cores}")[1]
-    kernel = dense_matmul.for_target(target, N, K, "bfloat16", out="bfloat16", tiles=tiles)
-    generator = np.random.default_rng(M + N)
-    A, B = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((M, K), (N, K)))
-    expected = A.astype(float) @ B.astype(float).T
-    for _ in range(2):  # flags are left as they were found
-        C = np.full((M, N), np.nan, ml_dtypes.bfloat16)
-        kernel.emulate(A, B, C)
-        assert np.allclose(C.astype(float), expected, rtol=1 / 128, atol=1e-5)
-
-
-@pytest.mark.parametrize("promote", [False, True])
-@pytest.mark.parametrize("turned", [False, True])
-def test_scaled_products_are_shared_evenly(turned: bool, promote: bool) -> None:
-    tiles = Tiles(64, 64, 128, 3, 128, turned=turned, even=True)
-    target = resolve("cuda -arch=sm_90a -cores=5")[1]
-    kernel = scaled_matmul.for_target(
-        target, 200, 640, "float8_e4m3fn", out="bfloat16", bias=True, tiles=tiles, promote=promote
-    )
-    generator = np.random.default_rng(3)
-    A, B = (generator.standard_normal((rows, 640)).astype(ml_dtypes.float8_e4m3fn) for rows in (77, 200))
-    by_row, by_column, bias = (generator.uniform(0.5, 2, size).astype(np.float32) for size in (77, 200, 200))
-    C = np.full((77, 200), np.nan, ml_dtypes.bfloat16)
-    kernel.emulate(A, B, by_row, by_column, bias, C)
-    expected = A.astype(float) @ B.astype(float).T * by_row[:, None] * by_column + bias
-    assert np.allclose(C.astype(float), expected, rtol=1 / 128, atol=1e-3 * np.abs(expected).max())
-
-
-def test_addresses_of_sums_are_a_threads_and_constants() -> None:
-    """A thread's part of an address is worked out once: quotients of what moves with a register would be for each, and
-    addresses that are kept fill the registers."""
-    tiles = Tiles(192, 144, 64, 3, 384, even=True)
-    kernel = dense_matmul.for_target(
-        resolve("cuda -arch=sm_90a")[1], 2112, 7168, "bfloat16", out="bfloat16", tiles=tiles
-    )
-    assert "const int32_t place = thread / 32;" in kernel.get_kernel_source()
-    assert all(found["spill_store_bytes"] == 0 for found in kernel.resources().values())
+    kernel = tilewright.compile(leave, target="cuda -arch=sm_90a")
+    text = kernel.get_kernel_source()
+    stored = text[text.index("C[i // 16") :]
+    assert "store_fragment<2>" in stored
+    assert not re.search(r"\b[ij] [/%] ", re.sub(r"//.*", "", stored))
+    A, B = (np.random.default_rng(5).standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    C = np.full((4, 8, 16, 8), np.nan, np.float32)
+    kernel.emulate(A, B, C)
+    expected = (A.astype(float) @ B.astype(float)).reshape(4, 16, 8, 8).swapaxes(1, 2)
+    assert np.allclose(C, expected, atol=1e-3)
