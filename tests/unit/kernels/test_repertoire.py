@@ -49,8 +49,8 @@ def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cor
     taken = np.array([cycles_of_parts(parts, M, K, speed) for M, parts in chosen.items()])
     slower = taken / [cycles_of_parts(choose_parts(M, N, K, "bfloat16", speed), M, K, speed) for M in rows]
     assert slower[:OWN].max() <= 1 / WORTH
-    # The best has tiles of any multiple of eight rows, and blocks that stay only where they have several tiles.
-    assert np.exp(np.log(slower).mean()) < 1.09 and slower.max() < 1.35
+    # Beside the best of all tiles, those of every multiple of eight rows among them: no twelve kernels have them all.
+    assert np.exp(np.log(slower).mean()) < 1.09 and slower.max() < 1.36
     assert [parts_for(M, N, K, "bfloat16", speed) for M in rows] == list(chosen.values())
 
 
