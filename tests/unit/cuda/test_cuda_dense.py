@@ -267,7 +267,7 @@ def blocks(M, N, K, seed=0):
         (70, 328, Tiles(72, 192, 128, 2, 384, (2, 1), turned=True)), (50, 200, Tiles(40, 128, 128, 2, 256, turned=True)),
         (90, 328, ((192, Tiles(64, 192, 128, 2, 384, turned=True)), (136, Tiles(64, 128, 128, 2, 256)))),
         (90, 200, Tiles(64, 64, 128, 2, 128, (1, 1), 2, turned=True)),
-        (150, 328, Tiles(152, 128, 128, 3, 256, turned=True, even=True)), (70, 200, Tiles(64, 64, 128, 3, 128, even=True)),
+        (150, 328, Tiles(152, 128, 128, 3, 256, turned=True)), (70, 200, Tiles(64, 64, 128, 3, 128)),
     ],
     ids=str,
 )  # fmt: skip
