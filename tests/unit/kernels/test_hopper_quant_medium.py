@@ -38,7 +38,10 @@ CASES = {
     "the same, bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1, "lifted": True}),
     "the same, bytes": ((8, "float16", 32, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1, "lifted": True}),
     "two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1}),
+    "sums leave in boxes": ((4, "float16", 128, None), (200, 256, 150), {"tokens": 144, "tiles": 1, "records": 1, "halves": 1, "blocks": 3}),
+    "the same, scaled by one operation": ((4, "float16", 128, None), (136, 512, 301), {"tokens": 160, "tiles": 1, "records": 1, "halves": 1, "blocks": 2, "lifted": True}),
 }  # fmt: skip
+BOXES = ["sums leave in boxes", "the same, scaled by one operation"]
 
 
 def problem(shape: Any, form: FragmentRecords, zeros_mode: str | None, lifted: bool) -> tuple[np.ndarray, ...]:
@@ -88,6 +91,15 @@ def run(name: str) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray]:
 def test_interpreted_as_exact(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)
     kernel.interpret(words, a, c)
+    assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("schedule", ["late", "random"])
+@pytest.mark.parametrize("name", BOXES)
+def test_sums_leave_in_boxes(name: str, schedule: str) -> None:
+    kernel, (words, a, exact, bound), c = run(name)
+    assert "tma_store" in kernel.get_kernel_source()
+    kernel.emulate(words, a, c, schedule=schedule)
     assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
 
 
