@@ -38,7 +38,7 @@ def call(function: Any, *arrays: np.ndarray, **constants: Any) -> np.ndarray:
     declaration = direct.declare(given)
     shapes = {}
     for name in declaration.tensors:
-        packed = declaration.tensors[name].dtype.per_byte
+        packed = tilewright.dtype(declaration.tensors[name].dtype).per_byte
         *outer, last = runtime[name].shape
         shapes[name] = (*outer, last * packed)
     prim = check(direct.trace(given, declaration.bind(shapes)))

@@ -82,7 +82,6 @@ def test_tiles_of_every_machine_are_plausible(cores: int, N: int, K: int) -> Non
     for M in (1, 16, 63, 200, 777, 1100, 4096):
         tiles = choose_tiles(M, N, K, speed=speed)
         blocks = ceil_div(M, tiles.block_M) * ceil_div(N, tiles.block_N) * tiles.splits
-        blocks = cores if tiles.even else blocks  # which share the tiles, however few there are
         least = ceil_div(M, 64) * ceil_div(N, 64)
         assert blocks >= min(least, cores) // 2
         along_N, along_M = tiles.cluster or (1, 1)

@@ -92,14 +92,14 @@ ELSEWHERE = [("int8", "float8_e4m3fn"), ("e2m1", "int8"), ("e4m3", "int8")]
 
 
 def test_the_pairs_that_are_decoded_elsewhere() -> None:
-    codings = {pair: byte_tier.coding_of(number_format(pair[0]), pair[1]) for pair in BYTES}
+    codings = {pair: byte_tier.byte_coding_of(number_format(pair[0]), pair[1]) for pair in BYTES}
     assert [pair for pair, coding in codings.items() if coding is None] == ELSEWHERE
 
 
 @pytest.mark.parametrize(("name", "activations"), [pair for pair in BYTES if pair not in ELSEWHERE])
 def test_records_of_8_bit_operands_too(name: str, activations: str) -> None:
     held = PackedWeight.pack(random_weight(np.random.default_rng(0), name, (N, K)))
-    coding = byte_tier.coding_of(held.format, activations)
+    coding = byte_tier.byte_coding_of(held.format, activations)
     assert coding is not None
     plan = byte_tier.plan_of(held, coding)
     words = byte_tier.words(held, plan, coding, np.zeros(1))

@@ -123,14 +123,14 @@ ELSEWHERE = [("e8m0", "int8"), ("e4m3", "int8"), ("blocks", "int8"), ("tensor", 
 
 
 def test_the_pairs_that_are_decoded_elsewhere():
-    codings = {(kind, of): byte_tier.coding_of(OF_BYTES[kind].format, of) for kind, of in PAIRS}
+    codings = {(kind, of): byte_tier.byte_coding_of(OF_BYTES[kind].format, of) for kind, of in PAIRS}
     assert [pair for pair, coding in codings.items() if coding is None] == ELSEWHERE
 
 
 @pytest.mark.parametrize(("kind", "activations"), [pair for pair in PAIRS if pair not in ELSEWHERE])
 def test_weights_for_8_bit_activations_are_held_alike(kind, activations):
     held = PackedWeight.pack(OF_BYTES[kind])
-    coding = byte_tier.coding_of(held.format, activations)
+    coding = byte_tier.byte_coding_of(held.format, activations)
     assert coding is not None
     expected, found = byte_tier.plan_of(held, coding), byte_tier.plan_of(held.to("cpu"), coding)
     assert (found.form, found.zeros, found.offset, found.by_channel) == (
