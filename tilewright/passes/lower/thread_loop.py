@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -77,11 +76,10 @@ class ThreadLoop:
             groups = registers // self.width
             owner.analyzer.bind_extent(self.group, groups)
             owner.analyzer.bind_extent(self.lane, self.width)
-            coordinates = self._coordinates()
-            self.coordinates = dict(zip(loop.vars, coordinates, strict=True))
+            self.coordinates = dict(zip(loop.vars, self._coordinates(), strict=True))
             for var, coordinate in self.coordinates.items():
                 owner.analyzer.bind(var, coordinate, coordinate)
-            inside = self._padding(coordinates)
+            inside = self._padding()
             if inside is not None:
                 owner.analyzer.assume(inside)
             lifted = [self._of_first(one) for one in lifted]
@@ -89,7 +87,7 @@ class ThreadLoop:
             if self.first is not None and not self._fills_registers():
                 inside = self.first if inside is None else binary("all", inside, self.first)
                 self.first = None
-            body = self._body(coordinates)
+            body = self._body()
         for one in reversed(lifted):
             body = seq(one, body) if isinstance(one, Let) else seq(If(one, body, span=loop.span))
         if inside is not None:
@@ -171,10 +169,10 @@ class ThreadLoop:
             if rounds(node)
         )
 
-    def _padding(self, coordinates: Sequence[Expr]) -> Expr | None:
+    def _padding(self) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""
         condition: Expr | None = None
-        for coordinate, extent in zip(coordinates, self.loop.extents, strict=True):
+        for coordinate, extent in zip(self.coordinates.values(), self.loop.extents, strict=True):
             inside = index_binary("lt", coordinate, extent)
             if not self.owner.analyzer.prove(inside):
                 condition = inside if condition is None else binary("all", condition, inside)
@@ -209,9 +207,9 @@ class ThreadLoop:
 
     # What this thread does -----------------------------------------------------------------------
 
-    def _body(self, coordinates: Sequence[Expr]) -> Seq:
+    def _body(self) -> Seq:
         """Names for the coordinates, vector loads, the elements, vector stores."""
-        names = [Let(var, value) for var, value in zip(self.loop.vars, coordinates, strict=True)]
+        names = [Let(var, value) for var, value in self.coordinates.items()]
         names += self._named_choices()
         body: Seq = self.loop.body
         loads, stores = find_vectors(self)
