@@ -109,8 +109,23 @@ def wgmma_gemm(rng: np.random.Generator, blocks: int = 2, n: int = 256, k: int =
     return Problem([*maps, k // 64, m // 128, n // 128], [c], [exact], [bound], launch)
 
 
+def peaked(rows: int, columns: int, plain: int, dtype: str = "float32") -> np.ndarray:
+    """Rows for a softmax: plain ones, then such in which single elements stand far above one another, so that exponentials overflow where
+    the largest is overlooked."""
+    made, random = np.random.default_rng(0).standard_normal((rows, columns)).astype(dtype), np.random.default_rng(2)
+    for row in made[plain:]:
+        row[random.choice(columns, 8, replace=False)] += 100 * np.arange(1, 9, dtype=dtype)
+    return made
+
+
+def sharpened(queries: np.ndarray) -> np.ndarray:
+    """Queries of which every other one has scores so far apart that half precision overflows where the largest is overlooked."""
+    queries[..., 1::2, :] *= 100
+    return queries
+
+
 def row_softmax(rng: np.random.Generator) -> Problem:
-    x = rng.standard_normal((3, 203)).astype(np.float32)
+    x = peaked(3, 203, plain=1)
     y = np.zeros_like(x)
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     exact = e / e.sum(1, keepdims=True)
@@ -173,6 +188,7 @@ def cp_async_wgmma(rng: np.random.Generator) -> Problem:
 def attention(rng: np.random.Generator) -> Problem:
     heads, length = 1, 192
     q, k, v = (rng.standard_normal((heads, length, 64)).astype(np.float16) for _ in range(3))
+    q = sharpened(q)
     o = np.zeros_like(q)
     scores = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) / 8
     p = np.exp(scores - scores.max(-1, keepdims=True))

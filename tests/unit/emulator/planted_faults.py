@@ -24,7 +24,7 @@ import re
 import resource
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,9 +195,11 @@ def in_child(function: Any, *arguments: Any) -> tuple[str, str]:
     return tuple(json.loads(answer)) if answer else ("crashed", "")  # type: ignore[return-value]
 
 
-def counted(said: Iterable[str]) -> str:
-    """Verdicts in numbers, as proofs keep them with their results (``--junitxml``)."""
-    return json.dumps(collections.Counter(said))
+def keep(record_property: Callable[[str, str], None], verdicts: Iterable[tuple[str, str]]) -> None:
+    """Verdicts in numbers and what was missed, with a proof's result (``--junitxml``); of faults' names and what became of each."""
+    known = list(verdicts)
+    record_property("verdicts", json.dumps(collections.Counter(said for _, said in known)))
+    record_property("missed", json.dumps([name for name, said in known if said == "missed"]))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import repository_programs as programs
+from emulator_kernels import peaked, sharpened
 from matmul_programs import HOPPER_KERNELS, KERNELS, fragment_words, of_bytes, of_experts, quantised
 from repository_programs import Program
 
@@ -56,6 +57,7 @@ def kernels_to_plant_in() -> list[tuple[Program, str]]:
     bf16 = {"dtype": "bfloat16"}
     heads = [programs.real(1, 2 - (n > 0), 76 + 64 * (n > 0), 32, dtype="float16", seed=n) for n in range(3)]
     long = [programs.real(1, 1, 150, 32, dtype="float16", seed=n) for n in range(3)]
+    heads[0], long[0] = sharpened(heads[0]), sharpened(long[0])
     return [
         (Program("cp.async pipeline", direct(gemm, whole(40, 200), whole(40, 200, seed=1), block=(32, 32, 32), threads=64, num_stages=3)), "sm_80"),
         (Program("cp.async pipeline, transposed", direct(gemm, whole(136, 40), whole(136, 40, seed=1), block=(32, 32, 32), threads=64, transpose_A=True, transpose_B=False)), "sm_80"),
@@ -72,7 +74,7 @@ def kernels_to_plant_in() -> list[tuple[Program, str]]:
         (Program("attention", direct(programs.flash_attention, *heads, dtype="float16", tiles=programs.AttentionTiles(32, 32, 64)), bound=2e-3), "sm_80"),
         (Program("attention of Hopper", direct(programs.flash_attention, *heads, dtype="float16", causal=True, tiles=programs.AttentionTiles(64, 32, 128)), bound=2e-3), "sm_90a"),
         (Program("attention in turns", direct(programs.flash_attention, *long, dtype="float16", tiles=programs.AttentionTiles(128, 32, 256)), bound=2e-3), "sm_90a"),
-        (Program("rows folded", direct(programs.softmax_of_long_rows, programs.peaked(10, 1300, plain=4)), bound=2e-6), "sm_80"),
+        (Program("rows folded", direct(programs.softmax_of_long_rows, peaked(10, 1300, plain=4)), bound=2e-6), "sm_80"),
         (Program("rows normed", direct(programs.rms_norm_of_short_rows, programs.WIDE[:, :640].copy(), programs.WEIGHT[:640].copy()), bound=2e-6), "sm_80"),
         (Program("operators of many threads", direct(programs.plain.every_operator, programs.real(16, 64), programs.real(16, 64, seed=1)), bound=4e-6), "sm_80"),
         (Program("totals in shared memory", direct(replicas.running_totals, whole(4, 8, 8, dtype="float32"))), "sm_80"),

@@ -64,15 +64,6 @@ def real(*shape: int, dtype: str = "float32", seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def peaked(rows: int, columns: int, plain: int) -> np.ndarray:
-    """Rows for a softmax: plain ones, then such in which single elements stand far above one another, so that exponentials overflow where
-    the largest is overlooked."""
-    made, random = real(rows, columns), np.random.default_rng(2)
-    for row in made[plain:]:
-        row[random.choice(columns, 8, replace=False)] += 100 * np.arange(1, 9, dtype=made.dtype)
-    return made
-
-
 def direct(
     function: Any, *arguments: Any, schedule: Schedule | None = None, cores: int = 0, **options: Any
 ) -> Callable[[str], tuple[Kernel, tuple[Any, ...]]]:

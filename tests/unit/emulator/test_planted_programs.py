@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from planted_faults import counted
+from planted_faults import keep
 from planted_kernels import kernels_to_plant_in
 from planted_programs import hunt, prepare
 from planted_verdicts import caught_share, reason
@@ -24,7 +24,7 @@ def test_a_sample_is_caught() -> None:
 def test_all_are_caught(number: int, record_property: Callable[[str, str], None]) -> None:
     program, _ = kernels_to_plant_in()[number]
     verdicts = hunt(names={program.name})
-    record_property("verdicts", counted(said for _, _, said, _ in verdicts))
+    keep(record_property, ((f"{site.kind}: {site.what}", said) for _, site, said, _ in verdicts))
     assert caught_share(verdicts) >= 0.95, [site.what for _, site, verdict, _ in verdicts if verdict == "missed"]
     assert all(reason(site) for _, site, verdict, _ in verdicts if verdict == "harmless")
 
