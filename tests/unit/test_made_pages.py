@@ -1,4 +1,4 @@
-"""Pages that are made by running what stands on them, or from files: docs/executed.py and docs/gallery_page.py."""
+"""Pages that are made by running what stands on them, or from files: docs/executed.py, docs/gallery_page.py, docs/front_door_page.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 torch = pytest.importorskip("torch")
 
-from docs import executed, gallery_page  # noqa: E402
+from docs import executed, front_door_page, gallery_page  # noqa: E402
 
 
 @pytest.mark.parametrize("name", executed.PAGES)
@@ -58,3 +58,16 @@ def test_the_gallery_has_every_example_and_every_program() -> None:
         assert (
             f"### {file.stem.replace('_', ' ')}\n" in shown and file.read_text(encoding="utf-8").strip()[-60:] in shown
         )
+
+
+def test_the_page_of_figures_shows_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = front_door_page.lines()
+    page = front_door_page.PAGE.read_text(encoding="utf-8")
+    assert front_door_page.page(of) == page, "run python -m docs.front_door_page"
+    assert front_door_page.table(of[1:]) not in page
+    kept = front_door_page.FIGURES
+    monkeypatch.setattr(front_door_page, "FIGURES", tmp_path)
+    front_door_page.charts(of)
+    for made in tmp_path.glob("*.svg"):
+        assert f"](figures/{made.name})" in page and made.read_bytes() == (kept / made.name).read_bytes()
+    assert len(list(tmp_path.glob("*.svg"))) == 2

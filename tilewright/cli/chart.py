@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def chart(
     *,
     log_x: bool = False,
     log_y: bool = False,
-    lines: bool = True,
+    lines: bool | Collection[str] = True,
 ) -> None:
     """Write a chart as SVG.
 
@@ -71,7 +71,7 @@ def chart(
     title, x_label, y_label : what is shown, and the units.
     series : points by name; each gets a colour and a line in the legend.
     log_x, log_y : logarithmic axes, of positive numbers.
-    lines : join the points of a series; else each stands alone.
+    lines : join the points of all series, or of those named, which then have no dots; else each stands alone.
 
     Examples
     --------
@@ -98,10 +98,12 @@ def chart(
     for number, (name, of) in enumerate(series.items()):
         colour = COLOURS[number % len(COLOURS)]
         places = [(across.place(x), up.place(y)) for x, y in of]
-        if lines and len(places) > 1:
+        line_alone = not isinstance(lines, bool) and name in lines
+        if (lines is True or line_alone) and len(places) > 1:
             joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
             parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in places]
+        if not line_alone:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in places]
         below = TOP + 10 + 20 * number
         parts.append(f'<circle cx="{WIDTH - RIGHT + 20}" cy="{below}" r="5" fill="{colour}"/>')
         parts.append(_text(WIDTH - RIGHT + 32, below + 4, name, "start"))

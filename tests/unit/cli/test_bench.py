@@ -133,3 +133,11 @@ def test_charts_place_points_by_their_numbers(tmp_path: Path) -> None:
 def test_charts_of_odd_ranges_are_drawn(values: list[tuple[float, float]], tmp_path: Path) -> None:
     chart(tmp_path / "chart.svg", "t", "x", "y", {"one": values})
     assert "nan" not in (tmp_path / "chart.svg").read_text()
+
+
+def test_series_that_are_lines_have_no_dots(tmp_path: Path) -> None:
+    series = {"roof": [(1.0, 1.0), (2.0, 2.0)], "measured": [(1.0, 0.5), (2.0, 1.5)]}
+    for lines, joined, dots in ((True, 2, 4), (False, 0, 4), ({"roof"}, 1, 2)):
+        chart(tmp_path / "chart.svg", "t", "x", "y", series, lines=lines)
+        drawn = (tmp_path / "chart.svg").read_text()
+        assert drawn.count("<polyline") == joined and drawn.count('r="4"') == dots
