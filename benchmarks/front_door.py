@@ -37,6 +37,9 @@ GROUP = 128
 TOLERANCE = 0.02
 """The largest error beside the largest result: codes of 4 bits by activations of 8."""
 
+UNROUNDED = 0.05
+"""The same for torch's float16 product, whose activations are not rounded to 8 bits as those of the product beside it."""
+
 
 def drawn(seed: str, count: int) -> list[tuple[str, int, int, int]]:
     """Cases in an order that mixes kinds and ranges, so that a run cut short has some of each."""
@@ -136,7 +139,7 @@ def measured(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
         except Exception as problem:  # a peer that does not take the shape is no reason to stop
             line[name] = f"{type(problem).__name__}: {str(problem).splitlines()[0][:120]}"
             continue
-        if error < TOLERANCE:
+        if error < (UNROUNDED if name == "torch" else TOLERANCE):
             good[name] = run
         else:
             line[name] = f"wrong by {error:.3g}"

@@ -11,7 +11,7 @@ from tilewright.texts import write_text
 
 WIDTH, HEIGHT = 720, 420
 LEFT, RIGHT, TOP, BOTTOM = 74, 170, 44, 54
-COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#57606a", "#0b7285")
+COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#57606a", "#0b7285", "#24292f")
 
 Points = Sequence[tuple[float, float]]
 
