@@ -27,6 +27,9 @@ DEEP, WIDE = 128, 256
 PADDING = 8
 """Columns beyond those of a tile of sums, so that eight rows of an accumulator meet in no bank."""
 
+SLOT = 32
+"""Scales of rows come in a multiple of so many: 128 bytes, at whose multiples the copy engine begins."""
+
 BLOCK = 4
 """Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
 
@@ -267,7 +270,8 @@ def _product(
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
         b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
-        of_group: Any = T.alloc_shared((1, block_M), "float32") if by_group else None
+        # Scales of rows beyond the tile's come along, so that slots begin where the copy engine may.
+        of_group: Any = T.alloc_shared((1, -(-block_M // SLOT) * SLOT), "float32") if by_group else None
         of_A: Any = T.alloc_fragment((block_M,), "float32") if by_group else None
         T.clear(total)
         for step in T.Pipelined(steps, num_stages=chosen.stages):
@@ -282,7 +286,7 @@ def _product(
                 T.copy(B[k, column], b)
             if by_group:
                 T.copy(scales[0][first + step, row], of_group)
-                T.copy(of_group[0, :], of_A)  # before the product, whose slots are free as soon as it is made
+                T.copy(of_group[0, :block_M], of_A)  # before the product, whose slots are free as soon as it is made
             of_B = scales_of_blocks(scales[1], column, first + step, block_N, origin) if by_block else None
             every = block_K if promote else None
             if chosen.turned:

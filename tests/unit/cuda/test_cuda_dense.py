@@ -1,5 +1,7 @@
 """Dense products of the library on Hopper: every type and order; the scales of their epilogues."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cuda_gemm import operands, product
@@ -240,6 +242,34 @@ def test_results_of_any_width_leave_in_wide_boxes(tiles):
         assert (np.abs(found - exact) <= ROUNDING["bfloat16"] * np.abs(exact) + (K + 2) * SUMS["float32"] * size).all()
 
 
+@pytest.mark.parametrize(
+    "tiles, boxes",
+    [
+        (Tiles(8, 64, 64, 2, 128, turned=True), 8),
+        (Tiles(40, 64, 64, 2, 128, (1, 1), 1, False, turned=True), 40),
+        (Tiles(72, 128, 64, 2, 256, (2, 1), turned=True), 72),
+        (Tiles(104, 192, 64, 2, 384, turned=True), 104),
+        (Tiles(152, 64, 64, 2, 128, turned=True), 80),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("operands_of", ["bfloat16", "bytes across"])
+def test_transposed_results_of_odd_eights_of_columns_leave_in_boxes(tiles, boxes, operands_of):
+    """The last eight columns are packed alone, by the instruction for halves or as neighbours of turned bytes."""
+    M, N, K = 200, 200, 160
+    across = operands_of != "bfloat16"
+    dtype = "float8_e4m3fn" if across else "bfloat16"
+    tiles = replace(tiles, block_K=128) if across else tiles
+    a, b = operands(M, N, K, dtype, False, not across)
+    kernel = on_hopper(dense_matmul, N, K, dtype, out="bfloat16", transpose_B=not across, tiles=tiles)
+    assert f"boxes of {boxes} x 64" in kernel.explain()
+    exact, size = product(a, b, False, not across)
+    sums = 2.0**-12 if across else SUMS["float32"]
+    for schedule in ("late", "early"):
+        found = run(kernel, (M, N), "bfloat16", a, b, schedule=schedule)
+        assert (np.abs(found - exact) <= ROUNDING["bfloat16"] * np.abs(exact) + (K + 2) * sums * size).all()
+
+
 def test_tiles_follow_the_size():
     assert choose_tiles(4096, 4096, 4096, "float64") == Tiles(128, 64, 16, 4, 128)
     assert choose_tiles(8192, 8192, 8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
@@ -276,6 +306,7 @@ def test_blocks_are_scaled_and_promoted(M, N, tiles):
     arguments, exact, size = blocks(M, N, K)
     kernel = on_hopper(scaled_matmul, N, K, E4M3, scale_A="group", scale_B="block", tiles=tiles)
     assert "wgmma_ss" in kernel.explain()
+    assert "tma_load into of_group_ring" in kernel.explain()  # by the one thread that loads the operands
     for schedule in (None, "late"):
         found = run(kernel, (M, N), "bfloat16", *arguments, schedule=schedule)
         assert (np.abs(found - exact) <= 128 * 2.0**-14 * size + ROUNDING["bfloat16"] * np.abs(exact)).all()

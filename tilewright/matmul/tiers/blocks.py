@@ -27,7 +27,7 @@ class Blocks:
     """Warpgroup instructions read the codes as they are; each step of 128 columns is a product of its own."""
 
     name = "blocks"
-    version = 2
+    version = 3
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

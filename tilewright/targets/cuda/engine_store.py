@@ -101,36 +101,44 @@ class _Store:
 
     def _box(self, row: int, column: int, width: int, turn: int) -> list[Statement]:
         """One box, or as many columns of one: packed by all, stored by one."""
-        lane = Var(INT32, "part")
-        self.block.bind(lane, width // COLUMNS)
-        pack = For(lane, const(0), const(width // COLUMNS), const(1), self._pack(row, column, turn, lane), "unroll",
-                   span=self.copy.span)  # fmt: skip
+        parts, rest = divmod(width, COLUMNS)
+        pack: list[Statement] = []
+        if parts:
+            part = Var(INT32, "part")
+            self.block.bind(part, parts)
+            body = self._pack(row, column, turn, part, COLUMNS)
+            pack.append(For(part, const(0), const(parts), const(1), body, "unroll", span=self.copy.span))
+        if rest:
+            pack.append(self._pack(row, column, turn, const(parts), rest))
         store = call(
             "tma_store", self._map(width), self._place(turn, const(0), const(0)), *self._coordinates(row, column)
         )
-        return [pack, call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit"))]
+        return [*pack, call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit"))]
 
-    def _pack(self, row: int, column: int, turn: int, part: Var) -> nodes.Seq:
-        """Sixteen columns of a box."""
+    def _pack(self, row: int, column: int, turn: int, part: Expr, columns: int) -> nodes.Seq:
+        """Sixteen columns of a box, or its last eight."""
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
         first = (row * self.plan.tiles_n + number) * instruction.d_fragment.extent(REGISTER) + inside // 2
         if self.staging.boxes.dtype.bits == 32:
             return self._pairs(turn, part, first)
-        words, made = self._words(index_binary("add", index_binary("mul", part, 8), first))
         thread = self.block.thread
         lane, warp = (
             index_binary("floormod", thread, 32),
             index_binary("floormod", index_binary("floordiv", thread, 32), 4),
         )
         if self.turned and instruction.turns:
-            return self._neighbours(turn, part, first)
+            return self._neighbours(turn, part, first, columns)
+        words, made = self._words(index_binary("add", index_binary("mul", part, 8), first), columns // 2)
         own, next_to = index_binary("mul", warp, 16), index_binary("mul", part, COLUMNS)
         right = index_binary("mul", index_binary("floordiv", lane, 16), 8)
         if self.turned:
-            at = index_binary("add", next_to, index_binary("add", right, index_binary("floormod", lane, 8)))
+            four = columns == COLUMNS
+            row_of_eight = index_binary("floormod", lane, 8)
+            at = index_binary("add", next_to, index_binary("add", right, row_of_eight) if four else row_of_eight)
             down = index_binary("mul", index_binary("floormod", index_binary("floordiv", lane, 8), 2), 8)
-            return seq(made, call("stmatrix_x4_trans", self._place(turn, at, index_binary("add", own, down)), words))
+            store = "stmatrix_x4_trans" if four else "stmatrix_x2_trans"
+            return seq(made, call(store, self._place(turn, at, index_binary("add", own, down)), words))
         at = index_binary("add", own, index_binary("floormod", lane, 16))
         if instruction.turns:
             at = index_binary(
@@ -142,7 +150,7 @@ class _Store:
             )
         return seq(made, call("stmatrix_x4", self._place(turn, at, index_binary("add", next_to, right)), words))
 
-    def _pairs(self, turn: int, part: Var, first: int) -> nodes.Seq:
+    def _pairs(self, turn: int, part: Expr, first: int) -> nodes.Seq:
         """Sixteen columns of a box of words: four pairs of neighbours of each thread."""
         registers, thread = self.block.registers(self.copy.source.buffer), self.block.thread
         lane = index_binary("floormod", thread, 32)
@@ -167,8 +175,8 @@ class _Store:
             return index_binary("add", index_binary("mul", number, 2), half)
         return index_binary("add", number, index_binary("mul", half, 8))
 
-    def _neighbours(self, turn: int, part: Var, first: int) -> nodes.Seq:
-        """Sixteen columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of four
+    def _neighbours(self, turn: int, part: Expr, first: int, columns: int) -> nodes.Seq:
+        """Columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of two or four
         columns."""
         registers, thread, dtype = (
             self.block.registers(self.copy.source.buffer),
@@ -184,7 +192,7 @@ class _Store:
             "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floormod", lane, 4), 2)
         )
         made: list[Statement] = []
-        for number in range(4):
+        for number in range(columns // 4):
             right, next_to = divmod(number, 2)
             pair = Buffer(f"{self.copy.source.buffer.name}_pair", (2,), dtype, "register")
             made.append(Allocate(pair, span=self.copy.span))
@@ -197,25 +205,25 @@ class _Store:
             made.append(Store(place.buffer, place.starts, both, span=self.copy.span))
         return seq(made)
 
-    def _words(self, first: Expr) -> tuple[Region, list[Statement]]:
-        """Eight registers of the source as elements of the tensor, two a word, and what packs them."""
+    def _words(self, first: Expr, count: int) -> tuple[Region, list[Statement]]:
+        """So many registers of the source as elements of the tensor, two a word, and what packs them."""
         registers = self.block.registers(self.copy.source.buffer)
         dtype = self.copy.destination.dtype
         if registers.dtype == dtype:
-            return Region(registers, (first,), (8,)), []
-        packed = Buffer(f"{self.copy.source.buffer.name}_packed", (8,), dtype, "register")
+            return Region(registers, (first,), (count,)), []
+        packed = Buffer(f"{self.copy.source.buffer.name}_packed", (count,), dtype, "register")
         made: list[Statement] = [Allocate(packed, span=self.copy.span)]
         if registers.dtype.is_integer:
-            for element in range(8):
+            for element in range(count):
                 value = cast(Load(registers.dtype, registers, (index_binary("add", first, element),)), dtype)
                 made.append(Store(packed, (const(element),), value, span=self.copy.span))
-            return Region(packed, (const(0),), (8,)), made
-        for word in range(4):
+            return Region(packed, (const(0),), (count,)), made
+        for word in range(count // 2):
             place = index_binary("add", first, 2 * word)
             pair = [Load(registers.dtype, registers, (index_binary("add", place, i),)) for i in range(2)]
             value = Call(UINT32, PACK[dtype.name], tuple(pair))
-            made.append(call("set_word", Region(packed, (const(0),), (8,)), const(word), value))
-        return Region(packed, (const(0),), (8,)), made
+            made.append(call("set_word", Region(packed, (const(0),), (count,)), const(word), value))
+        return Region(packed, (const(0),), (count,)), made
 
     def _place(self, turn: int, row: Expr, column: Expr) -> Region:
         """An element of one of the warpgroup's boxes."""

@@ -57,6 +57,6 @@ register(Intrinsic("wgmma_advance", 2, None))
 for _name, _arity in (
     ("wgmma_ss", None), ("wgmma_rs", None), ("wgmma_sparse_ss", 9), ("wgmma_sparse_rs", 9), ("wgmma_fence", 0),
     ("wgmma_commit", 0), ("wgmma_wait", 1),
-    ("hold_registers", 1), ("stmatrix_x4", 2), ("stmatrix_x4_trans", 2),
+    ("hold_registers", 1), ("stmatrix_x4", 2), ("stmatrix_x4_trans", 2), ("stmatrix_x2_trans", 2),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False, collective=True))

@@ -115,17 +115,15 @@ def stage_epilogue(function: Function, context: Context) -> Function:
 def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
     """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
 
-    Sixteen columns are packed at once. Where a width does not divide an instruction's columns, what is left goes
-    through part of a box.
+    Sixteen columns are packed at once, the last eight of boxes that leave transposed too. Where a width does not divide
+    an instruction's columns, what is left goes through part of a box.
     """
     columns = plan.instruction.n
-    most = columns if plan.instruction.m * dtype.bits <= ROW_BITS else 0
-    widths = (
-        range(min(MOST_COLUMNS, most), 0, -1)
-        if turned
-        else [one for one in (64, 32, 16) if one * dtype.bits <= ROW_BITS]
-    )
-    found = [width for width in widths if width % 16 == 0 and width <= columns] if columns % 16 == 0 else []
+    if columns % (8 if turned else 16) or (turned and plan.instruction.m * dtype.bits > ROW_BITS):
+        return []
+    most = min(MOST_COLUMNS if turned else ROW_BITS // dtype.bits, columns)
+    widths = {most, *range(16, most + 1, 16)} if turned else {64, 32, 16}
+    found = [width for width in widths if width <= most]
     return sorted(found, key=lambda width: (-(-columns // width), width))
 
 
@@ -340,7 +338,7 @@ class _Stage(ScopedRewriter):
             return "it may begin before the tensor does"
         widths = box_widths(plan, tensor.dtype, turned)
         if not widths:
-            return f"{plan.instruction.n} columns are no multiple of 16"
+            return f"{plan.instruction.n} columns are no multiple of {8 if turned else 16}"
         needed = self._least(plan, min(widths), tensor.dtype)
         needed *= 1 if self.role is None else self.role.instances
         full = needed > self._room_for(copy) and self._like(copy, plan) is None
