@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = [ROOT / "docs" / name for name in ("", "architecture", "lab", "language")]
-PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in folder.glob("*.md"))])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(```.*?^```|    .*?$)", re.DOTALL | re.MULTILINE)
 
 
