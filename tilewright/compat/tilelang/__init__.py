@@ -47,14 +47,16 @@ from tilewright.language import dtype as DataType
 for _module, _sources in {
     autotuner: (kernels, tensors, targets), carver: (templates,), engine: (tensors, targets),
     kernels: (targets, environment, profiler),
-    layout: (language,), profiler: (tensors,), quantize: (),
+    layout: (language,), profiler: (tensors,), quantize: (), testing: (),
 }.items():  # fmt: skip
     modules.with_names_elsewhere(_module, *_sources)
 modules.install()
 sys.modules[f"{__name__}.language"] = language
 # The very module, so that its errors name the author's line.
 sys.modules[f"{__name__}.jit"] = kernels
-# Here already, or importing it would put the module in place of the function.
+sys.modules[f"{__name__}.engine.lower"] = engine
+sys.modules[f"{__name__}.language.allocate"] = language
+# Here already, or importing them would put the module in place of the function.
 
 __version__ = "0.1.13"
 

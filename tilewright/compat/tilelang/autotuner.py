@@ -5,16 +5,22 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, check_pass_configs, jit
+from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, check_pass_configs, compile, jit
 from tilewright.compat.tilelang.profiler import Profiler, do_bench
 from tilewright.compat.tilelang.tensors import ResultsDiffer, TensorSupplyType
 from tilewright.errors import TilewrightError
+from tilewright.ir.parser import parse
+from tilewright.ir.printer import print_program
+from tilewright.options import options
 from tilewright.specialization import InvalidUse
+from tilewright.texts import read_text, write_text
 from tilewright.tuning.search import search
 
 Configs = Iterable[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | Callable[..., Any]
@@ -149,7 +155,7 @@ class Tuned:
             raise InvalidUse(f"{dict(config)} makes no kernel: {type(error).__name__}: {error}") from error
 
     def _tuned(self, kernel: JITKernel, milliseconds: float | None, config: Mapping[str, Any]) -> JITKernel:
-        made = JITKernel(kernel.kernel, milliseconds, config)
+        made = JITKernel(kernel.kernel, latency=milliseconds, config=config)
         made.ref_latency = self.measuring.reference_milliseconds(kernel)
         return made
 
@@ -187,23 +193,47 @@ def _key(value: Any) -> Any:
     return type(value), str(value)
 
 
-def autotune(func: Any = None, configs: Configs | None = None, *, timeout: float = 100, **options: Any) -> Any:
+def autotune(func: Any = None, configs: Configs | None = None, *, timeout: float = 100, **measured: Any) -> Any:
     """Decorator above `jit`: a call without the tuned arguments gets the fastest of `configs`.
 
     Parameters
     ----------
     configs : dicts of arguments, a dict of lists to combine, or a function that gives either.
-    options : those of `Measuring`; others of TileLang's are accepted.
+    measured : those of `Measuring`; others of TileLang's are accepted.
     """
     if configs is None:
         raise InvalidUse("autotune needs configs", hint="pass configs=[{...}, ...]")
-    known = {name: value for name, value in options.items() if name in Measuring.__dataclass_fields__}
+    known = {name: value for name, value in measured.items() if name in Measuring.__dataclass_fields__}
     measuring = Measuring(**known)
 
     def decorate(decorated: Any) -> Tuned:
         return Tuned(decorated if isinstance(decorated, JITImpl) else jit(decorated), configs, measuring)
 
     return decorate if func is None else decorate(func)
+
+
+@dataclass(frozen=True)
+class CompileArgs:
+    """Arguments of `jit` that all candidates share."""
+
+    out_idx: Any = None
+    execution_backend: str = "auto"
+    target: Any = "auto"
+    target_host: Any = None
+    verbose: bool = False
+    pass_configs: Mapping[Any, Any] | None = None
+
+    def compile_program(self, program: Any) -> JITKernel:
+        """The kernel of one traced function."""
+        return compile(program, self.out_idx, target=self.target, pass_configs=self.pass_configs)
+
+
+@dataclass(frozen=True)
+class ProfileArgs(Measuring):
+    """Arguments of `autotune`; those that `Measuring` has not are accepted."""
+
+    timeout: float = 30
+    backend: str = "event"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +253,30 @@ class AutotuneResult:
     func: Any = None
     kernel: JITKernel | None = None
 
+    def save_to_disk(self, path: Path, verbose: bool = False) -> None:
+        """Write what was found to a folder: the configuration, the latencies, the traced program and its outputs."""
+        if self.kernel is None:
+            raise InvalidUse("this result has no kernel to save", hint="AutoTuner.run() gives one that has")
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = {"latency": self.latency, "ref_latency": self.ref_latency, "config": dict(self.config or {})}
+        write_text(folder / "result.json", json.dumps({**facts, "out_idx": self.kernel.out_idx}, default=str))
+        write_text(folder / "program.tile", print_program(self.kernel.kernel.function))
+
+    @classmethod
+    def load_from_disk(cls, path: Path, compile_args: CompileArgs) -> AutotuneResult:
+        """Read what `save_to_disk` wrote; the kernel comes out of the cache, or is compiled."""
+        folder = Path(path)
+        try:
+            facts = json.loads(read_text(folder / "result.json"))
+            program = parse(read_text(folder / "program.tile"))
+        except (OSError, ValueError) as error:
+            raise InvalidUse(f"{folder} holds no result of tuning", hint=f"{error}") from error
+        kernel = JITKernel(program, facts["out_idx"], target=compile_args.target)
+        kernel.update_tuner_result(facts["latency"], facts["config"], facts["ref_latency"])
+        found = facts["latency"], facts["config"], facts["ref_latency"]
+        return cls(*found, kernel.kernel_source, kernel.prim_func, kernel)
+
 
 class AutoTuner:
     """The same, step by step: ``AutoTuner.from_kernel(f, configs).set_compile_args(...).run()``."""
@@ -231,34 +285,60 @@ class AutoTuner:
         self.fn, self.configs = fn, configs
         self._compile: dict[str, Any] = {}
         self._measure: dict[str, Any] = {}
+        self._given: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
 
     @classmethod
     def from_kernel(cls, kernel: Callable[..., Any], configs: Configs) -> AutoTuner:
         """For a function that returns a `T.prim_func`."""
         return cls(kernel, configs)
 
-    def set_compile_args(self, **options: Any) -> AutoTuner:
+    def set_compile_args(self, **named: Any) -> AutoTuner:
         """Arguments of `jit`."""
-        self._compile = options
+        self._compile = named
         return self
 
-    def set_profile_args(self, **options: Any) -> AutoTuner:
+    def set_profile_args(self, **named: Any) -> AutoTuner:
         """Arguments of `autotune`."""
-        self._measure = options
+        self._measure = named
         return self
 
-    def run(
-        self, warmup: float = 25, rep: float = 100, timeout: float = 100, early_stop: Any = None,
-        enable_grouped_compile: bool = False, **_: Any,
-    ) -> AutotuneResult:  # fmt: skip
-        """Measure all configurations.
+    def set_kernel_parameters(self, k_parameters: Any, f_parameters: Mapping[str, Any]) -> AutoTuner:
+        """Say what the function is called with besides a configuration.
 
         Parameters
         ----------
-        timeout, early_stop, enable_grouped_compile : accepted; all candidates are compiled side by side and measured.
+        k_parameters : positional arguments, and pairs of a name and its value.
+        f_parameters : the parameters that the function has, which it says itself.
         """
+        positional, named = k_parameters
+        self._given = tuple(positional), dict(named)
+        return self
+
+    @property
+    def cache_dir(self) -> Path:
+        """Where results are kept."""
+        return options().cache_dir / "autotuner"
+
+    def __call__(self) -> AutotuneResult:
+        return self.run()
+
+    def run(
+        self, warmup: float = 25, rep: float = 100, timeout: float = 180, use_pipeline: bool = False,
+        enable_grouped_compile: bool = False, group_compile_size: int = 2, benchmark_devices: Any = None,
+        benchmark_multi_gpu: bool = False, early_stop: bool = False, early_stop_factor: float = 2.0,
+    ) -> AutotuneResult:  # fmt: skip
+        """Measure all configurations: they are compiled side by side and measured one after the other.
+
+        Parameters
+        ----------
+        warmup, rep : milliseconds; `set_profile_args` goes before them.
+        timeout, use_pipeline, enable_grouped_compile, group_compile_size, benchmark_devices, benchmark_multi_gpu,
+            early_stop, early_stop_factor : accepted for TileLang's sake.
+        """
+        positional, named = self._given
         decorated = jit(self.fn, **self._compile)
-        kernel = autotune(decorated, self.configs, **{"warmup": warmup, "rep": rep, **self._measure})()
+        tuned = autotune(decorated, self.configs, **{"warmup": warmup, "rep": rep, **self._measure})
+        kernel = tuned(*positional, **named)
         return AutotuneResult(
             kernel.latency, kernel.config, kernel.ref_latency, kernel.kernel_source, kernel.prim_func, kernel
         )

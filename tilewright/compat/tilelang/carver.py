@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.compat.tilelang.targets import compute_version, request
+from tilewright.language.dtypes import NumberType
 from tilewright.machine.arch import Arch
 from tilewright.specialization import InvalidUse
 from tilewright.targets.registry import TARGETS, resolve
@@ -29,8 +32,51 @@ class Device:
         self.warp_size = 32
         self.name = self.machine.name
 
+    def get_avaliable_tensorintrin_shapes(self) -> list[list[int]]:
+        """Rows and columns of the results of a warp's matrix instructions."""
+        return [[16, 16]] if has_mma_support(self) else []
 
-CUDA = CPU = get_arch = Device
+
+CUDA = CPU = METAL = RDNA = TileDevice = get_arch = Device
+
+
+def check_sm_version(arch: str) -> int:
+    """The number of an architecture's name: 90 for ``"sm_90a"``, -1 where it is none of NVIDIA's."""
+    digits = re.fullmatch(r"sm_(\d+)[a-z]?", str(arch))
+    return int(digits[1]) if digits else -1
+
+
+def _is(low: int, high: int) -> Callable[[Any], bool]:
+    def ask(arch: Any) -> bool:
+        return low <= arch.sm_version < high
+
+    ask.__doc__ = f"Whether a machine's compute capability is at least {low / 10} and below {high / 10}."
+    return ask
+
+
+is_cuda_arch, has_mma_support = _is(1, 1000), _is(80, 1000)
+is_volta_arch, is_ampere_arch, is_ada_arch, is_hopper_arch = _is(70, 80), _is(80, 89), _is(89, 90), _is(90, 100)
+
+
+def is_cpu_arch(arch: Any) -> bool:
+    """Whether a machine is a processor."""
+    return arch.platform == "CPU"
+
+
+def is_cdna_arch(arch: Any) -> bool:
+    """Whether a machine is a GPU of AMD's with matrix instructions for data centres."""
+    return arch.name.startswith("gfx9")
+
+
+def is_rdna_arch(arch: Any) -> bool:
+    """Whether a machine is one of AMD's other GPUs."""
+    return arch.name.startswith("gfx1")
+
+
+def is_tensorcore_supported_precision(in_dtype: str, accum_dtype: str, arch: Any) -> bool:
+    """Whether a machine's matrix instructions multiply one type and sum in another."""
+    pair = NumberType(in_dtype).record, NumberType(accum_dtype).record
+    return any((one.a, one.accumulator) == pair for one in arch.machine.matrix_instructions)
 
 
 def _format(count: int, unit: str) -> int:

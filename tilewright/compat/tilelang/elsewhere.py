@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from tilewright.language.foreign import INSTEAD
 from tilewright.specialization import InvalidUse
 
 
@@ -26,6 +27,16 @@ class Elsewhere:
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
         self._refuse()
+
+    def __instancecheck__(self, instance: object) -> bool:
+        """Nothing is one of what is not here."""
+        return False
+
+    def __or__(self, other: object) -> Any:
+        """In an annotation: ``Thing | None``."""
+        return self
+
+    __ror__ = __or__
 
     def __repr__(self) -> str:
         return f"<{self.__name__}, which tilewright has not: {self.advice}>"
@@ -52,5 +63,15 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-ELSEWHERE: dict[str, Elsewhere] = {name: Elsewhere(name, advice) for advice, names in _ADVICE.items() for name in names}
+ELSEWHERE: dict[str, Elsewhere] = {name: Elsewhere(name, advice) for name, advice in INSTEAD.items()}
+ELSEWHERE |= {name: Elsewhere(name, advice) for advice, names in _ADVICE.items() for name in names}
 """What stands for each name, whatever module a program takes it from."""
+
+
+def inside(module: str, name: str) -> Elsewhere:
+    """What stands for a name of a module that is all insides of TileLang's compiler."""
+    return Elsewhere(
+        f"tilelang.{module}.{name}",
+        "write T.gemm on tiles: the compiler chooses the matrix instruction" if ".intrinsics" in module
+        else "it is a part of TileLang's compiler: leave it out, tilewright decides for itself how a kernel is made",
+    )  # fmt: skip

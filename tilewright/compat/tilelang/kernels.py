@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,13 +99,24 @@ class PassConfigKey(str, Enum):
 class JITKernel:
     """A compiled kernel with TileLang's methods; what is not here is `tilewright.Kernel`'s.
 
+    Parameters
+    ----------
+    func : a kernel of tilewright's, or a traced function, which `compile` takes with the others.
+
     Attributes
     ----------
     latency, config, ref_latency : milliseconds, options and the reference's milliseconds, where it was tuned.
     """
 
-    def __init__(self, kernel: Kernel, latency: float | None = None, config: Mapping[str, Any] | None = None) -> None:
-        self.kernel, self.latency, self.config = kernel, latency, config
+    def __init__(
+        self, func: Any, out_idx: Any = None, execution_backend: Any = None, target: Any = "auto",
+        target_host: Any = None, verbose: bool = False, pass_configs: Mapping[Any, Any] | None = None,
+        from_database: bool = False, compile_flags: Any = None, *, latency: float | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        made = func if isinstance(func, Kernel) else compile(func, out_idx, target=target, pass_configs=pass_configs)
+        self.kernel: Kernel = made if isinstance(made, Kernel) else made.kernel
+        self.latency, self.config = latency, config
         self.ref_latency: float | None = None
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -248,9 +260,9 @@ class JITKernel:
         """A profiler on arguments of a kind."""
         return Profiler(self.kernel, tensor_supply_type)
 
-    def run_once(self) -> Any:
+    def run_once(self, func: Callable[..., Any] | None = None) -> Any:
         """Run on arguments that are made for it."""
-        return self.get_profiler().run_once()
+        return self.get_profiler().run_once(func)
 
 
 class Decorated(JITKernel):
@@ -314,21 +326,48 @@ cached = compile
 """``tilelang.cache.cached``: kernels are kept however they are compiled."""
 
 
-def par_compile(funcs: Iterable[Any], *arguments: Any, **options: Any) -> list[JITKernel]:
-    """`compile` of several functions, whose binaries are built side by side."""
-    options.pop("num_workers", None), options.pop("ignore_error", None)
-    made = [compile(function, *arguments, **options) for function in funcs]
+def par_compile(funcs: Iterable[Any], *arguments: Any, ignore_error: bool = False, **options: Any) -> list[Any]:
+    """`compile` of several functions, whose binaries are built side by side.
+
+    Parameters
+    ----------
+    ignore_error : give None in place of a kernel that cannot be compiled.
+    """
+    options.pop("num_workers", None)
+    return _side_by_side([functools.partial(compile, one, *arguments, **options) for one in funcs], ignore_error)
+
+
+def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool) -> list[Any]:
+    """Kernels whose binaries are built together; None for those that fail, where that is asked for."""
+
+    def attempt(step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except Exception:
+            if not ignore_error:
+                raise
+            return None
+
+    made = [attempt(make) for make in makers]
     for one in made:
-        one.kernel.begin()
-    return made
+        if one is not None:
+            one.kernel.begin()
+    if not ignore_error:
+        return made
+    return [
+        one if one is not None and attempt(functools.partial(getattr, one.kernel, "path")) is not None else None
+        for one in made
+    ]
 
 
 class JITImpl:
     """A decorated function: a factory gives kernels, a direct function runs."""
 
-    def __init__(self, function: Callable[..., Any], out_idx: Any, target: Any) -> None:
+    def __init__(self, function: Callable[..., Any], out_idx: Any, target: Any, **options: Any) -> None:
         functools.update_wrapper(self, function)
         self.jitted = specialization.jit(function, out_idx=out_idx, target=target)
+        self.out_idx, self.target, self.func, self.options = out_idx, target, function, options
+        self.signature = inspect.signature(function)
         self.is_direct = isinstance(self.jitted, JITFunction)
         self._wrapped: dict[int, JITKernel] = {}
         """The object of each kernel, which `jitted` keeps."""
@@ -339,6 +378,16 @@ class JITImpl:
         if has_changes():
             self.compile(*arguments, **named)  # whose text a registered function changes before it is built
         return as_torch(self.jitted(*arguments, **named), (*arguments, *named.values()))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("options", ()):
+            return self.options[name]
+        raise AttributeError(f"a function under @tilelang.jit has no {name!r}")
+
+    @property
+    def func_source(self) -> str:
+        """The text of the function."""
+        return inspect.getsource(self.func)
 
     def compile(self, *arguments: Any, **named: Any) -> JITKernel:
         """The kernel, without running it."""
@@ -357,10 +406,30 @@ class JITImpl:
 
     def par_compile(self, configs: Iterable[Any], num_workers: int | None = None, ignore_error: bool = False) -> Any:
         """A kernel for each set of arguments (dicts or tuples)."""
-        made = [self.compile(**one) if isinstance(one, Mapping) else self.compile(*one) for one in configs]
-        for kernel in made:
-            kernel.kernel.begin()
-        return made
+        named = (one if isinstance(one, Mapping) else dict(zip(self.signature.parameters, one)) for one in configs)
+        return _side_by_side([functools.partial(self.compile, **one) for one in named], ignore_error)
+
+    def initialize_jit_mode(self, *arguments: Any, **named: Any) -> str:
+        """``"lazy"`` for a function that returns a traced one, ``"eager"`` for one that is traced itself."""
+        return "eager" if self.is_direct else "lazy"
+
+    @property
+    def mode(self) -> str:
+        """The same."""
+        return self.initialize_jit_mode()
+
+    def is_lazy_mode(self) -> bool:
+        """Whether a call gives a kernel."""
+        return not self.is_direct
+
+    def parse_cache_key(self, *arguments: Any, **named: Any) -> Any:
+        """What tells the kernels of this function apart."""
+        bound = self.signature.bind(*arguments, **named)
+        bound.apply_defaults()
+        shapes = (
+            (tuple(one.shape), str(one.dtype)) if hasattr(one, "shape") else one for one in bound.arguments.values()
+        )
+        return tuple(zip(bound.arguments, map(str, shapes)))
 
 
 def jit(
@@ -376,7 +445,11 @@ def jit(
     def decorate(function: Any) -> Any:
         if isinstance(function, (PrimFunc, Function)):
             return Decorated(compile(function, out_idx, target=target, pass_configs=pass_configs).kernel)
-        return JITImpl(function, out_idx, request(target))
+        return JITImpl(
+            function, out_idx, request(target), target_host=target_host, execution_backend=execution_backend,
+            verbose=verbose, pass_configs=dict(pass_configs or {}), debug_root_path=debug_root_path,
+            compile_flags=compile_flags,
+        )  # fmt: skip
 
     return decorate if func is None else decorate(func)
 

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from tilewright.compat.tilelang.elsewhere import ELSEWHERE
+from tilewright.compat.tilelang.elsewhere import ELSEWHERE, inside
 
 HERE = __package__
 OTHER = "tilelang"
@@ -43,7 +43,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "carver.roller.hint": (f"{HERE}.templates",),
     "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.templates", f"{HERE}.carver"),
     "carver.roller": (f"{HERE}.templates", f"{HERE}.carver"),
-    "contrib": (), "contrib.nvcc": (f"{HERE}.targets",), "backend": (), "backend.target": (f"{HERE}.targets",),
+    "contrib": (), "contrib.nvcc": (f"{HERE}.nvcc", f"{HERE}.targets"),
+    "backend": (), "backend.target": (f"{HERE}.targets",),
     "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
     "env": (f"{HERE}.environment",),
     "intrinsics": (f"{HERE}.emitters", f"{HERE}.layout"),
@@ -59,7 +60,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "cache": (f"{HERE}.environment", f"{HERE}.kernels"), "common": (),
     "primitives.gemm": ("tilewright.language",),
     "primitives.gemm.base": ("tilewright.language",),
-    "contrib.nvrtc": (f"{HERE}.targets",), "intrinsics.mma_macro_generator": (f"{HERE}.emitters",),
+    "contrib.nvrtc": (f"{HERE}.nvcc", f"{HERE}.targets"), "intrinsics.mma_macro_generator": (f"{HERE}.emitters",),
     "intrinsics.wgmma_macro_generator": (),
     "intrinsics.mfma_macro_generator": (),
     "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": (f"{HERE}.emitters", "tilewright.language"),
@@ -82,6 +83,78 @@ MODULES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a
 word (``T.copy``)."""
+
+INSIDES: dict[str, str] = {
+    "": "autodd instrumentation _typing",
+    "analysis": "ast_printer fragment_loop_checker layout_visual nested_loop_checker parallel_local_index_checker",
+    "autotuner": "grouped_compile", "backend": "device_codegen execution_backend host_codegen module pass_pipeline",
+    "backend.pass_pipeline": "pipeline pipeline_utils", "cache": "binary_cache cuda_binary_cache kernel_cache",
+    "carver": "analysis common_schedules matmul_analysis", "carver.arch": "cpu metal rdna",
+    "carver.roller": "bestfit node shape_inference", "carver.roller.policy": "common default tensorcore",
+    "carver.roller.shape_inference": "tir",
+    "carver.template": "base conv elementwise flashattention gemv general_reduce matmul",
+    "contrib": "cc hip_resource_info hipcc rocm",
+    "cpu": "backend codegen execution_backend op pipeline transform", "cpu.language": "kernel", "cpu.op": "gemm",
+    "cpu.op.gemm": "gemm_scalar",
+    "cuda": "backend codegen cutedsl_backend debug execution_backend op pipeline transform",
+    "cuda.intrinsics": "layout macro sparse_layout",
+    "cuda.intrinsics.layout": "mma_layout mma_sm100_layout mma_sm70_layout mma_sp_layout utils",
+    "cuda.intrinsics.macro": "mma_macro_generator mma_sm120_macro_generator mma_sm70_macro_generator "
+    "mma_sm75_macro_generator mma_sp_macro_generator tcgen05_macro_generator wgmma_macro_generator "
+    "wgmma_sp_macro_generator",
+    "cuda.language": "atomic cluster copy_op gemm_op intrinsics kernel loop math pdl print random reduce_op tir "
+    "warpgroup",
+    "cuda.op": "gemm gemm_sp", "cuda.op.gemm": "gemm_fma gemm_mma gemm_mma_sm120 gemm_mma_sm70 gemm_mma_sm75 "
+    "gemm_tcgen05 gemm_tcgen05_blockscaled gemm_wgmma", "cuda.op.gemm_sp": "gemm_sp_mma gemm_sp_wgmma",
+    "engine": "semantic_check", "instrumentation": "events session", "jit": "abi diagnostics",
+    "jit.adapter": "base cutedsl cython kernel_cache libgen nvrtc torch tvm_ffi",
+    "jit.adapter.cutedsl": "adapter checks kernel_cache libgen wrapper",
+    "jit.adapter.cython": "adapter kernel_cache",
+    "jit.adapter.nvrtc": "adapter include_paths kernel_cache libgen wrapper", "jit.adapter.torch": "kernel_cache metal",
+    "language": "allocate overrides parser", "language.ast": "ir", "language.eager": "ast utils",
+    "language.experimental": "gemm_sp_op", "language.overrides": "buffer parser",
+    "language.parser": "entry operation parser", "language.tir": "common entry exports",
+    "layout": "cute gemm_sp partial_fragment swizzle_mode",
+    "metal": "backend codegen execution_backend intrinsics op pipeline target transform utils",
+    "metal.intrinsics": "metal_macro_generator", "metal.language": "kernel tir", "metal.op": "gemm",
+    "metal.op.gemm": "gemm_metal", "metal.transform": "mark_host_metal_context metal_fragment_to_simdgroup",
+    "profiler": "torch_bench", "rocm": "backend codegen execution_backend intrinsics op pipeline target",
+    "rocm.intrinsics": "mfma_layout mfma_macro_generator utils wmma_layout wmma_macro_generator",
+    "rocm.language": "gemm_op intrinsics kernel tir", "rocm.op": "gemm", "rocm.op.gemm": "gemm_mfma gemm_wmma",
+    "testing": "perf_regression", "tileop": "gemm gemm_blockscaled gemm_sp", "tileop.gemm": "gemm_base registry",
+    "tileop.gemm_blockscaled": "gemm_blockscaled_base", "tileop.gemm_sp": "gemm_sp_base registry",
+    "tools": "compile_only cuda lower_trace pass_timing pass_visualizer", "tools.cuda": "iket",
+    "tools.cuda.iket": "cli codegen frontend metadata session", "tools.lower_trace": "core diff html",
+    "tools.pass_visualizer": "core viewer",
+    "transform": "add_bufstore_wrapper decouple_type_cast hoist_broadcast_values",
+    "utils": "pass_diff pass_diff_hook",
+}  # fmt: skip
+"""The other modules of TileLang's, by their parents.  Those in `PARTS_OF` have their parent's names, or those said;
+all others are the insides of its compiler, whose names import and say so when a program uses them."""
+
+PARTS_OF: dict[str, tuple[str, ...]] = {
+    "carver.arch": (f"{HERE}.carver",), "carver.template": (f"{HERE}.templates", f"{HERE}.carver"),
+    "cpu.language": ("tilewright.language",), "cuda.language": ("tilewright.language",),
+    "cuda.intrinsics.layout": (f"{HERE}.layout", f"{HERE}.emitters"), "language": ("tilewright.language",),
+    "language.ast": ("tilewright.language",), "language.eager": ("tilewright.language",),
+    "language.experimental": ("tilewright.language",), "language.tir": ("tilewright.language",),
+    "layout": (f"{HERE}.layout",), "metal.language": ("tilewright.language",), "profiler": (f"{HERE}.profiler",),
+    "rocm.language": ("tilewright.language",), "testing": (f"{HERE}.testing",),
+}  # fmt: skip
+"""Sources of the modules that are no insides, by their parents, and of a few by their own names."""
+
+PARTS_OF |= {
+    "cuda.intrinsics.macro.mma_macro_generator": (f"{HERE}.emitters",), "rocm.target": (f"{HERE}.targets",),
+    "metal.target": (f"{HERE}.targets",), "contrib.rocm": (f"{HERE}.nvcc",),
+}  # fmt: skip
+
+HALF_INSIDES = ("transform", "cache")
+"""Modules that have names of ours, while every other name is one of the compiler's insides."""
+
+for _parent, _children in INSIDES.items():
+    for _child in _children.split():
+        _name = f"{_parent}.{_child}".lstrip(".")
+        MODULES.setdefault(_name, PARTS_OF.get(_name) or PARTS_OF.get(_parent, ()))
 
 TVM: dict[str, tuple[str, ...]] = {
     "tvm": (), "tvm.target": (f"{HERE}.targets",), "tvm.tir": ("tilewright.language",),
@@ -111,12 +184,17 @@ class _Shared(Loader):
                 for source in found:
                     if name in vars(source):
                         return vars(source)[name]
+                if f"{inner}.{name}" in MODULES:
+                    return importlib.import_module(f"{HERE}.{inner}.{name}")
                 if name in ELSEWHERE:
                     return ELSEWHERE[name]
+                if not name.startswith("_") and (not found or inner in HALF_INSIDES):
+                    return inside(inner, name)
                 if found and hasattr(found[0], "__getattr__"):
                     return getattr(found[0], name)
             raise AttributeError(f"tilewright has no {module.__name__}.{name}")
 
+        inner = module.__name__.removeprefix(f"{HERE}.")
         module.__getattr__ = lookup  # type: ignore[method-assign]
         module.__path__ = []
 

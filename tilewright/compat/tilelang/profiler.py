@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -46,9 +49,53 @@ def do_bench(
         times = call_times(fn, "cuda", _n_repeat or 20)
     else:
         times = profiler.samples(fn, warmup=float(warmup), rep=float(rep))
+    return _told(times, quantiles, return_mode)
+
+
+def _told(times: Sequence[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
     if quantiles is not None:
         return [float(one) for one in np.quantile(times, list(quantiles))]
     return float(MODES[return_mode](times))
+
+
+def bench_with_wall(
+    fn: Callable[[], Any], n_repeat: int, quantiles: Sequence[float] | None = None, return_mode: str = "mean",
+    synchronize: Callable[[], Any] | None = None,
+) -> Any:  # fmt: skip
+    """Milliseconds of ``fn()`` by the clock; see `do_bench`.
+
+    Parameters
+    ----------
+    synchronize : called before each start and each end.
+    """
+    times = []
+    for _ in range(n_repeat):
+        if synchronize is not None:
+            synchronize()
+        begun = time.perf_counter()
+        fn()
+        if synchronize is not None:
+            synchronize()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return _told(times, quantiles, return_mode)
+
+
+def bench_with_cuda_events(
+    fn: Callable[[], Any], cache: Any, n_repeat: int, quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean", device_idx: Any = None,
+) -> Any:  # fmt: skip
+    """`do_bench` with a number of launches; `cache` is what TileLang flushes with."""
+    return do_bench(fn, _n_repeat=n_repeat, quantiles=quantiles, return_mode=return_mode)
+
+
+bench_with_cupti = bench_with_cudagraph = bench_with_cuda_events
+
+
+@contextmanager
+def suppress_stdout_stderr() -> Iterator[None]:
+    """Print nothing inside."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 class Profiler:

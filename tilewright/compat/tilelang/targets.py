@@ -189,42 +189,6 @@ def determine_torch_fp8_type(fp8_format: str = "e4m3") -> Any:
     return determine_fp8_type(fp8_format).as_torch()
 
 
-# tilelang.contrib.nvcc ----------------------------------------------------------------------------
-
-
-def get_target_compute_version(target: Any = None) -> str:
-    """The compute capability, ``"9.0"`` for example."""
-    return ".".join(map(str, compute_version(target)))
-
-
-def parse_compute_version(version: str) -> tuple[int, int]:
-    """``"9.0"`` as ``(9, 0)``."""
-    major, _, minor = version.partition(".")
-    return int(major), int(minor or 0)
-
-
-def get_target_arch(version: Any) -> str:
-    """The digits of an architecture's name for a compute capability: ``"90a"`` for (9, 0)."""
-    major, minor = parse_compute_version(version) if isinstance(version, str) else version
-    return f"{major}{minor}" + ("a" if major >= 9 else "")
-
-
-def have_tensorcore(compute: str | None = None, target: Any = None) -> bool:
-    """Whether there are matrix instructions."""
-    version = compute_version(target) if compute is None else parse_compute_version(compute)
-    return version >= (7, 0)
-
-
-def have_tma(target: Any = None) -> bool:
-    """Whether there is an engine that copies tiles."""
-    return compute_version(target) >= (9, 0)
-
-
-def have_fp8(compute: str) -> bool:
-    """Whether matrix instructions multiply floats of eight bits."""
-    return parse_compute_version(compute) >= (8, 9)
-
-
 tvm = types.ModuleType("tvm", "What programs ask of ``tilelang.tvm``: targets and names of number types.")
 tvm.target = types.SimpleNamespace(Target=Target)  # type: ignore[attr-defined]
 tvm.DataType = NumberType  # type: ignore[attr-defined]

@@ -48,7 +48,10 @@ class KernelParam:
         """Of a tensor of a traced function."""
         return cls.of([buffer])[0]
 
-    from_var = from_buffer
+    @classmethod
+    def from_var(cls, var: Any) -> KernelParam:
+        """Of a number that a traced function takes."""
+        return cls(NumberType(var.dtype), ())
 
     @property
     def tilelang_dtype(self) -> NumberType:

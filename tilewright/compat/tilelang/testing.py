@@ -7,7 +7,8 @@ import inspect
 import operator
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,42 @@ from tilewright.compat.tilelang.targets import (
     compute_version,
 )
 from tilewright.compat.tilelang.tensors import torch_assert_close
+from tilewright.specialization import InvalidUse
 
 assert_allclose = np.testing.assert_allclose
+
+
+@dataclass(frozen=True)
+class PerfResult:
+    """A measured latency, under a name; `case` is what its function was called with."""
+
+    name: str
+    latency: float
+    case: str | None = None
+
+
+_MEASURED: list[PerfResult] = []
+
+
+def process_func(func: Callable[..., float], name: str | None = None, /, **kwargs: Any) -> None:
+    """Keep the latency that ``func(**kwargs)`` measures, for `regression`."""
+    called, latency = name or str(getattr(func, "__name__", "function")), float(func(**kwargs))
+    if latency <= 0:
+        raise InvalidUse(f"{called} measured {latency}", hint="return a latency of more than 0")
+    case = ", ".join(f"{key}={value}" for key, value in kwargs.items()) or None
+    _MEASURED.append(PerfResult(called, latency, case))
+
+
+def regression(prefixes: Sequence[str] = ("regression_",), verbose: bool = True) -> None:
+    """Call every function of the calling file whose name begins so, and print a table of what they measured."""
+    caller = sys._getframe(1).f_globals
+    _MEASURED.clear()
+    for name, function in list(caller.items()):
+        if name.startswith(tuple(prefixes)) and callable(function):
+            function()
+    print("| File | Latency |", "|------|---------|", sep="\n")
+    for one in _MEASURED:
+        print(f"| {one.name}{f' ({one.case})' if one.case and verbose else ''} | {one.latency:.6g} |")
 
 
 def main() -> None:
@@ -40,11 +75,11 @@ def set_random_seed(seed: int = 42) -> None:
 
 
 def _skips(unless: Callable[[], bool], reason: str) -> Callable[..., Any]:
-    def mark(function: Any = None) -> Any:
+    def mark(func: Any = None) -> Any:
         import pytest
 
         found = pytest.mark.skipif(not unless(), reason=reason)
-        return found if function is None else found(function)
+        return found if func is None else found(func)
 
     mark.__doc__ = f"Mark of a test: {reason}."
     return mark
