@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,9 @@ def patches(wanted: list[str]) -> list[Path]:
     ]
 
 
-def copied(patch: Path | None, into: Path) -> Path:
+def copied(patch: Path | None, into: Path, rooms: Sequence[str] = ("tests/fuzz", "tests/gpu")) -> Path:
     """The sources and the generator in a directory of their own, with the defect where one is given."""
-    for name in ("tilewright", "tests/fuzz", "tests/gpu"):
+    for name in ("tilewright", *rooms):
         shutil.copytree(ROOT / name, into / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", into)
     if patch is not None:
@@ -75,6 +76,18 @@ def patched(patch: str, tree: Path) -> dict[Path, str]:
             text = text.replace(old, new)
         made[file] = text
     return made
+
+
+def noticed(patch: Path, room: Path) -> bool:
+    """Whether the test that a patch names in its first line fails with it: where it passes, the patch is no defect any more."""
+    words = patch.read_text().splitlines()[0].removeprefix("Shown by: ").split()
+    tree = copied(patch, room, ("tests",))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "", "-p", "no:cacheprovider", *words]
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode > 1:
+        raise ValueError(f"{patch.name}: {' '.join(words)} did not run\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+    return ran.returncode != 0  # a division of the least integer by -1 kills the process
 
 
 # A hunt ------------------------------------------------------------------------------------------

@@ -101,6 +101,13 @@ def test_a_defect_that_comes_back_still_fits(patch: Path) -> None:
     assert defects.patched(patch.read_text(), defects.ROOT)
 
 
+@pytest.mark.sampled(15)
+@pytest.mark.parametrize("patch", defects.patches([]), ids=lambda patch: patch.stem)
+def test_a_defect_that_comes_back_is_one(patch: Path, tmp_path: Path) -> None:
+    """A patch may fit and do nothing, because a second remedy has come beside the first."""
+    assert defects.noticed(patch, tmp_path)
+
+
 @pytest.mark.proof
 def test_a_hunt_finds_a_defect_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     chosen = defects.patches(["27"])
