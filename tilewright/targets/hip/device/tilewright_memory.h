@@ -13,14 +13,14 @@ template <> struct Carrier<16> { typedef machine::Int4 type; };
 // What an address of global memory points to, as a table of pointers holds it.
 template <class T> TW_DEVICE T* global_pointer(uint64_t address) { return (T*)(TW_GLOBAL T*)address; }
 
+template <int BYTES> using Carried = typename Carrier<BYTES>::type;
+
 // N consecutive elements as one access of up to 16 bytes; the address is aligned to all of them.
-template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer, TW_SITE) {
+template <int N, class T> TW_DEVICE Carried<sizeof(T) * N> carried(const T* pointer, TW_SITE) {
   TW_AT(site);
-  Vector<T, N> result;
-  typename Carrier<sizeof(T) * N>::type value;
-  TW_READ(value, reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(pointer));
-  __builtin_memcpy(&result, &value, sizeof(result));
-  return result;
+  Carried<sizeof(T) * N> value;
+  TW_READ(value, reinterpret_cast<const Carried<sizeof(T) * N>*>(pointer));
+  return value;
 }
 template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector, TW_SITE) {
   TW_AT(site);
@@ -31,13 +31,11 @@ template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& v
 // What a thread reads only where it lies inside of its tensor; beyond, the value is zero.  Nobody branches, so loads stay on their way.
 template <class T> struct Within { const T* pointer; bool inside; };
 template <class T> TW_DEVICE Within<T> within(const T* pointer, bool inside) { return {pointer, inside}; }
-template <int N, class T> TW_DEVICE Vector<T, N> load(const Within<T>& place, TW_SITE) {
+template <int N, class T> TW_DEVICE Carried<sizeof(T) * N> carried(const Within<T>& place, TW_SITE) {
   TW_AT(site);
-  Vector<T, N> result;
-  typename Carrier<sizeof(T) * N>::type value;
-  TW_READ_WITHIN(value, reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(place.pointer), place.inside);
-  __builtin_memcpy(&result, &value, sizeof(result));
-  return result;
+  Carried<sizeof(T) * N> value;
+  TW_READ_WITHIN(value, reinterpret_cast<const Carried<sizeof(T) * N>*>(place.pointer), place.inside);
+  return value;
 }
 // An element of a tensor of less than 2 GiB: the machine's descriptor takes 32 bits for it, and gives zeros for those that are too large.
 template <class T> struct Place { const T* tensor; uint32_t index; bool inside; };
@@ -62,12 +60,15 @@ TW_DESCRIBED(4, b32)
 TW_DESCRIBED(8, b64)
 TW_DESCRIBED(16, b128)
 #undef TW_DESCRIBED
-template <int N, class T> TW_DEVICE Vector<T, N> load(const Place<T>& place, TW_SITE) {
+template <int N, class T> TW_DEVICE Carried<sizeof(T) * N> carried(const Place<T>& place, TW_SITE) {
   TW_AT(site);
-  const auto value = Described<sizeof(T) * N>::load(place.tensor, place.inside ? place.index * uint32_t(sizeof(T)) : BEYOND, site);
-  Vector<T, N> result;
-  __builtin_memcpy(&result, &value, sizeof(result));
-  return result;
+  return Described<sizeof(T) * N>::load(place.tensor, place.inside ? place.index * uint32_t(sizeof(T)) : BEYOND, site);
+}
+template <class T> TW_DEVICE T element_of(const T*);
+template <class T> TW_DEVICE T element_of(const Within<T>&);
+template <class T> TW_DEVICE T element_of(const Place<T>&);
+template <int N, class SOURCE> TW_DEVICE auto load(const SOURCE& source, TW_SITE) {
+  return bit_cast<Vector<decltype(element_of(source)), N>>(carried<N>(source, site));
 }
 
 #if TW_WARP_SIZE == 64
@@ -112,11 +113,12 @@ template <int LEFT> TW_DEVICE void cp_async_wait(TW_SITE) {
 #endif
 template <class T> TW_DEVICE T read(const Within<T>& place, TW_SITE) { return load<1>(place, site)[0]; }
 template <class T> TW_DEVICE T read(const Place<T>& place, TW_SITE) { return load<1>(place, site)[0]; }
-// The same between memory (a pointer, or one of these places) and elements [offset, offset + N) of a fragment.
+// The same between memory (a pointer, or one of these places) and elements [offset, offset + N) of a fragment.  All of them move at once: of
+// bytes that are set one by one clang makes words again by dozens of instructions.
 template <int N, class T, int SIZE, class SOURCE> TW_DEVICE void load_fragment(Fragment<T, SIZE>& fragment, int offset, const SOURCE& source, TW_SITE) {
-  const Vector<T, N> vector = load<N>(source, site);
-#pragma unroll
-  for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];
+  const auto value = carried<N>(source, site);
+  static_assert(sizeof(value) == sizeof(T) * N, "the source has other elements");
+  __builtin_memcpy(&fragment[offset + N - 1] - (N - 1), &value, sizeof(value));
 }
 template <int N, class T, int SIZE> TW_DEVICE void store_fragment(T* pointer, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
   Vector<T, N> vector;
