@@ -1,10 +1,11 @@
 """The machine code of a bf16 product of 4096^3 for AMD's GPUs, looked at without one.
 
-    python benchmarks/hip_machine_code.py [ARCHITECTURE...] [--triton PYTHON] [--across]
+    python benchmarks/hip_machine_code.py [ARCHITECTURE...] [--triton PYTHON] [--across] [--types]
 
 For the hottest loop of each kernel, a step of K at a time: products against those that the tile takes, bytes of shared memory against what reuse
 asks for, other vector instructions a product, whether products wait for the loads of the next step, bank conflicts of what lanes read.
-``--triton`` names a Python that has Triton: its code object for the same product stands beside.  Exit status 1 where a figure is not as it should be.
+``--triton`` names a Python that has Triton: its code object for the same product stands beside.  ``--types`` looks at every other type that the
+machine multiplies, in tiles of as many bytes.  Exit status 1 where a figure is not as it should be.
 """
 
 from __future__ import annotations
@@ -35,7 +36,26 @@ TILES = {
     "gfx1100": (128, 128, 32, 256),
     "gfx1201": (128, 128, 32, 256),
 }
-"""Rows, columns and depth of a block's tile, and its threads."""
+"""Rows, columns and depth of a block's tile of 16-bit elements, and its threads."""
+
+TYPES = {
+    "gfx90a": ("float16", "int8"),
+    "gfx942": ("float16", "int8", "float8_e4m3fnuz", "float8_e5m2fnuz"),
+    "gfx950": ("float16", "int8", "float8_e4m3fn", "float8_e5m2"),
+    "gfx1100": ("float16", "int8"),
+    "gfx1201": ("float16", "int8", "float8_e4m3fn", "float8_e5m2"),
+}
+"""What each machine multiplies besides bfloat16."""
+
+DEPTHS = {"gfx90a": (16,), "gfx942": (16, 32), "gfx950": (32, 64), "gfx1100": (16,), "gfx1201": (16,)}
+"""How much of K a machine's instructions take."""
+
+TRITON_TYPES = {
+    "bfloat16": ("bf16", "float32", "bf16"), "float16": ("fp16", "float32", "fp16"), "int8": ("i8", "int32", "i32"),
+    "float8_e4m3fnuz": ("fp8e4b8", "float32", "fp32"), "float8_e5m2fnuz": ("fp8e5b16", "float32", "fp32"),
+    "float8_e4m3fn": ("fp8e4nv", "float32", "fp32"), "float8_e5m2": ("fp8e5", "float32", "fp32"),
+}  # fmt: skip
+"""Triton's names of an operand's type, of the sum's and of the result's."""
 
 TRITON = """
 import sys, triton, triton.language as tl
@@ -61,15 +81,16 @@ print("    .group_segment_fixed_size: ", made.metadata.shared)
 """
 
 
-def product(A, B, block_M, block_N, block_K, threads, across_A=False, across_B=False):
+def product(A, B, block_M, block_N, block_K, threads, across_A=False, across_B=False, dtype="bfloat16"):
     M, N, K = T.const("M, N, K")
-    A: T.Tensor((K, M) if across_A else (M, K), "bfloat16")
-    B: T.Tensor((K, N) if across_B else (N, K), "bfloat16")
-    C = T.empty((M, N), "bfloat16")
+    A: T.Tensor((K, M) if across_A else (M, K), dtype)
+    B: T.Tensor((K, N) if across_B else (N, K), dtype)
+    summed = "int32" if dtype == "int8" else "float32"
+    C = T.empty((M, N), dtype if dtype in ("bfloat16", "float16") else summed)
     with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-        a = T.alloc_shared((block_K, block_M) if across_A else (block_M, block_K), "bfloat16")
-        b = T.alloc_shared((block_K, block_N) if across_B else (block_N, block_K), "bfloat16")
-        total = T.alloc_fragment((block_M, block_N), "float32")
+        a = T.alloc_shared((block_K, block_M) if across_A else (block_M, block_K), dtype)
+        b = T.alloc_shared((block_K, block_N) if across_B else (block_N, block_K), dtype)
+        total = T.alloc_fragment((block_M, block_N), summed)
         T.clear(total)
         for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
             if across_A:
@@ -85,7 +106,7 @@ def product(A, B, block_M, block_N, block_K, threads, across_A=False, across_B=F
     return C
 
 
-def conflicts(text: str, arch: AmdArch) -> int:
+def conflicts(text: str, arch: AmdArch, size: int) -> int:
     """Extra passes of all reads of shared operands by one wave, from the addresses in the text; lanes are served as the machine does."""
     extra = 0
     reads = re.findall(r"load_fragment<(\d+)>\([ab]\w*_[ab], [^&]*&[ab]\w*\[(.*)\]\);", text)
@@ -93,11 +114,11 @@ def conflicts(text: str, arch: AmdArch) -> int:
     for width, place in reads:
         names = {name: 0 for name in re.findall(r"\b[a-z_]\w*\b", place) if name != "tx"}
         lanes = np.arange(arch.warp_size)
-        addresses = eval(place.replace("/", "//"), {}, {**names, "tx": lanes}) * 2
+        addresses = eval(place.replace("/", "//"), {}, {**names, "tx": lanes}) * size
         groups = arch.read_groups or tuple(tuple(range(first, first + 8)) for first in range(0, 32, 8))
         for half in range(0, arch.warp_size, 32):
             for group in groups:
-                extra += bank_conflicts(addresses[[half + lane for lane in group]], int(width) * 2)
+                extra += bank_conflicts(addresses[[half + lane for lane in group]], int(width) * size)
     return extra
 
 
@@ -118,28 +139,34 @@ def row(name: str, assembly: str, loop: MachineLoop, arch: AmdArch, steps: str) 
     )
 
 
-def check(name: str) -> tuple[list[str], list[str]]:
+def check(name: str, dtype: str = "bfloat16") -> tuple[list[str], list[str]]:
     """Rows of the table, and what is not as it should be."""
     arch = ARCHITECTURES[name]
     m, n, k, threads = TILES[name]
-    operands = (torch.empty(SIZE, SIZE, dtype=torch.bfloat16), torch.empty(SIZE, SIZE, dtype=torch.bfloat16))
+    size = getattr(torch, dtype).itemsize
+    k = k * 2 // size
+    operands = (
+        torch.empty(SIZE, SIZE, dtype=getattr(torch, dtype)),
+        torch.empty(SIZE, SIZE, dtype=getattr(torch, dtype)),
+    )
     function = tilewright.jit(product, target=f"hip -arch={name}")
-    kernel = function.compile(*operands, block_M=m, block_N=n, block_K=k, threads=threads)
+    kernel = function.compile(*operands, block_M=m, block_N=n, block_K=k, threads=threads, dtype=dtype)
     assembly = kernel.ptx()
     loop = hottest_loop(assembly)
     assert loop is not None
     facts = figures(assembly)
     waves = threads // arch.warp_size
-    instruction = 16 * 16 * (32 if name == "gfx950" else 16)
-    wanted = m * n * k // instruction // waves
+    depths = {int(depth) for one in loop.names for depth in re.findall(r"_16x16x(\d+)", one)}
+    (depth,) = depths & set(DEPTHS[name])
+    wanted = m * n * k // (16 * 16 * depth) // waves
     steps, rest = divmod(loop.products, wanted)
     plan = re.search(r"on (\d+) x (\d+) warps", kernel.explain())
     assert plan is not None
     across, along = int(plan[1]), int(plan[2])
     replicas = 2 if arch.generation == "rdna3" else 1
-    reads = (m // across + n // along) * k * 2 // arch.warp_size * replicas
+    reads = (m // across + n // along) * k * size // arch.warp_size * replicas
     direct = any(operands.endswith(" lds") for _, operands in loop.instructions)
-    writes = 0 if direct else (m + n) * k * 2 // threads
+    writes = 0 if direct else (m + n) * k * size // threads
     found = {
         f"{loop.products} products are not those of whole steps of K, {wanted} each": rest != 0 or steps == 0,
         f"lanes read {loop.shared_bytes('read', 'load')} bytes of shared memory, not {reads} a step": loop.shared_bytes(
@@ -153,10 +180,12 @@ def check(name: str) -> tuple[list[str], list[str]]:
         f"{loop.vector / max(loop.products, 1):.2f} vector instructions a product": loop.vector > loop.products,
         "products wait for loads of the next step": loop.waits_before_products,
         f"{facts['scratch']} bytes of scratch": facts["scratch"] + facts["spills"] > 0,
-        f"{conflicts(kernel.get_kernel_source(), arch)} bank conflicts": conflicts(kernel.get_kernel_source(), arch)
+        f"{conflicts(kernel.get_kernel_source(), arch, size)} bank conflicts": conflicts(
+            kernel.get_kernel_source(), arch, size
+        )
         > 0,
     }
-    shape = f"{m}x{n}x{k}"
+    shape = f"{m}x{n}x{k}" + ("" if dtype == "bfloat16" else f" {dtype}")
     return [row(f"{name}, {shape}", assembly, loop, arch, str(wanted))], [
         f"{name}: {what}" for what, wrong in found.items() if wrong
     ]
@@ -181,10 +210,11 @@ def row_across(name: str, stored: str) -> str:
     return row(f"{name}, {stored}", assembly, loop, arch, str(sum(one.startswith("ds_") for one in loop.names)))
 
 
-def triton_row(python: str, name: str, stored: str = "") -> str:
+def triton_row(python: str, name: str, stored: str = "", dtype: str = "bfloat16") -> str:
     """The same of Triton's code object for the same tile."""
     arch = ARCHITECTURES[name]
     m, n, k, threads = TILES[name]
+    k = k * 2 // getattr(torch, dtype).itemsize
     with_lines = Path("/tmp") / "triton_product.py"
     across_A, across_B = ACROSS.get(stored, (False, False))
     text = TRITON
@@ -194,6 +224,13 @@ def triton_row(python: str, name: str, stored: str = "") -> str:
     if across_B:
         text = text.replace("b + columns[None, :] * K + depth[:, None]", "b + columns[None, :] + depth[:, None] * N")
         text = text.replace("right += BK", "right += BK * N")
+    kind, summed, out = TRITON_TYPES[dtype]
+    text = text.replace('"*bf16", "c": "*bf16"', f'"*{kind}", "c": "*{out}"').replace('"a": "*bf16"', f'"a": "*{kind}"')
+    text = text.replace("tl.float32)\n", f"tl.{summed})\n").replace(
+        "tl.dot(tl.load(left), tl.load(right), total)",
+        f"tl.dot(tl.load(left), tl.load(right), total, out_dtype=tl.{summed})",
+    )
+    text = text.replace("total.to(tl.bfloat16)", "total.to(c.dtype.element_ty)")
     with_lines.write_text(text)
     arguments = [name, str(arch.warp_size), *map(str, (m, n, k, threads // arch.warp_size))]
     done = subprocess.run([python, str(with_lines), *arguments], capture_output=True, text=True)
@@ -219,6 +256,7 @@ def main() -> int:
         action="store_true",
         help="operands stored [K, N], then [K, M] too, in place of rows along k; LDS instructions are counted",
     )
+    parser.add_argument("--types", action="store_true", help="all other types, in place of bfloat16")
     options = parser.parse_args()
     what = "LDS instructions" if options.across else "products a step"
     print(
@@ -233,11 +271,12 @@ def main() -> int:
             if options.triton:
                 print(triton_row(options.triton, name, stored))
     for name in () if options.across else options.architectures:
-        rows, found = check(name)
-        wrong += found
-        print(*rows, sep="\n")
-        if options.triton:
-            print(triton_row(options.triton, name))
+        for dtype in TYPES[name] if options.types else ("bfloat16",):
+            rows, found = check(name, dtype)
+            wrong += found
+            print(*rows, sep="\n")
+            if options.triton:
+                print(triton_row(options.triton, name, dtype=dtype))
     print(*wrong, sep="\n")
     return bool(wrong)
 

@@ -113,7 +113,7 @@ def _cdna(name: str, generation: str, features: frozenset[str], **facts: Any) ->
 
 def _rdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
     return _arch(
-        name, generation, features | {"wmma"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
+        name, generation, features | {"wmma", "turned_operands"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
         core_shared_bytes=64 * _KB,
         simds=2, simd_registers=1536, register_step=24, simd_waves=16, l1_bytes=32 * _KB, **facts,
     )  # fmt: skip

@@ -19,6 +19,9 @@ from tilewright.ops.base import (
 )
 from tilewright.ops.rounding import cast_array
 
+OWN = "own"
+"""Registers of a thread to others of its own."""
+
 
 @tile_operator("transpose")
 class Transpose(TileOperator):
@@ -27,7 +30,8 @@ class Transpose(TileOperator):
     Fields
     ------
     source, destination : tiles of two dimensions, which do not overlap.
-    prefer : ``"tma"`` where the copy engine stores what matrix instructions' registers are packed into; None for loops.
+    prefer : ``"tma"`` where the copy engine stores what matrix instructions' registers are packed into; ``OWN`` where
+        each thread has blocks of whole words, and turns them among its own registers; None for loops.
     """
 
     source: Region

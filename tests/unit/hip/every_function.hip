@@ -36,6 +36,14 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
 
   // words
   give(tw::lop3<0xEA>(a, b, c)); give(tw::lop3<0x96>(a, b, c)); give(tw::lop3<0x1B>(a, b, c)); give(tw::prmt(a, b, 0x5410)); give(tw::prmt(a, b, c)); give(tw::prmt(a, b, 0xFEDC)); give(tw::prmt(a, b, 0x37BF));
+  tw::Fragment<uint8_t, 64> flat, turned;
+  for (int i = 0; i < 16; ++i) tw::set_word(flat, i, a * (2 * i + 1) ^ b);
+  tw::turn_blocks<4, 8>(turned, flat); for (int i = 0; i < 16; ++i) give(tw::get_word(turned, i));
+  tw::turn_blocks<8, 4>(turned, flat); for (int i = 0; i < 16; ++i) give(tw::get_word(turned, i));
+  tw::Fragment<tw::half, 32> flat_halves, turned_halves;
+  for (int i = 0; i < 16; ++i) tw::set_word(flat_halves, i, a * (2 * i + 1) ^ c);
+  tw::turn_blocks<2, 8>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
+  tw::turn_blocks<4, 4>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
   give(tw::low_twice(a)); give(tw::high_twice(a)); give(tw::neg_f16x2(a)); give(tw::neg_bf16x2(a));
   const uint32_t u = tw::pack_f16x2(y, z), v = tw::pack_f16x2(z, x), w = tw::pack_bf16x2(y, z), o = tw::pack_bf16x2(z, x);
   give(u); give(w); give(tw::add_f16x2(u, v)); give(tw::sub_f16x2(u, v)); give(tw::mul_f16x2(u, v)); give(tw::fma_f16x2(u, v, u)); give(tw::max_f16x2(u, v)); give(tw::min_f16x2(u, v));

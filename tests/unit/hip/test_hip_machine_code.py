@@ -135,9 +135,14 @@ def wide(A: T.Tensor((4096,), "float32")):
             A[i] = 1.0
 
 
-@pytest.mark.parametrize("architecture", ["gfx942", "gfx1100"])
-def test_the_product_of_the_page_is_as_it_should_be(architecture):
+@pytest.mark.parametrize(
+    ("architecture", "dtype"),
+    [("gfx942", "bfloat16"), ("gfx1100", "bfloat16"), ("gfx942", "int8"), ("gfx942", "float8_e4m3fnuz"),
+     ("gfx950", "float8_e4m3fn"), ("gfx1201", "float8_e5m2")],
+)  # fmt: skip
+def test_the_product_of_the_page_is_as_it_should_be(architecture, dtype):
+    """Among it: bytes reach products as the words that they lie in."""
     sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
     script = pytest.importorskip("hip_machine_code")
-    _, wrong = script.check(architecture)
+    _, wrong = script.check(architecture, dtype)
     assert wrong == []

@@ -41,7 +41,7 @@ from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
-from tilewright.ops.transpose import Transpose
+from tilewright.ops.transpose import OWN, Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
 from tilewright.passes.tile.layouts.layout_flow import accesses_of
@@ -83,7 +83,7 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Copy) and (operator.prefer in (CP_ASYNC, *ENGINE) or operator.rank is not None):
             return operator
-        if isinstance(operator, Transpose) and operator.prefer in ENGINE:
+        if isinstance(operator, Transpose) and operator.prefer in (OWN, *ENGINE):
             return operator
         if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
             return operator

@@ -97,8 +97,13 @@ class HipPrinter(GpuPrinter):
         origin = self.source(source.buffer, source.starts[0], condition)
         return self.call(f"tw::cp_async<{size}>", Text(f"&{self._place(place.buffer, first)}"), origin)
 
+    def _turned_blocks(self, call: nodes.Call) -> Text:
+        rows, columns, *registers = (self._argument(part) for part in call.arguments)
+        return self.call(f"tw::turn_blocks<{rows}, {columns}>", *registers)
+
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls, "cp_async": "_async_copy", "cp_async_zfill": "_async_copy", "cp_async_wait": "_template",
+        "turn_blocks": "_turned_blocks",
     }  # fmt: skip
 
     def expression_Call(self, call: nodes.Call) -> Text:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 _LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
 _BRANCH = re.compile(r"^\s*s_c?branch\S*\s+(\S+)")
 _PRODUCT = re.compile(r"^v_(?:mfma|smfmac|wmma|swmmac)_")
-_LDS = re.compile(r"^ds_(?:read|load|write|store)(2?)(?:st64)?_b(\d+)")
+_LDS = re.compile(r"^ds_(?:read|load|write|store)_?(2?)(?:addr_)?(?:st64|stride64_)?_?b(\d+)")
 _WAIT = re.compile(r"^s_waitcnt\b.*\bvmcnt\((\d+)\)|^s_wait_loadcnt\s+(0x[0-9a-f]+|\d+)")
 
 

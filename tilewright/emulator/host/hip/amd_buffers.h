@@ -38,8 +38,15 @@ TW_DEVICE void load_to_shared(SharedPointer first, const void* from, bool inside
 TW_DEVICE void buffer_to_shared(const BufferDescriptor& buffer, SharedPointer first, uint32_t bytes, uint32_t offset, ::TwSite site) {
   load_to_shared(first, buffer.base + offset, offset < buffer.records, bytes, site);
 }
-// `s_waitcnt` of gfx9: six bits count loads, in two places; the other counters are not asked for where all their bits are set.
-TW_DEVICE void wait_for_counts(uint32_t counts, ::TwSite site) { ::tw_copy_wait((counts & 15) | (counts >> 14 & 3) << 4, site); }
+// `s_waitcnt` of gfx9: six bits count loads, in two places; the other counters are not asked for where all their bits are set, and that of
+// accesses to shared memory may be asked to be zero.
+TW_DEVICE void wait_for_counts(uint32_t counts, ::TwSite site) {
+  const uint32_t others = counts & 0x3ff0;
+  if (others != 0x0f70 && others != 0x0070) ::tw_assertion_failed("a wait for part of what no load is", site);
+  const uint32_t loads = (counts & 15) | (counts >> 14 & 3) << 4;
+  if (others == 0x0070 && loads != 63) ::tw_assertion_failed("a wait for loads and for shared memory at once", site);
+  if (loads != 63) ::tw_copy_wait(loads, site);
+}
 
 }  // namespace machine
 }  // namespace tw

@@ -28,7 +28,7 @@ from dataclasses import replace
 from tilewright.ir.nodes import Allocate, Buffer, Let, Pipelined, Region, Statement, const, seq
 from tilewright.layout.layout import Layout
 from tilewright.ops.copy import CP_ASYNC, Copy
-from tilewright.ops.transpose import Transpose
+from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
 from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms, whole_of
@@ -115,7 +115,7 @@ def _divided(
         layouts.update({held: way.loaded, turned: way.stored, way.tile: way.memory})
         body += [Allocate(held, span=statement.span), Allocate(turned, span=statement.span), load]
         body += [
-            Transpose(store.source, whole_of(turned), span=statement.span),
+            Transpose(store.source, whole_of(turned), OWN, span=statement.span),
             Copy(whole_of(turned), whole_of(way.tile), span=statement.span),
         ]
         stages += [0, 1, 1]

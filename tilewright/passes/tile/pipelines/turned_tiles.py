@@ -14,9 +14,9 @@ After, with a tile ``[N, K]`` in place of ``[K, N]``::
     copy(source=b_registers_turned, destination=b)
     gemm(a=a, b=b, c=c, transpose_b=True)
 
-A thread loads a few rows of 16 bytes and stores each column of that as one access; in between it moves registers. The
-tile lies in runs of k, column after column, under a swizzle that keeps the stores of neighbouring threads, and the
-reads of neighbouring columns, in different banks.
+A thread loads a few rows of up to 16 bytes and stores each column of that as one access; in between it moves
+registers. The tile lies in runs of k, column after column, under a swizzle that keeps the stores of neighbouring
+threads, and the reads of neighbouring columns, in different banks.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 
 RUN_BYTES = 8
-"""Of a run of k, which a thread has of each column."""
+"""Of a run of k, which lies together in shared memory, and which a thread has of each column where it can."""
 
-LOADED_BYTES = 16
-"""Of a row, which a thread loads at once."""
+BLOCKS = ((8, 16), (8, 8), (4, 16), (4, 8), (8, 4), (4, 4))
+"""What a thread may have, best first: bytes of a column, which it stores at once, and of a row, which it loads at
+once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +92,17 @@ def _turn(copy: Copy, threads: int) -> Turn | None:
     tile, dtype = copy.destination.buffer, copy.destination.dtype
     if tile.scope != "shared" or tile.source is not None or not copy.destination.is_whole or tile.rank != 2:
         return None
-    if dtype.bits != 16 or copy.source.dtype != dtype:
+    if dtype.bits not in (8, 16) or copy.source.dtype != dtype:
         return None
     K, N = tile.static_shape
-    rows = RUN_BYTES * 8 // dtype.bits
-    columns = LOADED_BYTES * 8 // dtype.bits
-    pieces = (K // rows, N // columns)
-    if K % rows or N % columns or pieces[0] * pieces[1] % threads:
-        return None
-    dealt = spread(pieces, threads, 1)
-    if dealt.shape != pieces:
-        return None
-    made = replace(tile, shape=(N, K))
-    return Turn(made, *_blocks(dealt, rows, columns), _memory(K, N, rows, dtype.bits))
+    run = RUN_BYTES * 8 // dtype.bits
+    for rows, columns in ((high * 8 // dtype.bits, wide * 8 // dtype.bits) for high, wide in BLOCKS):
+        pieces = (K // rows, N // columns)
+        if K % run == N % columns == 0 and pieces[0] * pieces[1] % threads == 0:
+            dealt = spread(pieces, threads, 1)
+            if dealt.shape == pieces:
+                return Turn(replace(tile, shape=(N, K)), *_blocks(dealt, rows, columns), _memory(K, N, run, dtype.bits))
+    return None
 
 
 def _blocks(dealt: Layout, rows: int, columns: int) -> tuple[Layout, Layout]:
@@ -118,10 +117,10 @@ def _blocks(dealt: Layout, rows: int, columns: int) -> tuple[Layout, Layout]:
     return loaded, stored
 
 
-def _memory(K: int, N: int, rows: int, bits: int) -> Layout:
+def _memory(K: int, N: int, run: int, bits: int) -> Layout:
     """Runs of k, column after column."""
-    plain = Layout.of([(N, MEMORY, rows)], [(rows, MEMORY, 1), (K // rows, MEMORY, rows * N)])
-    swizzle = Swizzle(4, (RUN_BYTES * 8 // bits).bit_length() - 1, 4)
+    plain = Layout.of([(N, MEMORY, run)], [(run, MEMORY, 1), (K // run, MEMORY, run * N)])
+    swizzle = Swizzle(4, run.bit_length() - 1, 4)
     return replace(plain, swizzle=swizzle) if K * N % swizzle.period == 0 else plain
 
 

@@ -20,7 +20,13 @@ TW_DEVICE void sync_threads(TW_SITE) {
 // The same where threads of the block hand each other nothing but shared memory: loads from elsewhere stay on their way.
 TW_DEVICE void sync_shared(TW_SITE) {
   TW_AT(site);
-#if defined(__clang_major__) && __clang_major__ < 19
+#if TW_WARP_SIZE == 64
+  // A fence of the block waits for copies to shared memory too, which waits of their own follow: this waits for the lanes' accesses alone.
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_s_waitcnt(0xc07f);
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#elif defined(__clang_major__) && __clang_major__ < 19
   sync_threads(site);
 #else
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");

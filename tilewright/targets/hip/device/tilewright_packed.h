@@ -16,6 +16,32 @@ TW_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   return (bytes & ~(signs * 255u)) | (filled & signs * 255u);
 }
 
+// Blocks of ROWS by COLUMNS elements of 8 or 16 bits, row by row, to the same ones column by column: in each square of as many as a word has,
+// two words become two of pairs, and of bytes two of those two of fours.
+template <int ROWS, int COLUMNS, class T, int N> TW_DEVICE void turn_blocks(Fragment<T, N>& to, const Fragment<T, N>& from) {
+  constexpr int SIDE = 4 / int(sizeof(T)), WIDE = COLUMNS / SIDE, HIGH = ROWS / SIDE;   // words of a row, and of a column
+  static_assert(ROWS % SIDE == 0 && COLUMNS % SIDE == 0 && N % (ROWS * COLUMNS) == 0, "blocks are of whole words");
+#pragma unroll
+  for (int square = 0; square < N / (SIDE * SIDE); ++square) {
+    const int block = square / (WIDE * HIGH) * (WIDE * HIGH * SIDE), row = square / WIDE % HIGH, column = square % WIDE;
+    uint32_t words[SIDE];
+#pragma unroll
+    for (int i = 0; i < SIDE; ++i) words[i] = get_word(from, block + (row * SIDE + i) * WIDE + column);
+    if (SIDE == 4) {
+#pragma unroll
+      for (int i = 0; i < SIDE; i += 2) {
+        const uint32_t upper = words[i], lower = words[i + 1];
+        words[i] = __builtin_amdgcn_perm(lower, upper, 0x05010400u);
+        words[i + 1] = __builtin_amdgcn_perm(lower, upper, 0x07030602u);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < SIDE; ++i)
+      set_word(to, block + (column * SIDE + i) * HIGH + row,
+               __builtin_amdgcn_perm(words[SIDE / 2 + i / 2], words[SIDE == 4 ? i / 2 : 0], i % 2 ? 0x07060302u : 0x05040100u));
+  }
+}
+
 TW_DEVICE uint32_t low_twice(uint32_t a) { return (a & 0xFFFFu) | a << 16; }
 TW_DEVICE uint32_t high_twice(uint32_t a) { return (a & 0xFFFF0000u) | a >> 16; }
 TW_DEVICE uint32_t neg_f16x2(uint32_t a) { return a ^ 0x80008000u; }

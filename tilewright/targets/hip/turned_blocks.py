@@ -1,0 +1,71 @@
+"""Tiles of small elements that each thread turns among its own registers: words of rows become words of columns.
+
+Moved one by one, the bytes of a word take five instructions, and two halves two; permutations of bytes of two words
+take two and one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.interpreter.collectives import read_each, write_each
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.ir.nodes import Call, Const, Evaluate, Region, Statement, const, seq
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
+from tilewright.ops.transpose import OWN, Transpose
+from tilewright.passes.context import Context
+from tilewright.passes.lower.block_view import BLOCK
+
+register(Intrinsic("turn_blocks", 4, None, pure=False, writes=(2,)))
+
+
+def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:
+    """The thread code of blocks of whole words, which registers hold by rows before and by columns behind."""
+    if transpose.prefer != OWN:
+        return None
+    source, target, block = transpose.source, transpose.destination, context.facts[BLOCK]
+    sizes = _blocks(block.layout(source.buffer), block.layout(target.buffer), 32 // source.dtype.stored_bits)
+    assert sizes is not None, transpose
+    whole = [block.registers(region.buffer) for region in (target, source)]
+    places = [Region(one, (const(0),), (one.size,)) for one in whole]
+    made = Call(BOOL, "turn_blocks", (const(sizes[0]), const(sizes[1]), *places))
+    return seq(Evaluate(made, span=transpose.span))
+
+
+def _blocks(loaded: Layout, stored: Layout, word: int) -> tuple[int, int] | None:
+    """Rows and columns of the blocks that lie one behind the other in each thread's registers, in words of so many
+    elements."""
+    if loaded.replicas or stored.replicas:
+        return None
+    column, row = np.indices(stored.shape)
+    if not np.array_equal(stored.offset(THREAD, column, row), loaded.offset(THREAD, row, column)):
+        return None
+    count = stored.extent(REGISTER)
+    origin = np.zeros(count, np.int64)
+    to, come = stored.offset(REGISTER, column, row), loaded.offset(REGISTER, row, column)
+    origin[to] = come
+    if not np.array_equal(origin[to], come):
+        return None
+    for rows in range(count // word, word - 1, -word):
+        for columns in range(word, count // rows + 1, word):
+            if count % (rows * columns) == 0:
+                turned = np.arange(count).reshape(-1, rows, columns).swapaxes(1, 2)
+                if np.array_equal(turned.ravel(), origin):
+                    return rows, columns
+    return None
+
+
+def _turn(state: Evaluator, node: Call) -> int:
+    rows, columns, to, come = node.arguments
+    assert isinstance(rows, Const) and isinstance(columns, Const)
+    assert isinstance(to, Region) and isinstance(come, Region)
+    held = read_each(state, come)
+    blocks = held.reshape(*held.shape[:-1], -1, int(rows.value), int(columns.value))
+    write_each(state, to, np.swapaxes(blocks, -1, -2).reshape(held.shape))
+    return 0
+
+
+SPECIAL_CALLS["turn_blocks"] = _turn
