@@ -1,8 +1,10 @@
 /* The thread pool of the cpu target: one a process, shared by all kernels.
  *
- * A launch is a task: a number of blocks handed out in chunks, the smaller the fewer are left.  The calling thread works
- * on its own task, so nested launches and launches from several threads at once always make progress; idle workers join
- * whatever tasks have blocks left, without a lock, since a launch may be over in ten microseconds.  A worker without work
+ * A launch is a task: a number of blocks in as many shares as it has threads, handed out in chunks, the smaller the fewer
+ * are left.  The same thread begins with the same share at every launch, so that a core finds in its own cache the part of
+ * a weight that it read before; who is done with his own share helps with the one that has most left.  The calling thread
+ * works on its own task, so nested launches and launches from several threads at once always make progress; idle workers
+ * join whatever tasks have blocks left, without a lock, since a launch may be over in ten microseconds.  A worker without work
  * watches for the next launch for a while before it sleeps: to be woken takes as long as a product of one row.  A caller wakes
  * one sleeper, who wakes others.  After a fork the child starts with an empty pool and makes workers of its own. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
@@ -23,7 +25,9 @@
 #define MOST_TASKS 64  /* at once; a launch beyond has no helpers */
 #define SPINS 8000     /* some 200 microseconds: as long as Python may take between two layers */
 #define UNTIL_LOOK 64  /* spins: whom one waits for may itself be waiting for this very core */
-#define SHARES 4  /* of what is left for each thread; one makes a chunk */
+#define CHUNKS 4       /* of what is left of a share; one is taken at once */
+#define MOST_SHARES 64 /* with more threads than these, several begin with one */
+#define LATE_SPINS 50  /* for which a worker leaves a launch of fewer threads to those whose share it is */
 #define WORKER_STACK_BYTES (8u << 20)
 #define OUT_OF_MEMORY (-1)
 
@@ -36,15 +40,18 @@ typedef int32_t (*block_function)(const void *arguments, int64_t block, uint8_t 
 #define OPEN ((uint64_t)1 << 32)
 #define HELPERS (OPEN - 1)
 typedef struct {
+  _Alignas(LINE) _Atomic int64_t next, end;  /* blocks of it that nobody has taken */
+} share;
+typedef struct {
   _Alignas(LINE) _Atomic uint64_t state;  /* OPEN while helpers may join, and how many are inside */
   _Atomic bool taken, waited_for;
-  _Alignas(LINE) _Atomic int64_t next;    /* first block that nobody has taken */
-  _Atomic int32_t status;                 /* first failure */
-  _Alignas(LINE) _Atomic int64_t blocks;
+  _Alignas(LINE) _Atomic int32_t status;  /* first failure */
+  _Atomic int shares_held;
   _Atomic uint64_t most_helpers;
-  int64_t parts, scratch_bytes;
+  int64_t scratch_bytes;
   block_function function;
   const void *arguments;
+  share shares[MOST_SHARES];
 } task;
 
 static task tasks[MOST_TASKS];
@@ -102,38 +109,64 @@ static void give_scratch_back(uint8_t *memory, bool nested) {
     own_scratch.busy = false;
 }
 
-/* Take the next chunk of a task: a share of what is left, at least one block.  False where none is left. */
-static bool take_chunk(task *t, int64_t *first, int64_t *last) {
-  *first = atomic_load_explicit(&t->next, memory_order_relaxed);
+static int64_t left_of(const share *s) {
+  return atomic_load_explicit(&s->end, memory_order_relaxed) - atomic_load_explicit(&s->next, memory_order_relaxed);
+}
+
+/* The share that a thread begins with; the caller has number 0. */
+static share *share_of(task *t, int thread) {
+  int held = atomic_load_explicit(&t->shares_held, memory_order_relaxed);
+  return &t->shares[thread < held ? thread : held > 0 ? thread % held : 0];
+}
+
+/* The share with most blocks left, or NULL where there are none. */
+static share *fullest(task *t) {
+  int held = atomic_load_explicit(&t->shares_held, memory_order_relaxed);
+  share *found = NULL;
+  int64_t most = 0;
+  for (share *s = t->shares; s < t->shares + held; s++) {
+    int64_t left = left_of(s);
+    if (left > most) most = left, found = s;
+  }
+  return found;
+}
+
+/* Take the next chunk of a share: a part of what is left, at least one block.  False where none is left. */
+static bool take_chunk(share *s, int64_t *first, int64_t *last) {
+  int64_t end = atomic_load_explicit(&s->end, memory_order_relaxed);
+  *first = atomic_load_explicit(&s->next, memory_order_relaxed);
   do {
-    int64_t left = t->blocks - *first;
+    int64_t left = end - *first;
     if (left <= 0) return false;
-    *last = *first + (left > t->parts ? left / t->parts : 1);
-  } while (!atomic_compare_exchange_weak_explicit(&t->next, first, *last, memory_order_relaxed, memory_order_relaxed));
+    *last = *first + (left > CHUNKS ? left / CHUNKS : 1);
+  } while (!atomic_compare_exchange_weak_explicit(&s->next, first, *last, memory_order_relaxed, memory_order_relaxed));
   return true;
 }
 
-/* Run chunks of a task until none is left. */
-static void work_on(task *t) {
+static void fail(task *t, int32_t status) {
+  int32_t fine = 0;
+  atomic_compare_exchange_strong(&t->status, &fine, status);
+}
+
+/* Run chunks of a task until none is left or a block has failed, beginning with a thread's own share. */
+static void work_on(task *t, int thread) {
   bool nested = false;
   uint8_t *scratch = NULL;
   if (t->scratch_bytes > 0 && !(scratch = take_scratch(t->scratch_bytes, &nested))) {
-    int32_t fine = 0;
-    atomic_compare_exchange_strong(&t->status, &fine, OUT_OF_MEMORY);
-    atomic_store(&t->next, t->blocks);
+    fail(t, OUT_OF_MEMORY);
     return;
   }
   int64_t first, last;
-  while (take_chunk(t, &first, &last)) {
-    for (int64_t block = first; block < last; block++) {
-      int32_t status = t->function(t->arguments, block, scratch);
-      if (status != 0) {
-        int32_t fine = 0;
-        atomic_compare_exchange_strong(&t->status, &fine, status);
-        atomic_store(&t->next, t->blocks);
+  for (share *s = share_of(t, thread); s; s = fullest(t)) {
+    while (atomic_load_explicit(&t->status, memory_order_relaxed) == 0 && take_chunk(s, &first, &last)) {
+      for (int64_t block = first; block < last; block++) {
+        int32_t status = t->function(t->arguments, block, scratch);
+        if (status == 0) continue;
+        fail(t, status);
         break;
       }
     }
+    if (atomic_load_explicit(&t->status, memory_order_relaxed) != 0) break;
   }
 #if defined(__x86_64__)
   __builtin_ia32_sfence();  // what blocks stored past the caches is there for whoever is told that all is done
@@ -141,12 +174,14 @@ static void work_on(task *t) {
   if (t->scratch_bytes > 0) give_scratch_back(scratch, nested);
 }
 
-/* Count this worker among a task's helpers where it has blocks left and room for one more. */
-static bool join(task *t) {
+/* Count a worker among a task's helpers where it has blocks left and room for one more; those who have no share of their
+ * own join late, when others had their chance. */
+static bool join(task *t, int thread, bool late) {
   uint64_t state = atomic_load_explicit(&t->state, memory_order_relaxed);
   do {
-    if (!(state & OPEN) || (state & HELPERS) >= atomic_load_explicit(&t->most_helpers, memory_order_relaxed) ||
-        atomic_load_explicit(&t->next, memory_order_relaxed) >= atomic_load_explicit(&t->blocks, memory_order_relaxed))
+    uint64_t most = atomic_load_explicit(&t->most_helpers, memory_order_relaxed);
+    if (!(state & OPEN) || (state & HELPERS) >= most || (!late && (uint64_t)thread > most) ||
+        (left_of(share_of(t, thread)) <= 0 && !fullest(t)))
       return false;
   } while (!atomic_compare_exchange_weak_explicit(&t->state, &state, state + 1, memory_order_acquire, memory_order_relaxed));
   return true;
@@ -161,12 +196,12 @@ static void leave(task *t) {
 }
 
 /* Work on whatever has work; whether there was any. */
-static bool help(void) {
+static bool help(int thread, bool late) {
   bool helped = false;
   int met = atomic_load(&places);
   for (task *t = tasks; t < tasks + met; t++) {
-    if (!join(t)) continue;
-    work_on(t);
+    if (!join(t, thread, late)) continue;
+    work_on(t, thread);
     leave(t);
     helped = true;
   }
@@ -185,13 +220,14 @@ static void sleep_until_launch(uint64_t seen) {
   for (int i = 0; i < 2 && i < others; i++) pthread_cond_signal(&work_arrived);
 }
 
-static void *worker_main(void *unused) {
-  (void)unused;
+static void *worker_main(void *number) {
+  const int thread = (int)(intptr_t)number;
   for (;;) {
     uint64_t seen = atomic_load(&launches);
-    if (help()) continue;
+    if (help(thread, false)) continue;
     int spin = 0;
     while (spin < SPINS && atomic_load_explicit(&launches, memory_order_relaxed) == seen) {
+      if (spin == LATE_SPINS && help(thread, true)) break;
       relax();
       if (++spin % UNTIL_LOOK == 0 && this_core() == atomic_load_explicit(&callers_core, memory_order_relaxed)) sched_yield();
     }
@@ -258,7 +294,7 @@ static void forget_workers_after_fork(void) {
   pthread_mutex_init(&pool_mutex, NULL);
   pthread_cond_init(&work_arrived, NULL);
   pthread_cond_init(&helpers_left, NULL);
-  memset(tasks, 0, sizeof tasks);
+  memset(tasks, 0, (size_t)atomic_load(&places) * sizeof *tasks);
   atomic_store(&workers, 0);
   atomic_store(&sleepers, 0);
   wanted = 0;
@@ -281,7 +317,8 @@ static void start_workers(int count) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   while (atomic_load(&workers) < count) {
     pthread_t thread;
-    if (pthread_create(&thread, &attributes, worker_main, NULL) != 0) break;
+    void *number = (void *)(intptr_t)(atomic_load(&workers) + 1);
+    if (pthread_create(&thread, &attributes, worker_main, number) != 0) break;
     atomic_fetch_add(&workers, 1);
   }
   pthread_attr_destroy(&attributes);
@@ -348,14 +385,17 @@ EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, bl
   if (alone) t = &own;
   t->function = function;
   t->arguments = arguments;
-  t->parts = (int64_t)threads * SHARES;
   t->scratch_bytes = scratch_bytes;
-  atomic_store_explicit(&t->blocks, blocks, memory_order_relaxed);
+  int shares = threads < MOST_SHARES ? threads : MOST_SHARES;
+  for (int i = 0; i < shares; i++) {
+    atomic_store_explicit(&t->shares[i].next, blocks * i / shares, memory_order_relaxed);
+    atomic_store_explicit(&t->shares[i].end, blocks * (i + 1) / shares, memory_order_relaxed);
+  }
+  atomic_store_explicit(&t->shares_held, shares, memory_order_relaxed);
   atomic_store_explicit(&t->most_helpers, (uint64_t)threads - 1, memory_order_relaxed);
   atomic_store_explicit(&t->status, 0, memory_order_relaxed);
-  atomic_store_explicit(&t->next, 0, memory_order_relaxed);
   if (!alone) call_helpers(t, threads - 1);
-  work_on(t);
+  work_on(t, 0);
   if (!alone) wait_for_helpers(t);
   int32_t status = atomic_load(&t->status);
   if (!alone) atomic_store(&t->taken, false);
