@@ -2,7 +2,8 @@
 
 A case has as many weights of one shape as make it lie in the caches, one, or outside of them, twice the last-level cache; a call multiplies by
 all of them, so that what starts a call of a peer is shared there by all its products, while ours is called for each.  Activations are float32 on
-every side, and each side quantises them to 8 bits in the call.  Results are compared with float64 before anything is timed.
+every side, and each side quantises them to 8 bits in the call.  Scales are float16, as in checkpoints and in llama.cpp; ONNX Runtime gets
+the same numbers in the type of its activations, which it asks for.  Results are compared with float64 before anything is timed.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Layer:
 
     @property
     def bytes(self) -> int:
-        """Of a weight, with scales of 4 bytes."""
-        return self.n * self.k * self.bits // 8 + 4 * self.n * self.k // FORMATS[self.name][1]
+        """Of a weight, with scales of 2 bytes."""
+        return self.n * self.k * self.bits // 8 + 2 * self.n * self.k // FORMATS[self.name][1]
 
     @property
     def count(self) -> int:
@@ -84,11 +85,9 @@ def rivals(
     x = draw.standard_normal((layer.m, layer.k)).astype(np.float32)
     made = quantize(numbers, format, group=group, zeros="group" if "zeros" in layer.name else "middle")
     middle = np.full((1, 1), 1 << (layer.bits - 1), np.float32)
-    weight = (
-        made
-        if "zeros" in layer.name
-        else QuantizedWeight(made.codes, made.format, made.scales, middle, block=made.block)
-    )
+    assert made.scales is not None
+    zeros = made.zeros if "zeros" in layer.name else middle
+    weight = QuantizedWeight(made.codes, made.format, made.scales.astype(np.float16), zeros, block=made.block)
     packed = [PackedWeight.pack(weight) for _ in range(layer.count)]
     out = np.empty((layer.m, layer.n), np.float32)
 
@@ -99,8 +98,7 @@ def rivals(
 
     peers: dict[str, Callable[[], Any]] = {}
     if onnx is not None and "zeros" not in layer.name:
-        assert made.scales is not None
-        scales = np.ascontiguousarray(made.scales.astype(np.float32).T)
+        scales = np.ascontiguousarray(made.scales.astype(np.float16).astype(np.float32).T)
         peers["ORT"] = onnx(made.codes, scales, layer.bits, group, x, threads, layer.count)
     if directory is not None and peer is not None:
         peers["llama.cpp"] = llama_cpp.product(directory, peer, numbers, x, layer.count, threads)

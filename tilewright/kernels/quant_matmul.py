@@ -32,6 +32,15 @@ RUN = 128
 """Elements of K that a product goes over at most, where groups are smaller."""
 MANY_REGISTERS = 32
 """As many hold the sums of a tile beside the totals of a group."""
+CORE_BYTES = 40e9
+"""Bytes of a weight that a core multiplies in a second where they are in its cache."""
+START = 2e-6
+"""Seconds until other cores take part in a launch, and until they have been waited for."""
+NARROW, NARROW_FLOATS = 0.25, 0.8
+"""What narrow blocks lose (`columns_of_each`): a Zen 5, blocks of 16 to 96 columns, in the second-level cache. Of 8-bit
+codes one row loses less than a tenth of that."""
+WORTHWHILE = 0.97
+"""Blocks are narrower than they might be where that makes a product shorter by so much."""
 LEAST_ROWS = 8
 """From here on a matrix unit multiplies faster than codes are unpacked next to dot products; below, blocks have fewer
 rows than this."""
@@ -105,6 +114,29 @@ def columns(arch: Arch | None) -> int:
     return 96 if arch is None or arch.l1_bytes >= 48 << 10 else 64
 
 
+def columns_of_each(arch: Arch | None, N: int, row_bytes: int, narrow: float, step: int = 1) -> int:
+    """Columns of a block where rows are few: fewer than `columns` where cores would wait for those that have one block
+    more.
+
+    `row_bytes` are those of a column of the weight. A block that is n vectors wide takes a share of `narrow` / n longer
+    for each of them.
+    """
+    most = columns(arch)
+    if arch is None or arch.has_threads or arch.cores < 2:
+        return most
+    lanes = arch.vector_bytes // 4
+    vectors, of_vector = math.ceil(N / lanes), lanes * row_bytes / CORE_BYTES
+
+    def seconds(width: int) -> float:
+        blocks = math.ceil(vectors / width)
+        start = START if blocks > 1 else 0.0
+        return math.ceil(blocks / arch.cores) * (min(width, vectors) + narrow) * of_vector + start
+
+    widest = most // lanes
+    best = min(range(widest, 0, -step), key=seconds)
+    return lanes * (best if seconds(best) < WORTHWHILE * seconds(widest) else widest)
+
+
 def groups_together(arch: Arch | None, groups: int, group: int) -> int:
     """Groups that one product multiplies, a divisor of all of them: their sums stay in registers, where there are
     enough for both."""
@@ -147,6 +179,7 @@ def quant_matmul(
     epilogue: Epilogue = PLAIN,
     scaled: bool = False,
     rescale: bool = False,
+    scale_dtype: str = "float32",
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
@@ -166,11 +199,12 @@ def quant_matmul(
     epilogue : what becomes of sums before they are stored; it has no factor.
     scaled : whether float activations, too, come with a scale a token.
     rescale : whether the tensor of zero points holds what is taken off scaled codes: ``code * scale - zero``.
+    scale_dtype : float type in which scales are given.
 
     Returns
     -------
     kernel of ``A[M, K]``, then for int8 or scaled activations ``token_scales[M]`` (float32), ``W`` (packed),
-    ``scales[K / group, N]`` (float32), and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
+    ``scales[K / group, N]``, and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
     With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for
     what is not used.
 
@@ -207,6 +241,16 @@ def quant_matmul(
     together = 1 if tiles or operand != "int8" else groups_together(T.machine(), groups, group)
     run = run_of_floats(group) if fractions else group * together
     M = T.dynamic("M")
+
+    def columns_for(rows: int) -> int:
+        """Columns of a block of so many rows."""
+        if rows > FEW_ROWS or fractions:
+            return columns(T.machine())
+        column = K * tilewright.dtype(weights).bits // 8
+        if operand == "float32":
+            return columns_of_each(T.machine(), N, column, NARROW_FLOATS)
+        # Odd numbers of vectors leave registers unused beside several rows.
+        return columns_of_each(T.machine(), N, column, NARROW, 1 if rows == 1 else 2)
 
     @T.macro
     def prepare(A: Any, operands: Any, token_scales: Any, sums: Any) -> None:
@@ -251,7 +295,7 @@ def quant_matmul(
     ) -> None:
         bias, residual = added
         # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
-        block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns(T.machine()))
+        block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns_for(block_M))
         if fractions and not columns_given:
             block_N //= 2  # a tile of floats is as large as four of codes
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=1) as (bn, bm):
@@ -290,9 +334,12 @@ def quant_matmul(
 
     def taken_off(scales: Any, zeros: Any, g: Any, column: Any) -> Any:
         """What the zero of one group adds to a column for each unit of the group's sum."""
+        if rescale and not least:
+            return -zeros[g, column]
+        scale = T.cast(scales[g, column], "float32")
         if rescale:
-            return least * scales[g, column] - zeros[g, column] if least else -zeros[g, column]
-        return (least - zeros[g, column] if zero is None else 1.0) * scales[g, column]
+            return least * scale - zeros[g, column]
+        return (least - zeros[g, column] if zero is None else 1.0) * scale
 
     def of_zeros(sums: Any, scales: Any, zeros: Any, row: Any, first: Any, column: Any) -> Any:
         """What the zeros of the groups that are multiplied together add to an element of the result."""
@@ -328,6 +375,7 @@ def quant_matmul(
 
     Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N), out)
     Weight, PerGroup = T.Packed((N, K), weights), T.Tensor((groups, N), "float32")
+    Scales = T.Tensor((groups, N), scale_dtype)
     PerToken = T.Tensor((M,), "float32")
     if not epilogue.is_plain:
         takes_zeros = zero is None
@@ -337,7 +385,7 @@ def quant_matmul(
             A: Activations,
             token_scales: T.Tensor((M if takes_scales else 1,), "float32"),
             W: Weight,
-            scales: PerGroup,
+            scales: Scales,
             zeros: T.Tensor((groups, N) if takes_zeros else (1, 1), "float32"),
             bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
             residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
@@ -350,26 +398,26 @@ def quant_matmul(
 
         @T.prim_func
         def quant_matmul(
-            A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, zeros: PerGroup, C: Result
+            A: Activations, token_scales: PerToken, W: Weight, scales: Scales, zeros: PerGroup, C: Result
         ):
             both(A, token_scales, W, scales, zeros, (None, None), C)
 
     elif takes_scales:
 
         @T.prim_func
-        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: PerGroup, C: Result):
+        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: Scales, C: Result):
             both(A, token_scales, W, scales, None, (None, None), C)
 
     elif zero is None:
 
         @T.prim_func
-        def quant_matmul(A: Activations, W: Weight, scales: PerGroup, zeros: PerGroup, C: Result):
+        def quant_matmul(A: Activations, W: Weight, scales: Scales, zeros: PerGroup, C: Result):
             both(A, None, W, scales, zeros, (None, None), C)
 
     else:
 
         @T.prim_func
-        def quant_matmul(A: Activations, W: Weight, scales: PerGroup, C: Result):
+        def quant_matmul(A: Activations, W: Weight, scales: Scales, C: Result):
             both(A, None, W, scales, None, (None, None), C)
 
     return quant_matmul

@@ -20,6 +20,7 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
 from tilewright.matmul.tiers.fragments import arranging_kernel
+from tilewright.ops.rounding import round_float
 from tilewright.quant import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import as_float32
@@ -78,12 +79,13 @@ class Panels:
             zero=None if mode else facts.zero * codes.factor, rescale=bool(mode), activations=request.activations,
             scaled=scaled, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
-            epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual), **options,
+            epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual),
+            scale_dtype=scale_type(facts, codes.factor, machine.arch), **options,
         )  # fmt: skip
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
         held = weight.derived(
             (self.name, str(order), str(codes), type(example)),
-            lambda: [placed_like(array, example) for array in _panels(weight, codes, mode, kernel)],
+            lambda: [placed_like(array, example) for array in _panels(weight, codes, mode, kernel, machine.arch)],
         )
         prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example))
         if not arranged:
@@ -103,6 +105,25 @@ def multiplied(facts: WeightFacts, request: Request) -> Request:
     return request
 
 
+def scale_type(facts: WeightFacts, factor: float, arch: Arch) -> str:
+    """The narrowest type that holds a weight's scales as they are multiplied: out of memory they come with the codes,
+    and for groups of 32 of four bits a float32 is a fifth of what is read."""
+    whole = facts.multiplier is None and not facts.factor and factor == 1
+    held = number_format(facts.scale.dtype) if whole and facts.scale is not None else None
+    for name in ("float16", "bfloat16"):
+        quick = name == "bfloat16" or arch.has("f16c") or arch.has("neon")
+        if held is not None and quick and _holds(dtype(name), held):
+            return name
+    return "float32"
+
+
+def _holds(narrow: DType, wide: Format) -> bool:
+    """Whether a type has every number of a format."""
+    if wide.dtype == narrow or not wide.values:
+        return wide.dtype == narrow
+    return np.array_equal(round_float(wide.table, narrow).astype(np.float64), wide.table, equal_nan=True)
+
+
 def _columns_of(weight: PackedWeight) -> np.ndarray:
     """Which column of the activations each column of the panels meets, -1 for none: all groups are as long as the
     longest."""
@@ -112,7 +133,9 @@ def _columns_of(weight: PackedWeight) -> np.ndarray:
     return order
 
 
-def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel) -> Iterator[np.ndarray]:
+def _panels(
+    weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, arch: Arch
+) -> Iterator[np.ndarray]:
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
     source, order = weight.unpack(), _columns_of(weight)
     groups, factor = weight.facts.groups, np.float32(codes.factor)
@@ -124,7 +147,7 @@ def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel)
     scales = source.grouped_scales
     if source.multipliers is not None:
         scales = scales * source.by_group(source.multipliers)
-    yield scales[:groups] / factor
+    yield (scales[:groups] / factor).astype(dtype(scale_type(weight.facts, codes.factor, arch)).numpy)
     if zeros:  # scaled once, not in every call
         assert source.zeros is not None
         points = source.by_group(source.zeros)[:groups]
