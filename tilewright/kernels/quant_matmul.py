@@ -397,9 +397,7 @@ def quant_matmul(
     elif takes_scales and zero is None:
 
         @T.prim_func
-        def quant_matmul(
-            A: Activations, token_scales: PerToken, W: Weight, scales: Scales, zeros: PerGroup, C: Result
-        ):
+        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: Scales, zeros: PerGroup, C: Result):
             both(A, token_scales, W, scales, zeros, (None, None), C)
 
     elif takes_scales:

@@ -60,4 +60,4 @@ def test_blocks_of_few_rows_divide_among_the_cores(N: int, cores: int) -> None:
         return -(-(-(-N // width)) // cores) * width
 
     assert found <= most and longest(found) <= longest(most)
-    assert N > most or columns_of_each(machine, N, 16, 0.25) == most
+    assert most < N or columns_of_each(machine, N, 16, 0.25) == most

@@ -133,9 +133,7 @@ def _columns_of(weight: PackedWeight) -> np.ndarray:
     return order
 
 
-def _panels(
-    weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, arch: Arch
-) -> Iterator[np.ndarray]:
+def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, arch: Arch) -> Iterator[np.ndarray]:
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
     source, order = weight.unpack(), _columns_of(weight)
     groups, factor = weight.facts.groups, np.float32(codes.factor)
