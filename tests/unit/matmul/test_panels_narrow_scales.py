@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_blocks_of_few_rows_divide_among_the_cores(N: int, cores: int) -> None:
     most, found = columns(machine), columns_of_each(machine, N, 4096, 0.25)
 
     def longest(width: int) -> int:
-        return -(-(-(-N // width)) // cores) * width
+        return math.ceil(math.ceil(N / width) / cores) * width
 
     assert found <= most and longest(found) <= longest(most)
     assert most < N or columns_of_each(machine, N, 16, 0.25) == most
