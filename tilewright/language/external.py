@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Var
+from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
@@ -60,7 +62,8 @@ def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
     args : the type of its result, ``"handle"`` or ``"void"`` where it has none; its name, a text; then what it is
         given: numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What
         it is given the place of it may write.
-    dtype : the type of its result, which then does not stand first.
+    dtype : the type of its result, which then does not stand first.  A function whose result nobody takes may have
+        none.
 
     Returns
     -------
@@ -85,6 +88,26 @@ def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
     var = Var(record, builder.take_name("result"))
     builder.append(Let(var, Call(record, "call_extern", (func_name, *arguments)), span=statement_here()))
     return Scalar(var, builder.frame)
+
+
+class _Discarded(Rewriter):
+    """Calls of an author's function whose result nobody takes have none: the function may well return nothing."""
+
+    def __init__(self, mentioned: Counter[Any]) -> None:
+        self.mentioned = mentioned
+
+    def visit_Let(self, let: Let) -> Any:
+        call = let.value
+        if isinstance(call, Call) and call.function == "call_extern" and self.mentioned[let.var] == 1:
+            return Evaluate(Call(BOOL, call.function, call.arguments), span=let.span)
+        return self.generic(let)
+
+
+def without_results(body: Seq) -> Seq:
+    """A traced program in which results that nobody takes are not named."""
+    if not any(isinstance(one, Call) and one.function == "call_extern" for one in find(body, Call)):
+        return body
+    return _Discarded(Counter(find(body, Var)))(body)
 
 
 def _argument(value: object, what: str) -> Expr | Region:

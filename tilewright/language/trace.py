@@ -24,6 +24,7 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
 from tilewright.language.dtypes import NumberType
+from tilewright.language.external import without_results
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import KernelContext
 from tilewright.language.launches import close_launch
@@ -350,8 +351,9 @@ def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:
         if param is None:
             raise MissingAnnotation(name, builder.name, span=builder.span)
         params.append(param)
+    body = without_results(Seq(tuple(builder.root.statements), span=builder.span))
     function = Function(
-        builder.name, (*params, *outputs), Seq(tuple(builder.root.statements), span=builder.span), outputs,
+        builder.name, (*params, *outputs), body, outputs,
         attributes=tuple(sorted(builder.attributes.items())), span=builder.span,
     )  # fmt: skip
     check_sizes(function)

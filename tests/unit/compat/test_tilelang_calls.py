@@ -153,13 +153,11 @@ def test_a_target_that_is_open_is_the_default():
     assert Target.current() is None
 
 
-@pytest.mark.parametrize("name", ["get_lop3_intrin_group", "MatrixCoreIntrinEmitter", "DefaultPolicy"])
+@pytest.mark.parametrize("name", ["MatrixCoreIntrinEmitter", "DefaultPolicy"])
 def test_names_without_meaning_import_and_say_what_to_write(name):
     from tilewright.compat.tilelang import carver, intrinsics
-    from tilewright.compat.tilelang.quantize import get_lop3_intrin_group
 
-    found = {"get_lop3_intrin_group": get_lop3_intrin_group}.get(name) or getattr(intrinsics, name, None)
-    found = found or getattr(carver, name)
+    found = getattr(intrinsics, name, None) or getattr(carver, name)
 
     def inherit():
         class Mine(found):

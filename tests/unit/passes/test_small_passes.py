@@ -9,6 +9,7 @@ from one_pass import machine, result_of
 
 from tilewright.errors import GridTooLarge, MissingCapability
 from tilewright.ir.printer import print_program
+from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.passes.context import Context, Pass
 from tilewright.passes.thread.launch_beside import launch_beside
 from tilewright.passes.tile.grids.drop_dependent_launch import drop_dependent_launch
@@ -221,3 +222,11 @@ def test_refusals(case: str) -> None:
 def test_words_that_the_machine_has_pass() -> None:
     text = program("cluster_sync(dtype=bool)")
     assert body(check_words, text) == body(lambda one, _: one, text)
+
+
+@pytest.mark.parametrize("name, advice", [("sm_86", "compile for sm_90 or above, or write"), ("gfx942", "write")])
+def test_newer_machines_are_named_to_those_of_their_maker(name: str, advice: str) -> None:
+    context = machine(name) if name.startswith("sm") else Context(AMD[name])
+    with pytest.raises(MissingCapability) as raised:
+        body(check_words, program("cluster_sync(dtype=bool)"), context)
+    assert raised.value.hint == f"{advice} one block for each tile"

@@ -50,9 +50,6 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "MatrixCorePreshuffleIntrinEmitter",
         "SparseTensorCoreIntrinEmitter", "shared_16x16_to_mma_32x8_layout", "shared_16x32_to_mma_32x16_layout",
     ),
-    "write T.decode, or arithmetic on the bits: the compiler chooses the instructions": (
-        "get_lop3_intrin_group", "get_mxfp_intrin_group", "general_compress", "interleave_weight",
-    ),
     "pass configs=[...] to autotune: templates give hints for their own work": (
         "get_roller_hints_from_func", "get_roller_hints_from_output_nodes", "DefaultPolicy", "TensorCorePolicy",
     ),

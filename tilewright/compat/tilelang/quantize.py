@@ -9,7 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tilewright.language as T
+from tilewright.compat.bitblas.quantization.utils import gen_quant4, general_compress, interleave_weight
+from tilewright.compat.tilelang.decoders import get_lop3_intrin_group, get_mxfp_intrin_group
 from tilewright.specialization import InvalidUse
+
+__all__ = ["gen_quant4", "general_compress", "get_lop3_intrin_group", "get_mxfp_intrin_group", "interleave_weight"]
 
 Convert = Callable[..., Any]
 

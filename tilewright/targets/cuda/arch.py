@@ -69,6 +69,10 @@ class CudaArch(Arch):
         share = self.registers_per_multiprocessor // _PARTITIONS // per_partition
         return min(self.registers, share // _REGISTER_UNIT * _REGISTER_UNIT // self.warp_size)
 
+    def first_with(self, feature: str) -> str | None:
+        """The first architecture that has a feature."""
+        return next((name for name, arch in ARCHITECTURES.items() if arch.has(feature)), None)
+
     def block_shared_bytes(self, min_blocks: int = 1) -> int:
         """Shared memory that a block may have so that `min_blocks` fit a multiprocessor."""
         return self.shared_per_multiprocessor // min_blocks - RESERVED_SHARED

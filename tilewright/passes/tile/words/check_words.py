@@ -87,7 +87,8 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
     if isinstance(node, Call) and node.function in NEEDS:
         feature, what, instead = NEEDS[node.function]
         if not context.arch.has(feature):
-            above = "compile for sm_90a or above, or " if context.arch.has("threads") and instead else ""
+            first = context.arch.first_with(feature)
+            above = f"compile for {first} or above, or " if first else ""
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
             )  # fmt: skip
