@@ -16,6 +16,7 @@ from tilewright.passes.lower.lower_tiles import lower_tiles
 from tilewright.passes.lower.recall_tiles import recall_tiles
 from tilewright.passes.manager import Step
 from tilewright.passes.thread.check_registers import check_registers
+from tilewright.passes.thread.count_slots import count_slots
 from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.thread.fuse_loops import fuse_loops
@@ -150,6 +151,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions"),
     Step(apply_packed_layouts, "after the guards, which speak of the logical tensor", _one_thread),
     Step(simplify, "guards and the conditions of pipelines are written: what sizes decide among them goes",
+        _many_threads),
+    Step(count_slots, "numbers of iterations are as simple as they get, and slots are dimensions of their own",
         _many_threads),
     Step(flatten_buffers, "one index an access, so that strides are plain"),
     Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),

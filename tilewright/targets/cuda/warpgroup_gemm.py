@@ -162,13 +162,15 @@ class _GroupGemm:
         tile = self._tile(region, is_left, size)
         place = self.block.shared(region, [const(0)] * region.buffer.rank)
         mode = f"tw::SWIZZLE_{tile.operand.swizzle.span}B" if tile.operand.swizzle else "tw::SWIZZLE_NONE"
-        whole = Call(
+        offset = index_binary("mul", group, tiles * tile.step)
+        if len(place.starts) == 1:  # the first slot's descriptor is made once, each step adds where its slot begins
+            begin = index_binary("mul", place.starts[0], region.dtype.bits // 8)
+            place, offset = Region(place.buffer, (const(0),), (1,)), index_binary("add", begin, offset)
+        value: Expr = Call(
             UINT64, "wgmma_descriptor", (place, mode, const(tile.operand.leading), const(tile.operand.stride))
         )  # fmt: skip
-        offset = index_binary("mul", group, tiles * tile.step)
-        value: Expr = whole
         if not (isinstance(offset, nodes.Const) and offset.value == 0):
-            value = Call(UINT64, "wgmma_advance", (whole, cast(offset, INT32)))
+            value = Call(UINT64, "wgmma_advance", (value, cast(offset, INT32)))
         var = Var(UINT64, f"{region.buffer.name}_tile")
         head.append(Let(var, value, span=self.gemm.span))
         return var, tile

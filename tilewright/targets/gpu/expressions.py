@@ -66,10 +66,14 @@ class GpuExpressions(CFamilyPrinter):
         if node.op in ("min", "max"):
             return self.call(f"tw::{node.op}imum{of_type}", left, right)
         if node.op in ("floordiv", "floormod"):
+            divisor = int(node.right.value) if isinstance(node.right, nodes.Const) else 0
             if dtype.kind == "uint":  # by zero both are 0, which processors leave open
-                plain = isinstance(node.right, nodes.Const) and node.right.value != 0
+                plain = divisor != 0
             else:
                 plain = self.is_nonnegative(node.left) and self.is_nonnegative(node.right)
+            if not plain and divisor > 0 and divisor & (divisor - 1) == 0:  # bits, whatever the sign is
+                amount, op = (divisor.bit_length() - 1, "shr") if node.op == "floordiv" else (divisor - 1, "and")
+                return self.infix(op, left, self.literal(amount, dtype if dtype.bits > 32 else nodes.dtypes.INT32))
             return self.infix(node.op, left, right) if plain else self.call(f"tw::{node.op}{of_type}", left, right)
         result = self.infix(node.op, left, right)
         return result if node.op in nodes.COMPARISONS else self._in_range(result, dtype)

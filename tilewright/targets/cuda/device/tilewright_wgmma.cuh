@@ -13,8 +13,10 @@ enum Swizzle { SWIZZLE_NONE = 0, SWIZZLE_128B = 1, SWIZZLE_64B = 2, SWIZZLE_32B 
 TW_DEVICE uint64_t wgmma_descriptor(uint32_t address, Swizzle swizzle, uint32_t leading, uint32_t stride) {
   return uint64_t(swizzle) << 62 | uint64_t(stride >> 4) << 32 | uint64_t(leading >> 4) << 16 | uint64_t((address & 0x3FFFF) >> 4);
 }
-// The descriptor of the tile that begins `bytes` further on.
-TW_DEVICE uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
+// The descriptor of the tile that begins `bytes` further on: addresses stand in the lower word, and shared memory is too small to leave it.
+TW_DEVICE uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) {
+  return descriptor >> 32 << 32 | uint32_t(uint32_t(descriptor) + (bytes >> 4));
+}
 
 // Where the tiles of several steps of k begin, in bytes from the descriptor's: one statement issues them all, so that the compiler
 // sees the accumulators once (that is most of what they cost it).

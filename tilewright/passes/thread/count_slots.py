@@ -1,0 +1,239 @@
+"""The slot of a ring that an iteration uses is counted on from the last one's, where finding it would be a division.
+
+Before::
+
+    for step in range(0, 24):
+        mbarrier_wait(full[uint32(turn * 24 + step) % 7], (uint32(turn * 24 + step) // 7) & 1)
+        ...
+        mbarrier_arrive(empty[uint32(turn * 24 + step - 1) % 7])
+
+After::
+
+    slot = scalar(uint32) = uint32((turn * 3) % 7)
+    phase = scalar(uint32) = (uint32(turn * 24) // 7) & 1
+    slot_before = scalar(uint32) = uint32((turn * 3 + 6) % 7)
+    for step in range(0, 24):
+        mbarrier_wait(full[slot], phase)
+        ...
+        mbarrier_arrive(empty[slot_before])
+        slot_before = slot
+        slot = slot + 1
+        if slot == 7:
+            slot = 0
+            phase = phase ^ 1
+
+Compilers divide by a constant in a dozen instructions, each of which waits for the one before it, in front of what the
+step waits for: 37 cycles of each step of a dense product (285 timed products, H200). Rings of 2, 4 or 8 slots are left
+alone, since their slots are bits of a number.
+
+Numbers of iterations are never negative where a barrier is asked for by them, so that it makes no difference whether
+they are divided as numbers with or without a sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilewright.ir.dtypes import INT32, UINT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Const,
+    Continue,
+    Expr,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Region,
+    Statement,
+    Store,
+    Var,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.passes.context import Context
+
+
+def count_slots(function: Function, context: Context) -> Function:
+    """Carry slots and phases of rings from iteration to iteration."""
+    body = _Loops()(function.body)
+    return function if body is function.body else function.with_body(body)
+
+
+@dataclass
+class _Number:
+    """A number of an iteration as a sum: variables with their factors, and a constant."""
+
+    factors: dict[Expr, int]
+    constant: int
+
+    def at(self, size: int) -> tuple[Any, ...]:
+        """What tells it apart among the slots of a ring."""
+        rest = sorted((id(atom), factor % size) for atom, factor in self.factors.items() if factor % size)
+        return (size, tuple(rest), self.constant % size)
+
+
+@dataclass
+class _Counter:
+    """A slot that is counted on, and its phase where that is asked for."""
+
+    number: _Number
+    size: int
+    slot: Buffer
+    phase: Buffer | None = None
+
+
+class _Loops(Rewriter):
+    def visit_For(self, loop: For) -> Any:
+        inner = [one for one in find(loop.body, For) if one.kind == "serial" and any(_asked(one.body))]
+        if inner or loop.kind != "serial":
+            return self.generic(loop)  # what is done once for a loop below may well divide
+        sizes = set(_asked(loop.body))
+        if not sizes or not _is(loop.step, 1) or any(find(loop.body, Continue)):
+            return loop
+        counting = _Counting(loop, sizes)
+        body = counting(loop.body)
+        made = replace(loop, body=replace(body, statements=(*body.statements, *counting.steps())))
+        return [*counting.begin(), made] if counting.counters else loop
+
+
+def _asked(body: Statement) -> Iterator[int]:
+    """How many slots there are where barriers are found by dividing for them."""
+    for region in find(body, Region):
+        if region.buffer.scope == "barrier":
+            for node in find(region, Binary):
+                if node.op == "floormod" and isinstance(node.right, Const) and _divides(int(node.right.value)):
+                    yield int(node.right.value)
+
+
+def _divides(size: int) -> bool:
+    """Whether it takes a division to find one of so many slots."""
+    return size > 2 and size & (size - 1) != 0
+
+
+def _is(expr: Expr, value: int) -> bool:
+    return isinstance(expr, Const) and expr.value == value
+
+
+@dataclass
+class _Counting(Rewriter):
+    """Reads of slots and phases in a loop's body become reads of counters."""
+
+    loop: For
+    sizes: set[int]
+    counters: dict[tuple[Any, ...], _Counter] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.names = {let.var: let.value for let in find(self.loop.body, Let)}
+        self.changing = {self.loop.var, *self.names, *(loop.var for loop in find(self.loop.body, For))}
+        self.stored = {store.buffer for store in find(self.loop.body, Store)}
+        self.in_ring = False
+
+    def visit_Call(self, call: Call) -> Any:
+        before = self.in_ring
+        self.in_ring = before or any(isinstance(a, Region) and a.buffer.scope == "barrier" for a in call.arguments)
+        made = self.generic(call)
+        self.in_ring = before
+        return made
+
+    def visit_Binary(self, node: Binary) -> Any:
+        if node.op == "and" and _is(node.right, 1) and isinstance(node.left, Binary) and node.left.op == "floordiv":
+            counter = self._counter(node.left)
+            if counter is not None and counter.number.constant >= 0:
+                counter.phase = counter.phase or Buffer("phase", (), UINT32, "scalar")
+                return cast(Load(UINT32, counter.phase, ()), node.dtype)
+        if node.op == "floormod":
+            counter = self._counter(node)
+            if counter is not None:
+                return cast(Load(UINT32, counter.slot, ()), node.dtype)
+        return self.generic(node)
+
+    def _counter(self, node: Binary) -> _Counter | None:
+        """The counter of a division by slots: of signed numbers anywhere, of others where a barrier is asked for."""
+        if not isinstance(node.right, Const) or int(node.right.value) not in self.sizes:
+            return None
+        left, size = node.left, int(node.right.value)
+        if isinstance(left, Cast) and left.dtype == UINT32 and self.in_ring:
+            left = left.value
+        number = None if left.dtype != INT32 else self._sum(substitute(left, self.names))
+        if number is None or number.factors.pop(self.loop.var, 0) != 1:
+            return None
+        key = number.at(size)
+        if key not in self.counters:
+            self.counters[key] = _Counter(number, size, Buffer("slot", (), UINT32, "scalar"))
+        return self.counters[key]
+
+    def _sum(self, expr: Expr) -> _Number | None:
+        """A number as a sum of what does not change while the loop runs, and the loop's own variable."""
+        if isinstance(expr, Const):
+            return _Number({}, int(expr.value))
+        if isinstance(expr, Var):
+            return _Number({expr: 1}, 0) if expr is self.loop.var or expr not in self.changing else None
+        if isinstance(expr, Binary) and expr.op in ("add", "sub", "mul"):
+            left, right = self._sum(expr.left), self._sum(expr.right)
+            if left is None or right is None:
+                return None
+            if expr.op == "mul":
+                if right.factors:
+                    left, right = right, left
+                if right.factors:
+                    return None
+                times = right.constant
+                return _Number({a: f * times for a, f in left.factors.items()}, left.constant * times)
+            sign = 1 if expr.op == "add" else -1
+            factors = dict(left.factors)
+            for atom, factor in right.factors.items():
+                factors[atom] = factors.get(atom, 0) + sign * factor
+            return _Number(factors, left.constant + sign * right.constant)
+        return None
+
+    # Around the loop ------------------------------------------------------------------------------
+
+    def begin(self) -> list[Statement]:
+        """Counters as they are in the first iteration."""
+        made: list[Statement] = []
+        for counter in self.counters.values():
+            size = counter.size
+            first = cast(index_binary("floormod", self._first(counter.number, size), size), UINT32)
+            made.append(Allocate(counter.slot, initial=first, span=self.loop.span))
+            if counter.phase is not None:
+                turn = index_binary("floordiv", cast(self._first(counter.number), UINT32), const(size, UINT32))
+                phase = index_binary("and", turn, const(1, UINT32))
+                made.append(Allocate(counter.phase, initial=phase, span=self.loop.span))
+        return made
+
+    def _first(self, number: _Number, size: int | None = None) -> Expr:
+        """The number of the first iteration; one that leaves the same rest by `size`, where that is given."""
+        total: Expr = self.loop.start
+        for atom, factor in number.factors.items():
+            total = index_binary("add", total, index_binary("mul", atom, factor % size if size else factor))
+        return index_binary("add", total, number.constant % size if size else number.constant)
+
+    def steps(self) -> list[Statement]:
+        """What stands at the end of an iteration: those that follow another one take its place, others are counted."""
+        made: list[Statement] = []
+        ahead: list[Statement] = []
+        for (size, rest, constant), counter in self.counters.items():
+            leading = self.counters.get((size, rest, (constant + 1) % size))
+            if leading is not None and counter.phase is None and leading.phase is not None:
+                made.append(Store(counter.slot, (), Load(UINT32, leading.slot, ())))
+                continue
+            slot = Load(UINT32, counter.slot, ())
+            wrapped: list[Statement] = [Store(counter.slot, (), const(0, UINT32))]
+            if counter.phase is not None:
+                turned = index_binary("xor", Load(UINT32, counter.phase, ()), const(1, UINT32))
+                wrapped.append(Store(counter.phase, (), turned))
+            ahead.append(Store(counter.slot, (), index_binary("add", slot, const(1, UINT32))))
+            ahead.append(If(binary("eq", slot, const(size, UINT32)), seq(*wrapped)))
+        return [*made, *ahead]
