@@ -43,7 +43,7 @@ from tilewright.conversion.names import Names, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.conversion.words import OURS
-from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
@@ -249,6 +249,7 @@ def place_weights(
                 placed.tensors[f"{name}.weight"] = weight.to_dense().astype(np.float32)
                 continue
             check_place(name, known.get(name), weight)
+            _check_bias(source, one, known[name])
             replace_layer(model, name, known[name], PackedWeight.pack(weight), asked, devices.get(name))
             placed.layers.add(name)
         placed.tensors |= {renamed(name): values for name, values in extra_tensors(source, layer).items()}
@@ -260,6 +261,21 @@ def place_weights(
     placed.tensors = {name: values for name, values in placed.tensors.items() if not experts.take_bias(name, values)}
     placed.experts = experts.put_in_place(devices)
     return placed
+
+
+def _check_bias(source: Checkpoint, layer: str, module: Any) -> None:
+    """Whether the model adds the bias that a checkpoint has.  GPTQ's writers give one of zeros to layers without.
+
+    Raises
+    ------
+    InvalidTensor : it does not.
+    """
+    bias = source.get(f"{layer}.bias")
+    if module.bias is None and bias is not None and np.asarray(bias).astype(np.float32).any():
+        raise InvalidTensor(
+            f"{layer}.bias is in the checkpoint, and the model's layer has no bias",
+            hint="is the configuration this model's? words like attention_bias and mlp_bias say which layers have one",
+        )
 
 
 def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Placed, renamed: Names) -> None:

@@ -190,12 +190,12 @@ def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weigh
 
 
 def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
-    """Whether compressed-tensors' zero points and orders of columns are there, where all groups of layers have some.
-    Raises MissingTensor."""
-    said = weights_settings(settings)
+    """Whether compressed-tensors' zero points and orders of columns are there, where the configuration says that the
+    layer has some.  Raises MissingTensor."""
+    said = weights_settings(settings, layer)
     several = tensors[f"{layer}.weight_scale"].shape[-1:] not in ((), (1,))
     for part, what, there in (
-        (".weight_zero_point", "that no weight is symmetric", all(entry.get("symmetric") is False for entry in said)),
+        (".weight_zero_point", "symmetric: false", all(entry.get("symmetric") is False for entry in said)),
         (".weight_g_idx", "actorder: group", several and all(entry.get("actorder") == "group" for entry in said)),
     ):
         if said and there and layer + part not in tensors:
@@ -208,7 +208,7 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' packed integers; how many bits they have is told by their shape."""
     packed, shape = matrix(tensors, f"{layer}.weight_packed"), take(tensors, layer, ".weight_shape", "packed")
     _check_said(tensors, layer, settings)
-    said = [entry.get("num_bits") or 4 for entry in weights_settings(settings)]
+    said = [entry.get("num_bits") or 4 for entry in weights_settings(settings, layer)]
     columns = int(shape[1]) if shape.shape == (2,) else 0
     known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
     fitting = [bits for bits in known if packed.shape[-1] in words_of(bits, columns)[: 2 if bits in said else 1]]
@@ -244,7 +244,7 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     names = (inverse, f"{layer}.weight_scale", f"{layer}.scale_weight")
     scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
     block = settings.get("weight_block_size")
-    for entry in weights_settings(settings):
+    for entry in weights_settings(settings, layer):
         block = entry.get("block_structure") if entry.get("strategy") == "block" else block
     if scale.ndim == 4 and scale.shape[1::2] == (1, 1):  # modelopt's blocks
         scale, block = scale[:, 0, :, 0], [128, 128]

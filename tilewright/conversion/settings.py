@@ -188,10 +188,14 @@ def _of_auto_round(found: Settings) -> Settings:
     )
 
 
-def weights_settings(settings: Settings) -> list[Settings]:
-    """What compressed-tensors says of weights, one entry a group of layers."""
-    groups = settings.get("config_groups") or {}
-    return [group["weights"] for group in groups.values() if group and group.get("weights")]
+def weights_settings(settings: Settings, layer: str) -> list[Settings]:
+    """What compressed-tensors says of a layer's weight: one entry, or those of all groups where none means the layer.
+
+    A layer's name counts before a regular expression, and that before a class.
+    """
+    groups = [group for group in (settings.get("config_groups") or {}).values() if group and group.get("weights")]
+    nearest = min((_distance(group, layer) for group in groups), default=None)
+    return [group["weights"] for group in groups if _distance(group, layer) == nearest]
 
 
 _FP8_ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8", "W4A8_AWQ")
@@ -221,8 +225,18 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
 
 def _targets(group: Mapping[str, Any], layer: str) -> bool:
     """Whether a group of compressed-tensors' means a layer: by its class, its name or a regular expression."""
-    targets = group.get("targets") or []
-    return any(
-        re.match(target[3:], layer) is not None if target.startswith("re:") else target in ("Linear", layer)
-        for target in map(str, targets)
-    )
+    return _distance(group, layer) < _NOT_MEANT
+
+
+_NOT_MEANT = 3
+
+
+def _distance(group: Mapping[str, Any], layer: str) -> int:
+    """How a group means a layer: by its name (0), by a regular expression (1), by its class (2), not (3)."""
+    ways = [_NOT_MEANT]
+    for target in map(str, group.get("targets") or []):
+        if target.startswith("re:"):
+            ways += [1] if re.match(target[3:], layer) else []
+        else:
+            ways += [0] if target == layer else [2] if target == "Linear" else []
+    return min(ways)

@@ -31,6 +31,7 @@ from tilewright.conversion.settings import quantization_settings
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
+from tilewright.hf.unfilled import Unfilled
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.memory import give_back
@@ -53,22 +54,25 @@ class TilewrightQuantizer(HfQuantizer):
         super().__init__(quantization_config, **kwargs)
         self._dense: _Dense | None = None
         self._stored: _Stored | None = None
+        self._unfilled: Unfilled | None = None
 
     def _process_model_before_weight_loading(
         self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
     ) -> None:
-        scheme = self.quantization_config.scheme
+        scheme, self._unfilled = self.quantization_config.scheme, Unfilled(model)
         if scheme is not None:
             self._dense = _Dense(model, scheme, self.quantization_config.skip)
         else:
             self._stored = _Stored(model, checkpoint_files or [], self.quantization_config.activations)
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        if self._unfilled is not None:
+            self._unfilled.check()
         if self._dense is not None:
             self._dense.put_in_place()
         if self._stored is not None:
             self.quantization_config.activations = self._stored.put_in_place()
-        self._dense = self._stored = None
+        self._dense = self._stored = self._unfilled = None
         keep_names(model, quantised_modules(model))
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if tensor.is_meta and getattr(model.get_submodule(name.rpartition(".")[0]), "_hf_hook", None) is None:
