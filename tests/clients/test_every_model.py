@@ -4,7 +4,6 @@ same numbers."""
 from __future__ import annotations
 
 import functools
-import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from test_transformers import INT8, error, ours
 from tiny_models import logits_of
 
 import tilewright
-from tilewright.errors import CannotQuantize
 
 pytestmark = pytest.mark.sampled(12)
 
@@ -62,12 +60,7 @@ def test_every_way_gives_the_rounded_numbers(tmp_path: Path, which: str, name: s
     assert ours(again) == count and error(logits_of(again), found) < 1e-5, "saved and loaded"
 
     tilewright.convert_checkpoint(tmp_path / "dense", tmp_path / "converted", "int8-g32")
-    try:
-        converted = of.from_pretrained(tmp_path / "converted")
-    except CannotQuantize as refused:
-        # Layers that files have in one piece and models in several, or the other way round.
-        assert re.search(r"transformers makes .* of it and of others", str(refused))
-        return
+    converted = of.from_pretrained(tmp_path / "converted")
     near = max(2 * error(found, dense), 1e-3)
     assert ours(converted) and error(logits_of(converted), dense) < near, "converted"
     filled = tilewright.load_quantized(of.from_pretrained(tmp_path / "dense"), tmp_path / "converted")

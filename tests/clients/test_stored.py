@@ -7,17 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import every_model
 import numpy as np
 import pytest
 import torch
 import transformers as tf
-from checkpoint_writers import Written, write_gptq
+from checkpoint_writers import Written, write_float8, write_gptq, write_int8
 from gguf_files import gguf_model, write_gguf
 from test_end_to_end import FORMS
 from tiny_models import WORDS, logits_of
 
 import tilewright
-from tilewright.checkpoints import save_safetensors
+from tilewright.checkpoints import open_checkpoint, save_safetensors
 
 SIZE = {
     "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
@@ -102,6 +103,48 @@ def test_experts_apart_in_files_and_together_in_memory(tmp_path: Path) -> None:
     ):
         assert sum(type(module).__name__ == "Experts" for module in found.modules()) == 2
         assert (logits_of(found) - exact).abs().max() <= 5e-4 * exact.abs().max()
+
+
+DEALT = {
+    "gptq act-order": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True}, lambda r, n, k: write_gptq(r, n, k, 4, 16, 1, True)
+    ),
+    "fp8 blocks": ({"quant_method": "compressed-tensors", "config_groups": {"all": {"targets": ["Linear"], "weights": {
+        "num_bits": 8, "type": "float", "strategy": "block", "block_structure": [16, 16]}}}}, lambda r, n, k: write_float8(r, n, k, (16, 16))),
+    "int8 of a tensor": ({"quant_method": "compressed-tensors"}, lambda r, n, k: write_int8(r, n, k, 0)),
+}  # fmt: skip
+PIECES = [("masked", "gte"), ("masked", "nomic_bert"), ("masked", "jina_embeddings_v3"), ("images", "kimi_k25")]
+
+
+@pytest.mark.parametrize("form", DEALT)
+@pytest.mark.parametrize(("which", "name"), PIECES)
+def test_layers_that_files_have_in_one_piece(tmp_path: Path, which: str, name: str, form: str) -> None:
+    """Queries, keys and values as one layer, in GPTQ's order of columns, in blocks and with one scale: beside the dense file with
+    the same numbers, as transformers deals it out."""
+    said, write = DEALT[form]
+    try:
+        model = every_model.model_of(which, name)
+    except (ValueError, ImportError) as error:
+        pytest.skip(str(error))
+    model.save_pretrained(tmp_path / "dense")
+    tilewright.convert_checkpoint(tmp_path / "dense", tmp_path / "ours", "int8-g16")
+    dense = open_checkpoint(tmp_path / "dense")
+    taken = {one.removesuffix(".qweight") for one in open_checkpoint(tmp_path / "ours") if one.endswith(".qweight")}
+    rng, tensors, numbers = np.random.default_rng(0), {n: np.array(dense[n]) for n in dense}, {n: np.array(dense[n]) for n in dense}
+    for layer in sorted(taken):
+        made = write(rng, *tensors.pop(f"{layer}.weight").shape)
+        tensors |= {f"{layer}.{end}": one for end, one in made.tensors.items()}
+        numbers[f"{layer}.weight"] = made.weight.astype(np.float32)
+    save_safetensors(tmp_path / "dense" / "model.safetensors", numbers, {"format": "pt"})
+    expected = logits_of(type(model).from_pretrained(tmp_path / "dense"))
+    config = json.loads((tmp_path / "dense" / "config.json").read_text())
+    (tmp_path / "ours" / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+    save_safetensors(tmp_path / "ours" / "model.safetensors", tensors, {"format": "pt"})
+    found = type(model).from_pretrained(tmp_path / "ours", quantization_config=AS_STORED())
+    assert sum(isinstance(module, tilewright.Linear) for module in found.modules()) > len(taken)
+    assert (logits_of(found) - expected).abs().max() <= 5e-4 * expected.abs().max()
+    filled = tilewright.load_quantized(type(model)(model.config).eval(), tmp_path / "ours")
+    assert torch.equal(logits_of(filled), logits_of(found))
 
 
 def test_the_page_on_transformers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

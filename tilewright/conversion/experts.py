@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.conversion.joined import of_rows
 from tilewright.conversion.modules import put_in_place
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import MissingTensor, WrongArgumentShape
@@ -392,37 +393,5 @@ def side_by_side(gate: QuantizedWeight, up: QuantizedWeight, name: str, neighbou
     ------
     WrongArgumentShape : they are of two forms: groups, formats, orders of columns.
     """
-
-    def form(weight: QuantizedWeight) -> Any:
-        arrays = [None if a is None else (a.dtype, a.shape) for a in (weight.scales, weight.zeros, weight.multipliers)]
-        return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.tensor_scale, arrays
-
-    assert gate.block is not None
-    same = form(gate) == form(up) and all(
-        (a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b))
-        for a, b in ((gate.g_idx, up.g_idx), (gate.divisors, up.divisors))
-    )
-    rows_each = gate.block[0]
-    if not same or (rows_each > 1 and (neighbours or gate.shape[0] % rows_each)):
-        raise WrongArgumentShape(
-            f"{name}: gate and up are of two forms, which cannot be the rows of one weight",
-            hint="the model keeps both in one tensor; one whose experts are linear layers takes them as they are",
-        )
-
-    def both(first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray | None:
-        if first is None or second is None:
-            return None
-        if len(first) == 1 and gate.shape[0] > 1:  # one for all rows
-            if np.array_equal(first, second):
-                return first
-            first, second = (np.repeat(one, -(-gate.shape[0] // rows_each), 0) for one in (first, second))
-        return (
-            np.stack([first, second], 1).reshape(-1, first.shape[1]) if neighbours else np.concatenate([first, second])
-        )
-
-    codes = both(gate.codes, up.codes)
-    assert codes is not None
-    return QuantizedWeight(
-        codes, gate.format, both(gate.scales, up.scales), both(gate.zeros, up.zeros), gate.zeros_mode, gate.block,
-        gate.g_idx, both(gate.multipliers, up.multipliers), gate.tensor_scale, gate.divisors,
-    )  # fmt: skip
+    rows = np.arange(2 * gate.shape[0])
+    return of_rows([gate, up], rows.reshape(2, -1).T.reshape(-1) if neighbours else rows, f"{name} (gate and up)")

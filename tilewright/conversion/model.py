@@ -19,6 +19,7 @@ from tilewright.conversion.checkpoint import SKIPPED, skipping
 from tilewright.conversion.choices import Choices
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.gguf_models import as_in_model
+from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import (
     Layer,
     declared_activations,
@@ -235,24 +236,26 @@ def place_weights(
     known = dict(model.named_modules())
     of_numbers = needing_numbers(known)
     placed, experts = Placed(), GatheredExperts(model)
+    joined = JoinedLayers(renamed, (layer.name for layer in found))
     for layer in found:
         bar.step(layer.name)
         own = layer.form == OURS and bool(settings.get("activations"))  # of a scheme: a part of the weight
         declared = activations == "declared" or (own and activations is None)
         asked = declared_activations(source, layer, settings) if declared else activations
         placed.activations[layer.name] = asked
-        for one, weight in read_layer(source, layer, settings).items():
-            name = renamed(one)
+        read = read_layer(source, layer, settings)
+        for name, weight in (whole for one in read.items() for whole in joined.take(*one).items()):
             if experts.take(name, weight, asked):
                 continue
             if name in of_numbers and tuple(known[name].weight.shape) == weight.shape:
                 placed.tensors[f"{name}.weight"] = weight.to_dense().astype(np.float32)
                 continue
             check_place(name, known.get(name), weight)
-            _check_bias(source, one, known[name])
+            _check_bias(source, layer.name, known[name])
             replace_layer(model, name, known[name], PackedWeight.pack(weight), asked, devices.get(name))
             placed.layers.add(name)
         placed.tensors |= {renamed(name): values for name, values in extra_tensors(source, layer).items()}
+    joined.check()
     for name in source:
         if name.endswith(".bias"):
             experts.take_bias(renamed(name.removesuffix(".bias")) + ".bias", source[name])

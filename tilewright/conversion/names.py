@@ -8,21 +8,42 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from tilewright.errors import CannotQuantize
 from tilewright.matmul.arrays import as_torch
+
+
+_PROBED = 4
+"""Columns of the matrices that show what becomes of rows."""
 
 
 class Names:
     """How names of a checkpoint become a model's: here they are the same, as in all models but transformers'."""
 
     def __call__(self, name: str) -> str:
-        """The model's name of a layer or a tensor.
+        """The model's name of a layer or a tensor."""
+        return name
+
+    def made_of(self, layer: str) -> list[str]:
+        """The layers of a model that the rows of a checkpoint's layer go to, alone or with those of others; none where
+        it is one of the model's itself."""
+        return []
+
+    def rows(self, target: str, sources: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """Which rows of a checkpoint's layers make a model's, by the model's names: numbers that count through all
+        sources, in their order.
+
+        Parameters
+        ----------
+        target : the first of `made_of` the sources.
+        sources : how many rows each has.
 
         Raises
         ------
-        CannotQuantize : for a layer whose numbers are brought into another order as they are loaded.
+        CannotQuantize : more than rows is brought into another order.
         """
-        return name
+        return {}
 
     def joined(self, source: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Tensors of a model that are made of several of a checkpoint's, or of one in another order, by the model's
@@ -63,7 +84,9 @@ class _TransformersNames(Names):
         self.model, self.order = model, dot_natural_key
         self._renamings = [one for one in mapping if isinstance(one, WeightRenaming)]
         self._converters = [one for one in mapping if isinstance(one, WeightConverter)]
+        self._known = {pattern: one for one in self._converters for pattern in one.source_patterns}
         self._held = dict.fromkeys(model.state_dict(), True)
+        self._modules = {name for name, _ in model.named_modules()}
         self._rename = rename_source_key
         for name in sorted(source, key=self.order):
             self._renamed(name)
@@ -80,21 +103,46 @@ class _TransformersNames(Names):
                 return renamed.removesuffix(ending)
             if name + ending in self._held:  # a rule that is meant for others met it
                 return name
-        weight, converted = self._renamed(f"{name}.weight", converted=True)
-        if converted is not None and weight in self._held and ".experts." not in name:
-            raise CannotQuantize(
-                f"{name}: transformers makes {weight} of it and of others as it loads them, which codes do not allow",
-                hint="quantise the model after it is loaded: tilewright.quantize(model, scheme)",
-            )
         return self._renamed(name)[0]
 
+    def made_of(self, layer: str) -> list[str]:
+        if ".experts." in layer or self(layer) in self._modules:
+            return []
+        weight, pattern = self._renamed(f"{layer}.weight", converted=True)
+        if pattern is None or weight not in self._held:
+            return []
+        first, *others = self._known[pattern].target_patterns
+        return [weight.replace(first, one).removesuffix(".weight") for one in (first, *others)]
+
+    def rows(self, target: str, sources: Mapping[str, int]) -> dict[str, np.ndarray]:
+        weight, one = f"{target}.weight", None
+        begun = dict(zip(sources, np.cumsum([0, *sources.values()])))
+        for name in sorted(sources, key=self.order):
+            pattern = self._renamed(f"{name}.weight", converted=True)[1]
+            one = one or copy.deepcopy(self._known[str(pattern)])
+            numbers = np.arange(sources[name] * _PROBED).reshape(-1, _PROBED) + begun[name] * _PROBED
+            one.add_tensor(weight, name, pattern, functools.partial(as_torch, numbers, "cpu"))
+        made: dict[str, np.ndarray] = {}
+        try:
+            assert one is not None
+            for name, values in one.convert(weight, model=self.model, config=self.model.config).items():
+                found = np.asarray(values[0] if isinstance(values, list) else values)
+                made[name.removesuffix(".weight")] = found[:, 0] // _PROBED
+                if found.shape[1:] != (_PROBED,) or (found != found[:, :1] + np.arange(_PROBED)).any():
+                    raise ValueError("it changes columns")
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise CannotQuantize(
+                f"{weight}: transformers makes it of {', '.join(sources)} in a way that codes do not allow ({error})",
+                hint="quantise the model after it is loaded: tilewright.quantize(model, scheme)",
+            ) from error
+        return made
+
     def joined(self, source: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        known = {pattern: one for one in self._converters for pattern in one.source_patterns}
         made: dict[str, Any] = {}
         for name in sorted(names, key=self.order):
             target, pattern = self._renamed(name, converted=True)
             if pattern is not None and target in self._held:
-                one = made.setdefault(target, copy.deepcopy(known[pattern]))
+                one = made.setdefault(target, copy.deepcopy(self._known[pattern]))
                 one.add_tensor(target, name, pattern, functools.partial(_tensor, source, name))
         for target in list(made):
             found = made.pop(target).convert(target, model=self.model, config=self.model.config)

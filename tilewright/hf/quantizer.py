@@ -15,6 +15,7 @@ from transformers.quantizers.base import HfQuantizer
 from tilewright.checkpoints import open_checkpoint
 from tilewright.conversion.checkpoint import skipping
 from tilewright.conversion.experts import GatheredExperts, Stack, replace_stack, stacks_to_quantize
+from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import recognise
 from tilewright.conversion.model import place_weights
 from tilewright.conversion.modules import (
@@ -249,22 +250,26 @@ class _Stored:
         self.aside: dict[str, tuple[Any, _Aside]] = {}
         experts, modules, filled = GatheredExperts(model), dict(model.named_modules()), set[str]()
         of_numbers = needing_numbers(modules)
+        joined = JoinedLayers(self.renamed, (layer.name for layer in self.found))
+        places = {layer.name: joined.places(layer.name) for layer in self.found}
         for layer in self.found:
-            name = self.renamed(layer.name)
-            owner = experts.owner(name) or (name if name in modules else None)
-            if owner is None:
-                continue  # which place_weights has a word about
-            if owner in of_numbers:
-                filled.add(f"^{re.escape(owner)}\\.weight$")
-                continue
-            if owner not in self.aside:
-                size = sum(self.source[tensor].nbytes for tensor in layer.tensors)
-                self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
-                self._put(owner, self.aside[owner][1])
+            size = sum(self.source[tensor].nbytes for tensor in layer.tensors) // len(places[layer.name])
+            for name in places[layer.name]:
+                owner = experts.owner(name) or (name if name in modules else None)
+                if owner is None:
+                    continue  # which place_weights has a word about
+                if owner in of_numbers:
+                    filled.add(f"^{re.escape(owner)}\\.weight$")
+                elif owner not in self.aside:
+                    self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
+                    self._put(owner, self.aside[owner][1])
         taken = {name for layer in self.found for name in layer.tensors}
         taken |= {name for name in self.source if name.endswith(".bias") and experts.owner(self.renamed(name[:-5]))}
         # transformers would report them as tensors that nobody has asked for.
+        ends = ((tensor.removeprefix(layer.name), places[layer.name]) for layer in self.found for tensor in layer.tensors)
+        renamed = {name + end for end, names in ends for name in names}
         ignored = {f"^{re.escape(name)}$" for one in taken for name in (one, self._renamed_tensor(one))}
+        ignored |= {f"^{re.escape(name)}$" for name in renamed}
         model._keys_to_ignore_on_load_missing = set(model._keys_to_ignore_on_load_missing or ()) | filled
         model._keys_to_ignore_on_load_unexpected = set(model._keys_to_ignore_on_load_unexpected or ()) | ignored
 

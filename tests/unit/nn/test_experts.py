@@ -271,7 +271,7 @@ def test_gate_and_up_of_two_forms_are_refused() -> None:
     from tilewright.quant import quantize
 
     gate, up = (quantize(np.ones((8, 32)), to, group=16) for to in ("int8", "int4"))
-    with pytest.raises(WrongArgumentShape, match=r"experts\.0: gate and up are of two forms"):
+    with pytest.raises(WrongArgumentShape, match=r"experts\.0 \(gate and up\) is made of weights of two forms"):
         side_by_side(gate, up, "experts.0", False)
     one = side_by_side(gate, quantize(2 * np.ones((8, 32)), "int8", group=16), "experts.0", True)
     np.testing.assert_allclose(one.to_dense()[:, 0], [1, 2] * 8, rtol=1e-3)

@@ -1,0 +1,127 @@
+"""Layers that a checkpoint has in one piece and a model in several, or the other way round: rows of codes go where
+transformers puts those of dense weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.conversion.names import Names
+from tilewright.errors import MissingTensor, WrongArgumentShape
+from tilewright.quant.weight import QuantizedWeight
+
+
+class JoinedLayers:
+    """The weights of a checkpoint by the model's names, as they are read.
+
+    Parameters
+    ----------
+    renamed : gives the model's names.
+    layers : all names of quantised weights of the checkpoint.
+    """
+
+    def __init__(self, renamed: Names, layers: Iterable[str]) -> None:
+        self._renamed = renamed
+        self._targets = {name: made for name in layers if (made := renamed.made_of(name))}
+        self._waiting: dict[str, dict[str, QuantizedWeight | None]] = {}
+        for name, made in self._targets.items():
+            self._waiting.setdefault(made[0], {})[name] = None
+
+    def places(self, name: str) -> list[str]:
+        """The model's layers that a layer of the checkpoint goes to."""
+        return self._targets.get(name) or [self._renamed(name)]
+
+    def take(self, name: str, weight: QuantizedWeight) -> dict[str, QuantizedWeight]:
+        """The weights that are whole with this one, by the model's names.
+
+        Raises
+        ------
+        CannotQuantize, WrongArgumentShape : rows that cannot be dealt out as transformers does.
+        """
+        if name not in self._targets:
+            return {self._renamed(name): weight}
+        target = self._targets[name][0]
+        parts = self._waiting[target]
+        parts[name] = weight
+        there = {one: part for one, part in parts.items() if part is not None}
+        if len(there) < len(parts):
+            return {}
+        del self._waiting[target]
+        found = self._renamed.rows(target, {one: part.shape[0] for one, part in there.items()})
+        return {one: of_rows(list(there.values()), rows, one) for one, rows in found.items()}
+
+    def check(self) -> None:
+        """Whether all weights have come that a layer is made of.  Raises MissingTensor."""
+        for target, parts in self._waiting.items():
+            missing = [name for name, part in parts.items() if part is None]
+            raise MissingTensor(f"{target} is made of {', '.join(parts)}: {missing[0]} is missing")
+
+
+def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> QuantizedWeight:
+    """A weight of rows of others, with the numbers that they have there.
+
+    Parameters
+    ----------
+    rows : numbers of rows, which count through all parts.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    WrongArgumentShape : the parts are of two forms: groups, formats, orders of columns.
+    """
+    first = parts[0]
+    if any(_form(one) != _form(first) or not _alike(one, first) for one in parts[1:]):
+        raise WrongArgumentShape(
+            f"{name} is made of weights of two forms, which cannot be the rows of one",
+            hint="the model keeps them in one tensor; one whose layers are apart takes them as they are",
+        )
+    ends = np.cumsum([one.shape[0] for one in parts])
+    part = np.searchsorted(ends, rows, "right")
+    within = rows - (ends - [one.shape[0] for one in parts])[part]
+    arrays = {key: _rows_of([getattr(one, key) for one in parts], parts, part, within) for key in _GROUPED}
+    block = (min(max(one.block[0] for one in parts), len(rows)), first.block[1])
+    kept = {key: _in_blocks(values, block[0]) for key, values in arrays.items()}
+    if any(values is not None and kept[key] is None for key, values in arrays.items()):
+        block, kept = (1, block[1]), arrays
+    codes = np.concatenate([one.codes for one in parts])[rows]
+    return QuantizedWeight(
+        codes, first.format, kept["scales"], kept["zeros"], first.zeros_mode, block, first.g_idx, kept["multipliers"],
+        first.tensor_scale, first.divisors,
+    )  # fmt: skip
+
+
+_GROUPED = ("scales", "zeros", "multipliers")
+
+
+def _form(weight: QuantizedWeight) -> Any:
+    arrays = [getattr(weight, key) for key in _GROUPED]
+    held = [None if one is None else (one.dtype, one.shape[1]) for one in arrays]
+    return weight.format, weight.shape[1], weight.block[1], weight.zeros_mode, weight.tensor_scale, held
+
+
+def _alike(one: QuantizedWeight, other: QuantizedWeight) -> bool:
+    """Whether the columns of two weights are in one order, and multiplied alike."""
+    pairs = ((one.g_idx, other.g_idx), (one.divisors, other.divisors))
+    return all((a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b)) for a, b in pairs)
+
+
+def _rows_of(
+    arrays: Sequence[np.ndarray | None], parts: Sequence[QuantizedWeight], part: np.ndarray, within: np.ndarray
+) -> np.ndarray | None:
+    """What each row has of an array with one row for a block of rows, or for all."""
+    there = [one for one in arrays if one is not None]
+    if not there:
+        return None
+    begun = np.cumsum([0, *(len(one) for one in there)])[part]
+    each = np.array([weight.block[0] if len(one) > 1 else weight.shape[0] for one, weight in zip(there, parts)])
+    return np.concatenate(there)[begun + within // each[part]]
+
+
+def _in_blocks(values: np.ndarray | None, rows: int) -> np.ndarray | None:
+    """One row for each block of rows, or for all; None where rows of a block differ."""
+    if values is None or (values == values[:1]).all():
+        return None if values is None else values[:1]
+    blocks = values[::rows]
+    return blocks if (np.repeat(blocks, rows, 0)[: len(values)] == values).all() else None
