@@ -53,7 +53,9 @@ def stored(path: Path, case: str, **config: Any) -> type:
         said = {**said, **SAID.get(case, {})}
         rng = np.random.default_rng(0)
         torch.manual_seed(0)
-        written(path, tf.LlamaForCausalLM(tf.LlamaConfig(**{**LLAMA, **config})).eval(), lambda: write(rng), said, dot, str)
+        written(
+            path, tf.LlamaForCausalLM(tf.LlamaConfig(**{**LLAMA, **config})).eval(), lambda: write(rng), said, dot, str
+        )
         return tf.LlamaForCausalLM
     kind, scheme = case.split(" of ")
     model = tilewright.quantize(model_of(kind), scheme)
@@ -80,8 +82,13 @@ def load_file(path: Path) -> dict[str, np.ndarray]:
 
 def changed(tensors: dict[str, np.ndarray]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Files with one difference each, in one layer of each shape and in all that is in no layer."""
-    tried = [name for name in tensors if not re.search(r"(gate|up|k|v|o)_proj|experts\.[1-9]|w[13]|layers\.1|\.h\.1|block\.1", name)]
-    for name, values in ((one, tensors[one]) for one in tried):
+    tried = [
+        name
+        for name in tensors
+        if not re.search(r"(gate|up|k|v|o)_proj|experts\.[1-9]|w[13]|layers\.1|\.h\.1|block\.1", name)
+    ]
+    for name in tried:
+        values = tensors[name]
         others = {one: tensor for one, tensor in tensors.items() if one != name}
         yield f"without {name}", others
         yield f"{name} called otherwise", {**others, f"{name}_": values}

@@ -130,7 +130,11 @@ def test_layers_that_files_have_in_one_piece(tmp_path: Path, which: str, name: s
     tilewright.convert_checkpoint(tmp_path / "dense", tmp_path / "ours", "int8-g16")
     dense = open_checkpoint(tmp_path / "dense")
     taken = {one.removesuffix(".qweight") for one in open_checkpoint(tmp_path / "ours") if one.endswith(".qweight")}
-    rng, tensors, numbers = np.random.default_rng(0), {n: np.array(dense[n]) for n in dense}, {n: np.array(dense[n]) for n in dense}
+    rng, tensors, numbers = (
+        np.random.default_rng(0),
+        {n: np.array(dense[n]) for n in dense},
+        {n: np.array(dense[n]) for n in dense},
+    )
     for layer in sorted(taken):
         made = write(rng, *tensors.pop(f"{layer}.weight").shape)
         tensors |= {f"{layer}.{end}": one for end, one in made.tensors.items()}

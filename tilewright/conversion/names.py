@@ -13,7 +13,6 @@ import numpy as np
 from tilewright.errors import CannotQuantize
 from tilewright.matmul.arrays import as_torch
 
-
 _PROBED = 4
 """Columns of the matrices that show what becomes of rows."""
 

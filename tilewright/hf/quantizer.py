@@ -266,7 +266,9 @@ class _Stored:
         taken = {name for layer in self.found for name in layer.tensors}
         taken |= {name for name in self.source if name.endswith(".bias") and experts.owner(self.renamed(name[:-5]))}
         # transformers would report them as tensors that nobody has asked for.
-        ends = ((tensor.removeprefix(layer.name), places[layer.name]) for layer in self.found for tensor in layer.tensors)
+        ends = (
+            (tensor.removeprefix(layer.name), places[layer.name]) for layer in self.found for tensor in layer.tensors
+        )
         renamed = {name + end for end, names in ends for name in names}
         ignored = {f"^{re.escape(name)}$" for one in taken for name in (one, self._renamed_tensor(one))}
         ignored |= {f"^{re.escape(name)}$" for name in renamed}

@@ -18,7 +18,11 @@ def weight(rng: np.random.Generator, rows: int, form: str) -> QuantizedWeight:
     blocks = {"a row": (1, 8), "a tensor": (0, 0), "blocks": (4, 16), "columns": (0, 8)}[form]
     groups = [-(-extent // (part or extent)) for extent, part in zip((rows, 32), blocks)]
     return QuantizedWeight(
-        codes, "uint4", rng.uniform(0.1, 1, groups).astype(np.float32), rng.integers(0, 16, groups).astype(np.float32), block=blocks
+        codes,
+        "uint4",
+        rng.uniform(0.1, 1, groups).astype(np.float32),
+        rng.integers(0, 16, groups).astype(np.float32),
+        block=blocks,
     )
 
 
@@ -29,7 +33,13 @@ def test_numbers_are_those_of_the_rows(form: str, seed: int) -> None:
     parts = [weight(rng, rows, form) for rows in rng.integers(1, 14, 1 + seed % 3)]
     dense = np.concatenate([one.to_dense() for one in parts])
     count = len(dense)
-    for rows in (np.arange(count), rng.permutation(count), rng.integers(0, count, 5), np.arange(count)[-1:], np.arange(count // 2)):
+    for rows in (
+        np.arange(count),
+        rng.permutation(count),
+        rng.integers(0, count, 5),
+        np.arange(count)[-1:],
+        np.arange(count // 2),
+    ):
         if len(rows):
             assert np.array_equal(of_rows(parts, rows, "w").to_dense(), dense[rows])
 
@@ -45,8 +55,12 @@ def test_blocks_stay_blocks_where_rows_of_a_block_stay_together() -> None:
 
 def test_weights_of_two_forms_are_refused() -> None:
     ones = np.ones((8, 32))
-    for other in (quantize(ones, "int8", group=16), quantize(ones, "int4", group=8), quantize(np.ones((8, 16)), "int4", group=16)):
-        with pytest.raises(WrongArgumentShape, match="model.qkv is made of weights of two forms"):
+    for other in (
+        quantize(ones, "int8", group=16),
+        quantize(ones, "int4", group=8),
+        quantize(np.ones((8, 16)), "int4", group=16),
+    ):
+        with pytest.raises(WrongArgumentShape, match=r"model\.qkv is made of weights of two forms"):
             of_rows([quantize(ones, "int4", group=16), other], np.arange(4), "model.qkv")
 
 
