@@ -31,6 +31,7 @@ from mixed_writer import MixedWriter
 from scaled_writer import ScaledWriter
 from shrink import shrunk
 from swarm_writer import SwarmWriter
+from thread_writer import ThreadWriter
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 from workers import Workers
@@ -45,15 +46,15 @@ REPEATED = 3
 
 
 PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
-SCALED = 5_000_000
+SCALED, THREADS = 5_000_000, 6_000_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often;
-products of 8-bit floats with scales."""
+products of 8-bit floats with scales; programs in which threads speak for themselves."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
 
-IN_TURN = (SWARM, 0, SWARM, ENGINE, SWARM, LOOPS, MIXED, PIPELINES, SWARM, ROWS)
+IN_TURN = (SWARM, 0, SWARM, ENGINE, THREADS, LOOPS, MIXED, PIPELINES, SWARM, ROWS)
 
 
 def program_of(seed: int) -> TileProgram:
@@ -64,6 +65,8 @@ def program_of(seed: int) -> TileProgram:
         return program_of(IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= THREADS:
+        return ThreadWriter(seed - THREADS).write()
     if seed >= SCALED:
         return ScaledWriter(seed).write()
     if seed >= SWARM:

@@ -17,9 +17,10 @@ from tilewright.machine.rates import Rates
 
 _KB, _MB = 1 << 10, 1 << 20
 
-_COMMON = frozenset(
-    {"threads", "shuffle", "atomics", "atomics_64", "dp4a", "cooperative_launch", "register_staging", "guarded_loads"}
-)
+_COMMON = frozenset({
+    "threads", "shuffle", "atomics", "atomics_64", "dp4a", "cooperative_launch", "register_staging", "guarded_loads",
+    "block_votes",
+})  # fmt: skip
 
 READ_GROUPS = (
     (0, 1, 2, 3, 20, 21, 22, 23),

@@ -63,6 +63,7 @@ from tilewright.passes.tile.words.lower_prints import lower_prints
 from tilewright.passes.tile.words.lower_votes import lower_votes
 from tilewright.passes.tile.words.privatize_operators import privatize_operators
 from tilewright.passes.tile.words.recall_locals import recall_locals
+from tilewright.passes.tile.words.replace_words import replace_words
 from tilewright.passes.tile.words.simplify import simplify
 from tilewright.passes.tile.words.unify_locals import unify_locals
 from tilewright.passes.tile.words.whole_waves import whole_waves
@@ -93,6 +94,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
     Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
+    Step(replace_words, "before words are refused: some can be said otherwise"),
     Step(check_words, "before anything is built on what the machine lacks"),
     Step(whole_waves, "before anything asks how many threads there are", _many_threads),
     Step(lower_votes, "early: what they ask is work of the block, or loops of threads, like any other", _many_threads),

@@ -37,7 +37,7 @@ def lines_of(word: Any) -> list[str]:
     return [] if "+SKIP" in example else [line.rstrip() for line in lines]
 
 
-def source(lines: list[str]) -> str:
+def source(lines: list[str], blocks: int = 2) -> str:
     """The text of the program; an example that is one stands for itself."""
     if any(line.startswith("def example(") for line in lines):
         return "\n".join([*lines, ""])
@@ -47,7 +47,7 @@ def source(lines: list[str]) -> str:
         indented = ["        for i in T.Parallel(64):", *(f"    {line}" for line in indented)]
     made = [f"        {name} = {value}" for name, value in TILES.items() if name in used]
     parameters = ", ".join(f"{name}: T.Tensor({text})" for name, text in TENSORS.items())
-    head = f"@T.prim_func\ndef example({parameters}, n: T.int32):\n    with T.Kernel(2, threads=128) as bx:"
+    head = f"@T.prim_func\ndef example({parameters}, n: T.int32):\n    with T.Kernel({blocks}, threads=128) as bx:"
     return "\n".join([head, *made, *indented, ""])
 
 
@@ -57,8 +57,8 @@ def program(name: str) -> PrimFunc:
     return traced(name, lines_of(getattr(T, name)))
 
 
-def traced(name: str, lines: list[str]) -> PrimFunc:
-    text, file = source(lines), f"<example of T.{name}>"
+def traced(name: str, lines: list[str], blocks: int = 2) -> PrimFunc:
+    text, file = source(lines, blocks), f"<example of T.{name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {"T": T}
     exec(compile(text, file, "exec"), names)

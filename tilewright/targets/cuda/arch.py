@@ -28,7 +28,7 @@ _PARTITIONS = 4
 
 _AMPERE = frozenset({
     "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "mbarrier", "named_barrier", "mma_sync", "mma_f64",
-    "atomics", "atomics_64", "atomic_extremes", "cooperative_launch", "quad_exchange",
+    "atomics", "atomics_64", "atomic_extremes", "cooperative_launch", "quad_exchange", "block_votes",
 })  # fmt: skip
 _ADA = _AMPERE | {"mma_fp8", "convert_fp8"}
 _HOPPER = _AMPERE | {

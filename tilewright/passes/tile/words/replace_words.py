@@ -1,0 +1,133 @@
+"""Words that a machine does not have and can do without, in others.
+
+Votes of a block are counted in shared memory: those who agree add to a counter that all read. The rank of a block in
+its cluster is worked out of the block's index. Fences of the copy engine go where there is none.
+
+Before::
+
+    @stage("traced")
+    def f(A: int32[64], B: bool[64]):
+        with kernel(blocks={bx: 1}, threads={tx: 64, ty: 1, tz: 1}):
+            votes: bool = sync_threads_or(A[tx] > 3)
+            B[tx] = votes
+
+After::
+
+    @stage("traced")
+    def f(A: int32[64], B: bool[64]):
+        with kernel(blocks={bx: 1}, threads={tx: 64, ty: 1, tz: 1}):
+            counter = shared(int32[1])
+            sync_threads(dtype=bool)
+            if tx == 0:
+                counter[0] = 0
+            sync_threads(dtype=bool)
+            if A[tx] > 3:
+                atomic_add(counter, 1, "relaxed")
+            sync_threads(dtype=bool)
+            votes: bool = counter[0] != 0
+            B[tx] = votes
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Function,
+    If,
+    Kernel,
+    Load,
+    Region,
+    Seq,
+    Statement,
+    Store,
+    Unary,
+    binary,
+    cast,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, find
+from tilewright.passes.context import Context
+
+VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
+RANK, FENCE = "cluster_rank", "fence_proxy_async"
+
+
+def replace_words(function: Function, context: Context) -> Function:
+    """Say in other words what the machine has no word for."""
+    has = context.arch.has
+    absent = {*(() if has("block_votes") else VOTES), *(() if has("cluster") else (RANK, FENCE))}
+    if not any(call.function in absent for call in find(function.body, Call)):
+        return function
+    return function.with_body(_Replace(frozenset(absent))(function.body))
+
+
+class _Replace(Rewriter):
+    def __init__(self, absent: frozenset[str]) -> None:
+        self.absent = absent
+        self.kernel: Kernel | None = None
+        self.before: list[Statement] = []
+
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+        self.kernel = kernel
+        made: Kernel = self.generic(kernel)
+        return made
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        statements: list[Statement] = []
+        outer = self.before
+        for one in body.statements:
+            if (
+                isinstance(one, Evaluate)
+                and isinstance(one.value, Call)
+                and one.value.function in self.absent & {FENCE}
+            ):
+                continue
+            self.before = []
+            made = self.visit(one)
+            statements += self.before
+            statements += made if isinstance(made, list) else [made]
+        self.before = outer
+        return Seq(tuple(statements), span=body.span)
+
+    def visit_Call(self, call: Call) -> Expr:
+        made: Call = self.generic(call)
+        if made.function not in self.absent:
+            return made
+        return self._rank() if made.function == RANK else self._votes(made)
+
+    def _rank(self) -> Expr:
+        assert self.kernel is not None
+        rank: Expr = const(0)
+        below = 1
+        for index, extent in zip(self.kernel.block_vars, self.kernel.attribute("cluster", (1, 1, 1)), strict=False):
+            place = index_binary("floormod", index, const(extent))
+            rank, below = index_binary("add", rank, index_binary("mul", place, const(below))), below * extent
+        return cast(rank, INT32)
+
+    def _votes(self, call: Call) -> Expr:
+        (said,) = call.arguments
+        assert isinstance(said, Expr) and self.kernel is not None
+        everyone = call.function == "sync_threads_and"
+        counter = Buffer("counter", (1,), INT32, "shared")
+        clear: Statement = Store(counter, (const(0),), const(0))
+        for thread, extent in zip(self.kernel.thread_vars, self.kernel.threads, strict=True):
+            clear = clear if extent == 1 else If(binary("eq", thread, const(0)), seq(clear))
+        added = Evaluate(Call(INT32, "atomic_add", (Region(counter, (const(0),), (1,)), const(1), "relaxed")))
+        agrees = Unary(BOOL, "not", said) if everyone else said
+        # All have read the votes before when the counter is cleared.
+        self.before += [Allocate(counter), _meeting(), clear, _meeting(), If(agrees, seq(added)), _meeting()]
+        votes = Load(INT32, counter, (const(0),))
+        if call.function == "sync_threads_count":
+            return votes
+        return binary("eq" if everyone else "ne", votes, const(0))
+
+
+def _meeting() -> Statement:
+    return Evaluate(Call(BOOL, "sync_threads", ()))
