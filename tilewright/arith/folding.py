@@ -59,16 +59,29 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def fold_binary(op: str, a: Value, b: Value, dtype: DType) -> Value | None:
     """``a op b`` for literals of `dtype`; None where the result is undefined or left to the machine."""
+    if dtype.is_float:
+        left, right = _held(float(a), dtype), _held(float(b), dtype)
+        if left is None or right is None:
+            return None
+        return bool(_COMPARISONS[op](left, right)) if op in _COMPARISONS else _fold_float(op, left, right, dtype)
     if op in _COMPARISONS:
         return bool(_COMPARISONS[op](a, b))
     if dtype.kind == "bool":
         return _fold_bool(op, bool(a), bool(b))
-    if dtype.is_integer:
-        if op not in _INTEGERS:
-            return None
-        result = _INTEGERS[op](int(a), int(b))
-        return None if result is None else wrapped(result, dtype)
-    return _fold_float(op, float(a), float(b), dtype)
+    if op not in _INTEGERS:
+        return None
+    result = _INTEGERS[op](int(a), int(b))
+    return None if result is None else wrapped(result, dtype)
+
+
+def _held(value: float, dtype: DType) -> float | None:
+    """The number of a type that a literal means; None where rounding is the machine's own business."""
+    if dtype.holds(value):
+        return value
+    if dtype.name not in _ROUNDED:
+        return None
+    with np.errstate(all="ignore"):
+        return _rounded(np.float64(value), dtype)
 
 
 def _fold_bool(op: str, a: bool, b: bool) -> bool | None:
@@ -115,6 +128,11 @@ def fold_unary(op: str, value: Value, dtype: DType) -> Value | None:
 
 def fold_cast(value: Value, source: DType, target: DType) -> Value | None:
     """A literal converted; None for the formats whose rounding is their own business."""
+    if source.is_float:
+        held = _held(float(value), source)
+        if held is None:
+            return None
+        value = held
     if target.kind == "bool":
         return bool(value)
     if target.is_integer:

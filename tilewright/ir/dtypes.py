@@ -9,6 +9,7 @@ first, along the last dimension; in the interpreter a sub-byte integer travels a
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 
 import ml_dtypes
@@ -104,6 +105,14 @@ class DType:
 
     def with_lanes(self, lanes: int) -> DType:
         return self if self.lanes == lanes else _with_lanes(self, lanes)
+
+    def holds(self, value: float) -> bool:
+        """Whether a float of this type is exactly `value`: a literal of `float16` may be written 0.1, which is none."""
+        if not np.isfinite(value):
+            return True
+        with np.errstate(all="ignore"):
+            carried = float(np.float64(value).astype(self.numpy))
+        return carried == value and math.ldexp(math.frexp(value)[0], self.mantissa_bits + 1).is_integer()
 
     @property
     def minimum(self) -> int | float:

@@ -22,6 +22,10 @@ _TORCH = {
 """What tensors of torch carry, where it has no type of the name: two elements a byte, or a code each."""
 
 
+_WRITTEN = ("inf", "-inf", "nan")
+"""Numbers that Python's own literals cannot write: ``T.float32("inf")``."""
+
+
 class NoTorchType(TilewrightError, ValueError):
     """A number type that torch does not have."""
 
@@ -52,12 +56,18 @@ class NumberType(str):
         return NumberType, (self.name,)
 
     def __call__(self, *values: Any) -> Any:
+        from tilewright.language.builder import active
         from tilewright.language.math import cast
+        from tilewright.language.tensors import dynamic
         from tilewright.language.vectors import Vector, vector_of
 
         if len(values) > 1 or (values and isinstance(values[0], Vector)):
             return vector_of(values, self)
-        return cast(values[0] if values else 0, self)
+        builder = active()
+        if not values and self.is_integer and (builder is None or builder.kernel is None):
+            return dynamic("size" if builder is None else builder.take_name("size"), self)  # as in TVM
+        value = values[0] if values else 0
+        return cast(float(value) if isinstance(value, str) and value in _WRITTEN else value, self)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberType):

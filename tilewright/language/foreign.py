@@ -46,7 +46,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write T.import_source and T.call_extern": (
         "call_intrin", "call_llvm_intrin", "call_llvm_pure_intrin",
     ),
-    "pass tensors as T.Tensor parameters": ("handle", "match_buffer"),
     "write T.alloc_fragment, or T.alloc_shared, and T.fill": ("full", "ones", "zeros"),
     "write T.gemm on tiles": ("dot", "matmul", "mma"),
     "write T.copy between a tensor and a tile, which leaves out what is beyond the tensor's end": ("load", "store"),

@@ -213,10 +213,11 @@ def literal(value: bool | int | float, dtype: DType) -> Expr:
 
 
 def convert(value: Expr, dtype: DType) -> Expr:
-    """`value` as `dtype`; a literal is converted at once."""
+    """`value` as `dtype`; a literal that its own type holds exactly is converted at once."""
     if value.dtype == dtype:
         return value
-    if isinstance(value, Const) and dtype.lanes == 1:
+    held = isinstance(value, Const) and (not value.dtype.is_float or value.dtype.holds(float(value.value)))
+    if isinstance(value, Const) and held and dtype.lanes == 1:
         return literal(value.value, dtype)
     return nodes.cast(value, dtype)
 

@@ -227,6 +227,9 @@ class PointerAnnotation:
 
 ptr = PointerAnnotation()
 
+handle = ptr
+"""TVM's word for a pointer that a function takes."""
+
 
 def element_dtype(dtype: object) -> DType:
     """The dtype of a tensor parameter; an entry of a table of pointers (`ptr`) is an address of 64 bits."""
@@ -281,6 +284,35 @@ def make_tensor(
     builder.params[ptr.name] = made
     builder.attributes[ADDRESSED] = (*builder.attributes.get(ADDRESSED, ()), ptr.name)
     return BufferProxy(made)
+
+
+@author_facing
+def match_buffer(
+    param: object, shape: object, dtype: object = None, strides: object = None, elem_offset: object = None,
+    scope: str = "global", align: int = 0, offset_factor: int = 0,
+) -> BufferProxy:  # fmt: skip
+    """The tensor that a parameter annotated with `handle` is: callers pass one of this shape and dtype, which is
+    checked, and its sizes are bound.
+
+    Parameters
+    ----------
+    param : the parameter.
+    shape : extents; sizes that only a call knows are `dynamic`, or ``T.int32()`` before the kernel.
+    dtype : of an element; the pointer's where None, float32 where it has none.
+    strides : in elements; row-major where None or empty.
+    elem_offset, scope, align, offset_factor : 0 or None, ``"global"``; accepted for TVM's sake.
+    """
+    if not isinstance(param, PointerProxy) or elem_offset not in (None, 0) or scope != "global":
+        expected = "a parameter annotated with T.handle, without elem_offset, in global memory"
+        raise NumberExpected("what T.match_buffer declares", expected, f"{describe(param)}, {elem_offset}, {scope!r}")
+    builder = current("T.match_buffer")
+    if isinstance(builder.params[param.name], Buffer):
+        raise NumberExpected("what T.match_buffer declares", "declared once", f"{param.name}, declared before")
+    made: BufferProxy = make_tensor(param, shape, dtype, strides or None)
+    addressed = builder.attributes.pop(ADDRESSED)
+    if len(addressed) > 1:
+        builder.attributes[ADDRESSED] = addressed[:-1]
+    return made
 
 
 @author_facing

@@ -10,8 +10,8 @@ import torch
 import tilewright
 import tilewright.compat.tilelang as tilelang
 import tilewright.language as T
-from tilewright.errors import UnknownDType
-from tilewright.language.mistakes import WrongArguments
+from tilewright.errors import TilewrightError, UnknownDType
+from tilewright.language.mistakes import NumberExpected, WrongArguments
 from tilewright.language.mistakes_of_scopes import SizeMismatch, UnboundSize
 
 
@@ -93,3 +93,63 @@ def test_sizes_are_given_by_name_by_shape_or_by_tensors():
     with pytest.raises(WrongArguments, match="scaled has no argument and no size 'tdype'") as error:
         scaled.compile(M=5, N=7, tdype=2)
     assert "did you mean 'dtype'" in str(error.value)
+
+
+def test_literals_are_numbers_of_their_type():
+    """0.1 as a half is not 0.1: what is computed with it in a wider type sees the half."""
+
+    @T.prim_func
+    def main(X: T.Tensor((1,), "float32"), C: T.Tensor((8,), "float32"), D: T.Tensor((3,), "int32")):
+        with T.Kernel(1, threads=32):
+            C[0] = T.float16(0.1)
+            C[1] = T.cast(T.bfloat16(3.14159), "float32") + X[0]
+            C[2] = T.float8_e4m3fn(3.3)
+            C[3] = T.cast(T.cast(3.3, "float8_e5m2"), "float32")
+            C[4] = X[0] + T.float16(0.1)
+            C[5] = T.if_then_else(T.cast(T.float16(0.1), "float64") == T.cast(0.1, "float64"), 1.0, 2.0)
+            C[6] = T.float32("-inf")
+            C[7] = T.cast(T.float16(0.1) + T.float16(0.2), "float32")
+            D[0] = T.cast(T.float16(2049), "int32")
+            D[1] = T.cast(T.float8_e4m3fn(3.3) * T.float32(100), "int32")
+            D[2] = T.if_then_else(T.float16(1e-9) == T.float16(0), 1, 0)
+
+    tenth = float(np.float16(0.1))
+    wanted = [tenth, 3.140625, 3.25, 3.5, tenth, 2, -np.inf, float(np.float16(0.1) + np.float16(0.2))]
+    for target, way in (("cuda -arch=sm_90a", "interpret"), ("cpu", "__call__"), ("cuda -arch=sm_90a", "emulate")):
+        found, whole = np.zeros(8, np.float32), np.zeros(3, np.int32)
+        getattr(tilewright.compile(main, target=target), way)(np.zeros(1, np.float32), found, whole)
+        assert found.tolist() == wanted and whole.tolist() == [2048, 325, 1]
+
+
+def test_tensors_by_their_handles():
+    @T.prim_func
+    def main(a: T.handle, c: T.handle, n: T.int32):
+        m = T.int32()
+        A = T.match_buffer(a, (m, 16), "float32")
+        C = T.match_buffer(c, (m, 16), dtype="float32", strides=[])
+        with T.Kernel(T.ceildiv(m, 4), threads=32) as b:
+            for i, j in T.Parallel(4, 16):
+                if b * 4 + i < m:
+                    C[b * 4 + i, j] = A[b * 4 + i, j] * n
+
+    given, found = np.arange(160, dtype=np.float32).reshape(10, 16), np.zeros((10, 16), np.float32)
+    kernel = tilewright.compile(main, target="cpu")
+    kernel(given, found, 3)
+    assert np.array_equal(found, given * 3)
+    with pytest.raises(TilewrightError, match="dimension 0 is 9, expected 10"):
+        kernel(given, found[:9], 3)
+
+
+def test_what_match_buffer_does_not_declare():
+    with pytest.raises(NumberExpected, match=r"what T.match_buffer declares is the tensor"):
+
+        @T.prim_func
+        def of_a_tensor(A: T.Tensor((4,), "float32")):
+            T.match_buffer(A, (4,), "float32")
+
+    with pytest.raises(NumberExpected, match="declared before"):
+
+        @T.prim_func
+        def twice(a: T.handle):
+            T.match_buffer(a, (4,), "float32")
+            T.match_buffer(a, (4,), "float32")
