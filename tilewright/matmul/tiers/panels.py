@@ -34,7 +34,7 @@ class Panels:
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
-    version = 4
+    version = 5
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
