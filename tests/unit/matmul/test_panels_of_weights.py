@@ -59,6 +59,17 @@ def changed(weight: QuantizedWeight, **fields: Any) -> QuantizedWeight:
     return QuantizedWeight(**own | fields)
 
 
+def with_scales_of(weight: QuantizedWeight, draw: np.random.Generator) -> QuantizedWeight:
+    """The weight with scales of a type that checkpoints have; powers of two where they have no other numbers."""
+    kind = draw.choice(["float32", "float16", "bfloat16", "float8_e8m0fnu"])
+    if weight.scales is None or kind == "float32":
+        return weight
+    scales = np.asarray(weight.scales, np.float32)
+    if kind == "float8_e8m0fnu":
+        scales = np.exp2(np.rint(np.log2(np.maximum(np.abs(scales), 2.0**-20))))
+    return changed(weight, scales=scales.astype(np.dtype(getattr(ml_dtypes, kind, kind))))
+
+
 def rounded(x: np.ndarray, to: str) -> np.ndarray:
     """Activations as quantising ones stand for them: the scale of a token is its largest magnitude over the type's."""
     largest = {"int8": 127, "float8_e4m3fn": 448}[to]
@@ -72,7 +83,7 @@ def rounded(x: np.ndarray, to: str) -> np.ndarray:
 @pytest.mark.parametrize(("format", "kind", "way"), CASES)
 def test_every_kind_of_weight(format: str, kind: str, way: str) -> None:
     draw = np.random.default_rng(CASES.index((format, kind, way)))
-    source = weight_of(format, kind, draw)
+    source = with_scales_of(weight_of(format, kind, draw), draw)
     weight, (N, K) = PackedWeight.pack(source), source.shape
     quantised = way if way in ("int8", "float8_e4m3fn") else None
     of = str(draw.choice(ACTIVATIONS[:3] if quantised else ACTIVATIONS))
