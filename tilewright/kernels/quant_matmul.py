@@ -180,6 +180,7 @@ def quant_matmul(
     scaled: bool = False,
     rescale: bool = False,
     scale_dtype: str = "float32",
+    zero_dtype: str = "float32",
 ) -> Any:
     """The product with a quantised weight ``[N, K]``.
 
@@ -199,12 +200,12 @@ def quant_matmul(
     epilogue : what becomes of sums before they are stored; it has no factor.
     scaled : whether float activations, too, come with a scale a token.
     rescale : whether the tensor of zero points holds what is taken off scaled codes: ``code * scale - zero``.
-    scale_dtype : float type in which scales are given.
+    scale_dtype, zero_dtype : types in which scales and zero points are given.
 
     Returns
     -------
     kernel of ``A[M, K]``, then for int8 or scaled activations ``token_scales[M]`` (float32), ``W`` (packed),
-    ``scales[K / group, N]``, and without `zero` also ``zeros[K / group, N]`` (float32), giving ``C[M, N]``.
+    ``scales[K / group, N]``, and without `zero` also ``zeros[K / group, N]``, giving ``C[M, N]``.
     With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for
     what is not used.
 
@@ -334,12 +335,13 @@ def quant_matmul(
 
     def taken_off(scales: Any, zeros: Any, g: Any, column: Any) -> Any:
         """What the zero of one group adds to a column for each unit of the group's sum."""
+        point = None if zero is not None else T.cast(zeros[g, column], "float32")
         if rescale and not least:
-            return -zeros[g, column]
+            return -point
         scale = T.cast(scales[g, column], "float32")
         if rescale:
-            return least * scale - zeros[g, column]
-        return (least - zeros[g, column] if zero is None else 1.0) * scale
+            return least * scale - point
+        return scale if point is None else (least - point) * scale
 
     def of_zeros(sums: Any, scales: Any, zeros: Any, row: Any, first: Any, column: Any) -> Any:
         """What the zeros of the groups that are multiplied together add to an element of the result."""
@@ -374,9 +376,8 @@ def quant_matmul(
             multiply(operands, token_scales, sums, W, scales, zeros, added, C, 128, 32)
 
     Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N), out)
-    Weight, PerGroup = T.Packed((N, K), weights), T.Tensor((groups, N), "float32")
-    Scales = T.Tensor((groups, N), scale_dtype)
-    PerToken = T.Tensor((M,), "float32")
+    Weight, PerToken = T.Packed((N, K), weights), T.Tensor((M,), "float32")
+    Scales, Zeros = T.Tensor((groups, N), scale_dtype), T.Tensor((groups, N), zero_dtype)
     if not epilogue.is_plain:
         takes_zeros = zero is None
 
@@ -386,7 +387,7 @@ def quant_matmul(
             token_scales: T.Tensor((M if takes_scales else 1,), "float32"),
             W: Weight,
             scales: Scales,
-            zeros: T.Tensor((groups, N) if takes_zeros else (1, 1), "float32"),
+            zeros: T.Tensor((groups, N) if takes_zeros else (1, 1), zero_dtype),
             bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
             residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
             C: Result,
@@ -397,7 +398,7 @@ def quant_matmul(
     elif takes_scales and zero is None:
 
         @T.prim_func
-        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: Scales, zeros: PerGroup, C: Result):
+        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: Scales, zeros: Zeros, C: Result):
             both(A, token_scales, W, scales, zeros, (None, None), C)
 
     elif takes_scales:
@@ -409,7 +410,7 @@ def quant_matmul(
     elif zero is None:
 
         @T.prim_func
-        def quant_matmul(A: Activations, W: Weight, scales: Scales, zeros: PerGroup, C: Result):
+        def quant_matmul(A: Activations, W: Weight, scales: Scales, zeros: Zeros, C: Result):
             both(A, None, W, scales, zeros, (None, None), C)
 
     else:

@@ -11,7 +11,7 @@ import pytest
 import tilewright
 from tilewright.kernels.quant_matmul import columns, columns_of_each
 from tilewright.matmul import PackedWeight, quant_matmul
-from tilewright.matmul.tiers.panels import scale_type
+from tilewright.matmul.tiers.panels import scale_type, zeros_are_bytes
 from tilewright.quant import QuantizedWeight, quantize
 from tilewright.targets.cpu.arch import arch, host
 
@@ -36,6 +36,21 @@ def test_products_with_scales_of_sixteen_bits(scales: str, format: str, zeros: s
         expected = x.astype(np.float64) @ weight.dequantize().astype(np.float64).T
         error = np.abs(quant_matmul(x, packed, quantize=arithmetic) - expected).max() / np.abs(expected).max()
         assert error < (0.02 if arithmetic else 1e-5)
+
+
+def test_zeros_are_bytes_where_they_are_whole() -> None:
+    draw = np.random.default_rng(5)
+    weight = weight_of(draw, "uint4", "float16", "group", 72, 160)
+    assert weight.zeros is not None
+    shifted = np.asarray(weight.zeros, np.float32)
+    x = draw.standard_normal((1, 160)).astype(np.float32)
+    for zeros, whole in ((shifted, True), (shifted + 0.5, False), (shifted - 20, False), (shifted + 300, False)):
+        other = QuantizedWeight(weight.codes, weight.format, weight.scales, zeros, block=weight.block)
+        packed = PackedWeight.pack(other)
+        assert zeros_are_bytes(packed) == whole
+        expected = x.astype(np.float64) @ other.dequantize().astype(np.float64).T
+        error = np.abs(quant_matmul(x, packed) - expected).max() / np.abs(expected).max()
+        assert error < 1e-5
 
 
 def test_scales_are_narrow_only_where_nothing_is_lost() -> None:

@@ -15,7 +15,7 @@ from tilewright.ir.dtypes import DType, dtype, pack
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import placed_like
+from tilewright.matmul.arrays import as_numpy, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
@@ -74,18 +74,23 @@ class Panels:
         mode = "" if facts.zeros == "none" else facts.zeros
         if mode == "one" and codes != panel_table(facts.format):
             mode = ""  # a number that products begin with, except beside a table of floats
+        scale = scale_type(facts, codes.factor, machine.arch)
+        whole = bool(mode) and codes.factor == 1 and codes.table is None and zeros_are_bytes(weight)
         kernel = quant_matmul.for_target(
             machine.arch, facts.N, columns, weights=codes.dtype.name, codebook=codes.table, group=facts.group,
-            zero=None if mode else facts.zero * codes.factor, rescale=bool(mode), activations=request.activations,
-            scaled=scaled, out=request.out,
+            zero=None if mode else facts.zero * codes.factor, rescale=bool(mode) and not whole,
+            activations=request.activations, scaled=scaled, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual),
-            scale_dtype=scale_type(facts, codes.factor, machine.arch), **options,
+            scale_dtype=scale, zero_dtype="uint8" if whole else "float32", **options,
         )  # fmt: skip
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
         held = weight.derived(
-            (self.name, str(order), str(codes), type(example)),
-            lambda: [placed_like(array, example) for array in _panels(weight, codes, mode, kernel, machine.arch)],
+            (self.name, str(order), str(codes), scale, whole, type(example)),
+            lambda: [
+                placed_like(array, example)
+                for array in _panels(weight, codes, "bytes" if whole else mode, kernel, dtype(scale))
+            ],
         )
         prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example))
         if not arranged:
@@ -117,6 +122,19 @@ def scale_type(facts: WeightFacts, factor: float, arch: Arch) -> str:
     return "float32"
 
 
+def zeros_are_bytes(weight: PackedWeight) -> bool:
+    """Whether all zero points are whole numbers of a byte: with the scales they are a quarter of what they would be as
+    floats, scaled beforehand."""
+
+    def found() -> bool:
+        zeros = as_numpy(weight.held["zeros"]).astype(np.float32)
+        return weight.zeros_mode != "rescale" and bool(
+            ((zeros == np.rint(zeros)) & (zeros >= 0) & (zeros <= 255)).all()
+        )
+
+    return weight.derived("zeros are bytes", found)
+
+
 def _holds(narrow: DType, wide: Format) -> bool:
     """Whether a type has every number of a format."""
     if wide.dtype == narrow or not wide.values:
@@ -133,7 +151,9 @@ def _columns_of(weight: PackedWeight) -> np.ndarray:
     return order
 
 
-def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, arch: Arch) -> Iterator[np.ndarray]:
+def _panels(
+    weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, scale: DType
+) -> Iterator[np.ndarray]:  # fmt: skip
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
     source, order = weight.unpack(), _columns_of(weight)
     groups, factor = weight.facts.groups, np.float32(codes.factor)
@@ -145,10 +165,13 @@ def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel,
     scales = source.grouped_scales
     if source.multipliers is not None:
         scales = scales * source.by_group(source.multipliers)
-    yield (scales[:groups] / factor).astype(dtype(scale_type(weight.facts, codes.factor, arch)).numpy)
+    yield (scales[:groups] / factor).astype(scale.numpy)
     if zeros:  # scaled once, not in every call
         assert source.zeros is not None
         points = source.by_group(source.zeros)[:groups]
+        if zeros == "bytes":
+            yield points.astype(np.uint8)
+            return
         yield points if zeros == "rescale" else points * factor * (scales[:groups] / factor)
 
 
