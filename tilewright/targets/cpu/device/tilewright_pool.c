@@ -21,12 +21,11 @@
 #include <sys/mman.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define MOST_WORKERS 1023
+#define MOST_SHARES 512 /* and threads */
 #define MOST_TASKS 64  /* at once; a launch beyond has no helpers */
 #define SPINS 8000     /* some 200 microseconds: as long as Python may take between two layers */
 #define UNTIL_LOOK 64  /* spins: whom one waits for may itself be waiting for this very core */
 #define CHUNKS 4       /* of what is left of a share; one is taken at once */
-#define MOST_SHARES 64 /* with more threads than these, several begin with one */
 #define LATE_SPINS 50  /* for which a worker leaves a launch of fewer threads to those whose share it is */
 #define WORKER_STACK_BYTES (8u << 20)
 #define OUT_OF_MEMORY (-1)
@@ -34,20 +33,18 @@
 typedef int32_t (*block_function)(const void *arguments, int64_t block, uint8_t *scratch);
 
 /* A task lies in one of the pool's places, which stay where they are: a worker may look at one that is being taken or given
- * back.  Only who has counted himself in `state` while it was open reads more than numbers, and no place is given back before
- * all helpers have left. */
+ * back.  Each helper has a share of his own, and says there that he is inside, so that no line of memory is written by all;
+ * only who has done so and then found the task open reads more than numbers.  Who gives a place back closes it first, and
+ * waits until nobody is inside. */
 #define LINE 64
-#define OPEN ((uint64_t)1 << 32)
-#define HELPERS (OPEN - 1)
 typedef struct {
   _Alignas(LINE) _Atomic int64_t next, end;  /* blocks of it that nobody has taken */
+  _Atomic bool inside;                       /* whose share it is, or who stands in for him */
 } share;
 typedef struct {
-  _Alignas(LINE) _Atomic uint64_t state;  /* OPEN while helpers may join, and how many are inside */
-  _Atomic bool taken, waited_for;
-  _Alignas(LINE) _Atomic int32_t status;  /* first failure */
+  _Alignas(LINE) _Atomic bool open, taken, waited_for;
   _Atomic int shares_held;
-  _Atomic uint64_t most_helpers;
+  _Alignas(LINE) _Atomic int32_t status;  /* first failure */
   int64_t scratch_bytes;
   block_function function;
   const void *arguments;
@@ -113,12 +110,6 @@ static int64_t left_of(const share *s) {
   return atomic_load_explicit(&s->end, memory_order_relaxed) - atomic_load_explicit(&s->next, memory_order_relaxed);
 }
 
-/* The share that a thread begins with; the caller has number 0. */
-static share *share_of(task *t, int thread) {
-  int held = atomic_load_explicit(&t->shares_held, memory_order_relaxed);
-  return &t->shares[thread < held ? thread : held > 0 ? thread % held : 0];
-}
-
 /* The share with most blocks left, or NULL where there are none. */
 static share *fullest(task *t) {
   int held = atomic_load_explicit(&t->shares_held, memory_order_relaxed);
@@ -148,8 +139,8 @@ static void fail(task *t, int32_t status) {
   atomic_compare_exchange_strong(&t->status, &fine, status);
 }
 
-/* Run chunks of a task until none is left or a block has failed, beginning with a thread's own share. */
-static void work_on(task *t, int thread) {
+/* Run chunks of a task until none is left or a block has failed, beginning with a share. */
+static void work_on(task *t, share *own) {
   bool nested = false;
   uint8_t *scratch = NULL;
   if (t->scratch_bytes > 0 && !(scratch = take_scratch(t->scratch_bytes, &nested))) {
@@ -157,7 +148,8 @@ static void work_on(task *t, int thread) {
     return;
   }
   int64_t first, last;
-  for (share *s = share_of(t, thread); s; s = fullest(t)) {
+  if (own >= t->shares + atomic_load_explicit(&t->shares_held, memory_order_relaxed)) own = fullest(t);
+  for (share *s = own; s; s = fullest(t)) {
     while (atomic_load_explicit(&t->status, memory_order_relaxed) == 0 && take_chunk(s, &first, &last)) {
       for (int64_t block = first; block < last; block++) {
         int32_t status = t->function(t->arguments, block, scratch);
@@ -174,25 +166,28 @@ static void work_on(task *t, int thread) {
   if (t->scratch_bytes > 0) give_scratch_back(scratch, nested);
 }
 
-/* Count a worker among a task's helpers where it has blocks left and room for one more; those who have no share of their
- * own join late, when others had their chance. */
-static bool join(task *t, int thread, bool late) {
-  uint64_t state = atomic_load_explicit(&t->state, memory_order_relaxed);
-  do {
-    uint64_t most = atomic_load_explicit(&t->most_helpers, memory_order_relaxed);
-    if (!(state & OPEN) || (state & HELPERS) >= most || (!late && (uint64_t)thread > most) ||
-        (left_of(share_of(t, thread)) <= 0 && !fullest(t)))
-      return false;
-  } while (!atomic_compare_exchange_weak_explicit(&t->state, &state, state + 1, memory_order_acquire, memory_order_relaxed));
-  return true;
+static void leave(task *t, share *own) {
+  atomic_store(&own->inside, false);
+  if (!atomic_load(&t->waited_for)) return;
+  pthread_mutex_lock(&pool_mutex);
+  pthread_cond_broadcast(&helpers_left);
+  pthread_mutex_unlock(&pool_mutex);
 }
 
-static void leave(task *t) {
-  if (atomic_fetch_sub(&t->state, 1) == 1 && atomic_load(&t->waited_for)) {  // closed, and this was the last helper
-    pthread_mutex_lock(&pool_mutex);
-    pthread_cond_broadcast(&helpers_left);
-    pthread_mutex_unlock(&pool_mutex);
-  }
+/* The share by which a worker gets inside a task that is open and has blocks left: his own, or late, when others had their
+ * chance, one whose owner is busy elsewhere.  NULL where there is none. */
+static share *join(task *t, int thread, bool late) {
+  if (!atomic_load_explicit(&t->open, memory_order_relaxed)) return NULL;
+  int held = atomic_load_explicit(&t->shares_held, memory_order_relaxed), owned = atomic_load(&workers) + 1;
+  share *found = thread < held && !atomic_load_explicit(&t->shares[thread].inside, memory_order_relaxed) ? &t->shares[thread] : NULL;
+  if ((!found && !late) || ((!found || left_of(found) <= 0) && !fullest(t))) return NULL;
+  for (int i = 1; !found && i < held && i < owned; i++)
+    if (!atomic_load_explicit(&t->shares[i].inside, memory_order_relaxed)) found = &t->shares[i];
+  bool outside = false;
+  if (!found || !atomic_compare_exchange_strong(&found->inside, &outside, true)) return NULL;
+  if (atomic_load(&t->open)) return found;
+  leave(t, found);
+  return NULL;
 }
 
 /* Work on whatever has work; whether there was any. */
@@ -200,9 +195,10 @@ static bool help(int thread, bool late) {
   bool helped = false;
   int met = atomic_load(&places);
   for (task *t = tasks; t < tasks + met; t++) {
-    if (!join(t, thread, late)) continue;
-    work_on(t, thread);
-    leave(t);
+    share *own = join(t, thread, late);
+    if (!own) continue;
+    work_on(t, own);
+    leave(t, own);
     helped = true;
   }
   return helped;
@@ -327,7 +323,7 @@ static void start_workers(int count) {
 }
 
 EXPORT void tilewright_set_threads(int count) {
-  atomic_store(&thread_count, count < 1 ? 1 : count > MOST_WORKERS ? MOST_WORKERS : count);
+  atomic_store(&thread_count, count < 1 ? 1 : count > MOST_SHARES ? MOST_SHARES : count);
 }
 
 EXPORT int tilewright_get_threads(void) { return atomic_load(&thread_count); }
@@ -351,7 +347,7 @@ static void call_helpers(task *t, int count) {
   if (atomic_load_explicit(&workers, memory_order_relaxed) < count) start_workers(count);
   int core = this_core();
   if (core >= 0 && atomic_load_explicit(&callers_core, memory_order_relaxed) != core) atomic_store(&callers_core, core);
-  atomic_store(&t->state, OPEN);
+  atomic_store(&t->open, true);
   atomic_fetch_add(&launches, 1);
   if (atomic_load(&sleepers) == 0) return;
   pthread_mutex_lock(&pool_mutex);
@@ -360,19 +356,40 @@ static void call_helpers(task *t, int count) {
   pthread_cond_signal(&work_arrived);
 }
 
+static bool anybody_inside(task *t) {
+  int owned = atomic_load(&workers) + 1;
+  for (int i = 1; i < owned && i < MOST_SHARES; i++)
+    if (atomic_load(&t->shares[i].inside)) return true;
+  return false;
+}
+
 /* Let nobody join any more, and wait until all helpers have left. */
 static void wait_for_helpers(task *t) {
-  atomic_fetch_and(&t->state, HELPERS);
-  for (int spin = 0; spin < SPINS && atomic_load(&t->state) > 0; spin++) {
+  atomic_store(&t->open, false);
+  for (int spin = 0; spin < SPINS; spin++) {
+    if (!anybody_inside(t)) return;
     relax();
     if (spin % (UNTIL_LOOK * 16) == UNTIL_LOOK * 16 - 1) sched_yield();
   }
-  if (atomic_load(&t->state) == 0) return;
   pthread_mutex_lock(&pool_mutex);
   atomic_store(&t->waited_for, true);
-  while (atomic_load(&t->state) > 0) pthread_cond_wait(&helpers_left, &pool_mutex);
+  while (anybody_inside(t)) pthread_cond_wait(&helpers_left, &pool_mutex);
   atomic_store(&t->waited_for, false);
   pthread_mutex_unlock(&pool_mutex);
+}
+
+/* All blocks one after the other, on the calling thread. */
+static int32_t run_alone(int64_t blocks, int64_t scratch_bytes, block_function function, const void *arguments) {
+  bool nested = false;
+  uint8_t *scratch = NULL;
+  if (scratch_bytes > 0 && !(scratch = take_scratch(scratch_bytes, &nested))) return OUT_OF_MEMORY;
+  int32_t status = 0;
+  for (int64_t block = 0; block < blocks && status == 0; block++) status = function(arguments, block, scratch);
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+  if (scratch_bytes > 0) give_scratch_back(scratch, nested);
+  return status;
 }
 
 /* Run `function` for every block of 0 .. blocks - 1.  Returns 0 or the first failure's status. */
@@ -380,24 +397,21 @@ EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, bl
   if (blocks <= 0) return 0;
   int threads = atomic_load_explicit(&thread_count, memory_order_relaxed);
   if (threads > blocks) threads = (int)blocks;
-  task own, *t = threads > 1 ? take_place() : NULL;
-  bool alone = t == NULL;
-  if (alone) t = &own;
+  task *t = threads > 1 ? take_place() : NULL;
+  if (!t) return run_alone(blocks, scratch_bytes, function, arguments);
   t->function = function;
   t->arguments = arguments;
   t->scratch_bytes = scratch_bytes;
-  int shares = threads < MOST_SHARES ? threads : MOST_SHARES;
-  for (int i = 0; i < shares; i++) {
-    atomic_store_explicit(&t->shares[i].next, blocks * i / shares, memory_order_relaxed);
-    atomic_store_explicit(&t->shares[i].end, blocks * (i + 1) / shares, memory_order_relaxed);
+  for (int i = 0; i < threads; i++) {
+    atomic_store_explicit(&t->shares[i].next, blocks * i / threads, memory_order_relaxed);
+    atomic_store_explicit(&t->shares[i].end, blocks * (i + 1) / threads, memory_order_relaxed);
   }
-  atomic_store_explicit(&t->shares_held, shares, memory_order_relaxed);
-  atomic_store_explicit(&t->most_helpers, (uint64_t)threads - 1, memory_order_relaxed);
+  atomic_store_explicit(&t->shares_held, threads, memory_order_relaxed);
   atomic_store_explicit(&t->status, 0, memory_order_relaxed);
-  if (!alone) call_helpers(t, threads - 1);
-  work_on(t, 0);
-  if (!alone) wait_for_helpers(t);
+  call_helpers(t, threads - 1);
+  work_on(t, t->shares);
+  wait_for_helpers(t);
   int32_t status = atomic_load(&t->status);
-  if (!alone) atomic_store(&t->taken, false);
+  atomic_store(&t->taken, false);
   return status;
 }
