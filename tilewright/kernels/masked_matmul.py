@@ -84,8 +84,24 @@ def moved(word: Any, places: int) -> Any:
     return word if places == 0 else word << places if places > 0 else word >> -places
 
 
+def byte_of(bits: int, place: int) -> tuple[int, int, int, float]:
+    """Where code number `place` of a run lies, where bytes are whole codes: the word's number, the mask of all codes in
+    the same place of their bytes, the byte, and what its masked number is to be multiplied by.
+
+    Examples
+    --------
+    >>> byte_of(4, 11)
+    (1, 4042322160, 1, 0.0625)
+    """
+    word, at = divmod(place * bits, WORD)
+    byte, low = divmod(at, 8)
+    return word, ((1 << bits) - 1 << low) * 0x01010101, byte, 2.0**-low
+
+
 @tilewright.jit
-def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, parts: int = 1) -> Any:
+def masked_matmul(
+    recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, parts: int = 1, by_bytes: bool = False
+) -> Any:
     """The product that `recipe` describes; it takes what `general_matmul` takes.
 
     Parameters
@@ -95,6 +111,7 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
     warps : of a block that have rows of the weight of their own.
     parts : of K: as many warps have the same rows, and what they have found is added up. More of a weight of few rows
         is on its way then.
+    by_bytes : codes are masked four at once, one of each byte of a word, for machines that make any byte a float.
     """
     r = recipe
     M = T.dynamic("M")
@@ -109,6 +126,8 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
     sign = 1 << bits - 1 if r.format.kind == "int" else 0
     turned = sign and bits > 1 and not r.offset_binary
     lifts = tilewright.dtype(r.activations).name in ("bfloat16", "float32")
+    by_bytes = by_bytes and not floats and 8 % bits == 0
+    chains = 2 if by_bytes else 1
 
     def zero_of(zeros: Any, n: Any, g: Any) -> Any:
         """What is subtracted of each code of a group before it is scaled; None for nothing."""
@@ -163,13 +182,16 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
             for j in list(range(c * chunk, (c + 1) * chunk)):
                 value: Any = T.cast(raw[j], "float32")
                 totals[m, c] = totals[m, c] + value
-                power: float = 1.0 if floats else pieces(bits, j)[0][2]
+                power: float = 1.0 if floats else byte_of(bits, j)[3] if by_bytes else pieces(bits, j)[0][2]
                 up: Any = value * lifted if lifts else value
                 x[m, j] = up if power == 1.0 else up * power
 
     def number_of(codes: Any, numbers: Any, j: int) -> Any:
         """Code number `j` of a run as a float32: of whole numbers times ``2^place``, of floats by the factor of
         `FLOATS` too little."""
+        if by_bytes:
+            word, mask, byte, _ = byte_of(bits, j)
+            return T.cast((codes[word] & mask) >> 8 * byte & 255, "float32")
         if not floats:
             parts = pieces(bits, j)
             found: Any = T.cast(codes[parts[0][0]] & parts[0][1], "float32")
@@ -201,20 +223,24 @@ def masked_matmul(recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, 
             for w in list(range(words)):
                 for pair in list(range(per_word // 2)):
                     pairs[w * (per_word // 2) + pair] = halves(r.format.name, codes[w], pair)
-        partial = T.alloc_local((rows,), "float32")
+        partial = T.alloc_local((rows, chains), "float32")
         for c in list(range(run // chunk)):
             for m in T.unroll(rows):
-                partial[m] = 0.0
+                for i in T.unroll(chains):
+                    partial[m, i] = 0.0
             for j in list(range(c * chunk, (c + 1) * chunk)):
                 number = number_of(codes, numbers, j)
                 for m in T.unroll(rows):
-                    partial[m] = T.fma(x[m, j], number, partial[m])
+                    partial[m, j % chains] = T.fma(x[m, j], number, partial[m, j % chains])
+            for m in T.unroll(rows):
+                if chains == 2:
+                    partial[m, 0] = partial[m, 0] + partial[m, 1]
             g = (first + c * chunk) // r.group
             scale = scale_of(scales, multipliers, factor, n, g)
             zero = zero_of(zeros, n, g)
             for m in T.unroll(rows):
                 factor_back: Any = lowered[m] if lifts else growth
-                found: Any = partial[m] if not lifts and growth == 1.0 else partial[m] * factor_back
+                found: Any = partial[m, 0] if not lifts and growth == 1.0 else partial[m, 0] * factor_back
                 if zero is not None:
                     found = found - zero * totals[m, c]
                 if scale is not None:

@@ -19,7 +19,7 @@ _KB, _MB = 1 << 10, 1 << 20
 
 _COMMON = frozenset({
     "threads", "shuffle", "atomics", "atomics_64", "dp4a", "cooperative_launch", "register_staging", "guarded_loads",
-    "block_votes",
+    "block_votes", "bytes_to_floats",
 })  # fmt: skip
 
 READ_GROUPS = (

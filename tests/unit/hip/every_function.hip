@@ -44,6 +44,7 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   for (int i = 0; i < 16; ++i) tw::set_word(flat_halves, i, a * (2 * i + 1) ^ c);
   tw::turn_blocks<2, 8>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
   tw::turn_blocks<4, 4>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
+  put(tw::float_of_byte<0>(a)); put(tw::float_of_byte<1>(a)); put(tw::float_of_byte<2>(a)); put(tw::float_of_byte<3>(a));
   give(tw::low_twice(a)); give(tw::high_twice(a)); give(tw::neg_f16x2(a)); give(tw::neg_bf16x2(a));
   const uint32_t u = tw::pack_f16x2(y, z), v = tw::pack_f16x2(z, x), w = tw::pack_bf16x2(y, z), o = tw::pack_bf16x2(z, x);
   give(u); give(w); give(tw::add_f16x2(u, v)); give(tw::sub_f16x2(u, v)); give(tw::mul_f16x2(u, v)); give(tw::fma_f16x2(u, v, u)); give(tw::max_f16x2(u, v)); give(tw::min_f16x2(u, v));

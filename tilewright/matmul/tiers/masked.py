@@ -86,6 +86,7 @@ class Masked:
         arrays = dict(weight.arrays)
         if weight.tensor_scale != 1.0:
             arrays["factor"] = np.array([weight.tensor_scale], np.float32)
+        options = {**options, "by_bytes": machine.arch.has("bytes_to_floats")}
         call = general_call(recipe, machine, example, options, MaskedCall)
         return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
 
@@ -105,7 +106,7 @@ def ways(facts: WeightFacts) -> list[Candidate]:
     run = run_of(facts.format.bits)
     return [
         {"rows": rows, "each": each, "warps": WARPS, "parts": parts}
-        for rows in ROWS for each in (4, 2, 1) for parts in PARTS
+        for rows in ROWS for each in (8, 4, 2, 1) for parts in PARTS
         if (run * each * (rows + 3) <= INSTRUCTIONS and run * rows <= REGISTERS) or rows == each == 1
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import Buffer, Expr, Function, Region, index_binary
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, kernels, substitute, walk
@@ -82,6 +82,14 @@ class HipPrinter(GpuPrinter):
         assert isinstance(load, nodes.Load)
         return self.call("tw::read", self.source(load.buffer, load.indices[0], select.condition))
 
+    def expression_Cast(self, cast: nodes.Cast) -> Text:
+        """A byte of a word as a float, by the machine's own conversion."""
+        found = byte_of_word(cast.value) if cast.dtype == FLOAT32 else None
+        if found is None:
+            return super().expression_Cast(cast)
+        word, byte = found
+        return self.call(f"tw::float_of_byte<{byte}>", self.expression(word))
+
     def _async_copy(self, call: nodes.Call) -> Text:
         """The wave's copy of a piece: zeros where the number of its bytes that are valid says so."""
         place, source, *valid = call.arguments
@@ -110,6 +118,19 @@ class HipPrinter(GpuPrinter):
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
         return super().expression_Call(call)
+
+
+def byte_of_word(value: Expr) -> tuple[Expr, int] | None:
+    """The word and the number of its byte that an expression is; None for another one."""
+    match value:
+        case nodes.Binary(op="and", left=word, right=nodes.Const(value=255)) if word.dtype == UINT32:
+            pass
+        case _:
+            return None
+    match word:
+        case nodes.Binary(op="shr", left=inner, right=nodes.Const(value=int(places))) if places in (8, 16, 24):
+            return inner, places // 8
+    return word, 0
 
 
 def described(buffer: Buffer) -> bool:

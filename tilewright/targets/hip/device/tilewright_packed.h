@@ -16,6 +16,11 @@ TW_DEVICE uint32_t prmt(uint32_t a, uint32_t b, uint32_t selector) {
   return (bytes & ~(signs * 255u)) | (filled & signs * 255u);
 }
 
+// Byte number BYTE of a word as a float, by one instruction: clang would else mask each byte of a word by itself.
+template <int BYTE> TW_DEVICE float float_of_byte(uint32_t word) {
+  TW_KEPT(word);
+  return float(word >> 8 * BYTE & 255u);
+}
 // Blocks of ROWS by COLUMNS elements of 8 or 16 bits, row by row, to the same ones column by column: in each square of as many as a word has,
 // two words become two of pairs, and of bytes two of those two of fours.
 template <int ROWS, int COLUMNS, class T, int N> TW_DEVICE void turn_blocks(Fragment<T, N>& to, const Fragment<T, N>& from) {

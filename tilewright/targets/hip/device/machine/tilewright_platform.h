@@ -37,6 +37,8 @@ struct TwSite {};
 #define TW_SITE ::TwSite site = ::TwSite()
 #define TW_AT(site) ((void)site)
 #define TW_THERE(lanes)   // the machine knows
+// A word whose value clang takes as it is.
+#define TW_KEPT(word) asm("" : "+v"(word))
 
 // One access of the machine.
 #define TW_READ(value, place) ((value) = *(place))
