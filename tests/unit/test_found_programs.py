@@ -1,4 +1,4 @@
-"""What programs of many features at once found (`tests/fuzz/mixed_writer.py`): each was wrong on some machine, or ended in a compiler's error."""
+"""What programs of many features at once found (`tests/fuzz/mixed_writer.py`), of copies in `test_found_copies.py`: each was wrong on some machine, or ended in a compiler's error."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import EmulationError, NotAsynchronous
-from tilewright.options import override
+from tilewright.errors import EmulationError
 
 NVIDIA, AMPERE, AMD, APPLE = "cuda -arch=sm_90a", "cuda -arch=sm_80", "hip -arch=gfx942", "metal -arch=apple7"
 GPUS = (AMPERE, NVIDIA, AMD, APPLE)
@@ -90,27 +89,6 @@ def test_packed_fragments_that_pass_through_memory_on_apple(bits: int) -> None:
     agree(program, APPLE, numbers(16, dtype="int32"))
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 4, 8), (2, 1, 1, 8), (1, 1, 4, 8), (3, 1, 5)])
-def test_matrices_are_turned_one_by_one_whatever_stands_before_them(shape: tuple[int, ...]) -> None:
-    """Tiles with an extent of 1 were taken for single matrices, and refused."""
-    turned = (*shape[:-2], shape[-1], shape[-2])
-
-    def program(A):
-        A: T.Tensor(shape, "int32")
-        O = T.empty(turned, "int32")
-        with T.Kernel(1, threads=64):
-            s = T.alloc_shared(shape, "int32")
-            T.copy(A, s)
-            T.transpose(s, O)
-        return O
-
-    given = numbers(*shape, dtype="int32")
-    agree(program, AMPERE, given)
-    np.testing.assert_array_equal(
-        tilewright.jit(target="cpu")(program).compile(given).interpret(given), np.swapaxes(given, -1, -2)
-    )
-
-
 @pytest.mark.parametrize("target", [NVIDIA])
 def test_loops_that_loading_warps_have_no_part_in_are_not_theirs_to_leave(target: str) -> None:
     """They ran such loops for their breaks, and asked conditions whose variables only the others set."""
@@ -142,52 +120,6 @@ def test_loops_that_loading_warps_have_no_part_in_are_not_theirs_to_leave(target
     agree(program, target, numbers(48, 32, dtype="float16"), np.array([1, 0, 1, 1], np.int32))
 
 
-@pytest.mark.parametrize("target", [AMPERE, AMD])
-@pytest.mark.parametrize("where", ["variable", "element"])
-def test_copies_from_where_a_variable_says_run_over_the_end(target: str, where: str) -> None:
-    """The guard of a whole vector was asked for again at its load, where a variable's value is no fact that the engine keeps."""
-
-    def program(A, B):
-        A: T.Tensor((24, 64), "float16")
-        B: T.Tensor((4,), "int32")
-        O = T.empty((16, 64), "float16")
-        with T.Kernel(1, threads=32) as bx:
-            at = T.alloc_var("int32", init=B[1])
-            tile = T.alloc_fragment((16, 64), "float16")
-            if where == "variable":
-                T.copy(A[0:16, at * 2 : at * 2 + 64], tile)
-            else:
-                T.copy(A[0:16, B[bx] * 2 : B[bx] * 2 + 64], tile)
-            T.copy(tile, O)
-        return O
-
-    agree(program, target, numbers(24, 64, dtype="float16"), np.array([3, -5, 1, 1], np.int32))
-
-
-@pytest.mark.parametrize("target", [AMPERE, NVIDIA, AMD])
-def test_tensors_by_pointer_that_each_turn_of_a_pipeline_finds(target: str) -> None:
-    """Their declaration left the loop, and the loop's variable did not."""
-
-    def program(P, M):
-        P: T.Tensor((3,), T.ptr)
-        M: T.Tensor((3,), "int32")
-        O = T.empty((4, 32), "int32")
-        with T.Kernel(1, threads=64):
-            s = T.alloc_shared((4, 32), "int32")
-            total = T.alloc_fragment((4, 32), "int32")
-            T.clear(total)
-            for k in T.Pipelined(3, num_stages=2):
-                which = (k + 1) % 3
-                A = T.make_tensor(P[which], (M[k], 32), "int32")
-                T.copy(A[1, 0], s)
-                for i, j in T.Parallel(4, 32):
-                    total[i, j] += s[i, j]
-            T.copy(total, O)
-        return O
-
-    agree(program, target, [numbers(rows, 32, dtype="int32") for rows in (5, 3, 1)], np.array([3, 1, 5], np.int32))
-
-
 @pytest.mark.parametrize("target", [AMPERE, NVIDIA])
 def test_what_stays_before_roles_may_change_fragments_and_tiles_at_once(target: str) -> None:
     """A loop that no role has a part in was refused, because what stands behind the roles reads a fragment that it changes."""
@@ -212,24 +144,6 @@ def test_what_stays_before_roles_may_change_fragments_and_tiles_at_once(target: 
         return O
 
     agree(program, target, numbers(32, 16, dtype="int32"))
-
-
-@pytest.mark.parametrize("target", [AMPERE, AMD])
-@pytest.mark.parametrize("columns", [2, 22])
-def test_bytes_of_rows_of_even_lengths_run_over_both_ends(target: str, columns: int) -> None:
-    """Of the 32 bounds of a vector in pairs the engine kept too few to know that its parts are inside."""
-
-    def program(A, n: T.int32):
-        m = T.dynamic("m")
-        A: T.Tensor((16, m), "int8")
-        O = T.empty((16, 64), "int8")
-        with T.Kernel(1, threads=64):
-            s = T.alloc_shared((16, 64), "int8")
-            T.copy(A[0:16, n * 8 : n * 8 + 64], s)
-            T.copy(s, O)
-        return O
-
-    agree(program, target, numbers(16, columns, dtype="int8"), -1)
 
 
 @pytest.mark.parametrize("target", GPUS)
@@ -286,34 +200,6 @@ def test_what_follows_roles_waits_for_what_they_read_before_barriers_of_their_ow
     agree(program, target, numbers(32, 32), numbers(32, 32) + 1)
 
 
-def test_the_copy_engine_reads_nothing_of_a_tensor_without_elements() -> None:
-    """Its map said one element, at an address where there is none."""
-
-    def program(A, B):
-        m = T.dynamic("m")
-        A: T.Tensor((m, 64), "float16")
-        B: T.Tensor((64, 64), "float16")
-        C = T.empty((64, 64), "float32")
-        with T.Kernel(1, threads=128):
-            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
-            total = T.alloc_fragment((64, 64), "float32")
-            T.clear(total)
-            for k in T.Pipelined(2, num_stages=2, specialize=True):
-                T.copy(A[k * 64, 0], a)
-                T.copy(B, b)
-                T.gemm(a, b, total)
-            T.copy(total, C)
-        return C
-
-    kernel = tilewright.jit(target=NVIDIA)(program).compile(
-        numbers(8, 64, dtype="float16"), numbers(64, 64, dtype="float16")
-    )
-    for rows in (0, 1, 100):
-        given = numbers(rows, 64, dtype="float16"), numbers(64, 64, dtype="float16")
-        np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
-    assert "tma_load" in kernel.get_kernel_source()
-
-
 def test_loops_of_a_processor_that_write_one_element_further() -> None:
     """A loop of 32 elements a step and one of 8 were joined, and the second's last element overwritten by the first's next step."""
 
@@ -331,37 +217,6 @@ def test_loops_of_a_processor_that_write_one_element_further() -> None:
     given = numbers(100, dtype="float16"), 7
     kernel = tilewright.jit(target="cpu")(program).compile(*given)
     np.testing.assert_array_equal(kernel(*given), kernel.interpret(*given))
-
-
-@pytest.mark.parametrize("turned", [True, False])
-@pytest.mark.parametrize(
-    ("columns", "first", "way"), [(20, 0, ""), (40, 4, ""), (16, 0, "columns"), (16, 0, "longer"), (40, 8, "")]
-)
-def test_matrices_are_loaded_whole_where_their_rows_lie_so(columns: int, first: int, way: str, turned: bool) -> None:
-    """``ldmatrix`` read rows of 16 bytes of tiles in any layout, and from any column on: misaligned on the GPU, or other elements."""
-    shape = (64, columns) if turned else (32, columns)
-
-    def program(A, B):
-        A: T.Tensor(shape, "float16")
-        B: T.Tensor((16, 64) if turned else (16, 16), "float16")
-        C = T.empty((16, 16) if turned else (32, 16), "float32")
-        with T.Kernel(1, threads=128):
-            a = T.alloc_shared(shape, "float16")
-            if way == "columns":
-                T.annotate_layout({a: T.Layout(shape, lambda i, j: j * shape[0] + i)})
-            if way == "longer":
-                T.annotate_layout({a: T.Layout(shape, lambda i, j: i * (columns + 4) + j)})
-            T.copy(A, a)
-            b = T.alloc_shared((16, 64) if turned else (16, 16), "float16")
-            T.copy(B, b)
-            total = T.alloc_fragment((16, 16) if turned else (32, 16), "float32")
-            T.clear(total)
-            T.gemm(a[:, first : first + 16], b, total, transpose_A=turned, transpose_B=True)
-            T.copy(total, C)
-        return C
-
-    given = numbers(*shape, dtype="float16"), numbers(16, 64 if turned else 16, dtype="float16")
-    agree(program, AMPERE, *given)
 
 
 @pytest.mark.parametrize("target", [AMPERE, NVIDIA])
@@ -389,35 +244,6 @@ def test_neighbouring_warps_that_hand_tiles_on_without_barriers_do_so_in_order(t
         return O
 
     agree(program, target, numbers(32, 32))
-
-
-@pytest.mark.parametrize("shape", [(2, 1, 4, 8), (2, 1, 1, 8), (1, 5, 1), (1, 1)])
-@pytest.mark.parametrize("kept", [True, False])
-def test_positions_in_tiles_with_extents_of_one(shape: tuple[int, ...], kept: bool) -> None:
-    """Dimensions of extent 1 were counted on one side only: results stood in other places, or nowhere."""
-    for dim in range(-len(shape), len(shape)):
-        left = list(shape)
-        left[dim] = 1
-        if not kept and len(shape) > 1:
-            del left[dim]
-
-        def program(A):
-            A: T.Tensor(shape, "float32")
-            O = T.empty(tuple(left), "int32")  # noqa: B023
-            with T.Kernel(1, threads=64):
-                tile = T.alloc_fragment(shape, "float32")
-                places = T.alloc_fragment(tuple(left), "int32")  # noqa: B023
-                T.copy(A, tile)
-                T.reduce_argmax(tile, places, dim=dim)  # noqa: B023
-                T.copy(places, O)
-            return O
-
-        given = numbers(*shape)
-        expected = np.argmax(given, axis=dim).reshape(left)
-        kernel = tilewright.jit(target="cpu")(program).compile(given)
-        np.testing.assert_array_equal(kernel.interpret(given), expected)
-        if dim == 0:
-            np.testing.assert_array_equal(kernel(given), expected)
 
 
 @pytest.mark.parametrize("target", GPUS)
@@ -513,137 +339,3 @@ def test_a_thread_or_a_block_that_returns(target: str) -> None:
     expected[:2, :41] += 1
     np.testing.assert_array_equal(emulated, expected)
     np.testing.assert_array_equal(interpreted, expected)
-
-
-STARTS = {
-    "a multiple of 16 bytes": (lambda n, k: n * 8 + k * 64, True),
-    "any column": (lambda n, k: n, False),
-    "steps of 60": (lambda n, k: k * 60, False),
-    "columns before the tensor": (lambda n, k: k * 64 - 8, True),
-}
-
-
-@pytest.mark.parametrize("start", STARTS)
-def test_boxes_begin_at_multiples_of_16_bytes(start: str) -> None:
-    """Fuzz seed 2000244, an illegal instruction on the H200: the copy engine takes no other innermost coordinate."""
-    place, fits = STARTS[start]
-
-    def program(A, B, n: T.int32):
-        A: T.Tensor((64, 256), "float16")
-        B: T.Tensor((256, 64), "float16")
-        O = T.empty((64, 64), "float32")
-        with T.Kernel(1, threads=128):
-            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
-            total = T.alloc_fragment((64, 64), "float32")
-            T.clear(total)
-            for k in T.Pipelined(3, num_stages=2):
-                T.copy(A[0, place(n, k)], a)
-                T.copy(B[k * 64, 0], b)
-                T.gemm(a, b, total)
-            T.copy(total, O)
-        return O
-
-    given = numbers(64, 256, dtype="float16"), numbers(256, 64, dtype="float16"), 3
-    kernel = tilewright.jit(target=NVIDIA)(program).compile(*given)
-    assert ("A_map" in kernel.get_kernel_source()) == fits
-    np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
-
-
-def test_copies_by_hand_that_begin_within_16_bytes_are_refused() -> None:
-    def program(A, n: T.int32):
-        A: T.Tensor((64, 256), "float16")
-        with T.Kernel(1, threads=128):
-            s = T.alloc_shared((64, 64), "float16")
-            T.clear(s)
-            T.tma_copy(s, A[0, n])
-
-    with pytest.raises(NotAsynchronous, match="rows of A are not known to be taken from a multiple of 16 bytes on"):
-        tilewright.jit(target=NVIDIA)(program).compile(numbers(64, 256, dtype="float16"), 3)
-
-
-@pytest.mark.parametrize("again", [True, False])
-@pytest.mark.parametrize("way", ["copy", "clear", "loop"])
-def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool) -> None:
-    """A load by hand was not fenced from threads' stores to its tile."""
-
-    def program(A, B):
-        A: T.Tensor((64, 64), "float16")
-        B: T.Tensor((64, 64), "float16")
-        O = T.empty((64, 64), "float16")
-        with T.Kernel(1, threads=128):
-            full = T.alloc_barrier(128)
-            s = T.alloc_shared((64, 64), "float16")
-            total = T.alloc_fragment((64, 64), "float16")
-            T.clear(total)
-            for k in T.serial(3 if again else 1):
-                if way == "copy":
-                    T.copy(B, s, disable_tma=True)
-                if way == "clear":
-                    T.clear(s)
-                if way == "loop":
-                    for i, j in T.Parallel(64, 64):
-                        s[i, j] = B[j, i]
-                for i, j in T.Parallel(64, 64):
-                    total[i, j] += s[i, j]
-                T.sync_threads()
-                T.tma_copy(A, s, barrier=full)
-                T.mbarrier_arrive(full)
-                T.mbarrier_wait_parity(full, k % 2)
-                for i, j in T.Parallel(64, 64):
-                    total[i, j] += s[i, j]
-                T.sync_threads()
-            T.copy(total, O)
-        return O
-
-    agree(program, NVIDIA, numbers(64, 64, dtype="float16"), numbers(64, 64, dtype="float16").T.copy())
-
-
-@pytest.mark.parametrize("size", [3, 100, 9000])
-@pytest.mark.parametrize("scope", ["fragment", "shared"])
-def test_what_nobody_wrote_shows_where_it_is_asked_for(scope: str, size: int) -> None:
-    """With the option poison tiles begin as NaN; without it they hold whatever was there."""
-
-    def program(A):
-        A: T.Tensor((size,), "float32")
-        O = T.empty((size,), "float32")
-        with T.Kernel(1, threads=32):
-            tile = T.alloc_fragment((size,), "float32") if scope == "fragment" else T.alloc_shared((size,), "float32")
-            for i in T.Parallel(size):
-                if A[i] > 0:
-                    tile[i] = A[i]
-            T.copy(tile, O)
-        return O
-
-    given = np.where(np.arange(size) % 3 == 1, 2.0, -1.0).astype(np.float32)
-    with override(poison=True):
-        found = tilewright.jit(target="cpu")(program)(given)
-    np.testing.assert_array_equal(found, np.where(given > 0, given, np.nan))
-
-
-@pytest.mark.parametrize("start", [0, 3, 60])
-@pytest.mark.parametrize("value", [0, -3])
-@pytest.mark.parametrize("target", GPUS)
-def test_right_operands_in_registers_have_safe_values_beyond_the_tensor(target: str, value: int, start: int) -> None:
-    """Fuzz seed 3000823: lanes that exchange words filled with zeros, whatever the author's safe value."""
-
-    def program(A, B):
-        A: T.Tensor((16, 64), "float16")
-        B: T.Tensor((64, 64), "float16")
-        O = T.empty((16, 64), "float32")
-        P = T.empty((64, 64), "float16")
-        with T.Kernel(1, threads=64):
-            T.annotate_safe_value({B: value})
-            a, b = T.alloc_shared((16, 64), "float16"), T.alloc_fragment((64, 64), "float16")
-            total = T.alloc_fragment((16, 64), "float32")
-            T.clear(total)
-            T.copy(A, a)
-            T.copy(B[start, 0], b)
-            T.gemm(a, b, total, transpose_B=True)
-            T.copy(total, O)
-            T.copy(b, P)
-        return O, P
-
-    given = numbers(16, 64, dtype="float16"), numbers(64, 64, dtype="float16")
-    kernel = tilewright.jit(target=target)(program).compile(*given)
-    for found, expected in zip(kernel.emulate(*given), kernel.interpret(*given), strict=True):
-        np.testing.assert_array_equal(found, expected)
