@@ -106,7 +106,7 @@ def target_option() -> str:
     return os.environ.get(VARIABLES["target"], "")
 
 
-def target_marker() -> Any:
+def target_marker() -> object:
     """Something that differs where `target_option` does, for the path of every call.
 
     Reading ``os.environ`` decodes what it finds, which takes longer than the rest of that path; the table behind it

@@ -26,7 +26,7 @@ from tilewright.passes.context import Schedule
 from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed, no_key
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_tensor, tensor_view
+from tilewright.runtime.tensors import Array, is_tensor, tensor_view
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
 
@@ -42,7 +42,7 @@ class InvalidUse(TilewrightError, ValueError):
 def compile(
     program: PrimFunc | Function | Kernel,
     out_idx: int | Sequence[int] | None = None,
-    target: Any = "auto",
+    target: object = "auto",
     schedule: Schedule | None = None,
 ) -> Kernel:
     """Compile a traced function.
@@ -77,12 +77,12 @@ def compile(
 
 
 def jit(
-    function: Callable[..., Any] | _ForTargets | None = None,
+    function: Callable[..., object] | _ForTargets | None = None,
     *,
     out_idx: int | Sequence[int] | None = None,
-    target: Any = "auto",
+    target: object = "auto",
     schedule: Schedule | None = None,
-) -> Any:
+) -> Any:  # a function that is compiled when it is called, or a decorator
     """Decorator that compiles on demand; bare (``@jit``) or with arguments.
 
     Parameters
@@ -136,7 +136,7 @@ class _ForTargets:
     target: Any
     _elsewhere: dict[Any, Any]
 
-    def on(self, target: object) -> Any:
+    def on(self, target: object) -> JITFunction:
         """The same function for another machine, made once for each.
 
         Parameters
@@ -165,7 +165,7 @@ class _ForTargets:
             self._elsewhere[key] = made
         return self._elsewhere[key]
 
-    def _told(self, named: dict[str, Any]) -> Any:
+    def _told(self, named: dict[str, object]) -> Any:
         """The function for the target among named arguments, which is taken from them; itself where none is there.
 
         A function that has a parameter of that name is given it.
@@ -190,15 +190,15 @@ class JITFactory(_ForTargets):
         self._kernels: dict[Any, Kernel] = {}
         self._elsewhere = {}
 
-    def __call__(self, *arguments: Any, **named: Any) -> Kernel:
+    def __call__(self, *arguments: object, **named: object) -> Kernel:
         return self.for_target(self.target, *arguments, **named)
 
-    def compile(self, *arguments: Any, **named: Any) -> Kernel:
+    def compile(self, *arguments: object, **named: object) -> Kernel:
         """The kernel for these arguments, as a call gives it; ``target=`` says for which machine."""
         made: Kernel = self._told(named)(*arguments, **named)
         return made
 
-    def for_target(self, target: Any, *arguments: Any, **named: Any) -> Kernel:
+    def for_target(self, target: object, *arguments: object, **named: object) -> Kernel:
         """The kernel for a target (as in `compile`), made once for each set of arguments and machine."""
         found, arch = resolve(target)
         key = _specialisation(arguments, named)
@@ -251,7 +251,7 @@ class JITFunction(_ForTargets):
         self._arity = -1
         self._calls: dict[Any, tuple[CallPlan, list[int]]] = {}
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Array, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
         values = arguments
         if not named:
@@ -309,7 +309,7 @@ class JITFunction(_ForTargets):
             if quick is not None:
                 self._quick, self._arity = quick, len(values)
 
-    def compile(self, *arguments: Any, **named: Any) -> Kernel:
+    def compile(self, *arguments: object, **named: object) -> Kernel:
         """The kernel that a call with these arguments would run, without running it.
 
         Tensors may be given as arrays, as anything with a ``shape``, or as their shapes; where sizes are given by their
@@ -334,12 +334,12 @@ class JITFunction(_ForTargets):
         runtime, constants = self.direct.split(*arguments, **named)
         return self.direct.trace(constants, *self._sizes(runtime, constants))
 
-    def interpret(self, *arguments: object, **named: object) -> Any:
+    def interpret(self, *arguments: object, **named: object) -> Any:  # as a call
         """Run on the interpreter; see `Kernel.interpret`."""
         runtime, constants = self.direct.split(*arguments, **named)
         return self._kernel(runtime, constants).interpret(*runtime.values())
 
-    def emulate(self, *arguments: Any, **named: Any) -> Any:
+    def emulate(self, *arguments: object, **named: Any) -> Any:  # as a call
         """Run the device text on this machine's CPU; see `Kernel.emulate`.
 
         Parameters
@@ -351,7 +351,7 @@ class JITFunction(_ForTargets):
         runtime, constants = self.direct.split(*arguments, **named)
         return self._kernel(runtime, constants).emulate(*runtime.values(), **options)
 
-    def get_kernel_source(self, *arguments: Any, **named: Any) -> str:
+    def get_kernel_source(self, *arguments: object, **named: object) -> str:
         """The text emitted for these arguments."""
         return self.compile(*arguments, **named).get_kernel_source()
 

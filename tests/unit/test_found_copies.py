@@ -11,7 +11,6 @@ import tilewright.language as T
 from tilewright.errors import NotAsynchronous
 from tilewright.options import override
 
-
 STARTS = {
     "a multiple of 16 bytes": (lambda n, k: n * 8 + k * 64, True),
     "any column": (lambda n, k: n, False),

@@ -104,7 +104,7 @@ def is_named(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:  # whatever JSON says
     """The table in a JSON file.  Raises InvalidCheckpoint."""
     mapped = MappedFile(path)
     if mapped.size > LONGEST_HEADER:
@@ -133,7 +133,7 @@ def parse_table(path: Path, text: bytes, what: str = "it", *, strict: bool = Fal
     return found
 
 
-def json_value(text: str | bytes, *, strict: bool = False) -> Any:
+def json_value(text: str | bytes, *, strict: bool = False) -> Any:  # whatever JSON says
     """A JSON value out of a file, such as one that stands in its metadata.
 
     Raises

@@ -45,7 +45,7 @@ def computes_alike(module: Any) -> bool:
     """
     import torch
 
-    kind: Any = type(module)
+    kind: type = type(module)
     if (
         kind is torch.nn.modules.linear.NonDynamicallyQuantizableLinear
     ):  # torch's attention takes its weight, never calls it
@@ -103,7 +103,7 @@ def weights_taken(modules: Mapping[str, Any]) -> set[str]:
 
 def _read(module: object) -> _Reader:
     """What a module's forward does, and the methods that it calls."""
-    kind: Any = type(module)
+    kind: type = type(module)
     reader, methods, seen = _Reader(module), ["forward"], set[str]()
     while methods:
         method = methods.pop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +19,15 @@ from tilewright.progress import Progress
 from tilewright.quant.gptq import Hessian, gptq_quantize
 from tilewright.quant.weight import QuantizedWeight
 
+if TYPE_CHECKING:
+    import torch
+
 OTHERS = 0.1
 """How much a row of another expert counts beside an expert's own, where an expert has fewer rows than its weights have
 columns."""
 
 
-def blocks_of(model: Any, parts: Mapping[str, object]) -> list[dict[str, Any]]:
+def blocks_of(model: torch.nn.Module, parts: Mapping[str, object]) -> list[dict[str, Any]]:
     """Layers and experts by the child of the model's longest list of modules that they are in, in their order; those
     outside last."""
     import torch
@@ -50,10 +53,10 @@ class Calibrated:
 
     def __init__(
         self,
-        model: object,
+        model: torch.nn.Module,
         how: QuantizationScheme,
-        batches: list[Any],
-        run: Callable[[Any, Any], Any] | None,
+        batches: list[object],
+        run: Callable[..., object] | None,
         act_order: bool,
         damping: float,
         bar: Progress,
@@ -67,7 +70,7 @@ class Calibrated:
             "group": how.group, "zeros": how.zeros, "act_order": act_order, "damping": damping,
         }  # fmt: skip
 
-    def quantise(self, block: Mapping[str, object]) -> None:
+    def quantise(self, block: Mapping[str, torch.nn.Module]) -> None:
         """Round the layers and experts of a block with inputs from one run over the calibration."""
         hessians = {name: Hessian(layer_shape(part)[1]) for name, part in block.items() if not isinstance(part, Stack)}
         inputs = {name: ExpertInputs(part) for name, part in block.items() if isinstance(part, Stack)}
@@ -188,7 +191,7 @@ def _finite(name: str, weight: Any) -> np.ndarray:
     return wide
 
 
-def _call(model: Any, batch: Any) -> Any:
+def _call(model: torch.nn.Module, batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

@@ -6,10 +6,13 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
-def numbers_of_codes(model: Any) -> int:
+def numbers_of_codes(model: torch.nn.Module) -> int:
     """How many numbers a model's quantised layers stand for, their biases among them where these are no parameters."""
     from tilewright.nn import ExpertWeights, Linear
 
@@ -38,7 +41,7 @@ def count_codes() -> None:
     before = transformers.PreTrainedModel.num_parameters
 
     @functools.wraps(before)
-    def num_parameters(self: object, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+    def num_parameters(self: torch.nn.Module, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         found = before(self, only_trainable, exclude_embeddings)
         return int(found) if only_trainable else int(found) + numbers_of_codes(self)
 

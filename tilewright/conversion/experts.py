@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import as_float32
+from tilewright.runtime.tensors import Array, as_float32
+
+if TYPE_CHECKING:
+    import torch
 
 STACKED = ("gate_up_proj", "down_proj")
 """Names of the two tensors of a module with experts that have gates."""
@@ -59,7 +62,9 @@ class Stack:
         """How many experts there are."""
         return int(getattr(self.module, self.names[0]).shape[0])
 
-    def dealt(self, hidden: Any, routing: tuple[Any, ...]) -> tuple[Any, Any]:
+    def dealt(
+        self, hidden: torch.Tensor, routing: tuple[torch.Tensor, ...]
+    ) -> tuple[Sequence[int] | torch.Tensor, torch.Tensor]:
         """Numbers of the rows of `hidden` in the order of experts, and how many each expert has, for a call of the
         module."""
         if self.form is None:
@@ -78,11 +83,11 @@ class Stack:
             both = both if bias is None else both + bias[expert].detach().float().cpu()
             return as_numpy(self.form.passed(both, act_of(self.module, self.form)))
 
-    def bias(self, name: str) -> Any:
+    def bias(self, name: str) -> torch.Tensor | None:
         """Biases ``[experts, N]``, or None."""
         return self.module._parameters.get(f"{name}_bias")
 
-    def weights(self, name: str) -> Iterator[Any]:
+    def weights(self, name: str) -> Iterator[torch.Tensor]:
         """Each expert's weight ``[N, K]``, where it is."""
         for one in getattr(self.module, name).detach():
             yield one.T if self.columns else one
@@ -103,7 +108,7 @@ def _orders(first: tuple[int, ...], second: tuple[int, ...]) -> list[bool]:
     return [False, True] if ungated else [] if gated is None else [gated]
 
 
-def stacks_of(model: Any) -> dict[str, Stack]:
+def stacks_of(model: torch.nn.Module) -> dict[str, Stack]:
     """The modules of a model with experts in tensors of three dimensions that compute in a way that is known, by
     name."""
     found, known = {}, dict[Any, Any]()
@@ -156,7 +161,7 @@ def _multiplies_runs(module: Any) -> bool:
     return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
 
 
-def stacks_to_quantize(model: object, skip: re.Pattern[str]) -> dict[str, Stack]:
+def stacks_to_quantize(model: torch.nn.Module, skip: re.Pattern[str]) -> dict[str, Stack]:
     """`stacks_of`, without those that `skip` names."""
     return {
         name: stack
@@ -165,7 +170,7 @@ def stacks_to_quantize(model: object, skip: re.Pattern[str]) -> dict[str, Stack]
     }
 
 
-def quantize_stack(model: object, name: str, stack: Stack, how: QuantizationScheme, bar: Progress) -> None:
+def quantize_stack(model: torch.nn.Module, name: str, stack: Stack, how: QuantizationScheme, bar: Progress) -> None:
     """Round the experts of a module to nearest, and put what multiplies by them in its place."""
     weights: dict[str, list[PackedWeight]] = {one: [] for one in stack.names}
     for expert, numbers in enumerate(zip(*(stack.weights(one) for one in stack.names))):
@@ -177,7 +182,8 @@ def quantize_stack(model: object, name: str, stack: Stack, how: QuantizationSche
 
 
 def replace_stack(
-    model: object, name: str, stack: Stack, weights: Mapping[str, Sequence[PackedWeight]], biases: Mapping[str, Any],
+    model: torch.nn.Module, name: str, stack: Stack, weights: Mapping[str, Sequence[PackedWeight]],
+    biases: Mapping[str, Any],
     activations: str | None, device: Any = None,
 ) -> None:  # fmt: skip
     """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
@@ -263,7 +269,7 @@ class GatheredExperts:
     ``up_proj`` and ``down_proj``, also as ``gate_proj.3``) are parts of two.
     """
 
-    def __init__(self, model: object) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self.model, self.stacks = model, stacks_of(model)
         self._found: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
         self._parts: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
@@ -288,7 +294,7 @@ class GatheredExperts:
         (self._found if whole else self._parts).setdefault(full, {})[what, number] = weight
         return True
 
-    def take_bias(self, name: str, values: Any) -> bool:
+    def take_bias(self, name: str, values: Array) -> bool:
         """Keep a tensor ``experts.gate_up_proj.3.bias``, or ``experts.gate_up_proj_bias`` of all experts, where it is
         one; whether it is."""
         full, _, last = name.rpartition(".")
@@ -359,8 +365,10 @@ class GatheredExperts:
         missing = next((number for number in range(experts) if (name, number) not in known), None)
         if missing is not None:
             raise MissingTensor(f"{full}.{name}.{missing}.bias is missing: the model has such a tensor")
-        like = self.stacks[full].bias(name)
         import torch
+
+        like = self.stacks[full].bias(name)
+        assert like is not None
 
         return torch.stack([as_torch(np.asarray(known[name, number]), "cpu") for number in range(experts)]).to(
             like.dtype

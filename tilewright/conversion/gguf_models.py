@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from tilewright.conversion.modules import is_transposed
 from tilewright.conversion.names import names_in
 from tilewright.errors import CannotQuantize, InvalidTensor
 from tilewright.quant.files import CODES
+
+if TYPE_CHECKING:
+    import torch
 
 Order = Callable[[Mapping[str, Any], str, int], np.ndarray]
 """For metadata, the name of an architecture and a number of rows: which of a file's rows stands where in the model."""
@@ -110,7 +113,7 @@ _ROTATION = ("rope_freqs", "rope_factors_long", "rope_factors_short")
 _EXPERTS = re.compile(r"ffn_(gate|up|down)_exps")
 
 
-def as_in_model(source: Checkpoint, model: object) -> Checkpoint:
+def as_in_model(source: Checkpoint, model: torch.nn.Module) -> Checkpoint:
     """A checkpoint of llama.cpp's names as one of a transformers model's; any other as it is.
 
     Raises
@@ -132,7 +135,7 @@ def as_in_model(source: Checkpoint, model: object) -> Checkpoint:
     return _InModel(source, model, architecture, metadata)
 
 
-def _held(model: Any) -> set[str]:
+def _held(model: torch.nn.Module) -> set[str]:
     return {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -143,7 +146,9 @@ class _InModel(Checkpoint):
     they are codes, for which `GatheredExperts` knows what to do, ``experts.gate_up_proj`` where they are floats.
     """
 
-    def __init__(self, source: Checkpoint, model: Any, architecture: str, metadata: Mapping[str, object]) -> None:
+    def __init__(
+        self, source: Checkpoint, model: torch.nn.Module, architecture: str, metadata: Mapping[str, object]
+    ) -> None:
         self._source, self._architecture, self._metadata = source, architecture, metadata
         self._how = ARCHITECTURES[architecture]
         self.directory, self.config = source.directory, source.config
@@ -234,7 +239,7 @@ class _Places:
     """What a model calls a file's tensors: the package ``gguf`` has the names that checkpoints have, transformers those
     in memory."""
 
-    def __init__(self, model: Any, architecture: str, metadata: Mapping[str, object]) -> None:
+    def __init__(self, model: torch.nn.Module, architecture: str, metadata: Mapping[str, object]) -> None:
         try:
             from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
         except ImportError:
@@ -295,7 +300,7 @@ class _Places:
             yield self._renamed(f"{theirs}_bias")
 
 
-def _check_rotation(model: Any, name: str, divisors: np.ndarray) -> None:
+def _check_rotation(model: torch.nn.Module, name: str, divisors: np.ndarray) -> None:
     """Whether a model rotates as a file says.
 
     Raises

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +49,9 @@ from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 
+if TYPE_CHECKING:
+    import torch
+
 METHODS = ("nearest", "gptq")
 
 
@@ -56,15 +59,15 @@ def quantize(
     model_or_weight: Any,
     scheme: str | QuantizationScheme = "w4a16",
     *,
-    calibration: Iterable[Any] | None = None,
+    calibration: Iterable[object] | None = None,
     method: str | None = None,
     act_order: bool = False,
     damping: float = 0.01,
     skip: str | Iterable[str] = SKIPPED,
-    run: Callable[[Any, Any], Any] | None = None,
+    run: Callable[..., object] | None = None,
     progress: Progress | None = None,
     report: Callable[[str], object] | None = None,
-) -> Any:
+) -> Any:  # of the kind of what was given
     """Quantise a weight, or every linear layer of a torch model in place.
 
     Parameters
@@ -145,8 +148,8 @@ def quantize(
 
 
 def load_quantized(
-    model: object, checkpoint: str | Path, *, activations: str | None = None, progress: Progress | None = None
-) -> Any:
+    model: torch.nn.Module, checkpoint: str | Path, *, activations: str | None = None, progress: Progress | None = None
+) -> Any:  # the model that was given
     """Fill a torch model from a quantised checkpoint, ours or any that `convert_checkpoint` reads.
 
     The linear layers whose weights are quantised there become `tilewright.Linear`; all other tensors are loaded as they
@@ -211,7 +214,7 @@ class Placed:
 
 
 def place_weights(
-    model: Any,
+    model: torch.nn.Module,
     source: Checkpoint,
     found: Iterable[Layer],
     settings: Settings,
@@ -281,7 +284,7 @@ def _check_bias(source: Checkpoint, layer: str, module: Any) -> None:
         )
 
 
-def _fill(model: Any, source: Checkpoint, there: Mapping[str, str], placed: Placed, renamed: Names) -> None:
+def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], placed: Placed, renamed: Names) -> None:
     """Fill what is no quantised weight.
 
     Parameters

@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.conversion.alike import computes_alike, means_more, weights_taken
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
@@ -16,6 +16,10 @@ from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
+
+if TYPE_CHECKING:
+    import torch
 
 _HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
@@ -73,7 +77,7 @@ def weight_of(module: Any) -> Any:
     return weight.T if is_transposed(module) else weight
 
 
-def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:
+def layers_to_quantize(model: torch.nn.Module, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:  # layers
     """The linear layers of a model by name, without those that stay (`why_layers_stay`).
 
     `others` says that there are experts to quantise, so that a model without linear layers is none that has nothing.
@@ -110,7 +114,7 @@ def layers_to_quantize(model: Any, skip: re.Pattern[str], others: bool = False) 
     raise CannotQuantize("the model has no linear layer to quantise", hint=hint)
 
 
-def why_layers_stay(model: Any, skip: re.Pattern[str]) -> dict[str, str | None]:
+def why_layers_stay(model: torch.nn.Module, skip: re.Pattern[str]) -> dict[str, str | None]:
     """Why each module with a matrix stays as it is, by its name; None for the linear layers that can be quantised.
 
     A parameter that is not called ``weight`` has a line of its own: experts in three dimensions, tables that a model
@@ -170,7 +174,7 @@ def _is_of_an_adapter(name: str, modules: Mapping[str, object]) -> bool:
     return bool(inner) and parts[inner[-1].count(".") + 1] != "base_layer"
 
 
-def name_what_is_left(model: Any) -> None:
+def name_what_is_left(model: torch.nn.Module) -> None:
     """Warn where most of a model's numbers are in tensors of three dimensions."""
     stacked = {name: parameter.numel() for name, parameter in model.named_parameters() if parameter.ndim == 3}
     if 2 * sum(stacked.values()) > sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers())):
@@ -235,13 +239,14 @@ def _take_places(old: object, made: object) -> None:
 
 
 def replace_layer(
-    model: object, name: str, old: object, weight: PackedWeight, activations: str | None, device: object = None
-) -> None:
+    model: torch.nn.Module, name: str, old: torch.nn.Module, weight: PackedWeight, activations: str | None,
+    device: object = None,
+) -> None:  # fmt: skip
     """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
     put_in_place(model, name, old, made_layer(old, weight, activations, device))
 
 
-def put_in_place(model: Any, name: str, old: Any, made: Any) -> None:
+def put_in_place(model: torch.nn.Module, name: str, old: torch.nn.Module, made: torch.nn.Module) -> None:
     """Put a module in the place of another, under all names that it has, with its mode and its hooks."""
     take_hooks(old, made)
     others = [other for other, module in model.named_modules(remove_duplicate=False) if module is old and other != name]
@@ -270,7 +275,7 @@ def check_place(name: str, module: object, weight: QuantizedWeight) -> None:
         )
 
 
-def give_memory(model: Any) -> None:
+def give_memory(model: Any) -> None:  # of transformers, perhaps
     """Give memory to the tensors of a model that are on the meta device, so that they can be filled; tied ones stay
     tied.
 
@@ -282,7 +287,7 @@ def give_memory(model: Any) -> None:
     """
     import torch
 
-    made: dict[int, tuple[Any, Any]] = {}
+    made: dict[int, tuple[Array, Array]] = {}
     for prefix, module in model.named_modules():
         alone = [name for name in sorted(module._non_persistent_buffers_set) if _is_meta(module._buffers.get(name))]
         for held in (module._parameters, module._buffers):
@@ -313,7 +318,7 @@ def _is_meta(tensor: Any) -> bool:
     return tensor is not None and tensor.is_meta
 
 
-def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> None:
+def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> None:  # of transformers, perhaps
     """Write into a transformers model's configuration, which is saved with it, whose its weights are now.
 
     Without a ``quant_method``: transformers passes over one that it does not know, and would give a model of random
@@ -325,14 +330,14 @@ def say_so(model: Any, activations: str | Mapping[str, str | None] | None) -> No
         count_codes()
 
 
-def quantised_modules(model: Any) -> list[str]:
+def quantised_modules(model: torch.nn.Module) -> list[str]:
     """The names of a model's modules that hold codes."""
     from tilewright.nn import Experts, ExpertWeights, Linear
 
     return [name for name, module in model.named_modules() if isinstance(module, (Linear, Experts, ExpertWeights))]
 
 
-def our_settings(activations: str | Mapping[str, str | None] | None = None) -> dict[str, Any]:
+def our_settings(activations: str | Mapping[str, str | None] | None = None) -> dict[str, Any]:  # JSON
     """What a configuration says of weights of ours.
 
     Parameters

@@ -6,12 +6,15 @@ import copy
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.matmul.arrays import as_torch
+
+if TYPE_CHECKING:
+    import torch
 
 _PROBED = 4
 """Columns of the matrices that show what becomes of rows."""
@@ -55,7 +58,7 @@ class Names:
         return iter(())
 
 
-def names_in(model: object, source: Iterable[str] = ()) -> Names:
+def names_in(model: torch.nn.Module, source: Iterable[str] = ()) -> Names:
     """What a model calls the layers and tensors of a checkpoint.
 
     transformers says it of its own models (`get_model_conversion_mapping`): parts that are called differently, and the
@@ -75,7 +78,7 @@ def names_in(model: object, source: Iterable[str] = ()) -> Names:
 
 
 class _TransformersNames(Names):
-    def __init__(self, model: Any, source: Iterable[str]) -> None:
+    def __init__(self, model: torch.nn.Module, source: Iterable[str]) -> None:
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
@@ -153,7 +156,7 @@ def _tensor(source: Mapping[str, object], name: str) -> Any:
     return as_torch(source[name], "cpu")
 
 
-def keep_names(model: object, quantised: Iterable[str]) -> None:
+def keep_names(model: torch.nn.Module, quantised: Iterable[str]) -> None:
     """Tell a transformers model to save quantised layers as they are: what it splits and turns on saving are dense
     weights.
 

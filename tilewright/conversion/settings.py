@@ -30,7 +30,7 @@ Settings = Mapping[str, Any]
 have."""
 
 
-def quantization_settings(config: Mapping[str, Any], where: Any = "the checkpoint") -> Settings:
+def quantization_settings(config: Mapping[str, Any], where: object = "the checkpoint") -> Settings:  # of JSON
     """The part of a configuration that is about quantisation, empty where there is none.
 
     Parameters

@@ -390,7 +390,7 @@ EXPLORED = (("late", 0), ("early", 0), ("late", 1), ("early", 1), *(("random", s
 
 def emulate(
     source: str, kernel: str, arguments: Sequence[Any], *, schedule: str = "late", seed: int = 0, **launch: Any
-) -> Emulation:
+) -> Emulation:  # of fields of `Launch`, each of its type
     """Run a kernel's text on this machine's CPU, under a scheduler that finds its mistakes.
 
     Parameters

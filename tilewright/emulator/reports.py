@@ -412,7 +412,7 @@ def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
     return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"  # noqa: E501
 
 
-def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Report:
+def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Report:  # of JSON
     """The record of one mistake from the core's facts.
 
     Parameters

@@ -107,7 +107,7 @@ LANE_ROWS, LANE_BYTES = 16, 8
 """Rows, and bytes of each, whose metadata is one word for each lane of a warp."""
 
 
-def in_lanes(metadata: Any, bits: int) -> Any:
+def in_lanes(metadata: Any, bits: int) -> Any:  # NumPy's or torch's
     """Metadata in the order of the lanes that give it to matrix instructions, so that a warp reads its words in one
     access.
 

@@ -72,7 +72,7 @@ class QuantizationConfig(QuantizationConfigMixin):
         return made
 
     @classmethod
-    def from_dict(cls, config_dict: Mapping[str, Any], return_unused_kwargs: bool = False, **kwargs: Any) -> Any:
+    def from_dict(cls, config_dict: Mapping[str, Any], return_unused_kwargs: bool = False, **kwargs: object) -> Any:
         """The configuration that files of ours speak of."""
         made = cls.as_stored(config_dict.get("activations"))
         return (made, kwargs) if return_unused_kwargs else made

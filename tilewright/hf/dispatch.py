@@ -17,7 +17,7 @@ from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize
 
 
-def is_ours(config: Any) -> bool:
+def is_ours(config: object) -> bool:
     """Whether a checkpoint's configuration of quantisation is one that tilewright wrote."""
     return isinstance(config, Mapping) and OURS in (config.get("quantized_by"), config.get("quant_method"))
 
@@ -33,7 +33,7 @@ def register(config: type, quantizer: type) -> None:
         """transformers' choice of a quantiser, before which ours is asked for."""
 
         @staticmethod
-        def supports_quant_method(quantization_config_dict: Any) -> bool:
+        def supports_quant_method(quantization_config_dict: object) -> bool:
             if is_ours(quantization_config_dict):
                 return True
             return bool(before.supports_quant_method(quantization_config_dict))

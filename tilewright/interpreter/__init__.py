@@ -24,7 +24,7 @@ def interpret(
     seed: int = 0,
     together: int = WARP,
     report: Callable[[str], None] = print,
-    debug: Callable[[dict[str, Any]], None] | None = None,
+    debug: Callable[[dict[str, Any]], None] | None = None,  # values by name
 ) -> tuple[np.ndarray, ...]:
     """Run a program.
 

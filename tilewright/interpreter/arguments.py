@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import errors
+from tilewright.interpreter.arithmetic import Numbers
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Memory, row_major
 from tilewright.interpreter.poison import poisoned
@@ -69,7 +70,7 @@ def _numbers(inputs: Sequence[object], sizes: Sequence[Var], arguments: Sequence
     return given + list(arguments[len(inputs) :])
 
 
-def _number(var: Var, value: Any) -> Any:
+def _number(var: Var, value: Numbers) -> Any:
     if isinstance(value, np.ndarray) and value.ndim:
         raise errors.WrongArgumentKind(f"argument {var.name} should be a number, but an array was given")
     if var.dtype.is_float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,13 +18,16 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
+Numbers: TypeAlias = Any
+"""What stands for a value: NumPy's arrays, its single numbers and Python's have no type in common."""
+
 _NATIVE = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Floats whose NumPy operations are correctly rounded: computing in float32 leaves 2p + 2 bits or more."""
 
 _EXACT_IN_FLOAT64 = 1 << 53
 
 
-def settle(value: object, dtype: DType) -> Any:
+def settle(value: object, dtype: DType) -> Numbers:
     """A result of NumPy as a value: arrays of no dimensions become scalars, and those of integers Python's."""
     if isinstance(value, np.ndarray):
         if value.ndim:
@@ -33,7 +36,7 @@ def settle(value: object, dtype: DType) -> Any:
     return value if dtype.is_float else value.item() if isinstance(value, np.generic) else value
 
 
-def carried(value: object, dtype: DType) -> Any:
+def carried(value: object, dtype: DType) -> Numbers:
     """A value in its carrier: Python ints and bools become NumPy scalars."""
     return value if isinstance(value, (np.ndarray, np.generic)) else dtype.numpy.type(value)
 
@@ -48,7 +51,7 @@ def wrap_int(value: int, dtype: DType) -> int:
     return value & (1 << dtype.bits) - 1
 
 
-_SCALARS: Mapping[str, Callable[[Any, Any], Any]] = {
+_SCALARS: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul,
     "floordiv": operator.floordiv, "floormod": operator.mod,
     "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift, "shr": operator.rshift,
@@ -56,7 +59,7 @@ _SCALARS: Mapping[str, Callable[[Any, Any], Any]] = {
     "min": min, "max": max,
 }  # fmt: skip
 
-_ARRAYS: Mapping[str, Callable[[Any, Any], Any]] = {
+_ARRAYS: Mapping[str, Callable[[Numbers, Numbers], Numbers]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide,
     "floordiv": np.floor_divide, "floormod": np.mod,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
@@ -67,7 +70,7 @@ _ARRAYS: Mapping[str, Callable[[Any, Any], Any]] = {
 _COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "all", "any"})
 
 
-def binary(op: str, left: Any, right: Any, dtype: DType) -> Any:
+def binary(op: str, left: Numbers, right: Numbers, dtype: DType) -> Numbers:
     """``left op right`` for operands of `dtype` (its lanes do not matter here)."""
     if isinstance(left, int) and isinstance(right, int):
         return _scalar_binary(op, left, right, dtype)
@@ -88,14 +91,14 @@ def _scalar_binary(op: str, left: int, right: int, dtype: DType) -> int:
     return result if op in _COMPARING else wrap_int(result, dtype)
 
 
-def _float_binary(op: str, left: object, right: object, dtype: DType) -> Any:
+def _float_binary(op: str, left: object, right: object, dtype: DType) -> Numbers:
     if op in _COMPARING or dtype.name in _NATIVE:
         return settle(_ARRAYS[op](left, right), dtypes.BOOL if op in _COMPARING else dtype)
     wide = _ARRAYS[op](np.asarray(left).astype(np.float64), np.asarray(right).astype(np.float64))
     return settle(round_float(wide, dtype.scalar), dtype)
 
 
-def negate(value: Any, dtype: DType) -> Any:
+def negate(value: Numbers, dtype: DType) -> Numbers:
     """``-value``, wrapped to `dtype`."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return wrap_int(-value, dtype)
@@ -106,20 +109,20 @@ def negate(value: Any, dtype: DType) -> Any:
     return wrap(np.negative(value), dtype)
 
 
-def logical_not(value: object, dtype: DType) -> Any:
+def logical_not(value: object, dtype: DType) -> Numbers:
     return np.logical_not(value) if isinstance(value, np.ndarray) else not value
 
 
-def invert(value: Any, dtype: DType) -> Any:
+def invert(value: Numbers, dtype: DType) -> Numbers:
     if isinstance(value, np.ndarray):
         return np.invert(value) if dtype.bits >= 8 or dtype.kind == "bool" else wrap(np.invert(value), dtype)
     return (not value) if dtype.kind == "bool" else wrap_int(~value, dtype)
 
 
-UNARY: Mapping[str, Callable[[Any, DType], Any]] = {"neg": negate, "not": logical_not, "invert": invert}
+UNARY: Mapping[str, Callable[[Numbers, DType], Numbers]] = {"neg": negate, "not": logical_not, "invert": invert}
 
 
-def convert(value: object, source: DType, destination: DType) -> Any:
+def convert(value: object, source: DType, destination: DType) -> Numbers:
     """`value` cast from one dtype to another."""
     source, destination = source.scalar, destination.scalar
     if source == destination:
@@ -134,7 +137,7 @@ def convert(value: object, source: DType, destination: DType) -> Any:
     return settle(cast_array(carried(value, source), source, destination), destination)
 
 
-def reinterpret(value: object, source: DType, destination: DType) -> Any:
+def reinterpret(value: object, source: DType, destination: DType) -> Numbers:
     """The bits of `value` as another type of as many bits in all; either may be a vector."""
     array = np.asarray(carried(value, source))
     if source.lanes == 1:
@@ -146,7 +149,7 @@ def reinterpret(value: object, source: DType, destination: DType) -> Any:
     return settle(result[..., 0], target) if destination.lanes == 1 else result
 
 
-def call(reference: Callable[..., object], values: list[Any], sources: list[DType], destination: DType) -> Any:
+def call(reference: Callable[..., object], values: list[Numbers], sources: list[DType], destination: DType) -> Numbers:
     """A function of the table of intrinsics: floats go in as float64, and the result is rounded once."""
     arguments = [
         np.asarray(value).astype(np.float64) if source.is_float else np.asarray(carried(value, source))
@@ -159,7 +162,7 @@ def call(reference: Callable[..., object], values: list[Any], sources: list[DTyp
     return settle(round_float(result, target) if target.is_float else wrap(result, target), target)
 
 
-def fused_multiply_add(values: list[Any], dtype: DType) -> Any:
+def fused_multiply_add(values: list[Numbers], dtype: DType) -> Numbers:
     """``a * b + c`` rounded once.
 
     The product of two floats of up to 26 bits is exact in float64.  The sum is rounded there, and rounding it
@@ -201,6 +204,6 @@ def _product_error(a: np.ndarray, b: np.ndarray, product: np.ndarray) -> np.ndar
     return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
 
 
-def choose(condition: Any, then: Any, otherwise: Any, dtype: DType) -> Any:
+def choose(condition: Numbers, then: Numbers, otherwise: Numbers, dtype: DType) -> Numbers:
     """``then`` where the condition holds, lane by lane."""
     return settle(np.where(condition, carried(then, dtype), carried(otherwise, dtype)), dtype)

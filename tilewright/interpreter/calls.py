@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from tilewright.errors import DivergentThreads, InternalError
-from tilewright.interpreter.arithmetic import carried, fused_multiply_add, settle
+from tilewright.interpreter.arithmetic import Numbers, carried, fused_multiply_add, settle
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import Cell, View
 from tilewright.interpreter.state import both
@@ -29,14 +29,14 @@ def _target(state: Evaluator, node: Call) -> tuple[Region, View]:
     return region, place
 
 
-def _operand(state: Evaluator, node: Call) -> Any:
+def _operand(state: Evaluator, node: Call) -> Numbers:
     value = node.arguments[1]
     assert isinstance(value, Expr)
     return carried(state.value(value), value.dtype)
 
 
-def _atomic(kind: str) -> Any:
-    def run(state: Evaluator, node: Call) -> Any:
+def _atomic(kind: str) -> Callable[[Evaluator, Call], Numbers]:
+    def run(state: Evaluator, node: Call) -> Numbers:
         region, place = _target(state, node)
         indices = [state.value(start) for start in region.starts]
         value = _operand(state, node)
@@ -71,12 +71,12 @@ def _in_turn(place: View, kind: str, offsets: np.ndarray, values: np.ndarray) ->
     return old
 
 
-def _atomic_load(state: Evaluator, node: Call) -> Any:
+def _atomic_load(state: Evaluator, node: Call) -> Numbers:
     region, place = _target(state, node)
     return place.load([state.value(start) for start in region.starts], 1, state.mask)
 
 
-def _stream(state: Evaluator, node: Call) -> Any:
+def _stream(state: Evaluator, node: Call) -> Numbers:
     """Vectors stored as any others: where they pass by is the machine's business."""
     region, place = _target(state, node)
     *outer, last = (state.value(start) for start in region.starts)
@@ -93,7 +93,7 @@ def _stream(state: Evaluator, node: Call) -> Any:
 SPECIAL_CALLS["stream"] = _stream
 
 
-def _first_elements(state: Evaluator, node: Call, lanes: int) -> tuple[Any, list[Any], Any]:
+def _first_elements(state: Evaluator, node: Call, lanes: int) -> tuple[View, list[Numbers], Numbers]:
     """Where the first lanes of a vector of so many are, and which lanes those are."""
     region, place = _target(state, node)
     (count,) = region.extents
@@ -101,13 +101,13 @@ def _first_elements(state: Evaluator, node: Call, lanes: int) -> tuple[Any, list
     return place, [state.value(start) for start in region.starts], both(state.element_mask(lanes), first)
 
 
-def _load_first(state: Evaluator, node: Call) -> Any:
+def _load_first(state: Evaluator, node: Call) -> Numbers:
     place, indices, mask = _first_elements(state, node, node.dtype.lanes)
     values = carried(place.load(indices, node.dtype.lanes, mask), node.dtype.scalar)
     return settle(np.where(mask, values, np.zeros((), values.dtype)), node.dtype)
 
 
-def _store_first(state: Evaluator, node: Call) -> Any:
+def _store_first(state: Evaluator, node: Call) -> Numbers:
     value = node.arguments[1]
     assert isinstance(value, Expr)
     place, indices, mask = _first_elements(state, node, value.dtype.lanes)
@@ -115,7 +115,7 @@ def _store_first(state: Evaluator, node: Call) -> Any:
     return 0
 
 
-def _stream_head(state: Evaluator, node: Call) -> Any:
+def _stream_head(state: Evaluator, node: Call) -> Numbers:
     """As if every tensor began with a line."""
     region, large = node.arguments
     assert isinstance(region, Region) and isinstance(large, Expr)
@@ -128,13 +128,13 @@ SPECIAL_CALLS["store_first"] = _store_first
 SPECIAL_CALLS["stream_head"] = _stream_head
 
 
-def _atomic_store(state: Evaluator, node: Call) -> Any:
+def _atomic_store(state: Evaluator, node: Call) -> Numbers:
     _atomic("exchange")(state, node)
     return 0
 
 
-def _vote(every: bool) -> Any:
-    def run(state: Evaluator, node: Call) -> Any:
+def _vote(every: bool) -> Callable[[Evaluator, Call], Numbers]:
+    def run(state: Evaluator, node: Call) -> Numbers:
         region = node.arguments[0]
         assert isinstance(region, Region)
         truth = read_region(state, region).astype(np.float64) != 0
@@ -158,7 +158,7 @@ def _lane_index(state: Evaluator, node: Call) -> np.ndarray:
     return np.arange(node.dtype.lanes).astype(node.dtype.numpy)
 
 
-def _fma(state: Evaluator, node: Call) -> Any:
+def _fma(state: Evaluator, node: Call) -> Numbers:
     values = [state.value(argument) for argument in node.operands]
     return fused_multiply_add(values, node.dtype)
 

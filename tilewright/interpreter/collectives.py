@@ -7,12 +7,11 @@ Targets give their matrix instructions a meaning with `read_each`, `write_each` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from tilewright.errors import DivergentThreads, ForeignFunction, InternalError, OutOfBounds, UninitializedRead
-from tilewright.interpreter.arithmetic import binary, carried
+from tilewright.interpreter.arithmetic import Numbers, binary, carried
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
 from tilewright.ir.nodes import WARP, Call, Region
@@ -79,11 +78,11 @@ def write_each(state: Evaluator, region: Region, values: np.ndarray) -> None:
     place.scatter(offsets[active], values[active])
 
 
-def _shuffled(from_lane: Callable[[np.ndarray, Any], Any]) -> Callable[[Evaluator, Call], Any]:
+def _shuffled(from_lane: Callable[[np.ndarray, Numbers], Numbers]) -> Callable[[Evaluator, Call], Numbers]:
     """The value of another thread of the warp: `from_lane` gives its lane; the own value where there is no such
     lane."""
 
-    def run(state: Evaluator, node: Call) -> Any:
+    def run(state: Evaluator, node: Call) -> Numbers:
         value, by = node.operands
         if not state.lanes:
             raise InternalError(f"{node.function} outside threads", span=state.span)
@@ -104,7 +103,7 @@ def _shuffled(from_lane: Callable[[np.ndarray, Any], Any]) -> Callable[[Evaluato
     return run
 
 
-def _ballot(state: Evaluator, node: Call) -> Any:
+def _ballot(state: Evaluator, node: Call) -> Numbers:
     """A word a warp whose bits are the conditions of its threads."""
     (condition,) = node.operands
     active = whole_warps(state, node.function)
@@ -114,10 +113,10 @@ def _ballot(state: Evaluator, node: Call) -> Any:
     return np.repeat(words, WARP, axis=-1)
 
 
-def _matched(every: bool) -> Callable[[Evaluator, Call], Any]:
+def _matched(every: bool) -> Callable[[Evaluator, Call], Numbers]:
     """A word whose bits are the threads of the warp with the same value; of `every` thread or none."""
 
-    def run(state: Evaluator, node: Call) -> Any:
+    def run(state: Evaluator, node: Call) -> Numbers:
         (value,) = node.operands
         active = whole_warps(state, node.function)
         values = np.broadcast_to(state.value(value), state.lanes).reshape(*state.lanes[:-1], -1, WARP)
@@ -140,11 +139,11 @@ SPECIAL_CALLS["shuffle_down"] = _shuffled(lambda lane, by: lane + by)
 SPECIAL_CALLS["ballot"] = _ballot
 
 
-def _whole_warp(kind: str, of_machine: bool = False) -> Callable[[Evaluator, Call], Any]:
+def _whole_warp(kind: str, of_machine: bool = False) -> Callable[[Evaluator, Call], Numbers]:
     """The values of all lanes of a warp, or of all that the machine runs together, combined as a butterfly does, in
     every lane."""
 
-    def run(state: Evaluator, node: Call) -> Any:
+    def run(state: Evaluator, node: Call) -> Numbers:
         (value,) = node.operands
         count = state.together if of_machine else WARP
         whole_warps(state, node.function, count)
@@ -158,10 +157,10 @@ def _whole_warp(kind: str, of_machine: bool = False) -> Callable[[Evaluator, Cal
     return run
 
 
-def _vote_of_block(fold: Callable[..., Any]) -> Callable[[Evaluator, Call], Any]:
+def _vote_of_block(fold: Callable[..., Numbers]) -> Callable[[Evaluator, Call], Numbers]:
     """All threads of the block meet, and learn something of the conditions of all."""
 
-    def run(state: Evaluator, node: Call) -> Any:
+    def run(state: Evaluator, node: Call) -> Numbers:
         (condition,) = node.operands
         if not active_threads(state).all():
             raise DivergentThreads(
@@ -189,7 +188,7 @@ def _dot(state: Evaluator, node: Call) -> int:
     return 0
 
 
-def _foreign(state: Evaluator, node: Call) -> Any:
+def _foreign(state: Evaluator, node: Call) -> Numbers:
     raise ForeignFunction(
         f"{node.arguments[0]} is a function of the device's own language, which only a device or its emulator runs",
         hint="call kernel.emulate(...), or write the function in Python with @T.macro",

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.errors import DivergentThreads, InternalError
 from tilewright.interpreter import arithmetic
+from tilewright.interpreter.arithmetic import Numbers
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.state import Mask, State, any_active, both, without
 from tilewright.ir import nodes
@@ -21,11 +22,11 @@ from tilewright.ops.rounding import round_float
 class Evaluator(State):
     """A state that can evaluate expressions."""
 
-    def value(self, expr: Expr) -> Any:
+    def value(self, expr: Expr) -> Numbers:
         """The value of an expression (see `arithmetic` for how values look)."""
         return _EVALUATE[type(expr)](self, expr)
 
-    def extent(self, extent: Any) -> int:
+    def extent(self, extent: Any) -> int:  # an `Extent`
         """A size as an int."""
         return extent if isinstance(extent, int) else self.uniform(extent)
 
@@ -53,33 +54,33 @@ class Evaluator(State):
         finally:
             self.mask = outer
 
-    def truth(self, condition: Expr) -> Any:
+    def truth(self, condition: Expr) -> Numbers:
         """A condition as a Python bool, or as an array of lanes."""
         value = self.value(condition)
         return value if isinstance(value, np.ndarray) else bool(value)
 
     # One method an expression class -------------------------------------------------------------
 
-    def _const(self, node: nodes.Const) -> Any:
+    def _const(self, node: nodes.Const) -> Numbers:
         if node.dtype.is_float:
             if node not in self.constants:
                 self.constants[node] = arithmetic.settle(round_float(np.float64(node.value), node.dtype), node.dtype)
             return self.constants[node]
         return bool(node.value) if node.dtype.kind == "bool" else node.value
 
-    def _var(self, node: nodes.Var) -> Any:
+    def _var(self, node: nodes.Var) -> Numbers:
         try:
             return self.values[node]
         except KeyError:
             raise InternalError(f"variable {node.name} is used but not bound", span=self.span) from None
 
-    def _binary(self, node: nodes.Binary) -> Any:
+    def _binary(self, node: nodes.Binary) -> Numbers:
         left = self.value(node.left)
         if node.op in nodes.LOGICAL:
             return self._logical(node, left)
         return arithmetic.binary(node.op, left, self.value(node.right), node.left.dtype)
 
-    def _logical(self, node: nodes.Binary, left: Any) -> Any:
+    def _logical(self, node: nodes.Binary, left: Numbers) -> Numbers:
         """``all`` and ``any`` evaluate their right side only in lanes where the left has not decided."""
         needed = left if node.op == "all" else np.logical_not(left)
         if not isinstance(left, np.ndarray):
@@ -96,16 +97,16 @@ class Evaluator(State):
             right = self.value(node.right)
         return (np.logical_and if node.op == "all" else np.logical_or)(left, right)
 
-    def _unary(self, node: nodes.Unary) -> Any:
+    def _unary(self, node: nodes.Unary) -> Numbers:
         return arithmetic.UNARY[node.op](self.value(node.value), node.dtype)
 
-    def _cast(self, node: nodes.Cast) -> Any:
+    def _cast(self, node: nodes.Cast) -> Numbers:
         return arithmetic.convert(self.value(node.value), node.value.dtype, node.dtype)
 
-    def _reinterpret(self, node: nodes.Reinterpret) -> Any:
+    def _reinterpret(self, node: nodes.Reinterpret) -> Numbers:
         return arithmetic.reinterpret(self.value(node.value), node.value.dtype, node.dtype)
 
-    def _select(self, node: nodes.Select) -> Any:
+    def _select(self, node: nodes.Select) -> Numbers:
         condition = self.truth(node.condition)
         if not isinstance(condition, np.ndarray):
             return self.value(node.then if condition else node.otherwise)
@@ -124,7 +125,7 @@ class Evaluator(State):
             condition = condition[..., None]
         return arithmetic.choose(condition, then, otherwise, node.dtype)
 
-    def _select_elements(self, node: nodes.Select, condition: np.ndarray) -> Any:
+    def _select_elements(self, node: nodes.Select, condition: np.ndarray) -> Numbers:
         """A choice for each element of a vector: what is not chosen is not loaded."""
         outer = self.vector_mask
         self.vector_mask = both(outer, condition)
@@ -134,7 +135,7 @@ class Evaluator(State):
         self.vector_mask = outer
         return arithmetic.choose(condition, then, otherwise, node.dtype)
 
-    def _load(self, node: nodes.Load) -> Any:
+    def _load(self, node: nodes.Load) -> Numbers:
         place = self.place(node.buffer)
         width = node.dtype.lanes
         if isinstance(place, Cell):
@@ -147,11 +148,11 @@ class Evaluator(State):
             return self.mask
         return both(None if self.mask is None else np.asarray(self.mask)[..., None], self.vector_mask)
 
-    def _broadcast(self, node: nodes.Broadcast) -> Any:
+    def _broadcast(self, node: nodes.Broadcast) -> Numbers:
         value = np.asarray(arithmetic.carried(self.value(node.value), node.value.dtype))
         return np.repeat(value[..., None], node.dtype.lanes, axis=-1)
 
-    def _call(self, node: Call) -> Any:
+    def _call(self, node: Call) -> Numbers:
         special = SPECIAL_CALLS.get(node.function)
         if special is not None:
             return special(self, node)
@@ -172,10 +173,10 @@ class Evaluator(State):
         return tuple(map(self.uniform, region.starts)), tuple(map(self.extent, region.extents))
 
 
-SPECIAL_CALLS: dict[str, Callable[[Any, Call], Any]] = {}
+SPECIAL_CALLS: dict[str, Callable[[Any, Call], Numbers]] = {}
 """Functions that touch memory or threads, as ``function(state, call)``; `calls` and the targets fill it in."""
 
-_EVALUATE: Mapping[type[Expr], Callable[[Evaluator, Any], Any]] = {
+_EVALUATE: Mapping[type[Expr], Callable[[Evaluator, Any], Numbers]] = {
     nodes.Const: Evaluator._const,
     nodes.Var: Evaluator._var,
     nodes.Binary: Evaluator._binary,

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.errors import AssertionFailed, InternalError, TilewrightError, WrongAssumption
 from tilewright.interpreter import calls, collectives
-from tilewright.interpreter.arithmetic import binary
+from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import ChannelState
 from tilewright.interpreter.cluster_copies import copy_between_blocks, copy_for_blocks
@@ -168,7 +168,7 @@ class Executor(Lines):
         """``for var in range(start, stop, step)``; each lane leaves when its own bounds say so."""
         now, last, stride = self.value(start), self.value(stop), self.value(step)
 
-        def going() -> Any:
+        def going() -> Numbers:
             return binary("lt", now, last, var.dtype)
 
         def advance() -> None:

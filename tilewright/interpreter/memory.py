@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tilewright.errors import ConflictingWrites, OutOfBounds, UninitializedRead
-from tilewright.interpreter.arithmetic import carried, settle
+from tilewright.interpreter.arithmetic import Numbers, carried, settle
 from tilewright.interpreter.poison import poison
 from tilewright.ir.dtypes import DType
 
@@ -105,12 +104,12 @@ class View:
     ) -> None:
         self.name, self.dtype, self.shape, self.strides, self.guarded = name, dtype, shape, strides, guarded
         self.lanes = memory.lanes
-        self.safe: Any = settle(np.zeros((), dtype.numpy), dtype)
+        self.safe: Numbers = settle(np.zeros((), dtype.numpy), dtype)
         self.data: np.ndarray
         self.shadow: np.ndarray | None
         if dtype.is_packed:
             self.data, self.shadow, self.bits = memory.data.view(np.uint8), memory.shadow, np.dtype(np.uint8)
-            self.written: Any = np.uint8((1 << dtype.bits) - 1)
+            self.written: Numbers = np.uint8((1 << dtype.bits) - 1)
             per_lane = memory.lane_bytes * dtype.per_byte
         else:
             self.bits = np.dtype(f"uint{8 * dtype.numpy.itemsize}")
@@ -118,20 +117,20 @@ class View:
             self.shadow = None if memory.shadow is None else memory.shadow.view(self.bits)
             self.written = self.bits.type(np.iinfo(self.bits).max)
             per_lane = memory.lane_bytes // dtype.numpy.itemsize
-        self.lane_offset: Any = 0
+        self.lane_offset: Numbers = 0
         self.lane_elements = per_lane if memory.lanes else 0
         if memory.lanes:
             self.lane_offset = np.arange(math.prod(memory.lanes), dtype=np.int64).reshape(memory.lanes) * per_lane
 
     # Elements by flat offset --------------------------------------------------------------------
 
-    def gather(self, offset: Any) -> Any:
+    def gather(self, offset: Numbers) -> Numbers:
         """Elements at flat offsets, in carriers."""
         if not self.dtype.is_packed:
             return self.data[offset]
         return _from_codes(self._codes(self.data, offset), self.dtype)
 
-    def scatter(self, offset: Any, values: Any) -> None:
+    def scatter(self, offset: Numbers, values: Numbers) -> None:
         """Set elements at flat offsets and mark them written; of two values for one element the last stays."""
         if self.dtype.is_packed:
             self._scatter_codes(self.data, offset, _to_codes(values, self.dtype))
@@ -142,18 +141,18 @@ class View:
         if self.shadow is not None:
             self.shadow[offset] = self.written
 
-    def unwritten(self, offset: Any) -> Any:
+    def unwritten(self, offset: Numbers) -> Numbers:
         """Which of the elements at flat offsets were never written (all False where nothing is checked)."""
         if self.shadow is None:
             return np.False_
         return (self._codes(self.shadow, offset) if self.dtype.is_packed else self.shadow[offset]) != self.written
 
-    def _codes(self, data: np.ndarray, offset: Any) -> Any:
+    def _codes(self, data: np.ndarray, offset: Numbers) -> Numbers:
         place, within = np.divmod(offset, self.dtype.per_byte)
         shift = np.asarray(within * self.dtype.bits).astype(np.uint8)
         return (data[place] >> shift) & np.uint8((1 << self.dtype.bits) - 1)
 
-    def _scatter_codes(self, data: np.ndarray, offset: Any, codes: Any) -> None:
+    def _scatter_codes(self, data: np.ndarray, offset: Numbers, codes: Numbers) -> None:
         # One pass for each place within a byte, so that no byte is written twice in one pass.
         offset, codes = np.broadcast_arrays(np.atleast_1d(offset), codes)
         for within in range(self.dtype.per_byte):
@@ -165,13 +164,13 @@ class View:
 
     # Elements by index --------------------------------------------------------------------------
 
-    def locate(self, indices: Sequence[Any], width: int = 1) -> tuple[Any, Any]:
+    def locate(self, indices: Sequence[Numbers], width: int = 1) -> tuple[Numbers, Numbers]:
         """Flat offset of an element, or of `width` consecutive ones along a last axis, and which are inside.
 
         Offsets of elements outside are those of some element inside; the second result is None where all are.
         """
-        offset: Any = self.lane_offset
-        inside: Any = None
+        offset: Numbers = self.lane_offset
+        inside: Numbers = None
         if width > 1:
             indices = [i[..., None] if isinstance(i, np.ndarray) else i for i in indices]
             indices[-1] = np.asarray(indices[-1], np.int64) + np.arange(width)
@@ -188,7 +187,7 @@ class View:
             offset = offset + index * stride
         return offset, inside
 
-    def span(self, indices: Sequence[Any], width: int) -> int:
+    def span(self, indices: Sequence[Numbers], width: int) -> int:
         """Flat offset of the first of `width` consecutive elements, where that is one place inside; else -1."""
         if self.lanes or self.dtype.is_packed:
             return -1
@@ -199,7 +198,7 @@ class View:
             offset += index * stride
         return offset if width == 1 or (indices[-1] + width <= self.shape[-1] and self.strides[-1] == 1) else -1
 
-    def load(self, indices: Sequence[Any], width: int, mask: object) -> Any:
+    def load(self, indices: Sequence[Numbers], width: int, mask: object) -> Numbers:
         """Elements at `indices`; `mask` says which lanes ask for them (None: all)."""
         if mask is None:
             first = self.span(indices, width)
@@ -221,7 +220,7 @@ class View:
             values = np.where(inside, values, carried(self.safe, self.dtype))
         return settle(values, self.dtype)
 
-    def _load_span(self, first: int, width: int) -> Any:
+    def _load_span(self, first: int, width: int) -> Numbers:
         """Consecutive elements; of several, the memory itself, to be used before anything is stored."""
         if width == 1:
             if self.shadow is not None and self.shadow[first] != self.written:
@@ -233,7 +232,7 @@ class View:
                 raise self._uninitialized(first + np.arange(width), missing)
         return self.data[first : first + width]
 
-    def store(self, indices: Sequence[Any], width: int, values: Any, mask: Any) -> None:
+    def store(self, indices: Sequence[Numbers], width: int, values: Numbers, mask: Numbers) -> None:
         """Set elements at `indices` in the lanes of `mask`."""
         if mask is None and np.ndim(values) == (width > 1):
             first = self.span(indices, width)
@@ -255,7 +254,7 @@ class View:
             return
         self._store_lanes(offset, values, active)
 
-    def _store_lanes(self, offset: Any, values: Any, active: Any) -> None:
+    def _store_lanes(self, offset: Numbers, values: Numbers, active: Numbers) -> None:
         if active is None:
             offset, values = np.broadcast_arrays(offset, values)
         else:
@@ -282,13 +281,13 @@ class View:
             offset -= index[-1] * stride
         return "[" + ", ".join(map(str, index)) + "]"
 
-    def _uninitialized(self, offset: Any, missing: Any) -> UninitializedRead:
+    def _uninitialized(self, offset: Numbers, missing: Numbers) -> UninitializedRead:
         offset, missing = np.broadcast_arrays(offset, missing)
         first = int(offset.reshape(-1)[int(np.argmax(missing))])
         return UninitializedRead(self.name, self.index_text(first))
 
-    def _outside(self, indices: Sequence[object], width: int, inside: Any, mask: Any, verb: str) -> OutOfBounds:
-        parts: list[Any] = [np.asarray(index) for index in indices]
+    def _outside(self, indices: Sequence[object], width: int, inside: Numbers, mask: Numbers, verb: str) -> OutOfBounds:
+        parts: list[Numbers] = [np.asarray(index) for index in indices]
         if width > 1:
             parts = [part[..., None] for part in parts]
             parts[-1] = parts[-1] + np.arange(width)
@@ -305,10 +304,10 @@ class Cell:
 
     def __init__(self, name: str, dtype: DType, lanes: tuple[int, ...]) -> None:
         self.name, self.dtype, self.lanes = name, dtype, lanes
-        self.value: Any = settle(np.zeros((), dtype.numpy), dtype)
-        self.valid: Any = False
+        self.value: Numbers = settle(np.zeros((), dtype.numpy), dtype)
+        self.valid: Numbers = False
 
-    def load(self, mask: object) -> Any:
+    def load(self, mask: object) -> Numbers:
         """The value; `mask` says which lanes ask for it (None: all)."""
         if self.valid is not True and _some(
             ~np.asarray(self.valid) if mask is None else mask & ~np.asarray(self.valid)
@@ -316,7 +315,7 @@ class Cell:
             raise UninitializedRead(self.name, "")
         return self.value
 
-    def store(self, value: Any, mask: Any) -> None:
+    def store(self, value: Numbers, mask: Numbers) -> None:
         """Set the value in the lanes of `mask`."""
         if max(np.ndim(value), 0 if mask is None else np.ndim(mask)) > len(self.lanes):
             value, mask = self._agreed(value, mask)
@@ -327,7 +326,7 @@ class Cell:
         if self.valid is not True:
             self.valid = np.asarray(self.valid) | mask
 
-    def _agreed(self, value: Any, mask: Any) -> tuple[Any, Any]:
+    def _agreed(self, value: Numbers, mask: Numbers) -> tuple[Numbers, Numbers]:
         """What iterations that share the scalar all store; they may not disagree."""
         mask = np.True_ if mask is None else mask
         values, active = np.broadcast_arrays(carried(value, self.dtype), mask)
@@ -340,7 +339,7 @@ class Cell:
         return chosen, active.any(axis=0)
 
 
-def _some(mask: Any) -> bool:
+def _some(mask: Numbers) -> bool:
     return bool(np.any(mask))
 
 
@@ -349,7 +348,7 @@ def _bits(values: object) -> np.ndarray:
     return array.view(f"uint{8 * array.dtype.itemsize}")
 
 
-def _from_codes(codes: object, dtype: DType) -> Any:
+def _from_codes(codes: object, dtype: DType) -> Numbers:
     codes = np.asarray(codes, np.uint8)
     if dtype.is_float:
         return codes.view(dtype.numpy)

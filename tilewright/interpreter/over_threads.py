@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from tilewright.interpreter import arithmetic
+from tilewright.interpreter.arithmetic import Numbers
 from tilewright.ir.nodes import LOGICAL, Binary, Cast, Const, Expr, Unary, Var
 
 
-def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Any:
+def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Numbers:
     """The value of an expression for every thread: an array, or one number for all; None where other things decide
     it."""
     if isinstance(expr, Const):
@@ -33,7 +33,7 @@ def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Any:
     return None
 
 
-def may_hold(condition: Expr, indices: Mapping[Var, np.ndarray]) -> Any:
+def may_hold(condition: Expr, indices: Mapping[Var, np.ndarray]) -> np.ndarray | bool:
     """For which threads a condition may hold, whatever else it depends on: an array of truths, or True for all."""
     found = over_threads(condition, indices)
     if found is not None:

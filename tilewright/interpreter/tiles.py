@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import OutOfBounds, UninitializedRead
-from tilewright.interpreter.arithmetic import carried
+from tilewright.interpreter.arithmetic import Numbers, carried
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Cell, View
 from tilewright.ir.nodes import Expr, Region, TileOperator
@@ -38,7 +38,7 @@ def read_region(state: Evaluator, region: Region) -> np.ndarray:
     return result
 
 
-def write_region(state: Evaluator, region: Region, values: Any) -> None:
+def write_region(state: Evaluator, region: Region, values: Numbers) -> None:
     """Set the elements of a region: an array of as many in the same order, or one for all."""
     place = state.place(region.buffer)
     if isinstance(place, Cell):

@@ -50,9 +50,9 @@ def find_varying(kernel: Kernel) -> Varying:
         mentions[statement] = frozenset(_own_names(statement))
         if _is_exchange(statement):
             mentions[statement] |= {kernel.thread_vars[0]}
-    for statement in walk(kernel.body, lambda node: not isinstance(node, nodes.Parallel)):
-        if isinstance(statement, Statement) and updates(statement):  # each thread for itself
-            mentions[statement] |= {kernel.thread_vars[0]}
+    for node in walk(kernel.body, lambda node: not isinstance(node, nodes.Parallel)):
+        if isinstance(node, Statement) and updates(node):  # each thread for itself
+            mentions[node] |= {kernel.thread_vars[0]}
     result = Varying(set(kernel.thread_vars))
     result.instances = {node.name: node.instances for node in mentions if isinstance(node, nodes.Role)}
     if not any(var in names for names in mentions.values() for var in kernel.thread_vars):

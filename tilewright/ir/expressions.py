@@ -48,7 +48,7 @@ class Record:
 
     __slots__ = ("below", "kinds", "sound")
 
-    below: tuple[Any, ...]
+    below: tuple[Record, ...]
     kinds: int
     sound: Any
 

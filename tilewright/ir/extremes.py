@@ -21,7 +21,7 @@ class Extreme:
     def __call__(self, left: Any, right: Any) -> Any:
         return self.function(_quiet(left), _quiet(right))
 
-    def reduce(self, values: Any, axis: Any = 0, **options: Any) -> Any:
+    def reduce(self, values: np.ndarray, axis: int = 0, **options: Any) -> Any:
         """All elements along `axis` folded into one."""
         return self.function.reduce(_quiet(values), axis=axis, **options)
 

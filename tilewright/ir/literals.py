@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
 
-LITERALS: dict[str, Callable[[str], Any]] = {}
+LITERALS: dict[str, Callable[[str], object]] = {}
 """For the name that a value's text starts with: the function that reads the whole text."""
 
 RECORDS: dict[str, type] = {}
 """Frozen dataclasses and enumerations that print and parse field by field."""
 
 
-def register_literal(name: str, parse: Callable[[str], Any]) -> None:
+def register_literal(name: str, parse: Callable[[str], object]) -> None:
     """Let programs hold values whose ``str()`` is a Python expression that starts with `name`.
 
     Parameters

@@ -137,7 +137,7 @@ class Kernel(Statement):
     def num_threads(self) -> int:
         return math.prod(self.threads)
 
-    def attribute(self, name: str, default: object = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:  # each attribute has its type
         return dict(self.attributes).get(name, default)
 
 
@@ -171,7 +171,7 @@ class Function(Record):
     def inputs(self) -> tuple[Buffer | Var, ...]:
         return tuple(p for p in self.params if p not in self.outputs)
 
-    def attribute(self, name: str, default: object = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:  # each attribute has its type
         return dict(self.attributes).get(name, default)
 
 
@@ -247,7 +247,7 @@ class TileOperator(Statement):
     def effects(self) -> Effects:
         raise NotImplementedError(f"{type(self).__name__}.effects")
 
-    def reference(self, *reads: Any) -> tuple[Any, ...]:
+    def reference(self, *reads: Any) -> tuple[Any, ...]:  # operators name what they read
         raise NotImplementedError(f"{type(self).__name__}.reference")
 
     def lower(self) -> Statement:

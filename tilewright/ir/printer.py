@@ -26,7 +26,7 @@ from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_text import ExpressionText, quoted
 from tilewright.ir.literals import record_fields
 from tilewright.ir.names import Names
-from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function, Kernel, Seq, Statement, TileOperator, Var
+from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function, Kernel, Record, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import find, walk
 
@@ -136,7 +136,7 @@ class _Printer:
                     self._declare_views(param)
             self._statements(function.body)
 
-    def _note_view(self, buffer: Buffer, declared: set[Any]) -> None:
+    def _note_view(self, buffer: Buffer, declared: set[Record]) -> None:
         """Remember a view that no statement declares, so that it is declared behind its source."""
         if buffer.source is None or buffer in declared:
             return

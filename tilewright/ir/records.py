@@ -57,7 +57,7 @@ class Table:
         self._contents: dict[Any, int] = {}
         self._class_numbers: dict[str, int] = {}
 
-    def add(self, value: Any) -> int:
+    def add(self, value: Any) -> int:  # any field's value
         """The number of a value, which is added with all that it is made of.  Raises Unwritable."""
         found = self._numbers.get(id(value))
         if found is not None:
@@ -94,7 +94,7 @@ class Table:
         return json.dumps([self.classes, behind, value, self.entries[behind:]], separators=(",", ":"))
 
 
-def read(text: str, before: Sequence[object] = ()) -> Any:
+def read(text: str, before: Sequence[object] = ()) -> Any:  # what was written
     """The value that a text was made for.
 
     Parameters

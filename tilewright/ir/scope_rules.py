@@ -133,16 +133,15 @@ class ScopeRules:
     def expression(self, where: Statement | Function, root: object, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
         for node in walk(root):
-            kind = type(node)
-            if kind is Var:
+            if isinstance(node, Var):
                 self.use(where, node)
-            elif kind is Buffer:
+            elif isinstance(node, Buffer):
                 self.use(where, node)
                 self.placed(where, node)
             else:
                 if self.afresh or getattr(node, "sound", None) is not self.stage:
                     self.alone(where, node)
-                if kind is nodes.Call:
+                if isinstance(node, nodes.Call):
                     self.call(where, node, effect and node is root)
 
     def alone(self, where: Statement | Function, node: Any) -> None:

@@ -167,7 +167,9 @@ class _Verifier(ScopeRules):
         known = len(self.found)
         for child in children(statement):
             self.expression(statement, child)
-            for extent in child.extents if isinstance(child, Region) else ():
+            if not isinstance(child, Region):
+                continue
+            for extent in child.extents:
                 if isinstance(extent, Expr) and not isinstance(extent, Const):
                     self.report(statement, f"an extent of the tile of {child.buffer.name} is not known")
         if self.in_parallel:

@@ -11,8 +11,8 @@ import dataclasses
 import enum
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from tilewright.ir.nodes import (
     Allocate,
@@ -26,6 +26,7 @@ from tilewright.ir.nodes import (
     Let,
     Parallel,
     Pipelined,
+    Record,
     Region,
     Seq,
     Statement,
@@ -33,7 +34,12 @@ from tilewright.ir.nodes import (
 )
 
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
+Rewritten: TypeAlias = "Statement | Sequence[Statement] | None"
+"""What may stand in a statement's place: another, several, or nothing."""
 
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
@@ -46,7 +52,7 @@ def fields_of(cls: type) -> tuple[str, ...]:
 
 
 @functools.cache
-def _all_fields(cls: Any) -> tuple[str, ...]:
+def _all_fields(cls: type) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(cls) if f.init)
 
 
@@ -76,12 +82,12 @@ def _kind_of(cls: type) -> _Kind:
     return kind
 
 
-def children(node: Any) -> tuple[Any, ...]:
+def children(node: Any) -> tuple[Record, ...]:  # any field's value may be asked
     """Expressions, statements, regions and buffers directly under `node`, in order of evaluation."""
     try:
         return node.below
     except AttributeError:
-        found: list[Any] = []
+        found: list[Record] = []
         for name in fields_of(type(node)):
             _collect(getattr(node, name), found)
         if isinstance(node, Allocate) and node.buffer.placed:
@@ -90,7 +96,7 @@ def children(node: Any) -> tuple[Any, ...]:
         return tuple(found)
 
 
-def _collect(value: Any, found: list[Any]) -> None:
+def _collect(value: Any, found: list[Record]) -> None:
     kind = _KINDS.get(type(value)) or _kind_of(type(value))
     if kind is _Kind.TUPLE:
         for item in value:
@@ -99,24 +105,24 @@ def _collect(value: Any, found: list[Any]) -> None:
         found.append(value)
 
 
-def walk(node: object, enter: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+def walk(node: object, enter: Callable[[Record], bool] | None = None) -> Iterator[Record]:
     """`node` and all below it, before their children.
 
     Buffers are yielded where they are mentioned, but their shapes are not entered.  `enter` says whether to
     go below a node.
     """
-    waiting = [node]
+    waiting: list[Any] = [node]
     while waiting:
-        node = waiting.pop()
-        yield node
-        if type(node) is Buffer or (enter is not None and not enter(node)):
+        one = waiting.pop()
+        yield one
+        if type(one) is Buffer or (enter is not None and not enter(one)):
             continue
-        below = children(node)
+        below = children(one)
         if below:
             waiting += below[::-1]
 
 
-def uses(node: object) -> Iterator[Any]:
+def uses(node: object) -> Iterator[Record]:
     """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is
     computed.
 
@@ -130,7 +136,7 @@ def uses(node: object) -> Iterator[Any]:
                 waiting.append(one.initial)
 
 
-def own(statement: Statement) -> Iterator[Any]:
+def own(statement: Statement) -> Iterator[Record]:
     """What a statement itself evaluates: all that is used by it and not by the statements below it."""
     below = (statement.initial,) if isinstance(statement, Allocate) else children(statement)
     for child in below:
@@ -172,7 +178,15 @@ def _kinds(node: Any) -> int:
         return kinds
 
 
-def find(node: Any, *classes: Any) -> Iterator[Any]:
+@overload
+def find(node: object, first: type[A], /) -> Iterator[A]: ...
+@overload
+def find(node: object, first: type[A], second: type[B], /) -> Iterator[A | B]: ...
+@overload
+def find(node: object, first: type[A], second: type[B], third: type[C], /) -> Iterator[A | B | C]: ...
+@overload
+def find(node: object, *classes: object) -> Iterator[Any]: ...  # whatever fields the classes share
+def find(node: object, *classes: object) -> Iterator[Any]:  # said by the overloads
     """What `walk` finds of some classes; parts of a program that hold none are passed over."""
     held = _kinds(node)
     mask = _MASKS.get(classes)
@@ -180,14 +194,14 @@ def find(node: Any, *classes: Any) -> Iterator[Any]:
         mask = _mask_of(classes)
     if not held & mask:
         return
-    waiting = [node]
+    waiting: list[Any] = [node]
     while waiting:
-        node = waiting.pop()
-        cls = type(node)
+        one = waiting.pop()
+        cls = type(one)
         if _BITS[cls] & mask:
-            yield node
-        if cls is not Buffer and node.below:
-            waiting += [child for child in node.below[::-1] if child.kinds & mask]
+            yield one
+        if cls is not Buffer and one.below:
+            waiting += [child for child in one.below[::-1] if child.kinds & mask]
 
 
 def holds(node: object, *classes: object) -> bool:
@@ -236,12 +250,18 @@ class Rewriter:
         return not (name in cls.alone_nothing and "alone_nothing" in owner.__dict__)
 
     def __call__(self, node: T) -> T:
-        result = self.visit(node)
+        result: Any = self.visit(node)
         if isinstance(node, Seq) and not isinstance(result, Seq):
-            result = Seq(tuple(_flatten(result)), span=node.span)
+            result = Seq(tuple(listed(result)), span=node.span)
         return result
 
-    def visit(self, node: Any) -> Any:
+    @overload
+    def visit(self, node: Expr) -> Expr: ...
+    @overload
+    def visit(self, node: Statement) -> Rewritten: ...
+    @overload
+    def visit(self, node: T) -> T: ...
+    def visit(self, node: Any) -> Any:  # said by the overloads
         try:
             held = node.kinds
         except AttributeError:
@@ -274,7 +294,7 @@ class Rewriter:
         """The expression to put in place of a use of `var`; where `var` is bound, this must be a Var."""
         return var
 
-    def generic(self, node: object) -> Any:
+    def generic(self, node: T) -> T:
         """`node` with its children rewritten; the same object where none changed."""
         changes: dict[str, Any] = {}
         for name in fields_of(type(node)):
@@ -284,7 +304,7 @@ class Rewriter:
                 changes[name] = new
         if not changes:
             return node
-        cls: Any = type(node)
+        cls: type = type(node)
         return cls(**{name: changes[name] if name in changes else getattr(node, name) for name in _all_fields(cls)})
 
     def _value(self, value: Any) -> Any:
@@ -304,7 +324,7 @@ class Rewriter:
         for item in value:
             new = self._value(item)
             if statements and (new is None or isinstance(new, list)):
-                items.extend(_flatten(new))
+                items.extend(listed(new))
                 changed = True
             else:
                 items.append(new)
@@ -315,14 +335,11 @@ class Rewriter:
 Rewriter._methods, Rewriter._wanted = {}, {}
 
 
-def _flatten(value: Any) -> Iterator[Statement]:
-    if value is None:
-        return
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flatten(item)
-    else:
-        yield value
+def listed(made: Rewritten) -> list[Statement]:
+    """What stands in a statement's place, as a list."""
+    if made is None:
+        return []
+    return [made] if isinstance(made, Statement) else [one for part in made for one in listed(part)]
 
 
 class _Substitute(Rewriter):
@@ -344,7 +361,7 @@ class _Substitute(Rewriter):
             self.buffers = {**self.buffers, buffer: found}
         return buffer if found is None else found
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         buffer = allocate.buffer
         if buffer.placed and self.vars and buffer not in self.buffers:
             self.buffers = {**self.buffers, buffer: _resized(buffer, self.vars)}
@@ -397,7 +414,7 @@ def substitute_extents(extents: tuple[object, ...], vars: Mapping[Var, Expr]) ->
     return tuple(substitute(extent, vars) if isinstance(extent, Expr) else extent for extent in extents)
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:  # any field's values
     """Whether two expressions or regions have the same structure, variables and buffers compared by identity."""
     if a is b:
         return True
@@ -414,7 +431,7 @@ def same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def key(node: object) -> Any:
+def key(node: object) -> object:
     """A hashable value that two nodes share exactly when they are `same`."""
     if isinstance(node, (Var, Buffer, Statement)):
         return node

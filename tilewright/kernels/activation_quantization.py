@@ -13,6 +13,8 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 
 LARGEST = {"int8": 127.0, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
 """The largest code of each type."""
@@ -38,7 +40,7 @@ def widened(value: Any) -> Any:
     return T.min(T.cast(value, "float32"), T.infinity("float32"))
 
 
-def inverse_of(largest: Any, to: str) -> Any:
+def inverse_of(largest: Any, to: str) -> Value:
     """What numbers of at most this magnitude are multiplied by to become codes."""
     return T.if_then_else(largest > LEAST, LARGEST[to] / largest, 0.0)
 
@@ -50,7 +52,7 @@ def whole(value: Any, inverse: Any, to: str) -> Any:
 
 
 @T.macro
-def scale_rows(tile: Any, scales: Any, inverse: Any, to: str) -> None:
+def scale_rows(tile: Tile, scales: Tile, inverse: Tile, to: str) -> None:
     """The scale of each row of a tile of floats, and what its numbers are multiplied by to become codes."""
     T.reduce_absmax(tile, scales, dim=1)
     for i in T.Parallel(tile.shape[0]):
@@ -77,7 +79,7 @@ def quantize_activations(
     tensor: bool = False,
     divisors: bool = False,
     by_group: bool = False,
-) -> Any:
+) -> PrimFunc:
     """Quantise every row of an activation.
 
     Parameters
@@ -125,7 +127,7 @@ def quantize_activations(
     """Rows of the tile for each row of X."""
 
     @T.macro
-    def load(X: Any, vector: Any, first: Any, share: Any, tile: Any) -> None:
+    def load(X: Tile, vector: Any, first: Value, share: Value, tile: Tile) -> None:
         for i, k in T.Parallel(*shape):
             column = (share * per_row + i % per_row) * shape[1] + k
             value = X[first + i // per_row, column]
@@ -134,14 +136,14 @@ def quantize_activations(
             tile[i, k] = widened(divided)
 
     @T.macro
-    def store(codes: Any, first: Any, share: Any, tile: Any, inverse: Any) -> None:
+    def store(codes: Tile, first: Value, share: Value, tile: Tile, inverse: Tile) -> None:
         for i, k in T.Parallel(*shape):
             column = (share * per_row + i % per_row) * shape[1] + k
             inverted = inverse[i if inverse.shape[0] > 1 else 0]
             codes[first + i // per_row, column] = T.cast(whole(tile[i, k], inverted, to), to)
 
     @T.macro
-    def quantize_whole(X: Any, vector: Any, codes: Any, scales: Any) -> None:
+    def quantize_whole(X: Tile, vector: Any, codes: Tile, scales: Tile) -> None:
         """A block has all that shares a scale: every element is read once."""
         with T.Kernel(across, T.ceildiv(M, rows), threads=threads) as (share, bm):
             T.pdl_sync()
@@ -160,7 +162,7 @@ def quantize_activations(
                     scales[m, g] = scale[i]
 
     @T.macro
-    def write(X: Any, vector: Any, codes: Any, first: Any, share: Any, most: Any) -> None:
+    def write(X: Tile, vector: Any, codes: Tile, first: Value, share: Value, most: Any) -> None:
         tile = T.alloc_fragment(shape, "float32")
         inverse = T.alloc_fragment((1,), "float32")
         for one in T.Parallel(1):
@@ -169,7 +171,7 @@ def quantize_activations(
         store(codes, first, share, tile, inverse)
 
     @T.macro
-    def largest_of(X: Any, vector: Any, first: Any, most: Any) -> None:
+    def largest_of(X: Tile, vector: Any, first: Value, most: Any) -> None:
         """Raise ``most[0]`` to the largest magnitude of a block's rows."""
         tile = T.alloc_fragment(shape, "float32")
         of_rows = T.alloc_fragment((shape[0],), "float32")
@@ -182,7 +184,7 @@ def quantize_activations(
                 most[one] = T.max(most[one], found[one])
 
     @T.macro
-    def quantize_long(X: Any, vector: Any, codes: Any, scales: Any) -> None:
+    def quantize_long(X: Tile, vector: Any, codes: Tile, scales: Tile) -> None:
         """A token that no block holds: it is read again, from the cache as a rule."""
         with T.Kernel(M, threads=threads) as m:
             T.pdl_sync()
@@ -196,7 +198,7 @@ def quantize_activations(
                 scales[m, one] = most[one] / LARGEST[to]
 
     @T.macro
-    def quantize_tensor(X: Any, vector: Any, codes: Any, scales: Any) -> None:
+    def quantize_tensor(X: Tile, vector: Any, codes: Tile, scales: Tile) -> None:
         """The largest magnitudes of parts first, then everything once more."""
         parts = T.alloc_global((BLOCKS,), "float32")
         with T.Kernel(BLOCKS, threads=threads) as block:

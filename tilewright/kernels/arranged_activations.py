@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
+from tilewright.language.trace import PrimFunc
 
 
 @tilewright.jit
 def arranged_activations(
     columns: int, K: int, dtype: str = "float16", divisors: bool = False, block: int = 1024, threads: int = 128,
     to: str | None = None,
-) -> Any:  # fmt: skip
+) -> PrimFunc:  # fmt: skip
     """``A[m, k] = X[m, order[k]]``, 0 where ``order[k]`` is negative.
 
     Parameters

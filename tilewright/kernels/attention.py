@@ -31,7 +31,7 @@ def flash_attention(
     dtype: str = "float32",
     tiles: AttentionTiles | None = None,
     expected: tuple[int, int] | None = None,
-) -> Any:
+) -> Any:  # the kernel's tensor
     """Attention of every head, the online softmax of FlashAttention-2 (Dao, 2023, algorithm 1).
 
     Parameters

@@ -11,6 +11,7 @@ import numpy as np
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.values import Value
 from tilewright.runtime.kernel import Kernel
 
 
@@ -22,7 +23,7 @@ def elementwise(
     *,
     target: Any = "auto",
     block: int = 4096,
-) -> Kernel:
+) -> Kernel:  # `function` as the author has it
     """A kernel for ``function(*elements)`` over arrays broadcast as NumPy does.
 
     Parameters
@@ -87,7 +88,7 @@ def _source_index(index: tuple[Any, ...], shape: Sequence[int]) -> tuple[Any, ..
     return tuple(0 if extent == 1 else position for position, extent in zip(own, shape, strict=True))
 
 
-def _unary(store: Callable[..., None], first: Any, result: Any) -> Any:
+def _unary(store: Callable[..., None], first: Value, result: Any) -> Any:
     @T.prim_func
     def elementwise_unary(A: first, Output: result):
         store([A], Output)
@@ -95,7 +96,7 @@ def _unary(store: Callable[..., None], first: Any, result: Any) -> Any:
     return elementwise_unary
 
 
-def _binary(store: Callable[..., None], first: Any, second: Any, result: Any) -> Any:
+def _binary(store: Callable[..., None], first: Value, second: Any, result: Any) -> Any:
     @T.prim_func
     def elementwise_binary(A: first, B: second, Output: result):
         store([A, B], Output)
@@ -103,7 +104,7 @@ def _binary(store: Callable[..., None], first: Any, second: Any, result: Any) ->
     return elementwise_binary
 
 
-def _ternary(store: Callable[..., None], first: Any, second: Any, third: Any, result: Any) -> Any:
+def _ternary(store: Callable[..., None], first: Value, second: Any, third: Any, result: Any) -> Any:
     @T.prim_func
     def elementwise_ternary(A: first, B: second, C: third, Output: result):
         store([A, B, C], Output)

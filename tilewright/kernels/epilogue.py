@@ -7,6 +7,7 @@ from typing import Any
 
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels.values import Value
 
 FUNCTIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 """What an epilogue may apply to the product and its bias."""
@@ -46,7 +47,7 @@ class Epilogue:
         """Whether two sums become one."""
         return self.function in PAIRED
 
-    def before_residual(self, value: Any, factor: Any, bias: Any) -> Any:
+    def before_residual(self, value: Any, factor: Any, bias: Any) -> Any:  # values of the program
         """A sum (float32) with everything but the residual and what is done to pairs; `factor` and `bias` are numbers,
         or None where they are not used."""
         if self.factor:
@@ -60,7 +61,7 @@ PLAIN = Epilogue()
 """Sums are stored as they are."""
 
 
-def applied(value: Any, function: str | None) -> Any:
+def applied(value: Value, function: str | None) -> Value:
     """An activation function of a float32."""
     if function == "relu":
         return T.max(value, 0.0)

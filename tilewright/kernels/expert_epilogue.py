@@ -3,19 +3,18 @@ function."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PAIRED, applied, paired, stored
 from tilewright.kernels.grouped_matmul import list_tiles
+from tilewright.language.trace import PrimFunc
 
 ROWS, COLUMNS = 8, 256
 """Of a block's part of the result."""
 
 
 @tilewright.jit
-def expert_epilogue(experts: int, N: int, out: str, bias: str | None = None, function: str | None = None) -> Any:
+def expert_epilogue(experts: int, N: int, out: str, bias: str | None = None, function: str | None = None) -> PrimFunc:
     """``function(sums + bias of the row's expert)``, rounded once.
 
     Parameters

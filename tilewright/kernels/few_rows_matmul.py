@@ -16,6 +16,8 @@ from tilewright.kernels.cluster_sums import PADDING, add_shares
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.tiles import FEW_ROWS, SHARED_BYTES
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 
 ROW_BYTES = 128
 
@@ -126,7 +128,7 @@ def few_rows_matmul(
     transpose_B: bool = True,
     scaled: bool = False,
     promote: bool = False,
-) -> Any:
+) -> PrimFunc:
     """Product of at most `rows` rows with a weight.
 
     Parameters
@@ -164,12 +166,12 @@ def few_rows_matmul(
     steps = -(-K // (block_K * parts))
     M = T.dynamic("M")
 
-    def finished(value: Any, factors: Any, m: Any, n: Any) -> Any:
+    def finished(value: Any, factors: Any, m: Value, n: Value) -> Any:
         """An element of C: the sum of a tile's row n and a row m of A, with the factors of both."""
         return T.cast(value * factors[0][m] * factors[1][n] if scaled else value, result)
 
     @T.macro
-    def product(A: Any, scales_A: Any, B: Any, scales_B: Any, C: Any) -> None:
+    def product(A: Tile, scales_A: Any, B: Tile, scales_B: Any, C: Any) -> None:
         with T.Kernel(T.ceildiv(N, block_N), parts, threads=2 * block_N, cluster_dims=(1, parts)) as (bn, part):
             a = T.alloc_shared((room, block_K), dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)

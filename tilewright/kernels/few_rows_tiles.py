@@ -12,10 +12,13 @@ from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.epilogue import Epilogue, stored
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.roles import Channel
+from tilewright.language.tensors import TensorType
 
 
 @T.macro
-def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, tile: Any) -> None:
+def fetch(W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, turn: Value, tile: Value) -> None:
     """Start the copy of a tile's records, from `first` on, to a worker's part of `ring` [workers, slots, records,
     words]."""
     slot = stream.acquire(turn)
@@ -24,7 +27,9 @@ def fetch(W: Any, ring: Any, stream: Any, worker: Any, first: Any, turn: Any, ti
 
 
 @T.macro
-def begin(W: Any, ring: Any, stream: Any, worker: Any, first: Any, walk: Any, turns: Sequence[int]) -> None:
+def begin(
+    W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, walk: tuple[Value, int], turns: Sequence[int]
+) -> None:
     """Start the copies of a worker's first tiles; `walk` is where the cluster begins and how far apart its tiles
     are."""
     down, across, _ = W.shape
@@ -60,8 +65,9 @@ def shares_of(shape: tuple[int, int, int, int]) -> Any:
 
 @T.macro
 def add_tiles(
-    sums: Any, found: Any, columns: int, tiles: Any, shares: Any, epilogue: Epilogue, others: Any, C: Any, walk: Any
-) -> None:
+    sums: Tile, found: Channel, columns: int, tiles: Value, shares: Any, epilogue: Epilogue,
+    others: tuple[Tile | None, ...], C: Tile, walk: tuple[Value, int],
+) -> None:  # fmt: skip
     """What the adders do: add up what the workers of the block found for a tile, always in the same order.
 
     Parameters
@@ -99,8 +105,9 @@ def add_tiles(
 
 @T.macro
 def add_shares(
-    shares: Any, epilogue: Epilogue, others: Any, C: Any, rank: Any, walk: Any, worker: Any, warps: int
-) -> None:
+    shares: Any, epilogue: Epilogue, others: tuple[Tile | None, ...], C: Tile, rank: Any, walk: tuple[Value, int],
+    worker: Value, warps: int,
+) -> None:  # fmt: skip
     """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in
     order of the blocks.
 
@@ -124,8 +131,9 @@ def add_shares(
 
 
 def entry_point(
-    name: str, product: Callable[..., None], tensors: tuple[Any, Any, Any], size: tuple[Any, int], epilogue: Epilogue
-) -> T.PrimFunc:
+    name: str, product: Callable[..., None], tensors: tuple[TensorType, TensorType, TensorType],
+    size: tuple[Value, int], epilogue: Epilogue,
+) -> T.PrimFunc:  # fmt: skip
     """The function that is launched: of W, A and C alone, or with an epilogue's factor, bias and residual before C.
 
     Parameters

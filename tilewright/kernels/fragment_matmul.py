@@ -14,6 +14,8 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.values import Tile
+from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HALF = 64
@@ -39,7 +41,7 @@ def fragment_matmul(
     tiles: int = 1,
     splits: int = 1,
     stages: int = 3,
-) -> Any:
+) -> PrimFunc:
     """Product of any number of rows with ``(codes - offset) * scales``, with zeros where the form holds them.
 
     Parameters
@@ -68,7 +70,7 @@ def fragment_matmul(
     direct = splits == 1
 
     @T.macro
-    def multiply(W: Any, A: Any, factor: Any, bias: Any, residual: Any, C: Any, partial: Any) -> None:
+    def multiply(W: Tile, A: Tile, factor: Tile, bias: Tile, residual: Tile, C: Any, partial: Any) -> None:
         with T.Kernel(T.ceildiv(N, rows), splits, T.ceildiv(M, tokens), threads=128) as (bn, part, bm):
             records = T.alloc_shared((parts, 1, words), "uint32")
             a = [T.alloc_shared((tokens, HALF), dtype) for _ in range(2)]
@@ -109,7 +111,7 @@ def fragment_matmul(
                         C[row, n] = T.cast(sums[j, i], out) if kept == out else stored(sums[j, i], out)
 
     @T.macro
-    def add(partial: Any, factor: Any, bias: Any, residual: Any, C: Any) -> None:
+    def add(partial: Any, factor: Any, bias: Any, residual: Any, C: Tile) -> None:
         with T.Kernel(T.ceildiv(N, PIECE), M, threads=128) as (bn, m):
             total = T.alloc_fragment((PIECE,), "float32")
             T.clear(total)

@@ -13,6 +13,8 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.epilogue import applied, stored
 from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 
 FEW_ROWS = 16
 """Up to here blocks have so many rows, so that short batches waste nothing."""
@@ -34,7 +36,7 @@ def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
     return table[code]
 
 
-def of_group(tensor: Any, facts: Grouped, n: Any, g: Any, wide: str) -> Any:
+def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Any:
     """The element of a tensor of groups that belongs to row n of the weight and group g, as float32 or wider."""
     if facts.dtype == "float8_e8m0fnu":
         g = T.min(g, facts.columns - 1)  # behind the last column there would be a zero, which this type lacks: a NaN
@@ -43,7 +45,7 @@ def of_group(tensor: Any, facts: Grouped, n: Any, g: Any, wide: str) -> Any:
 
 
 @T.macro
-def packed_zero(zeros: Any, r: Recipe, n: Any, g: Any) -> Any:
+def packed_zero(zeros: Any, r: Recipe, n: Value, g: Any) -> Any:
     """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes
     do."""
     bits = r.format.bits
@@ -56,7 +58,9 @@ def packed_zero(zeros: Any, r: Recipe, n: Any, g: Any) -> Any:
 
 
 @T.macro
-def leave(value: Any, r: Recipe, row: Any, n: Any, factor: Any, bias: Any, residual: Any, C: Any, wide: str) -> None:
+def leave(
+    value: Value, r: Recipe, row: Value, n: Value, factor: Tile, bias: Tile, residual: Tile, C: Tile, wide: str
+) -> None:
     """A scaled sum into C: with the recipe's factor, bias, function and residual, computed in `wide`."""
     if r.factor and r.zeros != "rescale":
         value = T.cast(value, wide) * factor[0]
@@ -73,7 +77,7 @@ def leave(value: Any, r: Recipe, row: Any, n: Any, factor: Any, bias: Any, resid
 @tilewright.jit
 def general_matmul(
     recipe: Recipe, block_M: int = 64, block_N: int = 64, threads: int = 128, num_stages: int = 3
-) -> Any:
+) -> PrimFunc:
     """The product that `recipe` describes, for any number of rows.
 
     Parameters
@@ -114,7 +118,7 @@ def general_matmul(
 
     @T.macro
     def convert(
-        A: Any, activation_scales: Any, divisors: Any, gathered: Any, A_shared: Any, first_row: Any, first: Any
+        A: Tile, activation_scales: Tile, divisors: Tile, gathered: Tile, A_shared: Tile, first_row: Value, first: Value
     ) -> None:
         """A tile of activations in the order and the type that are multiplied."""
         for i, j in T.Parallel(*A_shared.shape):
@@ -136,16 +140,16 @@ def general_matmul(
 
     @T.macro
     def decode(
-        codes: Any,
+        codes: Tile,
         table: Any,
-        scales: Any,
+        scales: Tile,
         zeros: Any,
         multipliers: Any,
         factor: Any,
         slots: Any,
         W_shared: Any,
         first_row: Any,
-        first: Any,
+        first: Value,
     ) -> None:
         """A tile of codes as the numbers that are multiplied."""
         for i, j in T.Parallel(block_N, block_K):
@@ -181,8 +185,8 @@ def general_matmul(
 
     @T.macro
     def multiply(
-        A: Any, activation_scales: Any, W: Any, table: Any, scales: Any, zeros: Any, multipliers: Any, factor: Any,
-        slots: Any, divisors: Any, gathered: Any, bias: Any, residual: Any, C: Any, block_M: int,
+        A: Tile, activation_scales: Tile, W: Tile, table: Tile, scales: Any, zeros: Tile, multipliers: Tile,
+        factor: Tile, slots: Tile, divisors: Tile, gathered: Tile, bias: Tile, residual: Tile, C: Tile, block_M: int,
     ) -> None:  # fmt: skip
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), r.left)

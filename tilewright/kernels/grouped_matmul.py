@@ -16,6 +16,8 @@ import tilewright.language as T
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 
 BAND = 8
 """Tiles of rows that are walked column by column, so that neighbours in time share tiles of the weights in the L2
@@ -75,7 +77,9 @@ def group_tiles(rows: int, N: int, speed: Speed = HOPPER) -> GroupTiles:
 
 
 @T.macro
-def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: int, lower: tuple[int, ...] = ()) -> None:
+def list_tiles(
+    sizes: Any, count: Tile, of: Tile, firsts: Tile, ends: Tile, rows: int, lower: tuple[int, ...] = ()
+) -> None:
     """Cut runs of ``sizes[experts]`` rows into tiles: how many, the expert of each, its first row, and its run's end.
 
     Entries behind the last tile have no rows. With `lower`, heights below `rows` from the greatest down, the tiles that
@@ -127,7 +131,7 @@ def list_tiles(sizes: Any, count: Any, of: Any, firsts: Any, ends: Any, rows: in
                     ends[tile] = run_ends[last, e]
 
 
-def tiles_of_run(size: Any, kind: int, heights: Sequence[int]) -> Any:
+def tiles_of_run(size: Any, kind: int, heights: Sequence[int]) -> Value:
     """How many tiles of a kind a run has: of the first as many as it fills, and what is left in the lowest that holds
     it."""
     full, rest = size // heights[0], size % heights[0]
@@ -146,7 +150,7 @@ def grouped_matmul(
     out: str = "bfloat16",
     scaled: bool = False,
     tiles: GroupTiles = GroupTiles(128, 256, 4, 2, 2),
-) -> Any:
+) -> PrimFunc:
     """``C[m] = A[m] B[expert of m]^T``.
 
     Parameters
@@ -170,7 +174,7 @@ def grouped_matmul(
     length = M // (rows * tiles.down) + experts
     groups, sums = tiles.blocks // cluster, sum_type(dtype)
 
-    def place(tile: Any, down: Any, rank: Any, firsts: Any) -> tuple[Any, Any, Any]:
+    def place(tile: Value, down: Any, rank: Value, firsts: Tile) -> tuple[Any, Any, Any]:
         """The entry of the list that a block's tile belongs to, its first row and its first column."""
         first = tile // (BAND * across) * BAND
         inside = tile - first * across
@@ -183,7 +187,7 @@ def grouped_matmul(
         return entry, row, (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
 
     @T.macro
-    def multiply(A: Any, B: Any, scales: Any, listed: Any, C: Any) -> None:
+    def multiply(A: Tile, B: Tile, scales: tuple[Tile, Tile], listed: tuple[Tile, Tile, Tile, Tile], C: Tile) -> None:
         count, of, firsts, ends = listed
         with T.Kernel(groups * cluster, threads=128 * (tiles.warpgroups + 1), cluster_dims=cluster) as block:
             A_ring = T.alloc_shared((stages, rows, block_K), dtype)
@@ -228,7 +232,7 @@ def grouped_matmul(
                             ring.publish(turn * steps + k)
 
     @T.macro
-    def finish(total: Any, scales: Any, expert: Any, first: Any, end: Any, n: Any, C: Any) -> None:
+    def finish(total: Any, scales: tuple[Tile, Tile], expert: Value, first: Any, end: Value, n: Any, C: Any) -> None:
         """Store a tile's sums: whole ones in boxes, the last of a run row by row up to its end."""
         of_rows, of_columns = None, None
         if scaled:
@@ -251,7 +255,7 @@ def grouped_matmul(
                     C[first + i, n + j] = T.cast(factored(total[i, j], of_rows, of_columns, i, j), out)
 
     @T.macro
-    def product(A: Any, B: Any, scales: Any, sizes: Any, C: Any) -> None:
+    def product(A: Tile, B: Tile, scales: tuple[Tile, Tile], sizes: Tile, C: Tile) -> None:
         count = T.alloc_global((1,), "int32")
         of = T.alloc_global((length,), "int32")
         firsts = T.alloc_global((length,), "int32")
@@ -280,7 +284,7 @@ def grouped_matmul(
     return grouped_matmul
 
 
-def factored(value: Any, of_rows: Any, of_columns: Any, row: Any, column: Any) -> Any:
+def factored(value: Any, of_rows: Any, of_columns: Any, row: Value, column: Value) -> Any:
     """A sum times the factors of its row and its column, where there are some."""
     return value if of_rows is None else T.cast(value, "float32") * of_rows[row] * of_columns[column]
 

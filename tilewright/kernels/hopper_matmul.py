@@ -10,12 +10,13 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.values import Tile
 
 
 @tilewright.jit
 def hopper_matmul(
-    A: Any,
-    B: Any,
+    A: Tile,
+    B: Tile,
     dtype: str = "bfloat16",
     out: str = "bfloat16",
     block_M: int = 128,

@@ -18,6 +18,7 @@ from tilewright.kernels.hopper_quant_small import (
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.specialization import JITFactory
 
 FEW = 16
 """Rows that the kernel for a few serves."""
@@ -31,7 +32,7 @@ def chosen(
     out: str = "float16",
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
-) -> tuple[dict[str, Any], Any]:
+) -> tuple[dict[str, int], JITFactory]:
     """Sizes, and the kernel that takes them; a few kernels serve all numbers of rows of a weight."""
     digits = digit_quant_choice(N, K, M, form, speed)
     if digits is not None:
@@ -57,7 +58,7 @@ def candidates(
     out: str = "float16",
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:  # arguments of kernels
     """Ways to compute the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue, speed)

@@ -29,6 +29,7 @@ from tilewright.kernels.hopper_quant_bytes_sums import (
     operands_of_runs,
 )
 from tilewright.kernels.hopper_quant_medium import consumer_registers
+from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 LEFT = 6
@@ -66,7 +67,7 @@ def byte_quant_matmul(
     blocks: int = 0,
     band: int = 4,
     running: bool = False,
-) -> Any:
+) -> PrimFunc:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of
     rows.
 

@@ -9,6 +9,7 @@ from typing import Any
 import tilewright.language as T
 from tilewright.kernels.epilogue import stored
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
+from tilewright.kernels.values import Value
 
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""
@@ -38,13 +39,13 @@ def row_scale(plan: BytePlan, ending: Ending, m: Any) -> Any:
     return ending.scales_A[T.min(m, ending.C.shape[0] - 1) if plan.of_rows == "token" else 0]
 
 
-def column_scale(plan: BytePlan, ending: Ending, n: Any) -> Any:
+def column_scale(plan: BytePlan, ending: Ending, n: Value) -> Any:
     """What the sums of a row of W are multiplied by, or None."""
     return T.cast(ending.scales_W[T.min(n, ending.C.shape[1] - 1)], "float32") if plan.by_channel else None
 
 
 @T.macro
-def finish(plan: BytePlan, value: Any, m: Any, n: Any, factors: Any, ending: Ending) -> None:
+def finish(plan: BytePlan, value: Value, m: Any, n: Value, factors: Any, ending: Ending) -> None:
     """An element of the result out of its sum, multiplied by `factors` of its row and its column."""
     M, N = ending.C.shape
     epilogue, unit = plan.epilogue, plan.unit

@@ -7,6 +7,7 @@ from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
+from tilewright.kernels.values import Tile
 from tilewright.machine.fragment_records import COLUMNS
 
 
@@ -36,7 +37,7 @@ class SumsOfA:
 
 
 @T.macro
-def bring_weights(plan: BytePlan, W: Any, rings: Rings, shares: Any, rank: Any) -> None:
+def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: Any, rank: Any) -> None:
     """The records of a block's stretches."""
     down, parts, records = W.shape[0], plan.parts * plan.tiles, plan.records
     for turn in T.serial(shares.turns):
@@ -58,7 +59,7 @@ def bring_weights(plan: BytePlan, W: Any, rings: Rings, shares: Any, rank: Any) 
 
 
 @T.macro
-def bring_activations(plan: BytePlan, A: Any, rings: Rings, shares: Any) -> None:
+def bring_activations(plan: BytePlan, A: Tile, rings: Rings, shares: Any) -> None:
     """The columns of the rows of A of a block's stretches."""
     for turn in T.serial(shares.turns):
         tile, begin, count, before = shares.stretch(turn)
@@ -78,7 +79,7 @@ def bring_activations(plan: BytePlan, A: Any, rings: Rings, shares: Any) -> None
 
 
 @T.macro
-def sum_groups(A: Any, S: Any, columns: int) -> None:
+def sum_groups(A: Tile, S: Any, columns: int) -> None:
     """Sums of each group of A's columns, a kernel of its own."""
     M, K = A.shape
     with T.Kernel(S.shape[0], T.ceildiv(M, 64), threads=128) as (group, block):

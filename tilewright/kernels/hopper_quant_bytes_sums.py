@@ -10,10 +10,11 @@ import tilewright.language as T
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA
 from tilewright.kernels.running_sums import RUN, end_run, enter
+from tilewright.kernels.values import Tile
 
 
 @T.macro
-def decode(plan: BytePlan, source: Any, codes: Any, first: int) -> None:
+def decode(plan: BytePlan, source: Any, codes: Tile, first: int) -> None:
     """Columns of a record as operands."""
     if plan.in_codes:
         zeros_mode = "original" if plan.zeros == "codes" else None
@@ -24,7 +25,7 @@ def decode(plan: BytePlan, source: Any, codes: Any, first: int) -> None:
 
 
 @T.macro
-def multiply_chunk(plan: BytePlan, rings: Rings, codes: Any, totals: Any, chunk: Any, done: Any, before: int) -> None:
+def multiply_chunk(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, chunk: Any, done: Any, before: int) -> None:
     """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set
     of registers."""
     w_slot = rings.of_w.receive(chunk)
@@ -44,7 +45,7 @@ def multiply_chunk(plan: BytePlan, rings: Rings, codes: Any, totals: Any, chunk:
 
 
 @T.macro
-def multiply(plan: BytePlan, rings: Rings, codes: Any, totals: Any, before: Any, count: Any) -> None:
+def multiply(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, before: Any, count: Any) -> None:
     """One sum for all products of `count` copies of weights, the first of which is this block's copy `before`."""
     steps = plan.records * plan.tiles
     copies = 1 + steps % 2  # after which both sets of registers have been used alike
@@ -78,7 +79,7 @@ class OfGroups:
 
 
 @T.macro
-def operands_of_groups(plan: BytePlan, codes: Any) -> Any:
+def operands_of_groups(plan: BytePlan, codes: Tile) -> Any:
     """Registers for the sums of groups and what they are scaled by."""
     ahead, slab, part = plan.ahead, plan.slab, plan.part
     sums = [T.alloc_fragment((slab, part), plan.sum_type) for _ in range(ahead)]
@@ -212,7 +213,7 @@ class OfRuns:
 
 
 @T.macro
-def operands_of_runs(plan: BytePlan, codes: Any) -> Any:
+def operands_of_runs(plan: BytePlan, codes: Tile) -> Any:
     """Registers for sums that run on, and the scales of three groups."""
     sums = T.alloc_fragment((plan.slab, plan.part), plan.sum_type)
     scale = [T.alloc_fragment((plan.slab,), "float32") for _ in range(3)]

@@ -20,6 +20,7 @@ from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entr
 from tilewright.kernels.hopper_quant_small import InvalidShares, worker_registers
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.tiles import CLUSTERS, SHARED_BYTES
+from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 DIGITS = 4
@@ -116,7 +117,7 @@ def digit_quant_matmul(
     turns = -(-down // (groups * cluster))
 
     @T.macro
-    def read(A: Any, first: Any, x: Any) -> None:
+    def read(A: Tile, first: Value, x: Tile) -> None:
         """A worker's columns of A, in the order of codes as bytes."""
         for n, k, e in T.Parallel(tokens, quads, QUAD):
             column = first * COLUMNS + k // IN_RECORD * COLUMNS + form.byte_column(k % IN_RECORD * QUAD + e)
@@ -124,7 +125,7 @@ def digit_quant_matmul(
             x[n, k, e] = value if fills else T.if_then_else(column < K, value, T.cast(0.0, dtype))
 
     @T.macro
-    def split(x: Any, planes: Any, largest: Any, worker: Any) -> None:
+    def split(x: Tile, planes: Tile, largest: Tile, worker: Value) -> None:
         """Numbers of A as four bytes each, and the bits of each row's largest magnitude: beyond
         infinity's for none."""
         sizes = T.alloc_fragment((tokens, quads, QUAD), "int32")
@@ -150,7 +151,7 @@ def digit_quant_matmul(
         T.sync_warp()
 
     @T.macro
-    def load(planes: Any, largest: Any, worker: Any, digits: Any, weight: Any) -> None:
+    def load(planes: Tile, largest: Tile, worker: Value, digits: list[Tile], weight: Tile) -> None:
         """What a worker multiplies by, and what each digit is worth: powers of 256; infinity where there is one,
         nothing else beside it."""
         for piece in list(range(pieces)):
@@ -164,7 +165,7 @@ def digit_quant_matmul(
             weight[n] = T.if_then_else(most > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), worth)
 
     @T.macro
-    def add_columns(digits: Any, sums: Any) -> None:
+    def add_columns(digits: list[Tile], sums: list[Tile]) -> None:
         """The sums of the digits of each record's columns, which offsets are multiplied by."""
         units = T.alloc_fragment((16, step), "int8")
         columns = T.alloc_fragment((16, WIDTH), "int32")
@@ -176,7 +177,10 @@ def digit_quant_matmul(
             T.reduce_max(columns, sums[record], dim=0)
 
     @T.macro
-    def multiply(ring: Any, worker: Any, slot: Any, digits: Any, of_digits: Any, tiles: Any) -> None:
+    def multiply(
+        ring: Tile, worker: Value, slot: Value, digits: list[Tile], of_digits: list[Tile],
+        tiles: tuple[Tile, Tile, Tile, Tile],
+    ) -> None:  # fmt: skip
         """A worker's share of a tile's sums."""
         codes, scale, part, total = tiles
         for record in list(range(records)):
@@ -192,7 +196,7 @@ def digit_quant_matmul(
                 total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
 
     @T.macro
-    def product(W: Any, A: Any, others: Any, C: Any) -> None:
+    def product(W: Tile, A: Tile, others: Any, C: Tile) -> None:
         # Nobody works where there are no rows.
         with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
@@ -304,6 +308,6 @@ def exponent_of(most: Any) -> Any:
     return T.max((most >> 23) - 127, LEAST)
 
 
-def power_of(exponent: Any) -> Any:
+def power_of(exponent: Value) -> Value:
     """Two to a whole number, float32."""
     return T.reinterpret((T.cast(exponent, "int32") + 127) << 23, "float32")

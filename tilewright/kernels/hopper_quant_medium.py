@@ -9,7 +9,7 @@ whole wave of tiles evenly (`even_shares`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import tilewright
 import tilewright.language as T
@@ -28,7 +28,18 @@ from tilewright.kernels.even_shares import (
 from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.kernels.roofline import speed_of
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.roles import Channel
+from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+
+Runs: TypeAlias = tuple[Tile, ...] | None
+"""Of experts: the tiles' experts, and where their rows begin and end; None for one weight."""
+
+Others: TypeAlias = tuple[Tile, Tile, Tile | None]
+"""What is added to sums or multiplied by them."""
+
+Place: TypeAlias = tuple[Value, Value, Value]
 
 HALF = 64
 """Columns that are decoded at once: half a record."""
@@ -70,7 +81,7 @@ def medium_quant_matmul(
     lifted: bool = False,
     experts: int = 0,
     lower: tuple[int, ...] = (),
-) -> Any:
+) -> PrimFunc:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the
     offset.
 
@@ -154,8 +165,9 @@ def medium_quant_matmul(
 
     @T.macro
     def multiply_rows(
-        operand: Any, a_ring: Any, slot: Any, total: Any, left: Any, among: tuple[int, ...], begins: Any
-    ) -> None:
+        operand: Tile, a_ring: Tile, slot: tuple[Value, int], total: Tile, left: Any, among: tuple[int, ...],
+        begins: Value,
+    ) -> None:  # fmt: skip
         """A product with the rows of A in one slot: as many as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
             multiply_slot(operand, a_ring, slot, total, among[0], begins)
@@ -163,7 +175,9 @@ def medium_quant_matmul(
             multiply_rows(operand, a_ring, slot, total, left, among[1:], begins)
 
     @T.macro
-    def multiply_slot(operand: Any, a_ring: Any, slot: Any, total: Any, height: int, begins: Any) -> None:
+    def multiply_slot(
+        operand: Tile, a_ring: Tile, slot: tuple[Value, int], total: Tile, height: int, begins: Value
+    ) -> None:
         """A product with so many rows of A, in this warpgroup's turn."""
         if in_turns:
             T.take_turn(begins)
@@ -210,7 +224,7 @@ def medium_quant_matmul(
                     total[i, j] = T.fma(sums[i, j], scale[i], total[i, j])
 
     @T.macro
-    def store(which: Any, total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
+    def store(which: Value, total: Tile, staged: Tile, others: Others, C: Tile, place: Place, first: Value) -> None:
         """Sums of the rows of W from `first` on, in registers, into C: in boxes of the copy engine where it can."""
         if boxed:
             store_boxes(total, others, C, place[1], first)
@@ -218,7 +232,7 @@ def medium_quant_matmul(
             store_pieces(which, total, staged, others, C, place, first)
 
     @T.macro
-    def store_boxes(total: Any, others: Any, C: Any, first_token: Any, first: Any) -> None:
+    def store_boxes(total: Tile, others: Any, C: Tile, first_token: Any, first: Value) -> None:
         """Finished sums are transposed on their way into boxes, which leave beside what follows."""
         factor, bias, _ = others
         if epilogue.is_plain and unit == 1.0:
@@ -238,7 +252,7 @@ def medium_quant_matmul(
         T.transpose(result, C[first_token : first_token + tokens, first : first + own])
 
     @T.macro
-    def store_pieces(which: Any, total: Any, staged: Any, others: Any, C: Any, place: Any, first: Any) -> None:
+    def store_pieces(which: Any, total: Tile, staged: Any, others: Others, C: Tile, place: Place, first: Value) -> None:
         """Sums go through shared memory a piece at a time; threads store them."""
         factor, bias, residual = others
         expert, first_token, end = place
@@ -261,7 +275,7 @@ def medium_quant_matmul(
                     put(which, staged, residual, C, first_token + p * piece, end, first + t * SLAB)
 
     @T.macro
-    def put(which: Any, staged: Any, residual: Any, C: Any, first_token: Any, end: Any, first: Any) -> None:
+    def put(which: Any, staged: Any, residual: Any, C: Any, first_token: Value, end: Value, first: Value) -> None:
         """Finished sums into C."""
         if epilogue.pairs:
             for j, i in T.Parallel(piece, SLAB // 2):
@@ -281,8 +295,9 @@ def medium_quant_matmul(
 
     @T.macro
     def consume(
-        which: Any, rings: Any, staged: Any, others: Any, space: Any, runs: Any, C: Any, shares: Any, rank: Any
-    ) -> None:
+        which: Value, rings: tuple[Channel | Tile | None, ...], staged: Tile, others: Others, space: tuple[Tile, Tile],
+        runs: Runs, C: Tile, shares: EvenShares, rank: Value,
+    ) -> None:  # fmt: skip
         """What a warpgroup does."""
         table = rings[-1]
         partial, done = space
@@ -291,7 +306,7 @@ def medium_quant_matmul(
         if form.is_looked_up:
             fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
             T.sync_threads(FILLED, 128 * warpgroups)
-        worked: Any = T.alloc_var("int32", 0)
+        worked: Value = T.alloc_var("int32", 0)
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
             worked = worked + count
@@ -318,14 +333,14 @@ def medium_quant_matmul(
         if in_turns and worked > 0:
             T.end_turns()
 
-    def left_of(tile: Any, shares: Any, runs: Any, rank: Any) -> Any:
+    def left_of(tile: Value, shares: EvenShares, runs: Runs, rank: Value) -> Any:
         """Rows of A from a tile's first to its run's end, where that makes a difference."""
         if not lower:
             return None
         _, _, first_token, end = place_of(tile, shares.tiles, runs, rank)
         return end - first_token
 
-    def place_of(tile: Any, listed: Any, runs: Any, rank: Any) -> tuple[Any, Any, Any, Any]:
+    def place_of(tile: Value, listed: Value, runs: Any, rank: Value) -> tuple[Value, Value, Value, Value]:
         """A tile's number of rows of W, its expert, its first row of A, and the end of that expert's."""
         entry, across_w = in_panels(tile, listed // wide, wide, band)
         row = across_w * sharing + rank
@@ -335,7 +350,7 @@ def medium_quant_matmul(
         return row, expert, first_token, end
 
     @T.macro
-    def bring_weights(W: Any, w_ring: Any, weights: Any, runs: Any, shares: Any, rank: Any) -> None:
+    def bring_weights(W: Tile, w_ring: Tile, weights: Channel, runs: Runs, shares: EvenShares, rank: Value) -> None:
         """The records of a block's stretches."""
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
@@ -355,7 +370,9 @@ def medium_quant_matmul(
                     weights.publish(before + step)
 
     @T.macro
-    def bring_activations(A: Any, a_ring: Any, activations: Any, runs: Any, shares: Any, rank: Any) -> None:
+    def bring_activations(
+        A: Tile, a_ring: Tile, activations: Channel, runs: Runs, shares: EvenShares, rank: Value
+    ) -> None:
         """The columns of the rows of A of a block's stretches."""
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
@@ -367,8 +384,8 @@ def medium_quant_matmul(
 
     @T.macro
     def bring_rows(
-        A: Any, a_ring: Any, activations: Any, first_token: Any, left: Any, among: tuple[int, ...],
-        begin: Any, count: Any, before: Any,
+        A: Tile, a_ring: Tile, activations: Channel, first_token: Value, left: Any, among: tuple[int, ...],
+        begin: Value, count: Value, before: Value,
     ) -> None:  # fmt: skip
         """The columns of a stretch's rows of A: as many rows as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
@@ -378,8 +395,9 @@ def medium_quant_matmul(
 
     @T.macro
     def bring_columns(
-        A: Any, a_ring: Any, activations: Any, first_token: Any, height: int, begin: Any, count: Any, before: Any
-    ) -> None:
+        A: Tile, a_ring: Tile, activations: Channel, first_token: Value, height: int, begin: Value, count: Value,
+        before: Value,
+    ) -> None:  # fmt: skip
         """The columns of a stretch, of so many rows of A."""
         for step in T.serial(count * slots):
             slot = activations.acquire(before * slots + step)
@@ -389,7 +407,7 @@ def medium_quant_matmul(
             activations.publish(before * slots + step)
 
     @T.macro
-    def product(W: Any, A: Any, factor: Any, bias: Any, residual: Any, runs: Any, C: Any) -> None:
+    def product(W: Tile, A: Tile, factor: Tile, bias: Tile, residual: Tile | None, runs: Runs, C: Tile) -> None:
         partial, done = workspaces(groups * sharing * warpgroups, 1, own, tokens, "float32")
         with T.Kernel(groups * sharing, threads=128 * (warpgroups + 1), cluster_dims=sharing) as block:
             if experts:
@@ -445,7 +463,7 @@ def medium_quant_matmul(
 
         return rows_of_experts
 
-    def of_one_weight(W: Any, A: Any, others: Any, C: Any) -> None:
+    def of_one_weight(W: Tile, A: Tile, others: Others, C: Tile) -> None:
         product(W, A, *others, None, C)
 
     return entry_point("some_rows", of_one_weight, (Weight, Activations, Result), (M, N), epilogue)

@@ -81,7 +81,7 @@ class MediumWays(Ways):
     """Ways to divide the product of a weight."""
 
     def __init__(
-        self, of: list[dict[str, Any]], N: int, K: int, form: FragmentRecords, speed: Speed, few: int
+        self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, speed: Speed, few: int
     ) -> None:  # fmt: skip
         super().__init__(of, speed, KINDS, few)
         self.N, self.K, self.form = N, K, form
@@ -125,7 +125,7 @@ LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
 
 def expert_quant_choices(
     rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # arguments of the kernel
     """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then
     those for others."""
     first = next((RUNS[most] for most in RUNS if rows <= most), LONG_RUNS)

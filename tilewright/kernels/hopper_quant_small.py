@@ -20,6 +20,7 @@ from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.tiles import CLUSTERS, SHARED_BYTES
+from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
@@ -102,11 +103,11 @@ def small_quant_matmul(
     bias = 0 if in_codes else form.raw_bias + offset
     added = bias != 0 or form.zero is not None
 
-    def scaled(factor: Any, scale: Any, row: Any) -> Any:
+    def scaled(factor: Value, scale: Tile, row: Value) -> Any:
         return factor if form.scale is None else scale[row] * factor
 
     @T.macro
-    def add_columns(a: Any, of_a: Any) -> None:
+    def add_columns(a: list[Tile], of_a: list[Tile]) -> None:
         """The sums of the columns of each group of A, which offsets and zeros are multiplied by."""
         ones = T.alloc_fragment((16, step), dtype)
         columns = T.alloc_fragment((16, tokens), "float32")
@@ -117,7 +118,7 @@ def small_quant_matmul(
             T.reduce_max(columns, of_a[number], dim=0)
 
     @T.macro
-    def product(W: Any, A: Any, others: Any, C: Any) -> None:
+    def product(W: Tile, A: Tile, others: tuple[Tile, Tile, Tile], C: Tile) -> None:
         with T.Kernel(groups * cluster, threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
             walk = group, groups
@@ -198,7 +199,7 @@ def small_quant_matmul(
     return entry_point("few_rows", product, tensors, (M, N), epilogue)
 
 
-def by_half(row: Any, upper: float, lower: float) -> Any:
+def by_half(row: Value, upper: float, lower: float) -> Value:
     """One number for rows 0 to 7 of each 16, another for rows 8 to 15."""
     return upper if upper == lower else T.if_then_else(row % 16 < 8, T.float32(upper), T.float32(lower))
 

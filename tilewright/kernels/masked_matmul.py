@@ -19,6 +19,8 @@ import tilewright.language as T
 from tilewright.formats import Format
 from tilewright.kernels.general_matmul import leave, of_group, packed_zero
 from tilewright.kernels.recipe import Grouped, Recipe
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 
 WARP = 32
 WORD = 32
@@ -101,7 +103,7 @@ def byte_of(bits: int, place: int) -> tuple[int, int, int, float]:
 @tilewright.jit
 def masked_matmul(
     recipe: Recipe, rows: int = 1, each: int = 4, warps: int = 2, parts: int = 1, by_bytes: bool = False
-) -> Any:
+) -> PrimFunc:
     """The product that `recipe` describes; it takes what `general_matmul` takes.
 
     Parameters
@@ -129,7 +131,7 @@ def masked_matmul(
     by_bytes = by_bytes and not floats and 8 % bits == 0
     chains = 2 if by_bytes else 1
 
-    def zero_of(zeros: Any, n: Any, g: Any) -> Any:
+    def zero_of(zeros: Tile, n: Value, g: Value) -> Any:
         """What is subtracted of each code of a group before it is scaled; None for nothing."""
         found: Any = None
         if r.zeros == "one" and r.zero:
@@ -143,7 +145,7 @@ def masked_matmul(
         return float(sign) if found is None else found + float(sign)
 
     @T.macro
-    def load_codes(W: Any, codes: Any, n: Any, first: Any) -> None:
+    def load_codes(W: Tile, codes: Tile, n: Value, first: Value) -> None:
         """The words of a lane's run of a row of the weight."""
         at = first * bits // (8 * unit)
         if unit == 4:
@@ -165,14 +167,16 @@ def masked_matmul(
         return sum(1 << at for j in places if 0 <= (at := (j + 1) * bits - 1 - word * WORD) < WORD)
 
     @T.macro
-    def load_activations(A: Any, raw: Any, x: Any, totals: Any, lowered: Any, m: Any, row: Any, first: Any) -> None:
+    def load_activations(
+        A: Tile, raw: Tile, x: Tile, totals: Tile, lowered: Tile, m: Value, row: Value, first: Value
+    ) -> None:
         """A lane's run of a row of A, each element times the power of two that its code's place asks for, and sums of
         chunks."""
         for j in T.vectorized(run):
             raw[j] = A[row, first + j]
-        lifted: Any = 1.0
+        lifted: Value = 1.0
         if lifts:
-            largest: Any = T.abs(T.cast(raw[0], "float32"))
+            largest: Value = T.abs(T.cast(raw[0], "float32"))
             for j in list(range(1, run)):
                 largest = T.max(largest, T.abs(T.cast(raw[j], "float32")))
             lowered[m] = T.if_then_else(largest < SMALL, growth / LIFT, growth)
@@ -180,13 +184,13 @@ def masked_matmul(
         for c in list(range(run // chunk)):
             totals[m, c] = 0.0
             for j in list(range(c * chunk, (c + 1) * chunk)):
-                value: Any = T.cast(raw[j], "float32")
+                value: Value = T.cast(raw[j], "float32")
                 totals[m, c] = totals[m, c] + value
                 power: float = 1.0 if floats else byte_of(bits, j)[3] if by_bytes else pieces(bits, j)[0][2]
-                up: Any = value * lifted if lifts else value
+                up: Value = value * lifted if lifts else value
                 x[m, j] = up if power == 1.0 else up * power
 
-    def number_of(codes: Any, numbers: Any, j: int) -> Any:
+    def number_of(codes: Tile, numbers: Tile, j: int) -> Value:
         """Code number `j` of a run as a float32: of whole numbers times ``2^place``, of floats by the factor of
         `FLOATS` too little."""
         if by_bytes:
@@ -194,7 +198,7 @@ def masked_matmul(
             return T.cast((codes[word] & mask) >> 8 * byte & 255, "float32")
         if not floats:
             parts = pieces(bits, j)
-            found: Any = T.cast(codes[parts[0][0]] & parts[0][1], "float32")
+            found: Value = T.cast(codes[parts[0][0]] & parts[0][1], "float32")
             for word, mask, factor in parts[1:]:
                 found = found + T.cast(codes[word] & mask, "float32") * (factor / parts[0][2])
             return found
@@ -205,17 +209,17 @@ def masked_matmul(
 
     @T.macro
     def multiply_run(
-        codes: Any,
-        pairs: Any,
-        numbers: Any,
-        x: Any,
+        codes: Tile,
+        pairs: Tile,
+        numbers: Tile,
+        x: Tile,
         totals: Any,
         lowered: Any,
-        sums: Any,
-        at: Any,
+        sums: Tile,
+        at: Value,
         n: Any,
-        first: Any,
-        tensors: Any,
+        first: Value,
+        tensors: tuple[Tile, Tile, Tile, Tile],
     ) -> None:
         """A run of one row of the weight times all rows of A, added to their sums."""
         scales, zeros, multipliers, factor = tensors
@@ -249,7 +253,7 @@ def masked_matmul(
                     found = found - of_group(zeros, r.zero_point, n, g, "float32") * totals[m, c]
                 sums[m, at] = sums[m, at] + found
 
-    def scale_of(scales: Any, multipliers: Any, factor: Any, n: Any, g: Any) -> Any:
+    def scale_of(scales: Tile, multipliers: Tile, factor: Tile, n: Value, g: Value) -> Any:
         """What the sums of a chunk are multiplied by; None for nothing."""
         parts: list[Any] = []
         if r.multiplier:
@@ -260,11 +264,11 @@ def masked_matmul(
             parts.append(factor[0])
         return math.prod(parts[1:], start=parts[0]) if parts else None
 
-    def of_result(total: Any, scales: Any, n: Any) -> Any:
+    def of_result(total: Value, scales: Tile, n: Value) -> Value:
         """A sum, times the scale of its row where that is the only one."""
         return total * of_group(scales, r.scale, n, 0, "float32") if r.scaled == "result" else total
 
-    def sum_of_parts(found: Any, m: Any, at: Any) -> Any:
+    def sum_of_parts(found: Any, m: Value, at: Any) -> Any:
         """What the warps of all parts have found, one after the other."""
         return sum((found[part, m, at] for part in range(1, parts)), start=found[0, m, at])
 

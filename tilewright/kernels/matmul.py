@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.values import Tile
+from tilewright.language.trace import PrimFunc, Undeclared
 from tilewright.machine.arch import Arch
 from tilewright.machine.tile import has_tiles
 
@@ -40,8 +40,8 @@ def columns(arch: Arch | None) -> int:
 
 @tilewright.jit
 def matmul(
-    A: Any,
-    B: Any,
+    A: Undeclared,
+    B: Undeclared,
     dtype: str = "float32",
     accumulate: str = "float32",
     out: str = "float32",
@@ -52,7 +52,7 @@ def matmul(
     threads: int = 128,
     num_stages: int = 2,
     cluster: tuple[int, int] | None = None,
-) -> Any:
+) -> Tile | None:
     """Product of two matrices that the caller holds row by row.
 
     Parameters
@@ -103,7 +103,7 @@ def linear(
     block_M: int | None = None,
     block_N: int = 96,
     block_K: int | None = None,
-) -> Any:
+) -> PrimFunc:
     """``C = A @ W^T`` for a weight that is packed once (``kernel.pack(W=...)``) and used many times.
 
     Parameters
@@ -120,7 +120,7 @@ def linear(
     M = T.dynamic("M")
 
     @T.macro
-    def product(A: Any, W: Any, C: Any, rows: int) -> None:
+    def product(A: Tile, W: Tile, C: Tile, rows: int) -> None:
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, rows), threads=128) as (bn, bm):
             a = T.alloc_shared((rows, block_K), dtype)
             w = T.alloc_shared((block_N, block_K), dtype)

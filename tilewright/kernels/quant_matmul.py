@@ -22,6 +22,8 @@ from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.matmul import by_tiles
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction, match_operands
 from tilewright.options import InvalidOption
@@ -61,7 +63,7 @@ def _invalid(name: str, value: object, expected: str) -> InvalidOption:
 
 
 def _check_options(
-    weights: str, zero: Any, activations: str, out: str, arithmetic: str, codebook: tuple[float, ...] | None,
+    weights: str, zero: Value | None, activations: str, out: str, arithmetic: str, codebook: tuple[float, ...] | None,
     scaled: bool,
 ) -> None:  # fmt: skip
     """Raise InvalidOption for the first option that has an impossible value."""
@@ -181,7 +183,7 @@ def quant_matmul(
     rescale: bool = False,
     scale_dtype: str = "float32",
     zero_dtype: str = "float32",
-) -> Any:
+) -> PrimFunc:
     """The product with a quantised weight ``[N, K]``.
 
     Parameters
@@ -254,7 +256,7 @@ def quant_matmul(
         return columns_of_each(T.machine(), N, column, NARROW, 1 if rows == 1 else 2)
 
     @T.macro
-    def prepare(A: Any, operands: Any, token_scales: Any, sums: Any) -> None:
+    def prepare(A: Tile, operands: Tile, token_scales: Any, sums: Any) -> None:
         """Each token in the type that is multiplied, with the sums of its groups."""
         with T.Kernel(M, threads=1) as m:
             row = T.alloc_fragment((groups, group), "float32")
@@ -333,7 +335,7 @@ def quant_matmul(
                     value = value + T.cast(residual[row, column], "float32")
                 C[row, column] = T.cast(value, out)
 
-    def taken_off(scales: Any, zeros: Any, g: Any, column: Any) -> Any:
+    def taken_off(scales: Tile, zeros: Tile, g: Value, column: Value) -> Any:
         """What the zero of one group adds to a column for each unit of the group's sum."""
         point = None if zero is not None else T.cast(zeros[g, column], "float32")
         if rescale and not least:
@@ -343,13 +345,16 @@ def quant_matmul(
             return least * scale - point
         return scale if point is None else (least - point) * scale
 
-    def of_zeros(sums: Any, scales: Any, zeros: Any, row: Any, first: Any, column: Any) -> Any:
+    def of_zeros(sums: Any, scales: Any, zeros: Any, row: Value, first: Value, column: Value) -> Any:
         """What the zeros of the groups that are multiplied together add to an element of the result."""
         parts = (sums[row, first + g] * taken_off(scales, zeros, first + g, column) for g in range(together))
         return functools.reduce(operator.add, parts)
 
     @T.macro
-    def both(A: Any, token_scales: Any, W: Any, scales: Any, zeros: Any, added: Any, C: Any) -> None:
+    def both(
+        A: Tile, token_scales: Tile | None, W: Tile, scales: Tile, zeros: Tile | None,
+        added: tuple[Tile | None, Tile | None], C: Tile,
+    ) -> None:  # fmt: skip
         operands, sums = A, None
         if operand != activations:
             operands = T.alloc_global((M, K), operand)

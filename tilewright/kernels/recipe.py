@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from tilewright.formats import Format
 
@@ -36,7 +37,7 @@ TILE_ROWS = 16
 """Rows of the tiles that BitBLAS cuts weights into."""
 
 
-def tile_place(i: Any, j: Any, tiles: tuple[int, int]) -> Any:
+def tile_place(i: int | np.ndarray, j: int | np.ndarray, tiles: tuple[int, int]) -> int | np.ndarray:
     """Place of element (i, j) among the codes of a tile of BitBLAS's, for integers, arrays and expressions.
 
     With ``h`` for half of the tile's columns and ``q = h / 4``::

@@ -10,6 +10,9 @@ import numpy as np
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.branches import Escaped
+from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import ACROSS, COLUMNS, TILE, FragmentRecords
 
 
@@ -22,7 +25,7 @@ def order_of(form: FragmentRecords) -> np.ndarray:
 
 
 @tilewright.jit
-def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
+def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFunc:
     """``form.pack`` of codes that stand row by row, low bits first, for a weight of any size.
 
     Parameters
@@ -39,10 +42,10 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
     N, B, G, down, across = (T.dynamic(name) for name in ("N", "B", "G", "down", "across"))
     words, per_word, mask = form.words, 32 // form.bits, (1 << bits) - 1
 
-    def code(codes: Any, table: Any, K: Any, n: Any, k: Any) -> Any:
+    def code(codes: Tile, table: Tile, K: Value, n: Value, k: Value) -> Value:
         """The record's code of a row and a column, 0 behind the weight's ends."""
         first = k * bits // 8
-        raw: Any = T.cast(codes[n, first], "uint32")
+        raw: Value = T.cast(codes[n, first], "uint32")
         if 8 % bits:
             raw = raw | T.cast(codes[n, first + 1], "uint32") << 8
         found = (raw >> T.cast(k * bits % 8, "uint32")) & mask
@@ -50,7 +53,7 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
         return T.if_then_else(inside, T.cast(table[T.cast(found, "int32")], "uint32"), T.uint32(0))
 
     @T.macro
-    def place(values: Any, target: Any, offset: int, ending: int, block: Any, record: Any) -> None:
+    def place(values: Tile, target: Any, offset: int, ending: int, block: Value, record: Value) -> None:
         """Scales or zeros, those of rows g and g + 8 side by side (`FragmentRecords.lines`)."""
         for p in T.Parallel(form.rows * form.sets):
             line, group = p % form.rows, record * form.sets + p // form.rows
@@ -59,7 +62,7 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
             target[block, record, offset + p] = T.if_then_else(inside, values[n, group], T.cast(ending, values.dtype))
 
     @T.macro
-    def pack(codes: Any, K: Any, table: Any, order: Any, scales: Any, zeros: Any, packed: Any) -> None:
+    def pack(codes: Any, K: Any, table: Any, order: Tile, scales: Tile, zeros: Tile, packed: Tile) -> None:
         with T.Kernel(across // ACROSS, down, threads=threads) as (quarter, block):
             for part in T.serial(ACROSS):
                 record = quarter * ACROSS + part
@@ -119,7 +122,7 @@ def places_of(form: FragmentRecords) -> np.ndarray:
 
 
 @tilewright.jit
-def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
+def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFunc:
     """The plain codes that `pack_records` made records of, row by row, low bits first.
 
     Returns
@@ -130,7 +133,7 @@ def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
     N, B, down, across = (T.dynamic(name) for name in ("N", "B", "down", "across"))
     per_word, mask, reach = 32 // form.bits, (1 << form.bits) - 1, 8 * threads
 
-    def code(packed: Any, table: Any, places: Any, K: Any, n: Any, k: Any) -> Any:
+    def code(packed: Tile, table: Tile, places: Tile, K: Value, n: Value, k: Value) -> Value:
         """The plain code of a row and a column, 0 behind the last."""
         place = places[n % form.rows * COLUMNS + k % COLUMNS]
         word = packed[n // form.rows, k // COLUMNS, place // per_word]
@@ -149,7 +152,7 @@ def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> Any:
             for i in T.Parallel(reach):
                 b = part * reach + i
                 if b < B:
-                    found: Any = T.uint32(0)
+                    found: Escaped = T.uint32(0)
                     # All codes that have bits in this byte.
                     for field in list(range(-(-(bits + 7) // bits))):
                         k = b * 8 // bits + field

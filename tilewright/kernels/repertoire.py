@@ -133,7 +133,7 @@ class Ways:
     most, few : kernels that calls run, and the rows up to which they go another way.
     """
 
-    def __init__(self, of: list[dict[str, Any]], speed: Speed, most: int = MOST, few: int = 0) -> None:
+    def __init__(self, of: list[dict[str, int]], speed: Speed, most: int = MOST, few: int = 0) -> None:
         self.of = list({repr(one): one for one in of}.values())
         self.speed, self.most, self.few = speed, most, few
         self.columns = {name: np.array([int(one[name]) for one in self.of]) for name in self.of[0]}
@@ -157,7 +157,7 @@ class Ways:
         serving = repertoire(np.array([self.cycles(M) for M in rows]), self.most - OWN, rows)
         return Kernels(serving, self.most)
 
-    def choice(self, M: int) -> dict[str, Any]:
+    def choice(self, M: int) -> dict[str, int]:
         """Of the ways that serve the weight the fastest for so many rows."""
         times = self.cycles(M)
         return self.of[self.kernels.of(M, lambda way: float(times[way]), lambda: int(times.argmin()))]

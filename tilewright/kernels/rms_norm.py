@@ -7,6 +7,8 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.rows import rows_at_once
+from tilewright.kernels.values import Tile
+from tilewright.language.trace import Undeclared
 
 
 def rms_norm(X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32") -> Any:
@@ -31,7 +33,7 @@ def rms_norm(X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32") -> 
 
 @tilewright.jit
 def rms_norm_of_short_rows(
-    X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 1, threads: int = 128
+    X: Tile, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 1, threads: int = 128
 ) -> Any:
     """`rms_norm` of rows that a block holds whole."""
     M, N = T.dynamic("M"), T.const("N")
@@ -56,8 +58,8 @@ def rms_norm_of_short_rows(
 
 @tilewright.jit
 def rms_norm_of_long_rows(
-    X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 4, block_N: int = 1024
-) -> Any:
+    X: Undeclared, weight: Undeclared, eps: float = 1e-6, dtype: str = "float32", block_M: int = 4, block_N: int = 1024
+) -> Tile | None:
     """`rms_norm` of rows of any length, which are read twice."""
     M, N = T.dynamic("M, N")
     X: T.Tensor((M, N), dtype)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import tilewright.language as T
+from tilewright.kernels.values import Tile
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 RUN = 16
@@ -46,7 +47,7 @@ def can_run(form: FragmentRecords, offset: int, activations: str) -> bool:
 
 
 @T.macro
-def enter(sums: Any, last: Any, scale: Any, total: Any) -> None:
+def enter(sums: Any, last: Any, scale: Any, total: Tile) -> None:
     """Sums so far, times what the last group's scale is more than the next one's."""
     for i, j in T.Parallel(*total.shape):
         bits = T.reinterpret(sums[i, j], "float32")

@@ -7,6 +7,8 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.rows import rows_at_once
+from tilewright.kernels.values import Tile
+from tilewright.language.trace import Undeclared
 
 LOG2_E = 1.4426950408889634
 
@@ -27,7 +29,7 @@ def softmax(X: Any, dtype: str = "float32") -> Any:
 
 
 @tilewright.jit
-def softmax_of_short_rows(X: Any, dtype: str = "float32", block_M: int = 1, threads: int = 128) -> Any:
+def softmax_of_short_rows(X: Tile, dtype: str = "float32", block_M: int = 1, threads: int = 128) -> Any:
     """`softmax` of rows that a block holds whole."""
     M, N = T.dynamic("M"), T.const("N")
     X: T.Tensor((M, N), dtype)
@@ -50,7 +52,7 @@ def softmax_of_short_rows(X: Any, dtype: str = "float32", block_M: int = 1, thre
 
 
 @tilewright.jit
-def softmax_of_long_rows(X: Any, dtype: str = "float32", block_M: int = 4, block_N: int = 1024) -> Any:
+def softmax_of_long_rows(X: Undeclared, dtype: str = "float32", block_M: int = 4, block_N: int = 1024) -> Tile | None:
     """`softmax` of rows of any length.
 
     The maximum and the sum of a row are found together: when the maximum grows, the sum so far is rescaled

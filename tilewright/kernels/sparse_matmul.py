@@ -19,6 +19,7 @@ from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tile_choice import MANY
 from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
+from tilewright.kernels.values import Tile
 
 
 @tilewright.jit
@@ -60,7 +61,7 @@ def sparse_matmul(
     step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
 
     @T.macro
-    def multiply(kept: Any, metadata: Any, B: Any, C: Any, first: int, height: int, chosen: Tiles) -> None:
+    def multiply(kept: Any, metadata: Any, B: Tile, C: Tile, first: int, height: int, chosen: Tiles) -> None:
         """Some rows of the product."""
         block_M, block_N = chosen.block_M, chosen.block_N
         grid = T.ceildiv(N, block_N), T.ceildiv(height, block_M)

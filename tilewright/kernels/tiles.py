@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
+from tilewright.kernels.values import Value
 
 BEGIN = 2000
 """Cycles that blocks cost which begin beside another launch."""
@@ -286,7 +287,7 @@ def _heat(tiles: Tiles) -> float:
     return 0.0 if tiles.ping_pong or (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
 
 
-def suiting(table: TileTable, M: Any, N: Any, speed: Speed, lanes: Lanes = IDLE) -> np.ndarray:
+def suiting(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed, lanes: Lanes = IDLE) -> np.ndarray:
     """Which tiles a product of so many rows and columns may be cut into."""
     suits = np.ones(len(table.of), bool)
     if lanes.promote:  # a thread needs room for both
@@ -304,7 +305,7 @@ def _factors(table: TileTable) -> np.ndarray:
     return np.where(table.turned, table.rows / 4, 0)
 
 
-def _once(table: TileTable, M: Any, N: Any, speed: Speed) -> Any:
+def _once(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed) -> np.ndarray:
     """Where a block has one tile."""
     across, down = ceil_div(N, table.columns), ceil_div(M, table.rows)
     few = _padded(across, table.along_N) * _padded(down, table.along_M) <= speed.cores
@@ -331,7 +332,7 @@ def _threads(rows: int) -> int:
     return 256 if rows % 128 == 0 else 128 * (rows // 64)
 
 
-def _padded(count: Any, size: Any) -> Any:
+def _padded(count: np.ndarray, size: np.ndarray) -> np.ndarray:
     return ceil_div(count, size) * size
 
 
@@ -387,14 +388,14 @@ def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER, lanes: 
     return first.beside(rest[0], speed) if rest else first.cycles
 
 
-def launches_of(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes = IDLE) -> Launches:
+def launches_of(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE) -> Launches:
     """What launches with each of the tiles take; N may differ from line to line."""
     work = _work(table, M, N, K, speed, lanes)
     blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
     return Launches(took(work, speed), blocks, work.turns, work.blocks)
 
 
-def _work(table: TileTable, M: Any, N: Any, K: int, speed: Speed, lanes: Lanes = IDLE) -> Work:
+def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE) -> Work:
     """What these launches do."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size

@@ -13,7 +13,7 @@ from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, describe, is_number
+from tilewright.language.proxies import Element, Scalar, Value, Variable, as_expr, check_scope, describe, is_number
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, lane_at
 from tilewright.ops.copy import TMA_STORES
@@ -199,7 +199,7 @@ def _packed(count: int) -> Callable[..., Any]:
     return author_facing(call)
 
 
-def _lane(value: object, count: int, lane: Var, what: str) -> Any:
+def _lane(value: object, count: int, lane: Var, what: str) -> Value:
     """The value of a lane, of a vector or of neighbours of the first."""
     if isinstance(value, Vector):
         if value.lanes != count:

@@ -28,7 +28,7 @@ class Choice:
     sizes: tuple[str | int, ...]
     value: Any
 
-    def of(self, numbers: dict[str, int]) -> Any:
+    def of(self, numbers: dict[str, int]) -> Any:  # what the author chooses
         """The value for other sizes."""
         return self.choose(*(numbers[one] if isinstance(one, str) else one for one in self.sizes))
 

@@ -148,7 +148,7 @@ class Rewrite(ast.NodeTransformer):
         statements.extend(self.assign_name(name, ast.Name(temporary, ast.Load()), node) for name, temporary in names)
         return statements
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         op = _text(type(node.op).__name__)
         if isinstance(node.target, ast.Name):
             old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
@@ -162,7 +162,7 @@ class Rewrite(ast.NodeTransformer):
             return _place(ast.Expr(call), node)
         return self.generic_visit(node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if not isinstance(node.target, ast.Name):
             return self.generic_visit(node) if node.value else _place(ast.Pass(), node)
         name = node.target.id

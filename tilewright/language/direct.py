@@ -248,7 +248,7 @@ class DirectFunction:
         """Names of the parameters of one kind, in order."""
         return tuple(parameter.name for parameter in self.parameters if parameter.kind == kind)
 
-    def split(self, *arguments: object, **keywords: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    def split(self, *arguments: object, **keywords: object) -> tuple[dict[str, object], dict[str, object]]:
         """The runtime arguments (tensors and scalars, in order) and the compile-time ones of a call, by name.
 
         A tensor that is left out (None) counts as a constant: the kernel may ask ``if bias is not None``.
@@ -268,7 +268,9 @@ class DirectFunction:
         runtime = {name: value for name, value in bound.arguments.items() if name not in constants}
         return runtime, {name: value for name, value in bound.arguments.items() if name in constants}
 
-    def split_partly(self, *arguments: Any, **keywords: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    def split_partly(
+        self, *arguments: object, **keywords: object
+    ) -> tuple[dict[str, object], dict[str, object], dict[str, Any]]:  # sizes, as `split` finds them
         """The same for arguments that only say what to compile: tensors and scalars may be left out.
 
         Returns
@@ -397,7 +399,7 @@ def annotated_in_body(function: object) -> frozenset[str]:
     return _body_facts(function)[0]
 
 
-def is_factory(function: Any) -> bool:
+def is_factory(function: Any) -> bool:  # any callable of Python's
     """Whether a function makes a `PrimFunc` rather than being a kernel of the direct style.
 
     True where it is annotated to return one, or its body defines a `T.prim_func`; where it neither does nor says

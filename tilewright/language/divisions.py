@@ -50,6 +50,7 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Parallel,
+    Record,
     Role,
     Roles,
     Seq,
@@ -105,7 +106,7 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
 class _Narrow(Rewriter):
     """Fragments are allocated under the condition under which alone they are used."""
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Seq:
         statements = list(body.statements)
         for allocate in [one for one in statements if isinstance(one, Allocate) and one.buffer.scope == "fragment"]:
             users = [one for one in statements if one is not allocate and allocate.buffer in _mentioned(one)]
@@ -516,14 +517,14 @@ class _Sink:
 
     def _own(self) -> set[Any]:
         """Memory that threads have for themselves, and names whose values differ between them or depend on it."""
-        own: set[Any] = set(self.dividing.thread_vars)
+        own: set[Record] = set(self.dividing.thread_vars)
         own |= {one.buffer for one in self.before if isinstance(one, Allocate) and one.buffer.scope in PRIVATE}
         for one in self.before:
             if isinstance(one, Let) and not own.isdisjoint(_mentioned(one)):
                 own.add(one.var)
         return own - set(self.dividing.thread_vars)
 
-    def _with_endings(self, roles: Roles, own: set[Any]) -> tuple[list[Seq], list[Statement]]:
+    def _with_endings(self, roles: Roles, own: set[Buffer]) -> tuple[list[Seq], list[Statement]]:
         """The roles' bodies, each with the statements behind the roles that go on with its tiles alone."""
         users = [_mentioned(role.body) & own for role in roles.roles]
         bodies = [list(role.body.statements) for role in roles.roles]
@@ -540,7 +541,7 @@ class _Sink:
         return [replace(role.body, statements=tuple(body)) for role, body in zip(roles.roles, bodies)], after
 
 
-def _slice(before: Sequence[Statement], body: Seq, own: set[Any]) -> list[Statement]:
+def _slice(before: Sequence[Statement], body: Seq, own: set[Buffer]) -> list[Statement]:
     """The statements that make what `body` uses of the threads' own, in order."""
     needed = _mentioned(body) & own
     found: list[Statement] = []
@@ -584,7 +585,7 @@ def _all_written(body: Seq) -> list[Buffer]:
     return [buffer for one in body.statements for buffer in _written(one)]
 
 
-def _mentioned(statement: Statement) -> set[Any]:
+def _mentioned(statement: Statement) -> set[Record]:
     return {
         root(node) if isinstance(node, Buffer) else node for node in find(statement, Buffer, Var)
     }  # fmt: skip

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
+
+if TYPE_CHECKING:
+    import torch
 
 _MADE: dict[DType, NumberType] = {}
 
@@ -90,7 +93,7 @@ class NumberType(str):
     def __repr__(self) -> str:
         return f"T.{self.record}"
 
-    def as_torch(self) -> Any:
+    def as_torch(self) -> torch.dtype:
         """torch's type for tensors of this one: a byte for each, or two, of the types whose elements share bytes.
 
         Raises

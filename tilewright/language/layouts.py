@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class Layout:
         self.layout = from_function(static_shape_of(shape, f"T.{type(self).__name__}"), forward_fn)
 
     @classmethod
-    def of(cls, layout: Any) -> Any:
+    def of(cls, layout: Any) -> Any:  # of this class, of a layout of the compiler's
         """An author's object of a layout."""
         made = object.__new__(cls)
         made.layout = layout
@@ -83,7 +83,7 @@ class Layout:
         """Elements of memory, or registers of a thread, that the tile takes."""
         return [self.layout.extent(self.place)]
 
-    def map_forward_index(self, indices: Any) -> list[Any]:
+    def map_forward_index(self, indices: Sequence[Any]) -> list[Any]:  # of the indices' kind
         """Where the element of some indices lies."""
         return [self.layout.offset(self.place, *indices)]
 
@@ -101,25 +101,25 @@ class Layout:
         tables[place] = tables[place] + number * layout.extent(place)
         return self.of(from_tables(tables[place].shape, tables, layout.replicas))
 
-    def expand(self, leading_shape: object) -> Any:
+    def expand(self, leading_shape: object) -> Layout:
         """So many tiles of this layout, one after another, with leading dimensions that count them."""
         leading = static_shape_of(leading_shape, "expand of a layout")
         shape = (*(1 for _ in leading), *self.layout.shape)
         return self._tiled((*leading, *(1 for _ in self.layout.shape)), shape, self.place, False)
 
-    def repeat(self, dim: int, factor: int) -> Any:
+    def repeat(self, dim: int, factor: int) -> Layout:
         """`factor` tiles side by side along a dimension, one after another in memory."""
         counts = [1] * self.layout.rank
         counts[constant(dim, "dim of repeat")] = constant(factor, "factor of repeat")
         return self._tiled(tuple(counts), self.layout.shape, self.place, False)
 
-    def reshape(self, shape: Any) -> Any:
+    def reshape(self, shape: object) -> Layout:
         """The same elements in row-major order under another shape."""
         sizes = static_shape_of(shape, "reshape of a layout")
         tables = {at: self.layout.table(at).reshape(sizes) for at in self.layout.places}
         return self.of(from_tables(sizes, tables, self.layout.replicas))
 
-    def inverse(self) -> Any:
+    def inverse(self) -> Layout:
         """From the place to the row-major number of the element."""
         return Layout.of(invert(self.layout))
 
@@ -173,7 +173,7 @@ class Fragment(Layout):
         """Threads that hold elements."""
         return int(self.layout.extent(THREAD))
 
-    def map_forward_thread(self, indices: Any) -> Any:
+    def map_forward_thread(self, indices: Sequence[Any]) -> Any:  # of the indices' kind
         """The thread that has the element of some indices, the first of its copies."""
         return self.layout.offset(THREAD, *indices)
 
@@ -187,11 +187,11 @@ class Fragment(Layout):
             raise NumberExpected("repeats of T.Fragment", f"{self.layout.rank} numbers", str(len(counts)))
         return self._tiled(counts, self.layout.shape, THREAD if repeat_on_thread else REGISTER, not lower_dim_first)
 
-    def replicate(self, replicate: int) -> Any:
+    def replicate(self, replicate: int) -> Layout:
         """The same held `replicate` times, by the threads that follow."""
         return self.of(replicated(self.layout, constant(replicate, "the argument of replicate")))
 
-    def condense_rep_var(self) -> Any:
+    def condense_rep_var(self) -> Layout:
         """Itself: copies are numbered once."""
         return self
 

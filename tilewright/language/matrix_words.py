@@ -167,7 +167,7 @@ def ptx_ldmatrix(trans: Any, num: Any, src_access_ptr: Any, dst_access_ptr: Any,
 # Where elements lie -------------------------------------------------------------------------------
 
 
-def a_place(bits: int, lane: Any, local: Any) -> tuple[Any, Any]:
+def a_place(bits: int, lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the program's
     """Row and column, within a tile of 16 rows, of an element that a thread has; of the right operand column and row,
     of 8 columns a register's half (`b_place`)."""
     packed = max(1, 32 // bits)
@@ -175,7 +175,7 @@ def a_place(bits: int, lane: Any, local: Any) -> tuple[Any, Any]:
     return lane // 4 + 8 * (register % 2), lane % 4 * packed + within + 4 * packed * (register // 2)
 
 
-def b_place(bits: int, depth: int, lane: Any, local: Any) -> tuple[Any, Any]:
+def b_place(bits: int, depth: int, lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the program's
     """Column and row of an element of the right operand, of tiles of 8 columns one behind the other."""
     packed = max(1, 32 // bits)
     held = depth * 8 // 32
@@ -183,7 +183,7 @@ def b_place(bits: int, depth: int, lane: Any, local: Any) -> tuple[Any, Any]:
     return lane // 4 + 8 * (local // held), lane % 4 * packed + within % packed + 4 * packed * (within // packed)
 
 
-def result_place(lane: Any, local: Any) -> tuple[Any, Any]:
+def result_place(lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the program's
     """Row and column of a sum, of tiles of 16 rows and 8 columns side by side."""
     return lane // 4 + 8 * (local % 4 // 2), lane % 4 * 2 + local % 2 + 8 * (local // 4)
 

@@ -15,6 +15,7 @@ from tilewright.language.mistakes import IntegerDivision, NumberExpected, Symbol
 from tilewright.language.promotion import literal_dtype, promote
 from tilewright.language.proxies import (
     Scalar,
+    Value,
     as_expr,
     condition,
     convert,
@@ -52,7 +53,7 @@ def combine(op: str, left: object, right: object) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def divide(left: object, right: object) -> Any:
+def divide(left: object, right: object) -> Value:
     """``left / right``; an error on two integers, since the author may mean either division."""
     a, b = operands("`/`", left, right)
     if not a.dtype.is_float:
@@ -69,7 +70,7 @@ def floor_divide(left: object, right: object) -> Any:
     return combine("floordiv", left, right)
 
 
-def floor_modulo(left: object, right: object) -> Any:
+def floor_modulo(left: object, right: object) -> Value:
     """``left % right`` with the sign of the divisor."""
     a, b = operands("`%`", left, right)
     _refuse_zero("`%`", right)
@@ -113,7 +114,7 @@ def negative(value: Scalar) -> Scalar:
     return Scalar(Unary(operand.dtype, "neg", operand), value.frame)
 
 
-def absolute(x: Any) -> Any:
+def absolute(x: Value) -> Any:
     """``abs(x)``.
 
     Parameters
@@ -132,7 +133,7 @@ def absolute(x: Any) -> Any:
     return Scalar(Call(operand.dtype, "abs", (operand,)), x.frame)
 
 
-def bitwise(op: str, left: object, right: object) -> Any:
+def bitwise(op: str, left: object, right: object) -> Value:
     """``&``, ``|``, ``^`` on integers; on bools the logical operators."""
     a, b = operands(f"`{BINARY[op]}`", left, right)
     if a.dtype.is_float:
@@ -142,7 +143,7 @@ def bitwise(op: str, left: object, right: object) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def shift(op: str, left: object, right: object) -> Any:
+def shift(op: str, left: object, right: object) -> Value:
     """``left << right`` and ``left >> right`` in the dtype of what is shifted."""
     if isinstance(left, Scalar):
         a = as_expr(left)
@@ -158,7 +159,7 @@ def shift(op: str, left: object, right: object) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def select(test: Scalar, then: object, otherwise: object) -> Any:
+def select(test: Scalar, then: object, otherwise: object) -> Value:
     """``then if test else otherwise`` on a symbolic test."""
     for way in (then, otherwise):
         if hasattr(way, "description"):
@@ -214,7 +215,7 @@ _binary("divmod", lambda a, b: (floor_divide(a, b), floor_modulo(a, b)))
 def _comparison(op: str) -> Callable[[Scalar, Any], Any]:
     """``==`` and ``!=`` leave what is no number (None, a text) to Python; the others do not."""
 
-    def compare(self: Scalar, other: object) -> Any:
+    def compare(self: Scalar, other: object) -> Value:
         if op in ("eq", "ne") and not is_number(other):
             return NotImplemented
         return combine(op, self, other)

@@ -7,7 +7,7 @@ integer or its hash, and says so when it is.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from tilewright.language.mistakes import (
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.promotion import literal_dtype
 from tilewright.language.source import statement_here
+
+Value: TypeAlias = "bool | int | float | Scalar"
+"""A number that Python knows, or one of the program."""
 
 
 class Scalar:
@@ -238,7 +241,7 @@ def condition(value: object) -> Expr:
     return found if found.dtype == BOOL else nodes.binary("ne", found, literal(0, found.dtype))
 
 
-def known_value(value: object) -> Any:
+def known_value(value: object) -> Value | None:
     """A symbolic literal as the Python number it is; everything else unchanged."""
     if isinstance(value, Scalar):
         found = value.known()

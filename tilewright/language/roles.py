@@ -29,7 +29,7 @@ from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
-from tilewright.language.proxies import Scalar, as_expr, constant, constant_within, describe
+from tilewright.language.proxies import Scalar, Value, as_expr, constant, constant_within, describe
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import gemm
 
@@ -152,7 +152,7 @@ class RoleContext(BlockContext):
         self.index = None if instances is None else Var(nodes.dtypes.INT32, name)
         self.span = statement_here()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Value | None:
         builder: Builder = in_kernel("T.role")
         if builder.frame.kind != "T.roles":
             raise MisplacedRole(

@@ -68,7 +68,7 @@ class PrimFunc:
         return self.function.params
 
     @property
-    def attrs(self) -> dict[str, Any]:
+    def attrs(self) -> dict[str, object]:
         """What `T.func_attr` said, and the function's name as ``global_symbol``."""
         return {"global_symbol": self.name, **dict(self.function.attributes)}
 
@@ -77,7 +77,7 @@ class PrimFunc:
         """Each tensor of the parameters, as authors see tensors."""
         return {param: BufferProxy(param) for param in self.params if isinstance(param, Buffer)}
 
-    def with_attr(self, key: str, value: Any) -> PrimFunc:
+    def with_attr(self, key: str, value: object) -> PrimFunc:
         """The same function under another name (``global_symbol``), or with another attribute."""
         changed = {"name": str(value)} if key == "global_symbol" else {
             "attributes": tuple({**dict(self.function.attributes), key: value}.items())

@@ -16,9 +16,10 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Allocate, Buffer, Call, For, Load, Store, Var
 from tilewright.ir.visitor import walk
 from tilewright.language.builder import current, in_kernel
+from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, constant_within, describe, is_number
+from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, is_number
 from tilewright.language.source import statement_here
 
 
@@ -144,7 +145,7 @@ def Broadcast(value: object, lanes: object) -> Vector:
     return Vector(_lanes(lanes, "T.Broadcast"), lambda lane: value)
 
 
-def vector_of(values: tuple[Any, ...], dtype: Any) -> Vector:
+def vector_of(values: tuple[Any, ...], dtype: NumberType) -> Vector:
     """The vector of some scalars in turn, or one vector's lanes converted; `dtype` is the type of all lanes
     together."""
     from tilewright.language.math import cast, if_then_else  # which speak of buffers, which speak of vectors
@@ -156,8 +157,8 @@ def vector_of(values: tuple[Any, ...], dtype: Any) -> Vector:
     if len(values) == 1:
         return Vector(given, lambda lane: cast(values[0].of(lane), scalar))
 
-    def of(lane: Any) -> Any:
-        chosen: Any = cast(values[-1], scalar)
+    def of(lane: Value) -> Any:
+        chosen: Value = cast(values[-1], scalar)
         for number in reversed(range(given - 1)):
             chosen = if_then_else(lane == number, cast(values[number], scalar), chosen)
         return chosen

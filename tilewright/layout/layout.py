@@ -117,7 +117,7 @@ class Layout:
 
     # Where elements are -----------------------------------------------------------------------
 
-    def offset(self, place: str, *coordinates: Any) -> Any:
+    def offset(self, place: str, *coordinates: Any) -> Any:  # of the coordinates' kind
         """The thread, register or memory offset of an element (the first copy, the first part).
 
         Coordinates are ints or integer arrays that broadcast; the result is of their kind.
@@ -130,7 +130,7 @@ class Layout:
                     total = total + coordinate // weight % one.extent * one.stride
         return self.swizzle(total) if self.swizzle is not None and place == MEMORY else total
 
-    def locate(self, *coordinates: object) -> dict[str, Any]:
+    def locate(self, *coordinates: object) -> dict[str, Any]:  # of the coordinates' kind
         """What `offset` gives for every place in use."""
         return {place: self.offset(place, *coordinates) for place in self.places}
 
@@ -179,7 +179,7 @@ class Layout:
         count, injective = _locations(self)
         return injective and count == math.prod(self.extent(place) for place in self.places)
 
-    def coordinates(self, **locations: object) -> tuple[Any, ...]:
+    def coordinates(self, **locations: object) -> tuple[Any, ...]:  # of the locations' kind
         """The element at a location, given for each place in use as ints or integer arrays.
 
         Only for injective layouts, and locations that hold an element.
@@ -256,7 +256,7 @@ class Layout:
     # Small changes ----------------------------------------------------------------------------
 
     @staticmethod
-    def of(*dimensions: Iterable[tuple[int, str, int]], **others: Any) -> Layout:
+    def of(*dimensions: Iterable[tuple[int, str, int]], **others: Any) -> Layout:  # fields of the class
         """A layout from ``(extent, place, stride)`` of each digit, dimension by dimension, least significant first."""
         return Layout(tuple(tuple(digit(*one) for one in dimension) for dimension in dimensions), **others)
 

@@ -400,7 +400,7 @@ class FragmentRecords:
         apart."""
         return self.operand.bits == 16 and self.bits < 8 and (self.numbers is None or self.is_signs)
 
-    def byte_column(self, k: Any) -> Any:
+    def byte_column(self, k: Any) -> Any:  # of the kind of k
         """The column of a record that column `k` (0 to 127) of its codes as bytes is, for numbers, arrays or
         expressions.
 
@@ -411,7 +411,7 @@ class FragmentRecords:
         pair = register // apart * 2 * apart + register % apart + second * apart
         return 8 * pair + 2 * lane + element
 
-    def byte_unit(self, k: Any) -> Any:
+    def byte_unit(self, k: Any) -> Any:  # of the kind of k
         """What the byte in column `k` is a multiple of, as its power of two: masks leave fields where they are."""
         return k // 16 % (self.fields // 4) * 2 * self.bits
 

@@ -13,7 +13,7 @@ from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongA
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.options import in_context
 from tilewright.runtime.dlpack import row_major_strides
-from tilewright.runtime.tensors import allocator_like, is_torch, numpy_dtype
+from tilewright.runtime.tensors import Array, allocator_like, is_torch, numpy_dtype
 
 Made = TypeVar("Made")
 
@@ -25,7 +25,7 @@ ROUNDINGS = 1 / 16
 result."""
 
 
-def device_of(array: Any, what: str = "a tensor") -> str:
+def device_of(array: Array, what: str = "a tensor") -> str:
     """``"cpu"``, or torch's name of the device with its index: ``"cuda:0"``.
 
     Parameters
@@ -46,12 +46,12 @@ def device_of(array: Any, what: str = "a tensor") -> str:
     )
 
 
-def element_type(array: Any) -> DType:
+def element_type(array: Array) -> DType:
     """The number type of an array's elements."""
     return numpy_dtype(array.dtype) if isinstance(array, np.ndarray) else dtype(array.dtype)
 
 
-def as_numpy(array: Any) -> np.ndarray:
+def as_numpy(array: object) -> np.ndarray:
     """The same elements in NumPy's memory; types that NumPy lacks are carried by ml_dtypes."""
     if isinstance(array, np.ndarray):
         return array
@@ -67,12 +67,12 @@ def as_numpy(array: Any) -> np.ndarray:
     return array.numpy()
 
 
-def placed_like(array: np.ndarray, example: Any) -> Any:
+def placed_like(array: np.ndarray, example: Array) -> Array:
     """`array` as a tensor of the kind and on the device of `example`."""
     return as_torch(array, example.device) if is_torch(example) else array
 
 
-def as_torch(array: Any, device: Any) -> Any:
+def as_torch(array: Any, device: Any) -> Any:  # torch is imported when it is needed
     """A torch tensor on a device with the elements of an array, of the same type.
 
     Raises
@@ -124,7 +124,7 @@ def with_numbers(array: Any) -> Any:
     return array.resolve_neg()
 
 
-def check_strided(what: str, array: Any) -> None:
+def check_strided(what: str, array: Any) -> None:  # a tensor of torch
     """A tensor of torch has all its elements at strides.  Raises WrongArgumentKind."""
     torch = sys.modules["torch"]
     if array.is_nested or array.layout is not torch.strided:
@@ -134,7 +134,7 @@ def check_strided(what: str, array: Any) -> None:
         )
 
 
-def viewed(array: Any, of: DType) -> Any:
+def viewed(array: Array, of: DType) -> Array:
     """The same bytes as elements of another type of as many bits."""
     if isinstance(array, np.ndarray):
         return array.view(of.numpy)
@@ -150,7 +150,7 @@ def contiguous(array: Any) -> Any:
     return array.clone() if array.data_ptr() % _alignment(array) else array
 
 
-def is_row_major(array: Any) -> bool:
+def is_row_major(array: Array) -> bool:
     """Whether a kernel can write to an array as it is."""
     if isinstance(array, np.ndarray):
         return array.flags.c_contiguous and array.flags.aligned
@@ -163,13 +163,13 @@ def _alignment(array: Any) -> int:
     return array.itemsize if array.device.type == "cpu" else ALIGNMENT
 
 
-def is_capturing(array: Any) -> bool:
+def is_capturing(array: Array) -> bool:
     """Whether launches are being written down into a graph instead of run: then nothing can be made that outlives
     it."""
     return is_torch(array) and array.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()
 
 
-def wait_for_copies(example: Any) -> None:
+def wait_for_copies(example: object) -> None:
     """Wait for all that a GPU has been given to do, where `example` is on one.
 
     Kernels for a few rows read weights before the work ahead of them in the stream has ended (`T.pdl_sync`). What
@@ -180,7 +180,7 @@ def wait_for_copies(example: Any) -> None:
         sys.modules["torch"].cuda.synchronize(example.device)
 
 
-def aside(make: Callable[[], Any], example: Any) -> Any:
+def aside(make: Callable[[], object], example: Array) -> Any:
     """What `make` gives, made by a thread of its own where `example` is on a GPU.
 
     What outlives a call must not lie in a memory pool that torch has the calling thread allocate in, for a graph of
@@ -201,7 +201,7 @@ def aside(make: Callable[[], Any], example: Any) -> Any:
         return pool.submit(in_context(work)).result()
 
 
-def kept(make: Callable[[], Made], example: Any, doing: str) -> Made:
+def kept(make: Callable[[], Made], example: Array, doing: str) -> Made:
     """What `make` gives, which outlives a call: made by `aside`.
 
     Raises
@@ -214,7 +214,7 @@ def kept(make: Callable[[], Made], example: Any, doing: str) -> Made:
     return made
 
 
-def constant(name: Hashable, make: Callable[[], np.ndarray], example: Any) -> Any:
+def constant(name: Hashable, make: Callable[[], np.ndarray], example: Array) -> Any:
     """A constant that `name` settles, as a tensor of the kind and on the device of `example`: copied to a GPU once.
 
     Raises
@@ -232,7 +232,7 @@ def constant(name: Hashable, make: Callable[[], np.ndarray], example: Any) -> An
 _CONSTANTS: dict[Hashable, Any] = {}
 
 
-def empty_like(example: Any, shape: tuple[int, ...], of: DType) -> Any:
+def empty_like(example: Array, shape: tuple[int, ...], of: DType) -> Any:
     """An uninitialised array of the kind and on the device of `example`."""
     return allocator_like(example)(shape, of)
 
@@ -257,7 +257,7 @@ def agree(found: Any, expected: Any) -> bool:
     return bool(abs(found - expected).max() <= rounding * largest + of.is_integer)
 
 
-def check_device(what: str, array: Any, other: str, device: str) -> None:
+def check_device(what: str, array: Array, other: str, device: str) -> None:
     """Two arrays are on one device.
 
     Raises

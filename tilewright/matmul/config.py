@@ -149,7 +149,7 @@ class MatmulConfig:
                 check_scale_type(what, name)
 
     def _normalise(self) -> None:
-        def put(name: str, value: Any) -> None:
+        def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         for name, default in _DEFAULTS.items():
@@ -223,7 +223,7 @@ class MatmulConfig:
 _STORAGE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
-def whole(value: Any) -> Any:
+def whole(value: object) -> Any:  # the value itself, where it is no number
     """Whole numbers of any kind as Python's, and lists of them as tuples; anything else, truth values too, as it is."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
@@ -234,12 +234,12 @@ def whole(value: Any) -> Any:
     return operator.index(value)
 
 
-def is_size(value: Any) -> bool:
+def is_size(value: object) -> bool:
     """Whether a value is a whole number of Python's above 0."""
     return type(value) is int and value > 0
 
 
-def _truth(name: str, value: Any) -> bool:
+def _truth(name: str, value: object) -> bool:
     if isinstance(value, (bool, np.bool_)) or value in (0, 1):
         return bool(value)
     raise Unsupported(f"the {name} {value!r}", ("True", "False"))
@@ -255,13 +255,13 @@ def _transform_kind(value: Any) -> TransformKind | None:
     return TransformKind(value)
 
 
-def check_group_size(group: Any) -> None:
+def check_group_size(group: object) -> None:
     """Columns that share a scale: a size, or what stands for all of K.  Raises Unsupported."""
     if group is not None and not is_size(group) and (type(group) is not int or group not in (-1, 0)):
         raise Unsupported(f"the group_size {group!r}", ("a positive integer", "-1 (one group for all of K)"))
 
 
-def check_scale_type(what: str, name: Any) -> None:
+def check_scale_type(what: str, name: object) -> None:
     """Scales, zeros and biases are floats.  Raises Unsupported."""
     if not dtype(name).is_float:
         raise Unsupported(f"{what} of {dtype(name)}", ("floats: float16, bfloat16, float32, float8_e8m0fnu, ...",))

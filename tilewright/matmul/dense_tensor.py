@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.matmul.arrays import as_torch, constant, kept
 from tilewright.matmul.packed import PackedWeight
+from tilewright.runtime.tensors import Array
 
 AT_ONCE = 1 << 24
 """Elements that are decoded at a time: indices into the table of values take eight bytes each."""
@@ -36,7 +37,7 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
     for first in range(0, N, step):
         part = slice(first, min(first + step, N))
 
-        def spread(name: str, part: slice = part) -> Any:
+        def spread(name: str, part: slice = part) -> Array:
             """An array of groups with one element for each of these rows and columns, or one for all."""
             values = held[name].float().to(wide) if held[name].dtype.itemsize < 4 else held[name].to(wide)
             if len(values) > 1:
@@ -44,7 +45,7 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
             return values.repeat_interleave(group, 1)[:, :columns] if values.shape[1] > 1 else values
 
         numbers = codes[part].to(wide) if table is None else table[_unpacked(codes[part], of.bits, columns)]
-        factor: Any = weight.tensor_scale
+        factor: float | Array = weight.tensor_scale
         for name in ("multipliers", "scales"):
             if name in held:
                 factor = spread(name) * factor
@@ -60,7 +61,7 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
     return out
 
 
-def _places(weight: PackedWeight, codes: Any) -> tuple[int, Any]:
+def _places(weight: PackedWeight, codes: Array) -> tuple[int, Array | None]:
     """Columns of the packed codes, and in which of them each column of the weight stands; None for where it would
     be."""
     gathered = weight.gathered

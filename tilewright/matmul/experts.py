@@ -35,7 +35,7 @@ def grouped_matmul(
     bias: Any = None,
     function: str | None = None,
     out_dtype: Any = None,
-) -> Any:
+) -> Any:  # of the library that x is of
     """Rows of `x` in consecutive runs, run i times ``weights[i]``: ``function(x_i @ W_i^T + bias_i)``.
 
     Parameters
@@ -96,7 +96,9 @@ def grouped_matmul(
     return out
 
 
-def _traced(x: Any, weights: PackedExperts, sizes: Any, bias: Any, quantize: str | None, function: str | None) -> Any:
+def _traced(
+    x: Any, weights: PackedExperts, sizes: Any, bias: object, quantize: str | None, function: str | None
+) -> Any:
     """The call as an operator of torch (`torch_operators`)."""
     import torch
 
@@ -105,7 +107,9 @@ def _traced(x: Any, weights: PackedExperts, sizes: Any, bias: Any, quantize: str
     return torch.ops.tilewright.grouped_matmul(x, sizes, columns, weights.handle, bias, quantize, function)
 
 
-def quant_bmm(x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any) -> Any:
+def quant_bmm(
+    x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any
+) -> Any:  # of x's library
     """``y[b] = x[b] W_b^T`` for a batch of weights of one shape.
 
     Parameters
@@ -194,7 +198,7 @@ def _check_not_negative(sizes: Sequence[int]) -> None:
 
 
 def _one_by_one(
-    x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: Any,
+    x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: object,
     quantize: str | None = None, bias: Any = None, function: str | None = None,
 ) -> Any:  # fmt: skip
     """A launch for each run that has rows."""

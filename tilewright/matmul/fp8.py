@@ -34,15 +34,15 @@ Scale = tuple[str, int, int]
 def fp8_scaled_matmul(
     a: Any,
     a_scale: Any,
-    b: Any,
-    b_scale: Any,
+    b: object,
+    b_scale: object,
     *,
     transpose_B: bool = False,
     block_N: int | None = None,
-    out_dtype: Any = "float32",
+    out_dtype: object = "float32",
     exact: bool = False,
     fast: bool = False,
-    target: Any = None,
+    target: object = None,
 ) -> Any:
     """``(a * a_scale) @ (b * b_scale)`` of torch tensors or NumPy arrays.
 
@@ -153,8 +153,8 @@ class Call:
     fast: bool
 
 
-def _runner(target: Any) -> Any:
-    def run(kernel: Kernel, arguments: tuple[Any, ...]) -> None:
+def _runner(target: object) -> Any:
+    def run(kernel: Kernel, arguments: tuple[object, ...]) -> None:
         (kernel if target is None else kernel.emulate)(*arguments)
 
     return run

@@ -38,7 +38,7 @@ from tilewright.matmul.tiers.fragments import WHOLE, Fragments
 from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
 from tilewright.matmul.tiers.scaled import Scaled, is_scaled
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import as_float32, is_torch
+from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Database
@@ -50,7 +50,7 @@ VERSION = 2
 class GroupedCall:
     """A grouped product in one launch: its kernels and their arguments."""
 
-    def __init__(self, launches: Sequence[tuple[Kernel, Sequence[Any]]], out: Any) -> None:
+    def __init__(self, launches: Sequence[tuple[Kernel, Sequence[object]]], out: Array) -> None:
         self.launches, self.out = launches, out
         self.kind: Any = None
 
@@ -60,7 +60,7 @@ class GroupedCall:
             kernel(*arguments)
         return self.out
 
-    def emulate(self) -> Any:
+    def emulate(self) -> Array:
         """Run the device text on this machine; returns the result."""
         for kernel, arguments in self.launches:
             kernel.emulate(*arguments)
@@ -140,7 +140,7 @@ def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tup
     return "", [*reasons, f"fragments: {reason}"]
 
 
-def result_type(x: Any, out_dtype: Any) -> DType:
+def result_type(x: Array, out_dtype: object) -> DType:
     """The type of the result: that of float activations where none is asked for."""
     if out_dtype is not None:
         return dtype(out_dtype)
@@ -164,7 +164,7 @@ def _epilogue_kernel(
     return compile(expert_epilogue.trace(experts, N, out, bias, function), target=arch)
 
 
-def _bias_of(bias: Any, like: Any) -> Any:
+def _bias_of(bias: Any, like: Array) -> Array:
     """The bias as kernels take it: one element where there is none."""
     return constant("no bias", lambda: np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
@@ -197,8 +197,8 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
 
 
 def _scaled_call(
-    x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any, request: Request, arch: Arch,
-    options: Candidate, bias: Any,
+    x: Array, weights: PackedExperts, sizes: object, activation_scales: Any, request: Request, arch: Arch,
+    options: Candidate, bias: object,
 ) -> GroupedCall:  # fmt: skip
     """Operands that are multiplied as they are."""
     facts, rows = weights[0].facts, x.shape[0]
@@ -249,7 +249,7 @@ def _kernel(
 
 
 def _fragment_call(
-    x: Any, weights: PackedExperts, sizes: Any, request: Request, arch: Arch, options: Candidate, bias: Any
+    x: Array, weights: PackedExperts, sizes: object, request: Request, arch: Arch, options: Candidate, bias: object
 ) -> GroupedCall:  # fmt: skip
     """Codes that are decoded in registers."""
     facts, experts = weights[0].facts, len(weights)
@@ -275,7 +275,7 @@ def _fragment_call(
 def _fragment_kernel(
     experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None,
     epilogue: Epilogue,
-    sizes: tuple[tuple[str, Any], ...], arch: Arch,
+    sizes: tuple[tuple[str, object], ...], arch: Arch,
 ) -> Kernel:  # fmt: skip
     function = medium_quant_matmul.trace(
         N, K, form, out=out, offset=offset, zeros_mode=zeros_mode, epilogue=epilogue, experts=experts,
@@ -284,14 +284,14 @@ def _fragment_kernel(
     return compile(function, target=arch)
 
 
-def _sizes_like(sizes: Any, x: Any) -> Any:
+def _sizes_like(sizes: object, x: Array) -> Array:
     """The sizes as int32 where the activations are."""
     if is_torch(sizes):
         return contiguous(sizes.to(_torch_type(INT32.name)))
     return placed_like(np.asarray(sizes, np.int32), x)
 
 
-def _ones(like: Any, rows: int) -> Any:
+def _ones(like: object, rows: int) -> Any:
     """So many ones, float32, where an array is; not copied there, since a graph may be captured."""
     return like.new_ones(rows, dtype=_torch_type("float32")) if is_torch(like) else np.ones(rows, np.float32)
 

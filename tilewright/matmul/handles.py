@@ -19,7 +19,7 @@ _CAPTURED: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDicti
 """Handles of each owner that graphs of the GPU were captured with: their addresses are not given to others."""
 
 
-def handle_of(owner: Any, device: Any, old: torch.Tensor | None = None) -> torch.Tensor:
+def handle_of(owner: object, device: Any, old: torch.Tensor | None = None) -> torch.Tensor:  # as torch names one
     """A tensor on a device by which operators find its owner, a layer or a weight, for as long as both live.
 
     They know it by its address, which nothing else has meanwhile, and copies of it by its random bytes. When the weight
@@ -50,7 +50,7 @@ _HEIRS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Weights that have the handle of their layer, by its address: they may live longer."""
 
 
-def shared_with(weight: Any, handle: torch.Tensor) -> torch.Tensor:
+def shared_with(weight: object, handle: torch.Tensor) -> torch.Tensor:
     """The handle of a layer, which names its weight when the layer is gone."""
     if not handle.is_meta:
         _HEIRS[handle.data_ptr()] = weight

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.errors import Unsupported
 from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed
+from tilewright.runtime.tensors import Array
 
 
 class Calls:
@@ -23,12 +24,12 @@ class Calls:
         self._keys: dict[tuple[str | None, ...], Callable[..., Any]] = {}
         self._met: set[Any] = set()
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         """The result; `MISSED` where the call must be checked and prepared, or torch follows it."""
         found = self._last(*arguments)
         return self._by_key(arguments) if found is MISSED else found
 
-    def _by_key(self, arguments: tuple[Any, ...]) -> Any:
+    def _by_key(self, arguments: tuple[object, ...]) -> Any:
         known = self._known.get(self._key(arguments)) if self._known else None
         if known is None or is_touched(*_tensors_of_torch(arguments)):
             return MISSED
@@ -37,7 +38,7 @@ class Calls:
             self._last = quick
         return plan(*[arguments[i] for i in tensors])
 
-    def _key(self, arguments: tuple[Any, ...]) -> Any:
+    def _key(self, arguments: tuple[object, ...]) -> Any:
         kinds = tuple(map(kind_of, arguments))
         key = self._keys.get(kinds)
         if key is None:
@@ -46,7 +47,7 @@ class Calls:
             key = self._keys[kinds] = key_function(kinds)
         return kinds, key(*arguments)
 
-    def met(self, arguments: tuple[Any, ...], write: Callable[[], CallPlan | None]) -> None:
+    def met(self, arguments: tuple[object, ...], write: Callable[[], CallPlan | None]) -> None:
         """Take notice of a call that has run: the second of its kind is written down.
 
         Parameters
@@ -75,7 +76,7 @@ MOST = 256
 """Kinds of calls that are remembered before all begins anew."""
 
 
-def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Any]:
+def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Array]:
     return [argument for argument in arguments if kind_of(argument) == "torch"]
 
 
@@ -109,7 +110,7 @@ def is_watched() -> bool:
     )
 
 
-def check_transforms(*tensors: Any, of: str) -> None:
+def check_transforms(*tensors: Array | None, of: str) -> None:
     """Raise Unsupported where torch takes gradients by transforms of functions, or forwards, which an operator would
     answer with 0."""
     torch = sys.modules["torch"]

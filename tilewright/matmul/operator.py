@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,9 +33,12 @@ from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_forms import WeightForms
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import as_float32, is_torch
+from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Outcome, time_call
+
+Given: TypeAlias = "Array | None"
+"""An operand that may be left out."""
 
 
 class Matmul(WeightForms):
@@ -59,7 +62,7 @@ class Matmul(WeightForms):
         self,
         config: MatmulConfig,
         name: str = "matmul",
-        target: Any = "auto",
+        target: object = "auto",
         enable_tuning: bool = True,
         from_database: bool = False,
         backend: str = "tl",
@@ -100,16 +103,16 @@ class Matmul(WeightForms):
 
     def forward(
         self,
-        A: Any,
+        A: Array,
         W: Any,
-        scale: Any = None,
-        zeros: Any = None,
+        scale: Given = None,
+        zeros: object = None,
         bias: Any = None,
-        output: Any = None,
+        output: Given = None,
         *,
-        a_scale: Any = None,
+        a_scale: object = None,
         residual: Any = None,
-    ) -> Any:
+    ) -> Any:  # of the library that A is of
         """``C = A @ W^T`` with everything that the config has.
 
         Parameters
@@ -154,14 +157,14 @@ class Matmul(WeightForms):
         """By which a weight's known calls are told apart from those of operators with other configs."""
         return repr(self)
 
-    def emulate(self, A: Any, W: Any, *rest: Any, **named: Any) -> Any:
+    def emulate(self, A: Array, W: Any, *rest: Any, **named: Any) -> Any:  # as `forward`
         """`forward` under the emulator, for a target that is not here; arrays in host memory."""
         names = ("scale", "zeros", "bias", "output", "a_scale", "residual")
         given = {**dict.fromkeys(names), **dict(zip(names, rest)), **named}
         return self._product(A, W, *(given[name] for name in names)).emulate()
 
     def _product(
-        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+        self, A: Array, W: Any, scale: Given, zeros: Any, bias: Any, output: Given, a_scale: Any, residual: Any
     ) -> Product:
         A = self._rows_of(A)
         self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
@@ -186,7 +189,7 @@ class Matmul(WeightForms):
             packed = self._packed(A, W, scale, zeros) if packed is None else packed
         return quant_matmul(A, packed, **self._options(bias, output, a_scale, residual))
 
-    def _check_operands(self, W: Any, scale: Any, zeros: Any, **others: Any) -> None:
+    def _check_operands(self, W: Array, scale: Given, zeros: object, **others: object) -> None:
         """A call has the operands that the config says, and no others.  Raises MissingOperand."""
         if isinstance(W, PackedWeight):
             self._need(**others)
@@ -194,7 +197,7 @@ class Matmul(WeightForms):
         else:
             self._need(scale=scale, zeros=zeros, **others)
 
-    def _rows_of(self, A: Any) -> Any:
+    def _rows_of(self, A: Array) -> Array:
         """Activations ``[..., M, K]``, whichever way the config's layout has them. Raises WrongArgumentDType,
         WrongArgumentShape."""
         device_of(A, "A")  # which says what is no array
@@ -216,13 +219,13 @@ class Matmul(WeightForms):
         return rows
 
     def _with_packed(
-        self, A: Any, W: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+        self, A: Array, W: Any, bias: Any, output: Given, a_scale: Any, residual: Any
     ) -> Product:  # fmt: skip
         """A product of activations ``[..., M, K]`` with a weight in our order."""
         x = (A, self.config.A_dtype) if dtype(self.config.A_dtype).is_packed else A
         return Product.of(x, W, target=self._emulated(A), **self._options(bias, output, a_scale, residual))
 
-    def _options(self, bias: Any, output: Any, a_scale: Any, residual: Any) -> dict[str, Any]:
+    def _options(self, bias: object, output: Given, a_scale: object, residual: object) -> dict[str, Any]:
         """What the config and the operands of a call are to `quant_matmul`."""
         request = self.config.request()
         return {
@@ -231,25 +234,26 @@ class Matmul(WeightForms):
             "out_dtype": request.out, "out": output,
         }  # fmt: skip
 
-    def _is_fast_as_it_lies(self, A: Any) -> bool:
+    def _is_fast_as_it_lies(self, A: Array) -> bool:
         """Whether no order is faster for such activations than that of raw weights, so that no other is made of
         them."""
         return False
 
-    def _emulated(self, A: Any) -> Any:
+    def _emulated(self, A: Array) -> Any:
         """The target where it is not the machine that holds A."""
         return self.arch if self.arch.target != device_of(A).split(":")[0] else None
 
     def _raw(
-        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
-    ) -> Product:
+        self, A: Array, W: Array, scale: Given, zeros: object, bias: object, output: Given, a_scale: object,
+        residual: object,
+    ) -> Product:  # fmt: skip
         """A product with raw tensors in the order that they have: nothing of them is remembered."""
         given, operands, result = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
         request = replace(self.config.request(), rows=operands.activations.shape[0])
         return Product(self._prepared(given, A, request), operands, result, request, self.arch)
 
     def _checked(
-        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+        self, A: Array, W: Array, scale: Given, zeros: object, bias: Any, output: Given, a_scale: Any, residual: Any
     ) -> tuple[dict[str, Any], Operands, Result]:
         """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and
         its result."""
@@ -273,7 +277,7 @@ class Matmul(WeightForms):
         made = result_for(A, shape, dtype(request.out), output, read, "output")
         return given, Operands(*read, made.written), made
 
-    def _prepared(self, given: dict[str, Any], example: Any, request: Request) -> Ready:
+    def _prepared(self, given: dict[str, object], example: Array, request: Request) -> Ready:
         """The product with a weight's tensors as they lie."""
         machine = Machine(self.target, self.arch)
         call = general_call(self._recipe, machine, example, {})
@@ -301,7 +305,7 @@ class Matmul(WeightForms):
         machine = Machine(self.target, self.arch)
         return general_call(self._recipe, machine, np.zeros(1, np.float32), {}).kernel
 
-    def get_source(self, target: Any = None, kernel_only: bool = False, kenrel_only: bool = False) -> str:
+    def get_source(self, target: object = None, kernel_only: bool = False, kenrel_only: bool = False) -> str:
         """The text emitted for the device."""
         return self.kernel.get_kernel_source()
 
@@ -324,7 +328,7 @@ class Matmul(WeightForms):
         chosen = explain(self.config.facts(), self.config.request(), self.arch)
         return chosen + "\n" + self.kernel.explain(M=self._rows()[0])
 
-    def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
+    def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: object = None) -> float:
         """Median milliseconds of a call with random operands over their whole ranges, the weight in our order.
 
         Parameters
@@ -339,7 +343,7 @@ class Matmul(WeightForms):
         return time_call(lambda: self.forward(A, packed, **named), self._device())
 
     def hardware_aware_finetune(
-        self, topk: int = 20, target: Any = None, parallel_build: bool = True
+        self, topk: int = 20, target: object = None, parallel_build: bool = True
     ) -> list[Outcome]:  # fmt: skip
         """Measure up to `topk` ways to compute the product for each M of the config and keep the fastest, on disk
         (`matmul.tuning`).

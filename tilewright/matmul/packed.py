@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,10 @@ from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
+
+if TYPE_CHECKING:
+    import torch
 
 Made = TypeVar("Made")
 
@@ -107,7 +110,7 @@ class PackedWeight:
             "owner": None,
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self.calls = Calls()
         if self.order is not None:
@@ -129,7 +132,9 @@ class PackedWeight:
         return f"<table>{rows}</table>"
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: object, types: object, arguments: tuple[Any, ...] = (), named: Any = None
+    ) -> Any:
         """torch asks here what its functions do with a weight in their arguments: a linear layer is computed, all else
         refused.
 
@@ -151,7 +156,7 @@ class PackedWeight:
         )
 
     @property
-    def data(self) -> Any:
+    def data(self) -> torch.Tensor:
         """The numbers that codes stand for, a float32 tensor of torch ``[N, K]`` of its own.
 
         Assigning to it rounds the new numbers to codes of the same format and groups: that is what merging an adapter
@@ -167,7 +172,7 @@ class PackedWeight:
         return torch.from_numpy(self.to_dense().astype(np.float32)).to(self.device)
 
     @data.setter
-    def data(self, numbers: Any) -> None:
+    def data(self, numbers: torch.Tensor) -> None:
         give = None if self.owner is None else self.owner()
         if give is None:
             raise CannotQuantize("a packed weight is not written to", hint="tilewright.quantize makes one of numbers")
@@ -200,22 +205,22 @@ class PackedWeight:
         return LAYOUT if self.order is None else str(self.order)
 
     @property
-    def codes(self) -> Any:
+    def codes(self) -> Any:  # an array of the library that the weight is of
         """The codes row by row, low bits first: uint8 ``[N, bytes]``; dense formats ``[N, K]``."""
         held = self.held["codes"]
         return held if self.order is None else self.order.plain(held, self.format, (self.facts.N, self.facts.K))
 
     @property
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Any]:  # of the library that the weight is of
         """`held` with `codes`."""
         return {**self.held, "codes": self.codes}
 
-    def become(self, order: RecordOrder, words: Any) -> None:
+    def become(self, order: RecordOrder, words: Array) -> None:
         """Hold the codes as records alone."""
         self.held, self.order = {**self.held, "codes": words}, order
 
     @classmethod
-    def pack(cls, weight: QuantizedWeight, device: Any = None) -> PackedWeight:
+    def pack(cls, weight: QuantizedWeight, device: object = None) -> PackedWeight:
         """Bring a weight into the order of bytes that kernels read.
 
         Parameters
@@ -269,7 +274,7 @@ class PackedWeight:
         """The weight that activations are multiplied by in effect, ``[N, K]`` float64."""
         return self.unpack().to_dense()
 
-    def to(self, device: Any) -> PackedWeight:
+    def to(self, device: object) -> PackedWeight:
         """The same weight as torch tensors on a device."""
         arrays = {name: as_torch(array, device) for name, array in self.held.items()}
         made = PackedWeight(
@@ -298,7 +303,7 @@ class PackedWeight:
         save_safetensors(path, arrays, {f"tilewright.{name}": value for name, value in metadata.items()})
 
     @classmethod
-    def load(cls, path: str | Path, device: Any = None) -> PackedWeight:
+    def load(cls, path: str | Path, device: object = None) -> PackedWeight:
         """Read a file that `save` wrote.
 
         Raises
@@ -329,7 +334,7 @@ class PackedWeight:
         self.prepared.clear()
         self.calls.clear()
 
-    def derived(self, key: Any, make: Callable[[], Made]) -> Made:
+    def derived(self, key: object, make: Callable[[], Made]) -> Made:
         """Another form of the weight, which some kernels read: made once for each key."""
         if key not in self._derived:
             self._derived[key] = make()
@@ -448,14 +453,14 @@ def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
         )
 
 
-def plain_words(array: Any) -> Any:
+def plain_words(array: object) -> Any:  # of the array's library
     """A tensor as one of a type that Python's own pickling of tensors knows on every device: words of records without
     sign have none."""
     torch = sys.modules.get("torch")
     return array.view(torch.int32) if torch and is_torch(array) and array.dtype == torch.uint32 else array
 
 
-def words_again(array: Any) -> Any:
+def words_again(array: object) -> Any:  # of the array's library
     """Inverse of `plain_words`, for words."""
     torch = sys.modules.get("torch")
     return array.view(torch.uint32) if torch and is_torch(array) and array.dtype == torch.int32 else array

@@ -13,6 +13,7 @@ from tilewright.matmul.arrays import kept
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
+from tilewright.runtime.tensors import Array
 
 Made = TypeVar("Made")
 
@@ -58,13 +59,13 @@ class PackedExperts(Sequence[PackedWeight]):
             for number, one in enumerate(weights)
         )  # fmt: skip
         self._derived: dict[Any, Any] = {}
-        self.handle: Any = None
+        self.handle: Array | None = None
         named(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_derived": {}, "handle": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         named(self)
 
@@ -78,7 +79,7 @@ class PackedExperts(Sequence[PackedWeight]):
         return iter(self._weights)
 
     @property
-    def codes(self) -> Any:
+    def codes(self) -> Any:  # an array of the library that the weights are of
         """Codes row by row, stacked: made again, once, where kernels hold them otherwise."""
         held = self.held.get("codes")
         return self._once("codes", lambda: _stacked([one.codes for one in self._weights])) if held is None else held
@@ -92,15 +93,15 @@ class PackedExperts(Sequence[PackedWeight]):
     def device(self) -> str:
         return self._weights[0].device
 
-    def to(self, device: Any) -> PackedExperts:
+    def to(self, device: object) -> PackedExperts:
         """The same weights as torch tensors on a device."""
         return PackedExperts([weight.to(device) for weight in self._weights])
 
-    def channel_scales(self, example: Any) -> Any:
+    def channel_scales(self, example: Array) -> Array:
         """Scales of all channels, ``[experts, N]`` float32."""
         return self._once("scales", lambda: _stacked([channel_scales(weight, example) for weight in self._weights]))
 
-    def records(self, form: FragmentRecords, coding: Coding, example: Any) -> tuple[Any, Any]:
+    def records(self, form: FragmentRecords, coding: Coding, example: Array) -> tuple[Array, Array]:
         """Records of all weights, one below the other, and a float32 factor of each."""
 
         def made() -> tuple[Any, Any]:
@@ -132,7 +133,7 @@ def _form(weight: PackedWeight) -> Any:
     return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.device, arrays
 
 
-def _stacked(arrays: Sequence[Any]) -> Any:
+def _stacked(arrays: Sequence[Any]) -> Array:
     if isinstance(arrays[0], np.ndarray):
         return np.stack(arrays)
     import torch

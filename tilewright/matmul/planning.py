@@ -7,8 +7,6 @@ scaled weight, does a scale enter the element.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import Unsupported
@@ -90,7 +88,7 @@ def check_request(request: Request) -> None:
         raise Unsupported(f"results of {request.out}", ("floats and integers of 8 bits and more",))
 
 
-def check_sums(name: Any, activations: DType) -> None:
+def check_sums(name: object, activations: DType) -> None:
     """The type that sums are asked for in is one that says something of them; None leaves it to us. Raises
     Unsupported."""
     if name is None:

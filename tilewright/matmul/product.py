@@ -37,24 +37,24 @@ from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.call_keys import MISSED
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate
 
 
 def quant_matmul(
-    x: Any,
+    x: Any,  # an array, or one with the name of its type
     weight: PackedWeight,
     *,
-    activation_scales: Any = None,
+    activation_scales: Array | None = None,
     activation_group: int | None = None,
     quantize: str | None = None,
-    bias: Any = None,
+    bias: Array | None = None,
     function: str | None = None,
-    residual: Any = None,
-    out_dtype: Any = None,
-    out: Any = None,
-) -> Any:
+    residual: Array | None = None,
+    out_dtype: object = None,
+    out: Array | None = None,
+) -> Any:  # of the library that x is of
     """``function(x @ W^T + bias) + residual`` for a quantised weight ``W``.
 
     Parameters
@@ -105,7 +105,7 @@ def quant_matmul(
     return result
 
 
-def is_followed(*tensors: Any) -> bool:
+def is_followed(*tensors: Array | None) -> bool:
     """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients.
 
     Raises
@@ -119,16 +119,16 @@ def is_followed(*tensors: Any) -> bool:
     return is_watched() or wants_gradients(*tensors)
 
 
-def wants_gradients(*tensors: Any) -> bool:
+def wants_gradients(*tensors: Array | None) -> bool:
     """Whether somebody will ask for gradients of these."""
     return sys.modules["torch"].is_grad_enabled() and any(is_torch(t) and t.requires_grad for t in tensors)
 
 
 def _traced(
-    x: Any, weight: PackedWeight, scales: tuple[Any, int | None], quantize: Any, bias: Any, function: Any,
+    x: Array, weight: PackedWeight, scales: tuple[object, int | None], quantize: Any, bias: Any, function: Any,
     residual: Any,
     out_dtype: Any, out: Any,
-) -> Any:  # fmt: skip
+) -> Array:  # fmt: skip
     """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of
     it are wanted."""
     import torch
@@ -170,7 +170,7 @@ def _known_group(x: Any, weight: PackedWeight, scales: Any, group: int | None) -
     return _group_of(scales.shape[-1], weight) or None
 
 
-def apply_function(name: str | None, values: Any) -> Any:
+def apply_function(name: str | None, values: Any) -> Array:  # numbers, arrays, tensors
     """An epilogue's function by torch, which knows its gradient."""
     import torch
 
@@ -182,12 +182,12 @@ def apply_function(name: str | None, values: Any) -> Any:
 class Product:
     """One checked call: its prepared kernel and its operands."""
 
-    def __init__(self, prepared: Ready, operands: Operands, made: Result, request: Request, where: Any) -> None:
+    def __init__(self, prepared: Ready, operands: Operands, made: Result, request: Request, where: object) -> None:
         self.prepared, self.operands, self._made = prepared, operands, made
         self.request, self._where = request, where
 
     @property
-    def result(self) -> Any:
+    def result(self) -> Any:  # of the library that x is of
         """What the call gives back, filled by `run`."""
         return self._made.given
 
@@ -196,13 +196,13 @@ class Product:
         """Where it runs."""
         return _machine(self._where)
 
-    def run(self) -> Any:
+    def run(self) -> Any:  # of the library that x is of
         """Launch; returns the result."""
         if self.operands.activations.shape[0]:
             self.prepared(self.operands)
         return self._made.settle()
 
-    def met(self, calls: Calls, arguments: tuple[Any, ...], tensors: Mapping[str, Any]) -> None:
+    def met(self, calls: Calls, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
         """Let known calls take notice of this one, which has run.
 
         Parameters
@@ -214,25 +214,25 @@ class Product:
             passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
             calls.met(arguments, lambda: replay(self.prepared, self.operands, self._made, passed))
 
-    def emulate(self, **options: Any) -> Any:
+    def emulate(self, **options: object) -> Array:
         """Run the device text under the emulator; returns the result."""
         self.prepared.emulate(self.operands, **options)
         return self._made.settle()
 
     @staticmethod
     def of(
-        x: Any,
+        x: Any,  # an array, or one with the name of its type
         weight: PackedWeight,
         *,
-        activation_scales: Any = None,
+        activation_scales: Array | None = None,
         activation_group: int | None = None,
         quantize: str | None = None,
-        bias: Any = None,
+        bias: Array | None = None,
         function: str | None = None,
-        residual: Any = None,
-        out_dtype: Any = None,
-        out: Any = None,
-        target: Any = None,
+        residual: Array | None = None,
+        out_dtype: object = None,
+        out: Array | None = None,
+        target: object = None,
         chosen: Candidate | None = None,
     ) -> Product:
         """Check a call and prepare it; see `quant_matmul`.
@@ -279,7 +279,7 @@ class Product:
         return Product(prepared, Operands(*read, made.written), made, request, target or device)
 
 
-def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, chosen: Candidate | None) -> Ready:
+def _prepared(weight: PackedWeight, request: Request, where: object, example: Array, chosen: Candidate | None) -> Ready:
     """What earlier calls have prepared: of as many rows, or of other numbers that the same kernel serves."""
     kind = "torch" if is_torch(example) else "numpy"
     key = (request, where, kind)
@@ -308,12 +308,12 @@ def _prepared(weight: PackedWeight, request: Request, where: Any, example: Any, 
     return found
 
 
-def _machine(where: Any) -> Machine:
+def _machine(where: object) -> Machine:
     """The machine of a device's name or of a target."""
     return Machine(*resolve(where.split(":")[0] if isinstance(where, str) else where))
 
 
-def explain(facts: WeightFacts, request: Request, target: Any = "auto") -> str:
+def explain(facts: WeightFacts, request: Request, target: object = "auto") -> str:
     """Which tier serves a call, and why not the ones before it."""
     arch = resolve(target)[1]
     tier, asked, reasons = choose(facts, request, arch)
@@ -322,7 +322,7 @@ def explain(facts: WeightFacts, request: Request, target: Any = "auto") -> str:
     return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
 
 
-def _with_type(x: Any) -> tuple[Any, Any]:
+def _with_type(x: Array | tuple[Array, str]) -> tuple[Any, Any]:
     """Activations, and the type of packed ones where one is said."""
     if not isinstance(x, tuple):
         return x, None
@@ -331,7 +331,7 @@ def _with_type(x: Any) -> tuple[Any, Any]:
     return x[0], x[1]
 
 
-def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int, ...], Any]:
+def _flattened(x: Array, facts: WeightFacts, activations: str) -> tuple[tuple[int, ...], Array]:
     """Leading dimensions, and x as a row-major matrix."""
     per_byte = dtype(activations).per_byte
     width = -(-facts.columns // per_byte)
@@ -348,8 +348,8 @@ def _flattened(x: Any, facts: WeightFacts, activations: str) -> tuple[tuple[int,
 
 
 def _activation_scales(
-    scales: Any, leading: tuple[int, ...], weight: PackedWeight, device: str, group: Any
-) -> tuple[str, int, Any]:  # fmt: skip
+    scales: Array | None, leading: tuple[int, ...], weight: PackedWeight, device: str, group: object
+) -> tuple[str, int, Array | None]:  # fmt: skip
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
@@ -386,7 +386,9 @@ def _group_of(groups: int, weight: PackedWeight) -> int:
     return rounded if -(-columns // rounded) == groups else 0
 
 
-def result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, kind: str, quantize: Any) -> str:
+def result_type(
+    out: Array | None, out_dtype: object, activations: str, facts: WeightFacts, kind: str, quantize: object
+) -> str:
     """The type of a call's result: what is asked for, else that of float activations, int32 for exact sums, float32."""
     if out is not None:
         found = element_type(out).name
@@ -406,7 +408,7 @@ def result_type(out: Any, out_dtype: Any, activations: str, facts: WeightFacts, 
     )
 
 
-def _check_array(what: str, values: Any, expected: tuple[int, ...], device: str) -> None:
+def _check_array(what: str, values: Array | None, expected: tuple[int, ...], device: str) -> None:
     if values is None:
         return
     if device_of(values, what) != device:

@@ -12,7 +12,9 @@ from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.config import MatmulConfig
 
 
-def random_operands(config: MatmulConfig, rows: int, device: str, seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
+def random_operands(
+    config: MatmulConfig, rows: int, device: str, seed: int = 0
+) -> tuple[list[Any], dict[str, Any]]:  # of torch where a device is asked for, else of NumPy
     """Arguments of `Matmul.forward`: A, W, scale, zeros and bias, and the others by name.
 
     Parameters

@@ -80,5 +80,5 @@ def _place(tensor: Any) -> tuple[Any, ...]:
     return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
-def _same(sources: Sequence[weakref.ref[Any] | None], bases: Sequence[Any]) -> bool:
+def _same(sources: Sequence[weakref.ref[object] | None], bases: Sequence[object]) -> bool:
     return all(base is None if source is None else source() is base for source, base in zip(sources, bases))

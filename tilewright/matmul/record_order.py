@@ -16,7 +16,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import as_numpy, constant, empty_like, placed_like
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 
@@ -37,7 +37,7 @@ class RecordOrder:
     def __str__(self) -> str:
         return str(self.form)
 
-    def plain(self, words: Any, of: Format, shape: tuple[int, int]) -> Any:
+    def plain(self, words: Array, of: Format, shape: tuple[int, int]) -> Any:
         """Codes row by row, low bits first, uint8 ``[N, bytes]``, where the records are."""
         rows, columns = shape
         if not (is_torch(words) and words.is_cuda):

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.matmul.results import Result
-from tilewright.matmul.tiers.base import Operands
+from tilewright.matmul.tiers.base import Arranging, Operands, Prepared
 from tilewright.runtime.arguments import byte_range
 from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of, made_function
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.plans import address_text, allocator_text
-from tilewright.runtime.tensors import is_torch, tensor_view
+from tilewright.runtime.tensors import Array, is_torch, tensor_view
 from tilewright.targets.cuda.workspaces import MEMORY
 
 Launch = tuple[Kernel, tuple[Any, ...]]
@@ -33,11 +33,11 @@ class _Recorder:
     def __init__(self, kernel: Kernel, log: list[Launch]) -> None:
         self.kernel, self.log = kernel, log
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Array) -> None:
         self.log.append((self.kernel, arguments))
 
 
-def launches(prepared: Any, operands: Operands) -> list[Launch]:
+def launches(prepared: Arranging | Prepared, operands: Operands) -> list[Launch]:
     """What a prepared product launches for these operands; nothing runs."""
     log: list[Launch] = []
     _recording(prepared, log)(operands)
@@ -56,7 +56,7 @@ def _recording(part: Any, log: list[Launch]) -> Any:
     return dataclasses.replace(part, **changes)
 
 
-def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, Any]) -> CallPlan | None:
+def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, object]) -> CallPlan | None:
     """A function of tensors like those of a call that has run, which answers `MISSED` for others; None where there can
     be none.
 
@@ -135,7 +135,7 @@ class _Writer:
         self.device = operands.out.device if is_torch(operands.out) else None
         self.out = self._allocation("out", "pout", made.given, "") if self.is_new else []
 
-    def _allocation(self, name: str, address: str, like: Any, number: Any) -> list[str]:
+    def _allocation(self, name: str, address: str, like: Any, number: object) -> list[str]:
         """Lines that make a tensor like another, and take its address."""
         own = f"shape{number}", f"strides{number}", f"dtype{number}"
         self.names |= {own[0]: tuple(like.shape), own[2]: like.dtype}
@@ -144,7 +144,7 @@ class _Writer:
         self.names[own[1]] = tuple(like.stride())
         return [f"{name} = {allocator_text(like, *own, self.names)}", f"{address} = {name}.data_ptr()"]
 
-    def launch(self, kernel: Kernel, arguments: Sequence[Any], again: Sequence[Any]) -> bool:
+    def launch(self, kernel: Kernel, arguments: Sequence[object], again: Sequence[object]) -> bool:
         """Whether a launch could be written: each argument is passed, out, one that never changes, or what a launch has
         written."""
         found = kernel.plans.launch(*arguments)
@@ -168,7 +168,7 @@ class _Writer:
         self.calls.append(f"launch{number}({', '.join(values)})")
         return True
 
-    def _found(self, value: Any, other: Any, written: bool) -> str | None:
+    def _found(self, value: object, other: object, written: bool) -> str | None:
         """The address of a tensor that was not met before: one of the weight's, or what a launch makes for the next."""
         if value is other:
             number = len(self.names)
@@ -231,7 +231,7 @@ class _Writer:
         return [f"handed = memory(HANDED, {begins + like.nbytes}, index, stream(index))"]
 
 
-def _extent(tensor: Any) -> tuple[int, int]:
+def _extent(tensor: Array) -> tuple[int, int]:
     """The bytes of a tensor, relative to its address."""
     view = tensor_view(tensor)
     low, high = byte_range(view)

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.errors import ReadOnlyArgument, WrongArgumentKind, WrongArgumentShape, WrongArgumentStrides
 from tilewright.ir.dtypes import DType
 from tilewright.matmul.arrays import check_device, device_of, empty_like, is_row_major
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Result:
     given: Any
     copied: bool = False
 
-    def settle(self) -> Any:
+    def settle(self) -> Array:
         """Give back the result of kernels that were launched."""
         if self.copied:
             found = self.written.reshape(self.given.shape)
@@ -42,7 +42,7 @@ class Result:
 
 
 def result_for(
-    x: Any, shape: tuple[int, ...], of: DType, out: Any, read: Iterable[Any], what: str = "out"
+    x: Array, shape: tuple[int, ...], of: DType, out: Array | None, read: Iterable[Any], what: str = "out"
 ) -> Result:  # fmt: skip
     """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller.
 

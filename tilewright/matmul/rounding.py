@@ -23,7 +23,7 @@ WORTH = 1 << 18
 """Elements from which on a weight on the processor is rounded on a GPU."""
 
 
-def packed_to_nearest(weight: Any, how: Rounding, name: str = "the weight", divisors: Any = None) -> PackedWeight:
+def packed_to_nearest(weight: object, how: Rounding, name: str = "the weight", divisors: object = None) -> PackedWeight:
     """A weight ``[N, K]`` rounded and packed, on the device that it is on (NumPy's arrays stay such).
 
     Parameters

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.errors import WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
 from tilewright.matmul.arrays import check_device, contiguous, element_type
+from tilewright.runtime.tensors import Array
 
 
 class Shaped:
@@ -17,8 +18,8 @@ class Shaped:
         self.device = device
 
     def __call__(
-        self, what: str, array: Any, expected: tuple[int, ...] | None, of: Any, also: tuple[int, ...] = ()
-    ) -> Any:
+        self, what: str, array: Array | None, expected: tuple[int, ...] | None, of: object, also: tuple[int, ...] = ()
+    ) -> Any:  # of the library that the array is of
         if array is None or expected is None:
             return None
         if not hasattr(array, "shape"):
@@ -36,7 +37,7 @@ class Shaped:
         return array.reshape(expected)
 
 
-def _torch_uint8(array: Any) -> Any:
+def _torch_uint8(array: Array) -> Any:
     import torch
 
     return torch.uint8

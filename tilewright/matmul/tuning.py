@@ -12,6 +12,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.dispatch import candidates, tuning_key
+from tilewright.runtime.tensors import Array
 from tilewright.tuning import Candidate, Database, Outcome, search, time_call
 
 
@@ -25,13 +26,15 @@ class WrongCandidate(TilewrightError):
         )
 
 
-def check(found: Any, expected: Any, chosen: Candidate) -> None:
+def check(found: object, expected: object, chosen: Candidate) -> None:
     """No options are kept, however fast, with which a call gives another result."""
     if not agree(found, expected):
         raise WrongCandidate(chosen)
 
 
-def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True, **options: Any) -> list[Outcome]:
+def tune(
+    x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True, **options: Any
+) -> list[Outcome]:  # options of `quant_matmul`
     """Measure ways to compute ``quant_matmul(x, weight, **options)`` and keep the fastest for all calls of that kind.
 
     A kind is what the weight is (its size, format, groups, not its numbers), the types of the call, and the numbers of
@@ -75,8 +78,8 @@ def tune(x: Any, weight: PackedWeight, *, topk: int = 20, parallel: bool = True,
 
 
 def tune_grouped(
-    x: Any, weights: PackedExperts, sizes: Any, *, topk: int = 20, parallel: bool = True, **options: Any
-) -> list[Outcome]:
+    x: Array, weights: PackedExperts, sizes: Any, *, topk: int = 20, parallel: bool = True, **options: Any
+) -> list[Outcome]:  # options of `grouped_matmul`
     """As `tune`, for ``grouped_matmul(x, weights, sizes, **options)`` where one launch serves it; nothing otherwise."""
     known = GroupedCall.of(x, weights, sizes, **options)
     if isinstance(known, str):

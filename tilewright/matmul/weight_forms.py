@@ -17,7 +17,7 @@ from tilewright.matmul.packed import PackedWeight, column_order
 from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.weight_codes import codes_of, stored_codes, zero_points
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 
 
 class WeightForms:
@@ -42,7 +42,7 @@ class WeightForms:
         facts = self.config.facts()
         return facts.N, facts.K if facts.format.is_dense else -(-facts.K * facts.format.bits // 8)
 
-    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
+    def transform_weight(self, weight: Array, scale: object = None, zeros: object = None, bias: object = None) -> Any:
         """Pack a weight of numbers (integer formats) or codes into the bytes that `forward` takes.
 
         Parameters
@@ -69,7 +69,7 @@ class WeightForms:
         of = self.config.format
         return lambda codes: self._bytes(stored_codes(self._by_rows(as_numpy(codes)), of), codes)
 
-    def _codes(self, weight: Any) -> np.ndarray:
+    def _codes(self, weight: Array) -> np.ndarray:
         """Codes ``[N, K]`` of a weight of numbers."""
         return codes_of(self._by_rows(as_numpy(weight)), self.config.format)
 
@@ -83,7 +83,7 @@ class WeightForms:
             raise WrongArgumentShape(f"the weight has shape {list(found)}, expected {order} = {expected}")
         return array
 
-    def _bytes(self, codes: np.ndarray, example: Any) -> Any:
+    def _bytes(self, codes: np.ndarray, example: Array) -> Any:
         """Codes ``[N, K]`` as raw tensors hold them, of the kind and on the device of `example`."""
         of = self.config.format
         packed: Any = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
@@ -94,8 +94,8 @@ class WeightForms:
         return as_torch(packed, example.device) if is_torch(example) else packed
 
     def pack(
-        self, weight: Any, scale: Any = None, zeros: Any = None, device: Any = None, *, multipliers: Any = None,
-        divisors: Any = None, g_idx: Any = None, tensor_scale: float = 1.0,
+        self, weight: Array, scale: Any = None, zeros: Any = None, device: object = None, *, multipliers: object = None,
+        divisors: object = None, g_idx: object = None, tensor_scale: float = 1.0,
     ) -> PackedWeight:  # fmt: skip
         """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
 
@@ -125,7 +125,7 @@ class WeightForms:
             device = weight.device
         return PackedWeight.pack(made, device)
 
-    def _need(self, **operands: Any) -> None:
+    def _need(self, **operands: object) -> None:
         wanted = {
             "scale": self.config.with_scaling,
             "zeros": self.config.with_zeros,
@@ -145,7 +145,7 @@ class WeightForms:
                     hint=f"set {switch.get(name, name)} in the MatmulConfig",
                 )
 
-    def _check_packed(self, weight: PackedWeight, scale: Any, zeros: Any) -> None:
+    def _check_packed(self, weight: PackedWeight, scale: object, zeros: object) -> None:
         """A packed weight is one of the config's, and brings its own scales and zeros.
 
         Raises
@@ -168,7 +168,7 @@ class WeightForms:
                     f"{self.name} was given {name} beside a packed weight, which has its own", hint=f"leave out {name}"
                 )
 
-    def _packed(self, A: Any, W: Any, scale: Any, zeros: Any) -> PackedWeight:
+    def _packed(self, A: Array, W: Any, scale: Array | None, zeros: Any) -> PackedWeight:
         """The weight of raw tensors, each of which must be what the config says."""
         config = self.config
         given = self._weight_tensors(A, W, scale, zeros)
@@ -186,11 +186,11 @@ class WeightForms:
         made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
         return PackedWeight.pack(made, getattr(W, "device", None))
 
-    def _plain(self, codes: Any) -> Any:
+    def _plain(self, codes: Array) -> Any:
         """Codes in the order of raw tensors, row by row, low bits first."""
         return codes
 
-    def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
+    def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Any) -> dict[str, Any]:
         """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
         facts, shaped = self.config.facts(), Shaped(device_of(A))
         packed_zeros = facts.zeros == "packed"

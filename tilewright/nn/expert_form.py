@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from tilewright.runtime.tensors import Array
+
 CLAMPED = "clamped_swiglu"
 """The epilogue's name for what gpt-oss computes of neighbouring columns."""
 
@@ -149,17 +151,17 @@ def _candidates(module: Any, columns: bool, gated: bool) -> Iterator[ExpertForm]
         yield ExpertForm(columns, False, False, call, whole=True)
 
 
-def act_of(module: Any, form: ExpertForm) -> Callable[[Any], Any] | None:
+def act_of(module: torch.nn.Module, form: ExpertForm) -> Callable[..., Any] | None:  # as the module has it
     """What a form asks of a module beside its products: the function of its gates, or all that lies between."""
     if not form.whole or not _own_gate(module):
         return _function(module)
-    alone = copy.copy(module)
+    alone: Any = copy.copy(module)
     alone.__dict__["_parameters"] = {}
-    gate: Callable[[Any], Any] = alone._apply_gate
+    gate: Callable[..., Any] = alone._apply_gate
     return gate
 
 
-def _function(module: object) -> Callable[[Any], Any] | None:
+def _function(module: object) -> Callable[..., Any] | None:
     return next((getattr(module, name) for name in ("act_fn", "act", "activation_fn") if hasattr(module, name)), None)
 
 
@@ -169,7 +171,7 @@ def _own_gate(module: object) -> bool:
     return getattr(getattr(kind, "_apply_gate", None), "__module__", None) == kind.__module__
 
 
-def probe_of(module: Any, alike: dict[str, int]) -> Any:
+def probe_of(module: Any, alike: dict[str, int]) -> Any:  # a module of the same class
     """A module with random float32 on the CPU in the place of its parameters.
 
     Parameters
@@ -211,7 +213,7 @@ def _agrees(probe: Any, names: tuple[str, str], form: ExpertForm, scale: float) 
             factors = torch.zeros(tokens, experts, device="cpu").scatter_(1, index, factors)
         routing = (index, factors)
 
-    def product(rows: torch.Tensor, sizes: torch.Tensor, of: Any, bias: Any) -> torch.Tensor:
+    def product(rows: torch.Tensor, sizes: torch.Tensor, of: Any, bias: Array | None) -> torch.Tensor:
         parts = []
         for expert, own in enumerate(rows.split(sizes.tolist())):
             if len(own):

@@ -132,7 +132,7 @@ class ExpertWeights(torch.nn.Module):
             name: value for name, value in self.__dict__.items() if name != "handle"
         }  # a copy is a layer of its own
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         super().__setstate__(state)
         self.handle = handle_of(self, self.weight.device)
 
@@ -169,7 +169,7 @@ class Experts(torch.nn.Module):
         second: ExpertWeights,
         form: ExpertForm,
         names: tuple[str, str] = ("gate_up_proj", "down_proj"),
-        act_fn: Callable[[Any], Any] | None = None,
+        act_fn: Callable[..., object] | None = None,
     ) -> None:
         super().__init__()
         self.names, self.form, self.act_fn = names, form, act_fn

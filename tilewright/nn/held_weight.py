@@ -268,7 +268,7 @@ class HeldWeight(torch.nn.Module):
         own = ("_packed", "_calls", "_seen", "handle")  # a copy is a layer of its own
         return {**{name: value for name, value in self.__dict__.items() if name not in own}, "_buffers": buffers}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         super().__setstate__(state)
         if self._order is not None:
             self._buffers["qweight"] = words_again(self._buffers["qweight"])

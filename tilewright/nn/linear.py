@@ -129,7 +129,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         group: int | None = 128,
         activations: str | None = None,
         **options: Any,
-    ) -> Linear:
+    ) -> Linear:  # options of `Rounding`
         """A float layer rounded to nearest.
 
         Parameters
@@ -283,7 +283,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         return result
 
     def tune(
-        self, rows: Sequence[int] = (1, 16, 64, 256, 1024, 4096), dtype: Any = torch.float16, topk: int = 20
+        self, rows: Sequence[int] = (1, 16, 64, 256, 1024, 4096), dtype: torch.dtype = torch.float16, topk: int = 20
     ) -> None:
         """Measure the ways to compute calls of so many rows of a type and keep the fastest, on disk too
         (`matmul.tuning.tune`)."""

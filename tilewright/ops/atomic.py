@@ -67,7 +67,7 @@ class Atomic(TileOperator):
         reads = (self.destination, self.value) if isinstance(self.value, Region) else (self.destination,)
         return Effects(reads=reads, writes=(self.destination,), atomic=True)
 
-    def reference(self, old: np.ndarray, value: Any) -> tuple[np.ndarray]:
+    def reference(self, old: np.ndarray, value: Any) -> tuple[np.ndarray]:  # an array or a number
         dtype = self.destination.dtype
         value = cast_array(value, self.value.dtype, dtype)
         value = np.reshape(value, old.shape) if isinstance(self.value, Region) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -160,7 +159,7 @@ class Decode(TileOperator):
         extra = tuple(operand for operand in (self.scale, self.zero) if isinstance(operand, Region))
         return Effects(reads=(self.source, *extra), writes=(self.destination,))
 
-    def reference(self, source: np.ndarray, *rest: Any) -> tuple[np.ndarray]:
+    def reference(self, source: np.ndarray, *rest: np.ndarray) -> tuple[np.ndarray]:
         operands = [operand for operand in (self.scale, self.zero) if operand is not None]
         operands.sort(key=lambda operand: isinstance(operand, Expr))  # values of regions arrive first
         given = dict(zip(map(id, operands), rest, strict=True))

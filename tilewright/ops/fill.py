@@ -32,7 +32,7 @@ class Fill(TileOperator):
     def effects(self) -> Effects:
         return Effects(writes=(self.destination,))
 
-    def reference(self, value: Any) -> tuple[np.ndarray]:
+    def reference(self, value: Any) -> tuple[np.ndarray]:  # a number of Python's or NumPy's
         """The one element; writes broadcast."""
         return (cast_array(value, self.value.dtype, self.destination.dtype),)
 

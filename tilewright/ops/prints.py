@@ -65,7 +65,7 @@ def number_format(dtype: DType) -> str:
     return f"%ll{sign}" if dtype.bits == 64 else f"%{sign}"
 
 
-def show_number(value: Any, dtype: DType) -> str:
+def show_number(value: Any, dtype: DType) -> str:  # a number of Python's or NumPy's
     """A number as C shows it."""
     return f"{float(value):g}" if dtype.is_float else str(int(value))
 

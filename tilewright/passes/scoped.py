@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Region, Seq, Statement, Store, Var, binary
+from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Record, Region, Seq, Statement, Store, Var, binary
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import Rewriter, children, find, holds, substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, children, find, holds, substitute
 from tilewright.ir.visitor import fresh as fresh  # published
 
 T = TypeVar("T", bound=Statement)
@@ -29,20 +29,20 @@ class _Kernels(Rewriter):
     def __init__(self, change: Callable[[Kernel], Any]) -> None:
         self.change = change
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         return self.change(kernel)
 
 
-def free_of(expr: Any, *things: Var) -> bool:
+def free_of(expr: Expr, *things: Var) -> bool:
     """Whether none of the variables occurs in `expr`."""
     return not any(node is thing for node in find(expr, Var) for thing in things)
 
 
-def holders(node: Any, wanted: Callable[[Any], bool]) -> set[Any]:
+def holders(node: Statement, wanted: Callable[[Any], bool]) -> set[Record]:
     """The nodes at or below `node` that hold one that is `wanted`, so that a pass can leave the others alone."""
-    found: set[Any] = set()
+    found: set[Record] = set()
 
-    def search(part: Any) -> bool:
+    def search(part: Record) -> bool:
         holds = wanted(part)
         if not isinstance(part, Buffer):
             for child in children(part):
@@ -71,7 +71,7 @@ class ScopedRewriter(Rewriter):
         for var in size_variables(function):
             self.analyzer.bind(var, 0, None)
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         with self.analyzer.scope():
             for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
                 self.analyzer.bind_extent(var, extent)
@@ -80,17 +80,17 @@ class ScopedRewriter(Rewriter):
             body = self(kernel.body)
         return kernel if body is kernel.body else replace(kernel, body=body)
 
-    def visit_Role(self, role: nodes.Role) -> Any:
+    def visit_Role(self, role: nodes.Role) -> nodes.Role:
         with self.analyzer.scope():
             if role.index is not None:
                 self.analyzer.bind_extent(role.index, role.instances)
             return self.generic(role)
 
-    def visit_Seq(self, seq: Seq) -> Any:
+    def visit_Seq(self, seq: Seq) -> Seq:
         with self.analyzer.scope():
             return self.generic(seq)
 
-    def visit_Let(self, let: nodes.Let) -> Any:
+    def visit_Let(self, let: nodes.Let) -> nodes.Let:
         result = self.generic(let)
         value = let.value
         if isinstance(value, nodes.Call) and value.function == "warp_uniform":
@@ -100,17 +100,17 @@ class ScopedRewriter(Rewriter):
             self.analyzer.bind(let.var, value, value)
         return result
 
-    def visit_Assume(self, assume: nodes.Assume) -> Any:
+    def visit_Assume(self, assume: nodes.Assume) -> Rewritten:
         result = self.generic(assume)
         self.analyzer.assume(assume.condition)
         return result
 
-    def visit_Assert(self, check: nodes.Assert) -> Any:
+    def visit_Assert(self, check: nodes.Assert) -> Rewritten:
         result = self.generic(check)
         self.analyzer.assume(check.condition)
         return result
 
-    def visit_For(self, loop: nodes.For) -> Any:
+    def visit_For(self, loop: nodes.For) -> Rewritten:
         start, stop, step = self.visit(loop.start), self.visit(loop.stop), self.visit(loop.step)
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
@@ -119,19 +119,19 @@ class ScopedRewriter(Rewriter):
             return loop
         return replace(loop, start=start, stop=stop, step=step, body=body)
 
-    def visit_Pipelined(self, loop: nodes.Pipelined) -> Any:
+    def visit_Pipelined(self, loop: nodes.Pipelined) -> Rewritten:
         start, stop = (nodes.cast(nodes.expr(end), loop.var.dtype) for end in (loop.start, loop.stop))
         with self.analyzer.scope():
             self.analyzer.bind(loop.var, start, binary("sub", stop, nodes.const(1, stop.dtype)))
             return self.generic(loop)
 
-    def visit_Parallel(self, loop: nodes.Parallel) -> Any:
+    def visit_Parallel(self, loop: nodes.Parallel) -> Rewritten:
         with self.analyzer.scope():
             for var, extent in zip(loop.vars, loop.extents, strict=True):
                 self.analyzer.bind_extent(var, extent)
             return self.generic(loop)
 
-    def visit_If(self, branch: nodes.If) -> Any:
+    def visit_If(self, branch: nodes.If) -> Rewritten:
         condition = self.visit(branch.condition)
         fact = substitute(branch.condition, self.uniform) if self.uniform else branch.condition
         with self.analyzer.scope():
@@ -146,11 +146,11 @@ class ScopedRewriter(Rewriter):
             return branch
         return replace(branch, condition=condition, then=then, otherwise=otherwise)
 
-    def then_of(self, branch: nodes.If) -> Any:
+    def then_of(self, branch: nodes.If) -> Seq:
         """What becomes of the statements below a condition, where it is known to hold."""
         return self(branch.then)
 
-    def visit_Select(self, select: nodes.Select) -> Any:
+    def visit_Select(self, select: nodes.Select) -> Expr:
         condition = self.visit(select.condition)
         with self.analyzer.scope():
             self.analyzer.assume(select.condition)
@@ -162,7 +162,7 @@ class ScopedRewriter(Rewriter):
             return select
         return replace(select, condition=condition, then=then, otherwise=otherwise)
 
-    def chosen_of(self, select: nodes.Select) -> Any:
+    def chosen_of(self, select: nodes.Select) -> Expr:
         """What becomes of the value that a choice has where its condition is known to hold."""
         return self.visit(select.then)
 
@@ -176,20 +176,20 @@ class DecidingRewriter(ScopedRewriter):
         result = self.analyzer.simplify(condition)
         return bool(result.value) if isinstance(result, nodes.Const) else None
 
-    def visit_If(self, branch: nodes.If) -> Any:
+    def visit_If(self, branch: nodes.If) -> Rewritten:
         value = self.decided(branch.condition)
         if value is None:
             return super().visit_If(branch)
         taken = branch.then if value else branch.otherwise
         return None if taken is None else _spliced(self(taken))
 
-    def visit_Select(self, select: nodes.Select) -> Any:
+    def visit_Select(self, select: nodes.Select) -> Expr:
         value = self.decided(select.condition)
         if value is None:
             return super().visit_Select(select)
         return self.visit(select.then if value else select.otherwise)
 
-    def visit_For(self, loop: nodes.For) -> Any:
+    def visit_For(self, loop: nodes.For) -> Rewritten:
         return None if self.never_runs(loop) else super().visit_For(loop)
 
     def never_runs(self, loop: nodes.For) -> bool:
@@ -204,11 +204,11 @@ class _Decisions(DecidingRewriter):
 
 def decided_parts(loop: nodes.Parallel, place: ScopedRewriter) -> nodes.Parallel | None:
     """A loop without what never runs of it where a rewriter stands; None where nothing is left."""
-    result: nodes.Parallel = _Decisions(place.analyzer, place.uniform).visit(loop)
+    result = _Decisions(place.analyzer, place.uniform)(loop)
     return result if result.body.statements else None
 
 
-def _spliced(body: Seq) -> Any:
+def _spliced(body: Seq) -> Rewritten:
     """The statements of a branch in place of it; in a scope of their own where they declare names."""
     declares = any(isinstance(statement, (nodes.Let, nodes.Allocate)) for statement in body.statements)
     return body if declares else list(body.statements)
@@ -286,13 +286,13 @@ class _Redirect(Rewriter):
         staged, slot = self.slots[access.buffer]
         return replace(made, buffer=staged, indices=(slot, *made.indices))
 
-    def visit_Load(self, load: Load) -> Any:
+    def visit_Load(self, load: Load) -> Expr:
         return self._moved(load)
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         return self._moved(store)
 
-    def visit_Region(self, region: Region) -> Any:
+    def visit_Region(self, region: Region) -> Region:
         made = self.generic(region)
         if region.buffer not in self.slots:
             return made

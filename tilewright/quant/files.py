@@ -18,6 +18,7 @@ from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
 from tilewright.formats import PLAIN, number_format, unpack_plain
 from tilewright.quant.importers.arrays import as_array
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
 
 VERSION = 1
 ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
@@ -38,7 +39,7 @@ def weight_tensors(weight: QuantizedWeight, name: str) -> dict[str, np.ndarray]:
     return made
 
 
-def metadata_bytes(weight: Any) -> np.ndarray:
+def metadata_bytes(weight: Any) -> np.ndarray:  # anything with those fields
     """What is no array of a `QuantizedWeight` (or anything with its format, shape, block, zeros_mode and
     tensor_scale)."""
     about = {
@@ -50,13 +51,13 @@ def metadata_bytes(weight: Any) -> np.ndarray:
     return np.frombuffer(json.dumps(about).encode(), np.uint8)
 
 
-def _held(weight: object, field: str) -> Any:
+def _held(weight: object, field: str) -> Array | None:
     """An array of a weight of any kind."""
     held = getattr(weight, "held", None)
     return getattr(weight, field) if held is None else held.get(field)
 
 
-def read_metadata(values: object, name: str) -> dict[str, Any]:
+def read_metadata(values: object, name: str) -> dict[str, Any]:  # JSON
     """The inverse of `metadata_bytes`.
 
     Parameters

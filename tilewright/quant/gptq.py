@@ -13,6 +13,8 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import number_format
+from tilewright.formats.number import Format
+from tilewright.ir.dtypes import DType
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import QuantizedWeight
 
@@ -59,7 +61,7 @@ class Hessian:
 def gptq_quantize(
     weight: object,
     hessian: Hessian | np.ndarray,
-    to: Any = "uint4",
+    to: str | Format | DType = "uint4",
     *,
     group: int | None = 128,
     zeros: str | None = None,
@@ -157,7 +159,7 @@ def _group_of(
     stop: int,
     errors: np.ndarray,
     upper: np.ndarray,
-    of: Any,
+    of: Format,
     zeros: Any,
     held: Any,
 ) -> QuantizedWeight:

@@ -11,6 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 from tilewright.errors import CannotQuantize
+from tilewright.formats import Format
+from tilewright.ir.dtypes import DType
 from tilewright.options import in_context
 from tilewright.quant.importers.arrays import as_array
 from tilewright.quant.rounding import Rounding, sum_in_halves
@@ -19,7 +21,7 @@ from tilewright.quant.weight import QuantizedWeight, check_divisors
 
 def quantize(
     weight: object,
-    to: object = "uint4",
+    to: str | Format | DType = "uint4",
     *,
     group: int | None = 128,
     zeros: str | None = None,

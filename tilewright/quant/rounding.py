@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import SCHEMES, Format, number_format
+from tilewright.ir.dtypes import DType
 
 ZEROS = ("none", "middle", "group")
 
@@ -53,11 +54,11 @@ class Rounding:
     @classmethod
     def of(
         cls,
-        to: Any,
+        to: str | Format | DType,
         group: int | None,
         zeros: str | None = None,
         block: tuple[int, int] | None = None,
-        scale_dtype: Any = None,
+        scale_dtype: object = None,
     ) -> Rounding:
         """From the arguments of `quantize`.  Raises CannotQuantize, UnknownFormat."""
         known = SCHEMES.get(to) if isinstance(to, str) else None
@@ -122,7 +123,7 @@ class Rounding:
         return Grid(scales, zeros, tensor_scale, exact * tensor_scale, offsets)
 
 
-def sum_in_halves(parts: Any) -> Any:
+def sum_in_halves(parts: Any) -> Any:  # NumPy's or torch's
     """The sum over the last axis of an array or a tensor: the second half is added to the first until one is left, so
     that all devices add in the same order."""
     while parts.shape[-1] > 1:

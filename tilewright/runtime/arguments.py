@@ -25,7 +25,15 @@ from tilewright.ir.signature import (
 )
 from tilewright.ir.sizes import evaluate, size_text, solve, told_by
 from tilewright.runtime.dlpack import TensorView, row_major_strides
-from tilewright.runtime.tensors import allocator_like, allocator_on, is_tensor, storage_shape, table_of, tensor_view
+from tilewright.runtime.tensors import (
+    Array,
+    allocator_like,
+    allocator_on,
+    is_tensor,
+    storage_shape,
+    table_of,
+    tensor_view,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,7 @@ class Binder:
                 scalars[param] = self._scalar(param, value)
         shapes = self._shapes(views, scalars)
         self._check_memory(views)
-        outputs: dict[Buffer, Any] = {}
+        outputs: dict[Buffer, Array] = {}
         if self.function.outputs:
             allocate = allocator_on(self.device) if example is None else allocator_like(example)
             for buffer in self.function.outputs:
@@ -108,7 +116,7 @@ class Binder:
         """Whether no tensor is left out, or given by its address."""
         return not any(isinstance(p, Buffer) and (v is None or type(v) is int) for p, v in zip(self.inputs, values))
 
-    def with_tables(self, values: list[Any]) -> list[Any]:
+    def with_tables(self, values: list[Any]) -> list[Any]:  # tensors of any library, and numbers
         """The arguments with a tensor of addresses in place of each list of tensors that a table of pointers stands
         for."""
         if not self.pointers or not any(isinstance(value, (list, tuple)) for value in values):
@@ -130,18 +138,18 @@ class Binder:
         """What `Bound.entry` holds, in order."""
         return entry_parameters(self.function)
 
-    def arguments(self, inputs: Sequence[object], outputs: Sequence[object]) -> list[Any]:
+    def arguments(self, inputs: Sequence[object], outputs: Sequence[object]) -> list[object]:
         """Inputs and outputs of a call in the order of the function's parameters."""
         given, made = iter(inputs), iter(outputs)
         return [next(made) if param in self.function.outputs else next(given) for param in self.function.params]
 
-    def with_tensors(self, inputs: Sequence[object], bound: Bound) -> list[Any]:
+    def with_tensors(self, inputs: Sequence[object], bound: Bound) -> list[Any]:  # tensors of any library, and numbers
         """The entry arguments with tensors in the place of addresses."""
         given = zip(self.function.params, self.arguments(inputs, bound.outputs), strict=True)
         tensors: dict[Buffer | Var, Any] = {param: value for param, value in given if isinstance(param, Buffer)}
         return [tensors.get(param, value) for param, value in zip(self.entry_parameters, bound.entry, strict=True)]
 
-    def in_order(self, arguments: Sequence[object], named: Mapping[str, object]) -> list[Any]:
+    def in_order(self, arguments: Sequence[object], named: Mapping[str, object]) -> list[Array | int]:
         """The input arguments in the order of the signature."""
         if not named and len(arguments) == len(self.names):
             return self._with_absent(list(arguments))
@@ -165,7 +173,7 @@ class Binder:
             raise errors.WrongArgumentCount(f"{signature} lacks {', '.join(missing)}")
         return self._with_absent([values[name] for name in self.names])
 
-    def _with_absent(self, values: list[Any]) -> list[Any]:
+    def _with_absent(self, values: list[Any]) -> list[Array | int]:
         """The arguments with a tensor for each None that a tensor may be left out by, of which nothing is read."""
         absent = [i for i, (p, one) in enumerate(zip(self.inputs, values)) if one is None and p in self.optional]
         if not absent:
@@ -230,7 +238,7 @@ class Binder:
             raise errors.WrongArgumentKind(f"argument {param.name!r} is {number}, out of range for {param.dtype}")
         return number
 
-    def _shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, Any]) -> dict[Var, int]:
+    def _shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, object]) -> dict[Var, int]:
         """Sizes of this call; everything that depends on shapes, strides and types alone is checked here."""
         integers = tuple(v for v in scalars.values() if isinstance(v, int))
         key = (integers, *((view.shape, view.strides, view.dtype) for view in views.values()))
@@ -242,7 +250,7 @@ class Binder:
             self._known[key] = known
         return known
 
-    def _check_shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, Any]) -> dict[Var, int]:
+    def _check_shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, object]) -> dict[Var, int]:
         sizes: dict[Var, int] = {var: value for var, value in scalars.items() if isinstance(value, int)}
         origin: dict[Var, str] = {var: var.name for var in sizes}
         for param, view in views.items():

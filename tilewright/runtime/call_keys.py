@@ -53,7 +53,7 @@ _KIND_TESTS = {"numpy": "type({0}) is ndarray", "torch": "type({0}) in tensors",
 
 def key_function(
     kinds: Sequence[str | None], strided: Collection[int] = (), free: Collection[int] = ()
-) -> Callable[..., Any]:
+) -> Callable[..., Any]:  # gives keys, which nobody looks into
     """A function of arguments of these kinds that gives what a plan depends on; None for other arguments.
 
     Parameters
@@ -83,7 +83,7 @@ def no_key(*arguments: object) -> None:
     return
 
 
-def missed(*arguments: object) -> Any:
+def missed(*arguments: object) -> object:
     """What runs where no plan is known."""
     return MISSED
 
@@ -96,7 +96,7 @@ def guarded(
     otherwise: Callable[..., Any],
     also: str = "",
     **names: Any,
-) -> Callable[..., Any] | None:
+) -> Callable[..., Any] | None:  # as the kernel is called
     """A function that runs a plan for values like these, `otherwise` for others; None where there can be none.
 
     Torch compares tensors with what it remembers of others in one step, for its own compiled programs: in a third of
@@ -159,8 +159,8 @@ def _compiled(text: str, name: str) -> Any:
 
 
 def made_function(
-    name: str, parameters: Sequence[str], lines: Sequence[str], names: dict[str, Any]
-) -> Callable[..., Any]:
+    name: str, parameters: Sequence[str], lines: Sequence[str], names: dict[str, object]
+) -> Callable[..., Any]:  # as its text says
     """A function with a body of these lines, which mention `names`."""
     body = "\n".join(f"    {line}" for line in lines)
     return _made(f"def {name}({', '.join(parameters)}):\n{body}\n", name, names)

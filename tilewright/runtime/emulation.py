@@ -18,7 +18,7 @@ from tilewright.passes.thread.launch_beside import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.side_by_side import SideBySide
-from tilewright.targets.cuda.tma import descriptor
+from tilewright.targets.cuda.tma import TmaDescriptor, descriptor
 from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
 
@@ -29,7 +29,7 @@ def emulate_program(
     bound: Bound | None = None,
     *,
     launches: int = 1,
-    unsettled: Sequence[Any] = (),
+    unsettled: Sequence[object] = (),
     **options: Any,
 ) -> list[np.ndarray]:
     """Run on host arrays, written in place where the program writes them; returns its outputs, those of `bound` where a
@@ -64,7 +64,7 @@ def emulate_program(
     arrays = dict(zip(program.final.params, binder.arguments(values, bound.outputs), strict=True))
     entry = [arrays.get(param, value) for param, value in zip(binder.entry_parameters, bound.entry, strict=True)]
 
-    def launch(number: int, grid: tuple[int, int, int], given: list[Any]) -> None:
+    def launch(number: int, grid: tuple[int, int, int], given: list[object]) -> None:
         if 0 in grid:
             return
         x, y, z = blocks[number]
@@ -157,7 +157,7 @@ def _rows(buffer: Buffer, size: int) -> tuple[tuple[int, ...], tuple[int, ...], 
     return extents, tuple(bits // 8 * math.prod(extents[axis + 1 :]) for axis in range(len(extents))), 1
 
 
-def _pointed_to(function: Function, values: list[Any]) -> list[np.ndarray]:
+def _pointed_to(function: Function, values: list[object]) -> list[np.ndarray]:
     """The arrays that tables of pointers point to."""
     found: list[np.ndarray] = []
     for param, value in zip(function.inputs, values, strict=True):
@@ -171,7 +171,7 @@ def _pointed_to(function: Function, values: list[Any]) -> list[np.ndarray]:
     return found
 
 
-def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
     """The map of a tensor at its address here; the emulator moves it to where it puts the array."""
     return descriptor(node, array.ctypes.data, extents, strides)
 

@@ -20,7 +20,7 @@ from tilewright.compiler import Program
 from tilewright.errors import CompilerNotFound, NoDeviceCode, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
-from tilewright.ir.nodes import WARP, Buffer, Function
+from tilewright.ir.nodes import WARP, Buffer, Function, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
@@ -112,7 +112,7 @@ class Kernel:
         )
         return f"<b>{html.escape(repr(self)[1:-1])}</b>{folded}"
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:  # tensors of the library that the arguments are of
         """Run on tensors (NumPy, torch, DLPack) and scalars; returns the outputs, if there are any.
 
         Raises
@@ -242,7 +242,7 @@ class Kernel:
             else Kernel(self.function, found, arch, self.schedule)
         )
 
-    def interpret(self, *arguments: object, **named: object) -> Any:
+    def interpret(self, *arguments: object, **named: object) -> Any:  # as `__call__`
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.
 
         Out-of-range reads give the safe value and reads of never-written tile elements are reported.
@@ -253,8 +253,8 @@ class Kernel:
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def emulate(
-        self, *arguments: Any, schedule: str = "late", seed: int = 0, unsettled: Sequence[Any] = (), **options: Any
-    ) -> Any:
+        self, *arguments: object, schedule: str = "late", seed: int = 0, unsettled: Sequence[Any] = (), **options: Any
+    ) -> Any:  # as `__call__`
         """Run the emitted device text on this machine's CPU, under a scheduler that finds its mistakes.
 
         Parameters
@@ -276,7 +276,7 @@ class Kernel:
         outputs = emulate_program(program, values, bound, schedule=schedule, seed=seed, unsettled=late, **options)
         return _results(outputs)
 
-    def pack(self, **operands: object) -> Any:
+    def pack(self, **operands: object) -> Any:  # one array, or as many as were given
         """Bring row-major arrays into the order that the compiler chose for parameters declared `T.Packed`.
 
         Parameters
@@ -290,7 +290,7 @@ class Kernel:
         packed = pack_operands(self.program.final, {name: _as_numpy(value) for name, value in operands.items()})
         return packed[0] if len(packed) == 1 else tuple(packed)
 
-    def unpack(self, **operands: object) -> Any:
+    def unpack(self, **operands: object) -> Any:  # one array, or as many as were given
         """Inverse of `pack`."""
         arrays = [unpack_operand(self.program.final, name, _as_numpy(value)) for name, value in operands.items()]
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
@@ -377,12 +377,12 @@ class Kernel:
         lines += said(self.function, self.arch, sizes)
         return "\n".join(lines) if lines else "nothing was refused"
 
-    def get_profiler(self, **options: Any) -> Profiler:
+    def get_profiler(self, **options: Any) -> Profiler:  # options of `Profiler`
         """A profiler of this kernel, with random arguments of the declared shapes."""
         return Profiler(self, **options)
 
     @property
-    def params(self) -> tuple[Any, ...]:
+    def params(self) -> tuple[Buffer | Var, ...]:
         """The parameters, in the author's order."""
         return self.function.params
 
@@ -399,7 +399,7 @@ def _results(outputs: Sequence[object]) -> Any:
     return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _as_numpy(value: Any) -> Any:
+def _as_numpy(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return [_as_numpy(one) for one in value]
     if is_torch(value):

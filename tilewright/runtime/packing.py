@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.errors import WrongArgumentKind, WrongArgumentShape
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Buffer, Function
+from tilewright.layout.panels import PanelLayout
 from tilewright.runtime.tensors import storage_shape
 
 
@@ -90,7 +91,7 @@ def _parameter(function: Function, name: str) -> tuple[Buffer, Any]:
     )
 
 
-def _pack(param: Buffer, layout: Any, array: np.ndarray) -> np.ndarray:
+def _pack(param: Buffer, layout: PanelLayout, array: np.ndarray) -> np.ndarray:
     shape = storage_shape(param.static_shape, param.dtype)
     if array.shape != shape:
         raise WrongArgumentShape(f"{param.name!r} has shape {array.shape}, expected {shape}")
@@ -105,6 +106,6 @@ def _pack(param: Buffer, layout: Any, array: np.ndarray) -> np.ndarray:
     return dtypes.pack(packed, param.dtype).reshape(-1).view(np.uint8)
 
 
-def _positions(layout: Any) -> np.ndarray:
+def _positions(layout: PanelLayout) -> np.ndarray:
     """Physical position of every logical element."""
     return layout.permutation()

@@ -135,7 +135,7 @@ _ADDRESS: dict[Any, Callable[[Any], int]] = {
 _ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()", "buffer": "addressof(first_byte({0}))"}
 
 
-def address_text(value: Any, name: str) -> str | None:
+def address_text(value: Any, name: str) -> str | None:  # of any library
     """Text of the address of a tensor like `value`; None for other arguments.
 
     NumPy makes an object with a Python constructor for ``ctypes.data``; the buffer protocol takes a quarter of the
@@ -263,7 +263,7 @@ class _Planner:
         return f"o{number}.data_ptr()"
 
 
-def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[str, Any]) -> str:
+def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[str, Any]) -> str:  # any library's
     """Text that makes a torch tensor on the device of another; what it mentions joins `names`.
 
     On a GPU that device must be the current one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,13 +16,20 @@ from tilewright.runtime import dlpack
 from tilewright.runtime.dlpack import TensorView, UnreadableTensor, row_major_strides
 from tilewright.targets.base import Promised
 
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import TypeIs
+
+Array: TypeAlias = "np.ndarray | torch.Tensor"
+"""An array of the two libraries whose tensors products and layers take."""
+
 
 def is_tensor(value: object) -> bool:
     """Whether `value` can be passed for a buffer."""
     return isinstance(value, (np.ndarray, Promised)) or is_torch(value) or hasattr(value, "__dlpack__")
 
 
-def is_torch(value: object) -> bool:
+def is_torch(value: object) -> TypeIs[torch.Tensor]:
     """Whether `value` is a torch tensor (a Parameter and other subclasses too), without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
@@ -33,7 +40,7 @@ def is_mlx(value: object) -> bool:
     return type(value).__module__ == "mlx.core"
 
 
-def as_float32(array: Any) -> Any:
+def as_float32(array: Array) -> Array:
     """An array of NumPy or torch itself where it is of float32, else its numbers in that type."""
     return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
 
@@ -124,7 +131,7 @@ def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
 
 
-def table_of(tensors: Sequence[Any], addresses: Sequence[int]) -> Any:
+def table_of(tensors: Sequence[object], addresses: Sequence[int]) -> Any:
     """The addresses of tensors as one, where they are: what kernels take for a list of tensors."""
     if tensors and tensor_view(tensors[0]).device[0] == "metal":
         return Promised((len(tensors),), dtypes.UINT64)  # the launch makes it of the tensors themselves
@@ -137,7 +144,7 @@ def table_of(tensors: Sequence[Any], addresses: Sequence[int]) -> Any:
 Allocator = Callable[[tuple[int, ...], DType], Any]
 
 
-def allocator_like(example: Any) -> Allocator:
+def allocator_like(example: object) -> Allocator:
     """A function that makes uninitialised tensors of the kind, and on the device, of `example`.
 
     Tensors that are neither NumPy's nor torch's say only where they are: `allocator_on` has what is made there.
@@ -193,7 +200,7 @@ def _as_bytes(dtype: DType) -> bool:
 def _torch_allocator(device: object) -> Allocator:
     torch = sys.modules["torch"]
 
-    def allocate(shape: tuple[int, ...], dtype: DType) -> Any:
+    def allocate(shape: tuple[int, ...], dtype: DType) -> Array:
         name = "uint8" if _as_bytes(dtype) else dtype.carrier
         return torch.empty(storage_shape(shape, dtype), dtype=getattr(torch, name), device=device)
 

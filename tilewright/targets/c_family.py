@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Expr, Statement, Var
+from tilewright.ir.nodes import Buffer, Expr, Record, Statement, Var
 from tilewright.texts import readable
 
 PRIMARY, UNARY, TERNARY, LOWEST = 16, 14, 3, 0
@@ -152,7 +152,7 @@ class CFamilyPrinter:
             self.origin(statement.span)
         self._dispatch("statement", statement)(self, statement)
 
-    def _dispatch(self, kind: str, node: Any) -> Any:
+    def _dispatch(self, kind: str, node: Record) -> Any:
         cls = type(node)
         if cls not in self._methods:
             name = next(

@@ -23,7 +23,7 @@ PREFERENCE = (CUDA.name, HIP.name, METAL.name, CPU.name)
 """Order in which ``"auto"`` looks for a machine that is present."""
 
 
-def resolve(request: Any = "auto") -> tuple[Target, Arch]:
+def resolve(request: Any = "auto") -> tuple[Target, Arch]:  # whatever a user says
     """The target and the architecture for a request.
 
     Parameters

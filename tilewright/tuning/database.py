@@ -32,7 +32,7 @@ class Database:
         directory = self.directory or cache_directory() / "tuning"
         return directory / f"{hashlib.sha256(utf8(key)).hexdigest()[:32]}.json"
 
-    def get(self, key: str) -> dict[str, Any] | None:
+    def get(self, key: str) -> dict[str, Any] | None:  # of JSON
         """What was found for a key; None for nothing, or for a file that cannot be read."""
         try:
             found = json.loads(get_text(self._path(key)))

@@ -40,8 +40,8 @@ class Outcome:
 
 def search(
     candidates: Sequence[Candidate],
-    build: Callable[[Candidate], Any],
-    measure: Callable[[Any], float],
+    build: Callable[[Candidate], object],
+    measure: Callable[[Any], float],  # of what `build` has built
     *,
     topk: int = 20,
     parallel: bool = True,

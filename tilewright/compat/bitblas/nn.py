@@ -18,6 +18,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.importers import from_bitblas, from_gptq
 from tilewright.quant.importers.bitblas import stored_codes
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
 
 
 class Linear(nn.Linear):
@@ -239,7 +240,7 @@ class Linear(nn.Linear):
         if "bias" in wanted:
             self.bias = given["bias"].detach().to(self.qweight.device).clone()
 
-    def _weight_of(self, packed: Any, scales: Any, zeros: Any) -> QuantizedWeight:
+    def _weight_of(self, packed: Array, scales: Any, zeros: Any) -> QuantizedWeight:
         config, name = self.config, "the state dict"
         N, K = self.out_features, self.in_features
         if config.format.is_dense:

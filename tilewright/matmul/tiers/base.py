@@ -13,7 +13,7 @@ from tilewright.matmul.arrays import empty_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.base import Target
 from tilewright.tuning import Candidate
 
@@ -175,7 +175,7 @@ class Arranging(_Behind):
         return replace(operands, activations=empty_like(x, (x.shape[0], self.columns), self.dtype))
 
 
-def begun(kernel: Kernel, example: Any) -> Kernel:
+def begun(kernel: Kernel, example: Array) -> Kernel:
     """`kernel`, whose binary is being built already where a call with `example` will want it at once."""
     if is_torch(example) and example.is_cuda:
         kernel.begin()
@@ -205,6 +205,6 @@ class Tier(Protocol):
         first."""
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Ready:
         """Compile with options, and bring the weight into the kernel's form, on the device of `example`."""

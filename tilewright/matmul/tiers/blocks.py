@@ -19,7 +19,7 @@ from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
 from tilewright.matmul.tiers.scaled import as_options, tiles_of
-from tilewright.runtime.tensors import as_float32
+from tilewright.runtime.tensors import Array, as_float32
 from tilewright.tuning import Candidate
 
 
@@ -61,7 +61,7 @@ class Blocks:
             yield {"parts": [{"columns": columns, **as_options(tiles)} for columns, tiles in parts]}
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
         facts = weight.facts
@@ -85,7 +85,7 @@ class Blocks:
         return Prepared(self.name, begun(kernel, example), [codes, scales], arguments)
 
 
-def _block_scales(weight: PackedWeight, example: Any) -> Any:
+def _block_scales(weight: PackedWeight, example: Array) -> Any:
     """The weight's scales with its tensor scale in them."""
     scales = as_numpy(weight.held["scales"]).astype(np.float32) * np.float32(weight.tensor_scale)
     return placed_like(np.ascontiguousarray(scales), example)

@@ -27,7 +27,7 @@ from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared,
 from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.tensors import as_float32, is_torch
+from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.tuning import Candidate
 
 WHOLE = 16
@@ -166,7 +166,7 @@ class Bytes:
         return plan, coding
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared | Arranging:
         """See `Tier`."""
         facts = weight.facts
@@ -248,7 +248,7 @@ def _fit(weight: PackedWeight, coding: ByteCoding, less: Any, multipliers: Any) 
 
 
 def _plan(
-    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Any, multipliers: Any = None,
+    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Any, multipliers: object = None,
 ) -> HeldPlan:  # fmt: skip
     """The plan with zeros that enter codes or sums, and scales that follow from there."""
     facts = weight.facts

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from tilewright.matmul.tiers.masked import Masked
 from tilewright.matmul.tiers.panels import Panels
 from tilewright.matmul.tiers.scaled import Scaled
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import Array
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate, Database
 
@@ -59,7 +59,7 @@ def after_quantisation(request: Request) -> Request:
 
 
 def prepare(
-    weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate | None = None
+    weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate | None = None
 ) -> Ready:
     """A product ready to run on the device of `example`, with the options given, else with `chosen` ones."""
     tier, asked, _ = choose(weight.facts, request, machine.arch)
@@ -107,7 +107,7 @@ def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list
 
 
 def quantizing(
-    columns: int, request: Request, machine: Machine, example: Any, divisors: Any, then: Ready
+    columns: int, request: Request, machine: Machine, example: Array, divisors: object, then: Ready
 ) -> Quantizing:  # fmt: skip
     """A product preceded by the quantisation of its activations."""
     assert request.quantize is not None

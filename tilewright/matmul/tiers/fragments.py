@@ -31,6 +31,7 @@ from tilewright.matmul.tiers.records import (
     records_of,
 )
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import Array
 from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
@@ -82,7 +83,7 @@ class Fragments:
                 yield fragment_choice(N, columns, M, form, arch.cores, arch.shared_bytes)
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared | Arranging:
         """See `Tier`."""
         facts = weight.facts

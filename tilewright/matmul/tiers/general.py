@@ -19,6 +19,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.tensors import Array
 from tilewright.specialization import JITFactory
 from tilewright.tuning import Candidate
 
@@ -38,7 +39,7 @@ class General:
         return iter(CANDIDATES)
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
         recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
@@ -55,7 +56,7 @@ class GeneralCall:
     """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not
     use."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int]) -> None:
+    def __init__(self, recipe: Recipe, machine: Machine, example: Array, options: Mapping[str, int]) -> None:
         self.recipe, self.machine, self.example, self.options = recipe, machine, example, options
         absent = {
             "table": table_of(recipe.format, recipe.whole).astype(wide_of(recipe)),
@@ -92,12 +93,12 @@ class GeneralCall:
             given["factor"] = given["factor"] / self.recipe.whole
         return [given.get(name, self._absent.get(name)) for name in _HELD]
 
-    def _codes(self, codes: Any) -> Any:
+    def _codes(self, codes: Array) -> Array:
         """The codes as elements of the type that the kernel reads."""
         own = self.recipe.format.dtype
         return viewed(codes, own) if own is not None and self.recipe.is_native else codes
 
-    def _placed(self, array: Any) -> Any:
+    def _placed(self, array: Array) -> Array:
         return placed_like(array, self.example) if isinstance(array, np.ndarray) else array
 
     def arguments(self, call: Operands, held: Sequence[Any]) -> Sequence[Any]:
@@ -115,7 +116,7 @@ _HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", 
 """The weight's tensors in the order of the general kernel's parameters."""
 
 
-def wide_of(recipe: Recipe) -> Any:
+def wide_of(recipe: Recipe) -> type:
     """The type of a recipe's factors."""
     return np.float64 if recipe.accumulate == "float64" else np.float32
 
@@ -134,7 +135,7 @@ CANDIDATES: tuple[dict[str, int], ...] = ({}, *(
 
 
 def general_call(
-    recipe: Recipe, machine: Machine, example: Any, options: Mapping[str, int], of: type[GeneralCall] = GeneralCall
+    recipe: Recipe, machine: Machine, example: Array, options: Mapping[str, int], of: type[GeneralCall] = GeneralCall
 ) -> GeneralCall:
     """The call of a recipe with options of the kernel on the device of `example`, made once."""
     key = (of, recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))

@@ -23,7 +23,7 @@ from tilewright.matmul.arrays import device_of, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import as_float32
+from tilewright.runtime.tensors import Array, as_float32
 from tilewright.tuning import Candidate, Database
 
 NAME, VERSION = "ladder", 1
@@ -90,7 +90,7 @@ class LadderCall:
     """The kernel for one kind of call, with one element in the place of each tensor that it does not use."""
 
     def __init__(
-        self, facts: WeightFacts, request: Request, machine: Machine, example: Any, options: Candidate
+        self, facts: WeightFacts, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> None:
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         scale = facts.scale
@@ -123,7 +123,7 @@ _CALLS: dict[Any, LadderCall] = {}
 
 
 def ladder_call(
-    facts: WeightFacts, request: Request, machine: Machine, example: Any, options: Candidate | None = None
+    facts: WeightFacts, request: Request, machine: Machine, example: Array, options: Candidate | None = None
 ) -> LadderCall:
     """The call of a kind, with what tuning found or else what the model chooses; made once."""
     if options is None:

@@ -4,7 +4,7 @@ lie."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.tiers.base import Machine, Prepared
 from tilewright.matmul.tiers.general import GeneralCall, general_call
+from tilewright.runtime.tensors import Array
 from tilewright.specialization import JITFactory
 from tilewright.tuning import Candidate
 
@@ -79,7 +80,7 @@ class Masked:
         )
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
         recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
@@ -96,7 +97,7 @@ class MaskedCall(GeneralCall):
 
     program: ClassVar[JITFactory] = masked_matmul
 
-    def _codes(self, codes: Any) -> Any:
+    def _codes(self, codes: Array) -> Array:
         unit = rows_unit(self.recipe)
         return viewed(codes, dtype(f"uint{8 * unit}"))
 

@@ -23,7 +23,7 @@ from tilewright.matmul.tiers.fragments import arranging_kernel
 from tilewright.ops.rounding import round_float
 from tilewright.quant import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import as_float32
+from tilewright.runtime.tensors import Array, as_float32
 from tilewright.tuning import Candidate
 
 ACTIVATIONS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
@@ -61,7 +61,7 @@ class Panels:
             yield {"block_N": columns}
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared | Arranging:
         """See `Tier`."""
         facts, given = weight.facts, request.activations
@@ -176,7 +176,7 @@ def _panels(
 
 
 def _arguments(
-    request: Request, scaled: bool, zeros: bool, example: Any
+    request: Request, scaled: bool, zeros: bool, example: Array
 ) -> Callable[[Operands, Sequence[Any]], Sequence[Any]]:
     """From the operands of a call, and the weight's arrays, to the kernel's arguments."""
     scales = _token_scales(request, example) if scaled else None
@@ -311,10 +311,10 @@ PANEL_TYPES = ("uint2", "int2", "uint4", "int4", "uint8", "int8")
 """Types that a kernel takes apart in registers, the narrowest first; unsigned ones need no correction."""
 
 
-def _token_scales(request: Request, example: Any) -> Callable[[Operands], Any]:
+def _token_scales(request: Request, example: Array) -> Callable[[Operands], Any]:
     """One float32 scale a row, whatever the call gives."""
 
-    def expanded(call: Operands) -> Any:
+    def expanded(call: Operands) -> Array:
         rows = call.activations.shape[0]
         if call.activation_scales is None:
             return placed_like(np.ones(rows, np.float32), example)

@@ -22,7 +22,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 
@@ -87,7 +87,7 @@ def float_parts(of: Format) -> tuple[int, int] | None:
     return None
 
 
-def recoded(codes: Any, of: Format) -> Any:
+def recoded(codes: Array, of: Format) -> Any:
     """Codes (uint8, NumPy's or torch's) as records hold them: integers unsigned, floats at the upper end of 4 or 8
     bits."""
     if of.kind == "int" and of.name != "int1":
@@ -133,7 +133,7 @@ class Records:
     factor: Any
 
 
-def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, example: Any) -> Records:
+def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, example: Array) -> Records:
     """A weight in the order of a form, packed where the weight is.
 
     Raises
@@ -147,7 +147,7 @@ def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, exam
 
 
 def words_of(
-    weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, Any], example: Any
+    weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, Any], example: Array
 ) -> Any:
     """Records of a weight's codes, packed on its device.
 
@@ -333,7 +333,7 @@ def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
     return round_float(values.astype(np.float64), of).astype(of.numpy, copy=False)
 
 
-def by_row(weight: PackedWeight, form: FragmentRecords, values: Any) -> Any:
+def by_row(weight: PackedWeight, form: FragmentRecords, values: Array) -> Any:
     """Scales or zeros of a weight's groups (NumPy's or torch's), one for each row and each group of the form."""
     facts, rows = weight.facts, weight.block[0]
     wanted = -(-facts.K // form.group)
@@ -343,8 +343,7 @@ def by_row(weight: PackedWeight, form: FragmentRecords, values: Any) -> Any:
         bits = values.view(_torch_type(ALL["uint8"])) if values.dtype.itemsize == 1 else values
         down = bits.expand(shape).repeat_interleave(rows, 0)[: facts.N] if rows > 1 else bits.expand(shape)
         return down.repeat_interleave(each, 1)[:, :wanted].contiguous().view(values.dtype)
-    down = np.repeat(np.broadcast_to(values, shape), rows, axis=0)[: facts.N]
-    return np.repeat(down, each, axis=1)[:, :wanted]
+    return np.repeat(np.repeat(np.broadcast_to(values, shape), rows, axis=0)[: facts.N], each, axis=1)[:, :wanted]
 
 
 def _check_numbers(weight: PackedWeight) -> None:
@@ -369,7 +368,7 @@ def _uint8() -> Any:
 
 
 def _pack_on_device(
-    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, Any]
+    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, object]
 ) -> Any:
     """`FragmentRecords.pack` by a kernel, where the codes are."""
     import torch

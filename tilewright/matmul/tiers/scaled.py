@@ -20,7 +20,7 @@ from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
-from tilewright.runtime.tensors import as_float32, is_torch
+from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.tuning import Candidate
 
 
@@ -62,7 +62,7 @@ class Scaled:
             yield {"parts": [{"columns": columns, **as_options(tiles)} for columns, tiles in parts]}
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Any, options: Candidate
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
         facts = weight.facts
@@ -107,7 +107,7 @@ def is_scaled(facts: WeightFacts, request: Request) -> bool:
     return facts.scale is not None or facts.factor or request.activation_scales != "none"
 
 
-def channel_scales(weight: PackedWeight, example: Any) -> Any:
+def channel_scales(weight: PackedWeight, example: Array) -> Array:
     """A weight's scales, one float32 a row of it, on the device of `example`."""
     codes, scales = weight.held["codes"], weight.held.get("scales")
     if is_torch(codes):

@@ -20,8 +20,10 @@ from tilewright.errors import InternalError
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Expr,
     Extent,
     Function,
+    Kernel,
     Load,
     Region,
     Seq,
@@ -31,7 +33,7 @@ from tilewright.ir.nodes import (
     times,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.visitor import Rewriter, Rewritten
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
 
@@ -71,7 +73,7 @@ class _Tiles(Rewriter):
         operand = self.operands.get(allocate.buffer)
         return allocate if operand is None else replace(allocate, buffer=operand.memory)
 
-    def visit_Load(self, load: Load) -> Any:
+    def visit_Load(self, load: Load) -> Expr:
         operand = self.operands.get(load.buffer)
         made = self.generic(load)
         if operand is None:
@@ -82,7 +84,7 @@ class _Tiles(Rewriter):
             )
         return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),))
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         operand = self.operands.get(store.buffer)
         made = self.generic(store)
         if operand is None:
@@ -94,7 +96,7 @@ class _Tiles(Rewriter):
         value = cast(made.value, operand.memory.dtype)  # every value of the tile's type is one of the memory's
         return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),), value=value)
 
-    def visit_Region(self, region: Region) -> Any:
+    def visit_Region(self, region: Region) -> Region:
         if region.buffer in self.operands:
             raise InternalError(f"{region.buffer.name} is in panel order, but is used as a region")
         return self.generic(region)
@@ -107,7 +109,7 @@ class _Weights(Rewriter):
         self.operands = operands
         self.used: dict[Buffer, Buffer] = {}
 
-    def visit_Kernel(self, kernel: Any) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Rewritten:
         self.used = {}
         body = self(kernel.body)
         if not self.used:
@@ -115,10 +117,10 @@ class _Weights(Rewriter):
         views = tuple(Allocate(view) for view in self.used.values())
         return replace(kernel, body=Seq((*views, *body.statements), span=body.span))
 
-    def visit_Load(self, load: Load) -> Any:
+    def visit_Load(self, load: Load) -> Expr:
         return self.placed(load)
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         return self.placed(store)
 
     def placed(self, access: Any) -> Any:

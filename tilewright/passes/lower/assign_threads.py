@@ -57,7 +57,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import find, substitute, variables
+from tilewright.ir.visitor import Rewritten, find, substitute, variables
 from tilewright.layout.constructors import row_major
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
@@ -115,7 +115,7 @@ class Assign(DecidingRewriter):
         self.open: list[set[Buffer]] = []
         """Buffers allocated in each Seq around the statement at hand."""
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.thread_var = kernel.thread_vars[0]
         self.cluster = math.prod(kernel.attribute("cluster", (1,)))
         self.asynchronous = _asynchronous(kernel)
@@ -144,7 +144,7 @@ class Assign(DecidingRewriter):
 
     # Roles ---------------------------------------------------------------------------------------
 
-    def visit_Roles(self, roles: Roles) -> Any:
+    def visit_Roles(self, roles: Roles) -> Rewritten:
         """Each role under a condition on the warp; in it threads count from the role's first one."""
         outside = (self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before)
         warp = Var(INT32, "warp")
@@ -202,7 +202,7 @@ class Assign(DecidingRewriter):
     def map_var(self, var: Var) -> Expr:
         return self.thread if self.role is not None and var is self.thread_var else var
 
-    def visit_Evaluate(self, evaluate: Evaluate) -> Any:
+    def visit_Evaluate(self, evaluate: Evaluate) -> Rewritten:
         value = evaluate.value
         if isinstance(value, Call) and value.function == "settle":
             assert isinstance(value.arguments[0], Region)
@@ -298,14 +298,14 @@ class Assign(DecidingRewriter):
         buffer, places = self.physical(store.buffer, indices)
         return replace(store, buffer=buffer, indices=places, value=self.visit(store.value))
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Seq:
         self.open.append({one.buffer for one in body.statements if isinstance(one, Allocate)})
         try:
             return self.generic(body)
         finally:
             self.open.pop()
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         made = self.generic(allocate)
         layout = self.layouts.get(allocate.buffer)
         if allocate.buffer.scope != "fragment" or layout is None or layout.size == allocate.buffer.size:
@@ -320,7 +320,7 @@ class Assign(DecidingRewriter):
 
     # Loops ---------------------------------------------------------------------------------------
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         """A thread's own vector loop moves vectors, as its part of a parallel loop does."""
         if self.never_runs(loop):
             return None
@@ -408,7 +408,7 @@ class Assign(DecidingRewriter):
     def visit_Wait(self, wait: nodes.Wait) -> Statement:
         return self._overridden(wait, f"the wait for {wait.token}")
 
-    def _overridden(self, statement: Any, name: str) -> Statement:
+    def _overridden(self, statement: Statement, name: str) -> Statement:
         """What the target makes of a statement that threads execute together."""
         override = self.context.overrides.get(type(statement))
         made = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -130,7 +130,7 @@ class BlockView:
         value = self.owner.safe.get(tensor)
         return None if value is None else cast(value, tensor.dtype)
 
-    def at_end(self, key: Any, statement: Statement) -> None:
+    def at_end(self, key: Buffer, statement: Statement) -> None:
         """What the role does when all else is done; once for each `key`."""
         self.owner.endings.setdefault(key, statement)
 

@@ -26,13 +26,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import Rewritten, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
@@ -62,7 +61,7 @@ class _Flatten(ScopedRewriter):
         self.flat: dict[Buffer, Buffer] = {}
         self.in_kernel = False
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.in_kernel = True
         made = super().visit_Kernel(kernel)
         self.in_kernel = False
@@ -92,7 +91,7 @@ class _Flatten(ScopedRewriter):
             return buffer
         return replace(buffer, shape=(_total(stored_shape(buffer)),))
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         made = self.generic(allocate)
         if self.in_kernel and allocate.buffer.source is not None:
             return None  # views are declared afresh where something still needs them
@@ -104,14 +103,14 @@ class _Flatten(ScopedRewriter):
         """The host describes a tensor, or a view of one, in its own dimensions."""
         return node
 
-    def visit_Load(self, load: nodes.Load) -> Any:
+    def visit_Load(self, load: nodes.Load) -> Expr:
         return replace(load, buffer=self.map_buffer(load.buffer), indices=self._index(load.buffer, load.indices))
 
-    def visit_Store(self, store: nodes.Store) -> Any:
+    def visit_Store(self, store: nodes.Store) -> Rewritten:
         return replace(store, buffer=self.map_buffer(store.buffer), indices=self._index(store.buffer, store.indices),
                        value=self.visit(store.value))  # fmt: skip
 
-    def visit_Region(self, region: Region) -> Any:
+    def visit_Region(self, region: Region) -> Region:
         if not self.in_kernel:
             return self.generic(region)
         if not _is_contiguous(region):

@@ -27,7 +27,7 @@ vectors; what is left becomes a condition at the access.  Guards that can be pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,7 @@ from tilewright.ir.nodes import (
     Function,
     If,
     Kernel,
+    Record,
     Seq,
     Statement,
     Var,
@@ -50,7 +51,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import children, find, key, substitute, walk
+from tilewright.ir.visitor import Rewritten, children, find, key, listed, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
 
@@ -91,11 +92,11 @@ class _Guard(ScopedRewriter):
         super().__init__(function)
         self.decided: dict[Hashable, bool] = {}
         """Bounds that hold, or certainly fail, in the part of a cut loop that is being rewritten."""
-        self.guarded: set[Any] = holders(function.body, _is_global_access)
+        self.guarded: set[Record] = holders(function.body, _is_global_access)
         """Nodes with accesses of global memory at or below them."""
         self.safe: dict[Buffer, Expr] = {}
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.safe = dict(kernel.safe_values)
         return super().visit_Kernel(kernel)
 
@@ -132,7 +133,7 @@ class _Guard(ScopedRewriter):
             return self.analyzer.nonnegative(bound.index)
         return self.analyzer.prove(bound.condition)
 
-    def visit_Load(self, load: nodes.Load) -> Any:
+    def visit_Load(self, load: nodes.Load) -> Expr:
         bounds = self.open_bounds(load.buffer, load.indices)
         if any(self.decided.get(bound.name) is False for bound in bounds):
             return self.safe_value(load)
@@ -154,10 +155,10 @@ class _Guard(ScopedRewriter):
         assert result is not None
         return result
 
-    def visit_Store(self, store: nodes.Store) -> Any:
+    def visit_Store(self, store: nodes.Store) -> Rewritten:
         return self._guarded(store, self.open_bounds(store.buffer, store.indices))
 
-    def visit_Evaluate(self, evaluate: nodes.Evaluate) -> Any:
+    def visit_Evaluate(self, evaluate: nodes.Evaluate) -> Rewritten:
         elements = _elements(evaluate.value)
         return self._guarded(evaluate, [bound for r in elements for bound in self.open_bounds(r.buffer, r.starts)])
 
@@ -173,7 +174,7 @@ class _Guard(ScopedRewriter):
             made = self.generic(statement)
         return If(condition, seq(made), span=statement.span)
 
-    def then_of(self, branch: If) -> Any:
+    def then_of(self, branch: If) -> Seq:
         """Bounds that a condition says hold below it, as they stand there: of what was read too, of which the engine
         keeps nothing."""
         written = {node.buffer for node in find(branch.then, nodes.Store, nodes.Region)}
@@ -184,14 +185,14 @@ class _Guard(ScopedRewriter):
         with self._deciding(said, True):
             return super().then_of(branch)
 
-    def chosen_of(self, select: nodes.Select) -> Any:
+    def chosen_of(self, select: nodes.Select) -> Expr:
         """The same of a choice: what is read for one way of it."""
         with self._deciding(list(_said(select.condition)), True):
             return super().chosen_of(select)
 
     # Loops
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         if not _is_small(loop) or not _is_one(loop.step):
             return super().visit_For(loop)
         with self.analyzer.scope():
@@ -229,7 +230,7 @@ class _Guard(ScopedRewriter):
                 moving[bound.name] = (bound, int(stride.value))
         return list(moving.values()), list(fixed.values())
 
-    def _below(self, node: Any) -> Iterator[_Bound]:
+    def _below(self, node: Record) -> Iterator[_Bound]:
         """Open bounds of the accesses below, under the ranges of the loops between."""
         if isinstance(node, (nodes.Load, nodes.Store)):
             yield from self.undecided(node.buffer, node.indices)
@@ -257,12 +258,12 @@ class _Guard(ScopedRewriter):
                 bind_loop(self.analyzer, copy)
                 failing = self._ready(copy)[1]
             with self._deciding(failing, False):
-                outside = _nonempty([self.visit(copy)])
+                outside = _nonempty(listed(self.visit(copy)))
         elif _reads(loop):
-            outside = _nonempty([super().visit_For(self.copy_of(loop))])
+            outside = _nonempty(listed(super().visit_For(self.copy_of(loop))))
         return If(condition, seq(inside), seq(*outside) if outside else None, span=loop.span)
 
-    def _cut(self, loop: For, moving: list[tuple[_Bound, int]]) -> Any:
+    def _cut(self, loop: For, moving: list[tuple[_Bound, int]]) -> list[Statement]:
         """The loop in up to three parts: below the bounds, inside all of them, beyond."""
         lows = [self._limit(loop, bound, stride) for bound, stride in moving if (bound.extent is None) == (stride > 0)]
         highs = [self._limit(loop, bound, stride) for bound, stride in moving if (bound.extent is None) != (stride > 0)]
@@ -380,7 +381,7 @@ def _elements(value: Expr) -> list[nodes.Region]:
     return [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
 
 
-def _is_global_access(node: Any) -> bool:
+def _is_global_access(node: Record) -> bool:
     return isinstance(node, (nodes.Load, nodes.Store, nodes.Region)) and node.buffer.scope == "global"
 
 
@@ -408,5 +409,5 @@ def _has_work(body: Statement) -> bool:
                for node in walk(body))  # fmt: skip
 
 
-def _nonempty(parts: list[Statement | None]) -> list[Statement]:
+def _nonempty(parts: Iterable[Statement | None]) -> list[Statement]:
     return [part for part in parts if part is not None]

@@ -56,7 +56,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find, same, substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, find, listed, same, substitute
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_channels import BARRIERS
@@ -90,7 +90,7 @@ class _Lower(Rewriter):
         self.thread_vars = kernel.thread_vars
         self.indices = _indices(kernel.thread_vars, kernel.threads)
         self.names: dict[Var, Expr] = {}
-        self.reached: Any = True
+        self.reached: np.ndarray | bool = True
         """Which threads may come here."""
         self.unmet: str | None = None
         """Who must meet before barriers just made are used."""
@@ -109,7 +109,7 @@ class _Lower(Rewriter):
         self.names[let.var] = substitute(let.value, self.names)
         return let
 
-    def visit_If(self, branch: If) -> Any:
+    def visit_If(self, branch: If) -> Rewritten:
         condition = substitute(branch.condition, self.names)
         before = self.reached
         self.reached = np.logical_and(before, may_hold(condition, self.indices))
@@ -141,7 +141,7 @@ class _Lower(Rewriter):
 
     # Barriers -------------------------------------------------------------------------------------
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         made: list[Statement] = []
         waiting = list(body.statements)
         while waiting:
@@ -155,8 +155,7 @@ class _Lower(Rewriter):
                     waiting.pop(0)
                 made += self._loads(together, statement.barrier)
                 continue
-            result = self.visit(statement)
-            made += result if isinstance(result, list) else [] if result is None else [result]
+            made += listed(self.visit(statement))
         made += self._meeting()
         return replace(body, statements=tuple(made))
 
@@ -165,7 +164,7 @@ class _Lower(Rewriter):
         scope, self.unmet = self.unmet, None
         return [] if scope is None else [call("cluster_sync") if scope == "cluster" else barrier()]
 
-    def visit_Evaluate(self, statement: Evaluate) -> Any:
+    def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
         value = statement.value
         if isinstance(value, Call) and value.function == "begin_barriers":
             row, scope, *counts = value.arguments
@@ -216,7 +215,7 @@ class _Lower(Rewriter):
             otherwise = seq(If(binary("eq", member, const(0)), seq(alone), span=copy.span))
         return [If(binary("eq", rank, const(lowest)), seq(for_all), otherwise, span=copy.span)]
 
-    def visit_Copy(self, copy: Copy) -> Any:
+    def visit_Copy(self, copy: Copy) -> Rewritten:
         if copy.barrier is None or copy.rank is None:
             return self._leader(copy, span=copy.span) if is_by_hand(copy) else copy
         self.signals[copy] = copy.barrier
@@ -225,18 +224,18 @@ class _Lower(Rewriter):
         )
         return self._leader(told, copy, span=copy.span)
 
-    def visit_Commit(self, commit: nodes.Commit) -> Any:
+    def visit_Commit(self, commit: nodes.Commit) -> Rewritten:
         if commit.token != STORES:
             return commit
         return self._leader(call("bulk_commit"), span=commit.span)
 
-    def visit_Wait(self, wait: nodes.Wait) -> Any:
+    def visit_Wait(self, wait: nodes.Wait) -> Rewritten:
         if wait.token != STORES:
             return wait
         function = "bulk_wait_read" if wait.reading_only else "bulk_wait"
         return replace(call(function, const(wait.pending)), span=wait.span)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         body = self(loop.body)
         return loop if body is loop.body else replace(loop, body=body)
 

@@ -39,7 +39,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
@@ -63,6 +62,7 @@ from tilewright.ir.nodes import (
     Let,
     Publish,
     Receive,
+    Record,
     Region,
     Release,
     Role,
@@ -75,7 +75,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find, holds, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, walk
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, ring_of, ways_of
@@ -133,7 +133,7 @@ class _Lower(Rewriter):
 
     # Declarations --------------------------------------------------------------------------------
 
-    def visit_Channel(self, channel: Channel) -> Any:
+    def visit_Channel(self, channel: Channel) -> Rewritten:
         ring = self.rings[channel.name]
         slot = Var(INT32, "slot")
         rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
@@ -143,7 +143,7 @@ class _Lower(Rewriter):
         start = If(binary("eq", self.thread, const(0)), body, span=channel.span)
         return [*(Allocate(row, span=channel.span) for row, _ in rows), start]
 
-    def visit_Roles(self, roles: Roles) -> Any:
+    def visit_Roles(self, roles: Roles) -> Rewritten:
         if any(ring.blocks > 1 for ring in self.rings.values()):
             # Blocks see one another's barriers before the roles begin, and none leaves while others arrive at its own.
             # Neither meeting hands memory over, so neither waits for stores to be seen.
@@ -160,7 +160,7 @@ class _Lower(Rewriter):
         self.role, self.alone = None, False
         return replace(role, body=body)
 
-    def _is_light(self, node: Any) -> bool:
+    def _is_light(self, node: Record) -> bool:
         """Whether one thread may do it alone."""
         if isinstance(node, Copy):
             return node.prefer in ENGINE and node.source.buffer.scope == "global" and node.barrier is None
@@ -190,7 +190,7 @@ class _Lower(Rewriter):
         parity = index_binary("and", turn, const(1, UINT32))
         return index_binary("xor", parity, const(1, UINT32)) if flipped else parity
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         """Bytes of copies that stand between an acquire and its publish are announced all at once."""
         before = self.announced
         made: list[Statement] = []
@@ -198,8 +198,7 @@ class _Lower(Rewriter):
             if isinstance(statement, Acquire):
                 made += self._acquire(statement, body.statements[position + 1 :])
                 continue
-            result = self.visit(statement)
-            made += result if isinstance(result, list) else [] if result is None else [result]
+            made += listed(self.visit(statement))
         self.announced = before
         return replace(body, statements=tuple(made))
 
@@ -231,7 +230,7 @@ class _Lower(Rewriter):
             made.append(self._first_thread(call("mbarrier_arrive_expect_tx", full, const(total))))
         return made
 
-    def visit_Publish(self, statement: Publish) -> Any:
+    def visit_Publish(self, statement: Publish) -> Rewritten:
         ring = self.rings[statement.channel]
         assert self.role is not None
         ways = ways_of(ring.channel, self.role)
@@ -255,7 +254,7 @@ class _Lower(Rewriter):
         lane = index_binary("floormod", self.thread, WARP)
         return [call("sync_warp"), If(binary("eq", lane, const(0)), seq(call("mbarrier_arrive", barrier)))]
 
-    def visit_Receive(self, statement: Receive) -> Any:
+    def visit_Receive(self, statement: Receive) -> Rewritten:
         ring = self.rings[statement.channel]
         stages = ring.channel.stages
         full = self._slot(ring.full, stages, statement.iteration)
@@ -264,7 +263,7 @@ class _Lower(Rewriter):
         )  # fmt: skip
         return [wait, proxy_fence()] if CP_ASYNC in ring.fenced else wait
 
-    def visit_Release(self, statement: Release) -> Any:
+    def visit_Release(self, statement: Release) -> Rewritten:
         ring = self.rings[statement.channel]
         assert self.role is not None
         if ring.channel.is_private:
@@ -302,12 +301,12 @@ class _Lower(Rewriter):
             before += count - (before > 0)
         return [Let(rank, Call(INT32, "cluster_rank", ())), *limits, call("mbarrier_arrive_cluster", slot, found)]
 
-    def visit_ChannelStatement(self, statement: ChannelStatement) -> Any:
+    def visit_ChannelStatement(self, statement: ChannelStatement) -> Rewritten:
         raise ChannelMisuse(f"{type(statement).__name__} has no meaning here", span=statement.span)
 
     # Copies --------------------------------------------------------------------------------------
 
-    def visit_Copy(self, copy: Copy) -> Any:
+    def visit_Copy(self, copy: Copy) -> Rewritten:
         if (
             copy.prefer not in ENGINE
             or copy.source.buffer.scope != "global"

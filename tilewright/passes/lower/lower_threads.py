@@ -50,6 +50,7 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Parallel,
+    Record,
     Return,
     Seq,
     Statement,
@@ -92,11 +93,11 @@ def _lower_kernel(kernel: Kernel) -> Kernel:
     return replace(kernel, body=_Threads(kernel).kernel(), threads=(1, 1, 1))
 
 
-def _is_barrier(node: Any) -> bool:
+def _is_barrier(node: Record) -> bool:
     return isinstance(node, Call) and node.function == "sync_threads"
 
 
-def _is_collective_call(node: Any) -> bool:
+def _is_collective_call(node: Record) -> bool:
     return isinstance(node, Call) and INTRINSICS[node.function].collective
 
 

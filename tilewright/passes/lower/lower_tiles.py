@@ -21,7 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Function, Pipelined, Statement, TileOperator, cast, const
+from tilewright.ir.nodes import Function, Pipelined, TileOperator, cast, const
+from tilewright.ir.visitor import Rewritten
 from tilewright.passes.context import Context
 from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
 from tilewright.passes.scoped import ScopedRewriter
@@ -42,7 +43,7 @@ class _Lower(ScopedRewriter):
         super().__init__(function)
         self.context = replace(context, analyzer=self.analyzer)
 
-    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+    def visit_TileOperator(self, operator: TileOperator) -> Rewritten:
         override = self.context.overrides.get(type(operator))
         lowered = override(operator, self.context) if override is not None else None
         if lowered is None:
@@ -51,8 +52,9 @@ class _Lower(ScopedRewriter):
             lowered = replace(lowered, span=operator.span)
         return self.visit(lowered)
 
-    def visit_Pipelined(self, loop: Pipelined) -> Statement:
+    def visit_Pipelined(self, loop: Pipelined) -> Rewritten:
         """What is left of pipelines on a machine whose copies are not asynchronous."""
-        loop = super().visit_Pipelined(loop)
+        made = super().visit_Pipelined(loop)
+        assert isinstance(made, Pipelined)
         one, kind = const(1, loop.var.dtype), loop.var.dtype
-        return nodes.For(loop.var, cast(loop.start, kind), cast(loop.stop, kind), one, loop.body, span=loop.span)
+        return nodes.For(made.var, cast(made.start, kind), cast(made.stop, kind), one, made.body, span=loop.span)

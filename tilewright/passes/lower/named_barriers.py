@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import BarrierMisuse
-from tilewright.ir.nodes import WARP, WARPGROUP, Call, Kernel, Role, Roles
+from tilewright.ir.nodes import WARP, WARPGROUP, Call, Const, Kernel, Role, Roles
 from tilewright.ir.visitor import find
 
 COUNT = 16
@@ -34,8 +34,8 @@ class NamedBarriers:
 
 def named_by_author(kernel: Kernel) -> frozenset[int]:
     """Numbers of the named barriers in a tile program: no pass has used any yet."""
-    calls = [node for node in find(kernel.body, Call) if node.function in NAMED]
-    return frozenset(int(node.arguments[0].value) for node in calls)
+    numbers = [node.arguments[0] for node in find(kernel.body, Call) if node.function in NAMED]
+    return frozenset(int(number.value) for number in numbers if isinstance(number, Const))
 
 
 def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:

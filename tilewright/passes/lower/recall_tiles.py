@@ -37,7 +37,6 @@ and stays.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
@@ -53,6 +52,7 @@ from tilewright.ir.nodes import (
     Function,
     Kernel,
     Load,
+    Record,
     Region,
     Seq,
     Statement,
@@ -62,7 +62,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import of_views, root
-from tilewright.ir.visitor import Rewriter, children, same, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, children, same, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
@@ -93,7 +93,7 @@ class _Recalled(Rewriter):
     def __init__(self, given: set[Buffer], written: set[Buffer], arch: Arch) -> None:
         self.given, self.written, self.arch = given, written, arch
 
-    def visit_Seq(self, sequence: Seq) -> Any:
+    def visit_Seq(self, sequence: Seq) -> Rewritten:
         statements = list(sequence.statements)
         for tile in [one.buffer for one in statements if isinstance(one, Allocate)]:
             if tile.scope in PRIVATE and tile.rank and tile not in self.given:
@@ -158,7 +158,7 @@ class _Again(Rewriter):
     def __init__(self, tile: Buffer, filled: Filled) -> None:
         self.tile, self.filled = tile, filled
 
-    def visit_Load(self, load: Load) -> Any:
+    def visit_Load(self, load: Load) -> Expr:
         made: Load = self.generic(load)
         if load.buffer is not self.tile:
             return made
@@ -185,7 +185,7 @@ def _writes(statement: Statement, tile: Buffer) -> bool:
 
 def _reads_once(statement: Statement, tile: Buffer) -> bool:
     """Whether `tile` is read by elements, in loops that have no more iterations than it has elements."""
-    waiting: list[tuple[Any, int]] = [(statement, 1)]
+    waiting: list[tuple[Record, int]] = [(statement, 1)]
     while waiting:
         node, times = waiting.pop()
         if isinstance(node, Load) and node.buffer is tile and (node.dtype.lanes > 1 or times > tile.size):

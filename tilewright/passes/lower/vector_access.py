@@ -13,6 +13,7 @@ from tilewright.ir.nodes import (
     Expr,
     Let,
     Load,
+    Record,
     Store,
     Var,
     binary,
@@ -132,7 +133,7 @@ def _stored_vectors(work: ThreadLoop) -> list[Vector]:
     return [vector for vectors in kept for vector in vectors if vector is not None]
 
 
-def _loads_in(work: ThreadLoop, node: Any, condition: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
+def _loads_in(work: ThreadLoop, node: Record, condition: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
     """Every load at or below a node, with the condition of the choices around it that a group shares."""
     if isinstance(node, Load):
         yield node, condition

@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
@@ -95,7 +94,7 @@ class _Ahead(ScopedRewriter):
         self.most_bytes, self.asks_always = arch.l2_bytes // 4, arch.has("slow_streams")
         self.request = "prefetch_far" if arch.has("far_requests") else "prefetch"
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         along = _first_dimension(kernel)
         if along is None or not isinstance(kernel.body, Seq):
             return kernel

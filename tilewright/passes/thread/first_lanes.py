@@ -26,7 +26,7 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 
 N = TypeVar("N")
 
@@ -80,12 +80,12 @@ class _First(Rewriter):
             raise NoFirstLanes
         return Region(buffer, indices, (self.count,))
 
-    def visit_Load(self, load: Load) -> Any:
+    def visit_Load(self, load: Load) -> Expr:
         if load.dtype.lanes == 1 or load.buffer in self.own:
             return self.generic(load)
         return Call(load.dtype, LOAD, (self.place(load.buffer, load.indices, load.dtype),))
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         if store.buffer in self.own:
             return self.generic(store)
         if store.value.dtype.lanes == 1:  # every iteration stores the same: the first lane's does
@@ -94,7 +94,7 @@ class _First(Rewriter):
         place = self.place(store.buffer, store.indices, store.value.dtype)
         return Evaluate(Call(value.dtype, STORE, (place, value)), span=store.span)
 
-    def visit_Binary(self, binary: Binary) -> Any:
+    def visit_Binary(self, binary: Binary) -> Expr:
         if (
             binary.op in ("floordiv", "floormod")
             and binary.dtype.lanes > 1
@@ -103,12 +103,12 @@ class _First(Rewriter):
             raise NoFirstLanes  # lanes that do not exist would divide by zero
         return self.generic(binary)
 
-    def visit_Evaluate(self, statement: Evaluate) -> Any:
+    def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
         if isinstance(statement.value, Call) and statement.value.function in ("prefetch", "prefetch_far"):
             return statement  # asks for the line of the first lane, whatever lanes there are
         raise NoFirstLanes
 
-    def visit_For(self, _: nodes.For) -> Any:
+    def visit_For(self, _: nodes.For) -> Rewritten:
         raise NoFirstLanes
 
 

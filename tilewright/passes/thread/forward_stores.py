@@ -41,6 +41,7 @@ from tilewright.ir.nodes import (
     Function,
     Let,
     Load,
+    Record,
     Region,
     Seq,
     Statement,
@@ -49,7 +50,7 @@ from tilewright.ir.nodes import (
     binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, children, find, holds, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, children, find, holds, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.thread.first_lanes import access_of
@@ -74,7 +75,7 @@ class _Forward(ScopedRewriter):
         super().__init__(function)
         self._touched: dict[Any, frozenset[Buffer]] = {}
 
-    def visit_Seq(self, sequence: Seq) -> Any:
+    def visit_Seq(self, sequence: Seq) -> Seq:
         with self.analyzer.scope():
             made = self.forwarded(sequence)
         return super().visit_Seq(made)
@@ -86,7 +87,7 @@ class _Forward(ScopedRewriter):
         statements: list[Statement] = []
         for position, statement in enumerate(sequence.statements):
             if known and isinstance(statement, (Store, Let)):
-                statement = _Reader(self, known).visit(statement)
+                statement = _Reader(self, known)(statement)
             known = [entry for entry in known if not self.overwrites(statement, entry.store)]
             if isinstance(statement, Store) and _worth_keeping(statement):
                 stored[position] = _Stored(statement, Var(statement.value.dtype, statement.buffer.name))
@@ -121,7 +122,7 @@ class _Forward(ScopedRewriter):
         )
         return not (alone and isinstance(statement, Store) and self.disjoint(statement, earlier))
 
-    def touched(self, part: Any) -> frozenset[Buffer]:
+    def touched(self, part: Record) -> frozenset[Buffer]:
         """The tiles that a statement, or something in it, names otherwise than to load from them.
 
         What is given the tile itself, such as an atomic addition, may write to it.
@@ -180,7 +181,7 @@ def _named(statements: list[Statement], stored: dict[int, _Stored]) -> Iterator[
         yield statement
 
 
-def _unread(body: Any) -> set[Buffer]:
+def _unread(body: Seq) -> set[Buffer]:
     """Tiles that are stored to, and mentioned nowhere else."""
     tiles: set[Buffer] = set()
     mentioned: set[Buffer] = set()
@@ -198,7 +199,7 @@ def _unread(body: Any) -> set[Buffer]:
 class _DropDead(Rewriter):
     """Stores in loops over a tile to places that nobody loads behind them."""
 
-    def visit_Seq(self, sequence: Seq) -> Any:
+    def visit_Seq(self, sequence: Seq) -> Seq:
         statements = list(sequence.statements)
         tiles = [s.buffer for s in statements if isinstance(s, Allocate) and _is_own(s.buffer)]
         for tile in tiles:
@@ -293,8 +294,8 @@ class _Drop(Rewriter):
     def __init__(self, unread: set[Buffer]) -> None:
         self.unread = unread
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         return None if store.buffer in self.unread else store
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         return None if allocate.buffer in self.unread else allocate

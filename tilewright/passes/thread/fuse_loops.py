@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
@@ -53,6 +52,7 @@ from tilewright.ir.nodes import (
     Function,
     Let,
     Load,
+    Record,
     Seq,
     Statement,
     Store,
@@ -99,7 +99,7 @@ class _Window:
 
 
 class _Fuse(ScopedRewriter):
-    def visit_Seq(self, sequence: Seq) -> Any:
+    def visit_Seq(self, sequence: Seq) -> Seq:
         statements = list(_without_single_trips(sequence.statements))
         position = 0
         with self.analyzer.scope():
@@ -304,7 +304,7 @@ def _plain(loop: For) -> bool:
     return isinstance(loop.step, Const) and all(_simple(node) for node in walk(loop.body))
 
 
-def _simple(node: Any) -> bool:
+def _simple(node: Record) -> bool:
     if isinstance(node, Call):
         return access_of(node) is not None or _pure(node)
     if isinstance(node, Evaluate):
@@ -317,7 +317,7 @@ def _pure(call: Call) -> bool:
     return record.pure and all(isinstance(argument, Expr) for argument in call.arguments)
 
 
-def _accesses(node: Any) -> Iterator[LoopAccess]:
+def _accesses(node: Statement) -> Iterator[LoopAccess]:
     """Every load and store at or below `node` of buffers that are not `node`'s own."""
     own = {part.buffer for part in find(node, Allocate)} if isinstance(node, For) else set()
     for part in walk(node):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewright.ir.nodes import Buffer, Call, Const, Expr, For, If, Let, Region, Seq, Statement, Var, While
 from tilewright.ir.signature import root
@@ -59,7 +58,7 @@ class _Reads:
         for node in own(statement):
             if isinstance(node, Call) and node.function.startswith("wgmma"):
                 flying = self._call(node, flying)
-        bodies: list[Any] = []
+        bodies: list[Seq | None] = []
         if isinstance(statement, If):
             bodies = [statement.then, statement.otherwise]
         elif isinstance(statement, (For, While)):

@@ -38,7 +38,6 @@ begins with as many elements as there are up to the next line, and ends with tho
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
 from tilewright.ir.nodes import (
@@ -66,7 +65,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import key, walk
+from tilewright.ir.visitor import Rewritten, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
@@ -102,7 +101,7 @@ class _Stream(ScopedRewriter):
         self.large: dict[Buffer, Expr] = {}
         """For each result that a kernel streams, whether it is large."""
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.large = {}
         made = super().visit_Kernel(kernel)
         if made is kernel:
@@ -110,13 +109,13 @@ class _Stream(ScopedRewriter):
         asked = [Let(large, self.is_large(result)) for result, large in self.large.items() if isinstance(large, Var)]
         return replace(made, body=Seq((*asked, *_statements(made.body))))
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         self.loops.append(loop)
         made = super().visit_For(loop)
         self.loops.pop()
-        return made if made is loop else self.from_line_to_line(loop, made)
+        return self.from_line_to_line(loop, made) if isinstance(made, For) and made is not loop else made
 
-    def from_line_to_line(self, loop: For, made: For) -> Any:
+    def from_line_to_line(self, loop: For, made: For) -> Rewritten:
         """`made`, the streaming form of `loop`, on whole lines, with what is in front of them and behind by `loop`."""
         store = self.result_of(loop)
         if store is None:

@@ -22,11 +22,9 @@ keep the mark, and the device's compiler decides.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import nodes
 from tilewright.ir.nodes import For, Function, Seq, Statement, const
-from tilewright.ir.visitor import Rewriter, find, new_names, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, new_names, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, with_values
 
@@ -40,7 +38,7 @@ def unroll_loops(function: Function, context: Context) -> Function:
 
 
 class _Unroll(Rewriter):
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         loop = self.generic(loop)
         trips = loop.numbers
         if loop.kind != "unroll" or trips is None or _leaves(loop.body):

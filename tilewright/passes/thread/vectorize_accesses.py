@@ -41,6 +41,7 @@ from tilewright.ir.nodes import (
     If,
     Let,
     Load,
+    Record,
     Seq,
     Statement,
     Store,
@@ -50,7 +51,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import children, find, same, substitute, walk
+from tilewright.ir.visitor import Rewritten, children, find, listed, same, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, first_lanes, first_of
@@ -77,11 +78,11 @@ class _Vectorize(ScopedRewriter):
         super().__init__(function)
         self.vector_bytes = vector_bytes
 
-    def visit_Seq(self, sequence: Seq) -> Any:
+    def visit_Seq(self, sequence: Seq) -> Seq:
         folded = _start_from_first(sequence)
         return super().visit_Seq(folded)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         if isinstance(loop.step, nodes.Const) and loop.step.value == 1:
             made = self.vectors(loop) if loop.kind == "vectorize" else self.fold(loop)
             if made is not None:
@@ -130,8 +131,8 @@ class _Vectorize(ScopedRewriter):
             except NoFirstLanes:
                 pass
         tail = replace(fresh(loop), start=end)
-        made = self.visit(tail) if isinstance(extent, nodes.Const) else super().visit_For(replace(tail, kind="serial"))
-        return list(made) if isinstance(made, list) else [made]
+        known = isinstance(extent, nodes.Const)
+        return listed(self.visit(tail) if known else super().visit_For(replace(tail, kind="serial")))
 
     def extent(self, loop: For) -> Expr:
         extent = self.analyzer.simplify(binary("sub", loop.stop, loop.start))
@@ -208,7 +209,7 @@ class _Vectorize(ScopedRewriter):
             shorter = self.fold(tail)
             if shorter is not None:
                 return shorter
-        return [super().visit_For(tail)]
+        return listed(super().visit_For(tail))
 
     def vector_value(self, loop: For, value: Expr, lanes: int) -> Expr | None:
         made = self.in_lanes(loop, lanes, lambda made: made.expression(value))
@@ -355,7 +356,7 @@ def widest_bits(body: Statement) -> int:
     return max((_bits_of(node) for node in _values(body)), default=8)
 
 
-def _values(node: Any) -> Iterator[Any]:
+def _values(node: Record) -> Iterator[Any]:
     """Statements and values below `node`, without the index arithmetic of accesses and loops."""
     yield node
     if isinstance(node, Load):
@@ -368,7 +369,7 @@ def _values(node: Any) -> Iterator[Any]:
             yield from _values(child)
 
 
-def _bits_of(node: Any) -> int:
+def _bits_of(node: Record) -> int:
     if isinstance(node, Store):
         return _storage_bits(node.buffer.dtype)
     if not isinstance(node, Expr):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import InvalidTensor, MissingTensor
+from tilewright.runtime.tensors import Array
 
 _TORCH_CARRIERS = {
     "torch.bfloat16": ("int16", ml_dtypes.bfloat16),
@@ -66,7 +67,7 @@ def expect(name: str, value: object, dtypes: Sequence[str], shape: Sequence[Exte
     )
 
 
-def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> Any:
+def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> Any:  # NumPy's or torch's
     """The tensor ``prefix + name``.
 
     Raises
@@ -78,7 +79,7 @@ def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> 
     return tensors[prefix + name]
 
 
-def matrix(tensors: Mapping[str, object], name: str) -> Any:
+def matrix(tensors: Mapping[str, object], name: str) -> Array:
     """The tensor `name`, whose rows and columns are about to be counted.
 
     Raises

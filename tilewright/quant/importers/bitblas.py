@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tilewright.kernels.recipe import tile_place
 from tilewright.quant.importers.arrays import FLOATS, as_array, expect
 from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class BitblasOrder:
     columns: int = 16
     order: tuple[int, ...] | None = None
 
-    def place(self, n: Any, k: Any, K: int) -> Any:
+    def place(self, n: Any, k: Any, K: int) -> Any:  # of the kind of n and k
         """Place of elements (n, k) of a weight with K columns in the sequence of codes; for integers and arrays."""
         if self.stage == 0:
             return n * K + k
@@ -115,7 +118,7 @@ class BitblasOrder:
         codes = self.unpack(packed, N, K)
         return codes if self.bits >= 8 else pack_plain(codes, self.bits)
 
-    def plain_tensor(self, packed: Any, N: int, K: int) -> Any:
+    def plain_tensor(self, packed: torch.Tensor, N: int, K: int) -> torch.Tensor:
         """`plain` for a tensor of torch, where it is."""
         import torch
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
 
 
 def from_hf_bitnet(
-    weight: object, weight_scale: Any, *, out_features: int | None = None, divides: bool = True, name: str = "weight"
+    weight: object, weight_scale: Array, *, out_features: int | None = None, divides: bool = True, name: str = "weight"
 ) -> QuantizedWeight:
     """A packed weight of `transformers`' BitNet.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +13,7 @@ from tilewright.quant.importers import gguf_codebooks, gguf_k
 from tilewright.quant.importers.arrays import expect, positive
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
 
 BLOCK = 32
 """Elements along K of a block, in all formats but those of `gguf_k`."""
@@ -29,7 +29,7 @@ class BlockFormat:
     elements: int = BLOCK
 
 
-def from_gguf(data: Any, type_name: str, shape: Sequence[int], *, name: str = "weight") -> QuantizedWeight:
+def from_gguf(data: Array | bytes, type_name: str, shape: Sequence[int], *, name: str = "weight") -> QuantizedWeight:
     """A weight of a GGUF file.
 
     A row holds ``K / 32`` blocks (others have 64 or 256 elements: `gguf_k`, `gguf_codebooks`) one behind the other.

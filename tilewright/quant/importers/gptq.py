@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
 
 BITS = (2, 3, 4, 8)
 PLANE_BITS = (5, 6, 7)
@@ -23,7 +22,7 @@ def from_gptq(
     qweight: object,
     qzeros: object,
     scales: object,
-    g_idx: Any = None,
+    g_idx: Array | None = None,
     *,
     bits: int,
     version: int = 1,

@@ -3,20 +3,19 @@ weight."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import expect
 from tilewright.quant.importers.assemble import assemble, fields
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import Array
 
 BLOCK = 16
 
 
 def from_nvfp4(
-    weight: Any, weight_scale: object, tensor_scale: Any, *, divides: bool = False, name: str = "weight"
+    weight: Array, weight_scale: object, tensor_scale: Array, *, divides: bool = False, name: str = "weight"
 ) -> QuantizedWeight:
     """A weight of an nvfp4 checkpoint, of modelopt's form or of compressed-tensors'.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tilewright.ir.nodes import Commit, Parallel, Statement, Wait
 from tilewright.ops.copy import ENGINE, QUADS, Copy
@@ -32,7 +31,7 @@ from tilewright.targets.gpu.reduce import lower_reduce
 def _first(*ways: Override) -> Override:
     """The first way that applies."""
 
-    def lower(statement: Any, context: Context) -> Statement | None:
+    def lower(statement: Statement, context: Context) -> Statement | None:
         return next((made for way in ways if (made := way(statement, context)) is not None), None)
 
     return lower

@@ -42,7 +42,7 @@ class Swizzle(enum.IntEnum):
         """The mode's number in a wgmma descriptor."""
         return (4 - self.value) % 4
 
-    def apply(self, offset: Any) -> Any:
+    def apply(self, offset: Any) -> Any:  # of the offset's kind
         """Where the byte at an offset (or an array of them) from a `period`-aligned base lands."""
         return offset ^ ((offset >> 7 & self.span // 16 - 1) << 4)
 

@@ -49,7 +49,7 @@ class HostProgram:
         self.prints = any(isinstance(node, nodes.Print) for node in outside)
         """Whether the host program itself says something."""
 
-    def run(self, entry: Sequence[Any]) -> None:
+    def run(self, entry: Sequence[object]) -> None:
         """Run with the entry arguments of `ir.signature`."""
         values = dict(zip(self.parameters, entry, strict=True))
         self._statement(self.function.body, values)

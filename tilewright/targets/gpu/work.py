@@ -201,10 +201,9 @@ def _repeated(ranges: list[tuple[Var, range]], body: Statement, values: dict[Var
 def _controls(node: Statement) -> set[Var]:
     """Variables that decide how often something below runs; conditions of single elements do not."""
     found: set[Var] = set()
-    for one in find(node, For, Pipelined):
-        found.update(v for end in (one.start, one.stop) for v in _variables(end))
-    for one in find(node, Kernel):
-        found.update(v for extent in one.grid for v in _variables(extent))
+    ends: list[Extent] = [end for loop in find(node, For, Pipelined) for end in (loop.start, loop.stop)]
+    ends += [extent for kernel in find(node, Kernel) for extent in kernel.grid]
+    found.update(v for end in ends for v in _variables(end))
     inside = {id(part) for parallel in find(node, Parallel) for part in find(parallel, If)}
     for one in find(node, If):
         if id(one) not in inside:

@@ -35,7 +35,7 @@ from tilewright.quant.importers.bitblas import (
     stored_codes,
 )
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.tuning import Candidate, Database, Outcome, search, time_call
 
 logger = logging.getLogger("bitblas")
@@ -196,7 +196,7 @@ class Matmul(OwnMatmul):
         shape = self.config.order.shape(*self._size)
         return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
 
-    def _weight_tensors(self, A: Any, W: Any, scale: Any, zeros: Any) -> dict[str, Any]:
+    def _weight_tensors(self, A: Array, W: Array, scale: Any, zeros: Any) -> dict[str, Array]:
         expected = self._code_shape()
         if hasattr(W, "reshape") and not self._is_turned and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
@@ -204,7 +204,7 @@ class Matmul(OwnMatmul):
             W = W.view(_unsigned(W))
         return super()._weight_tensors(A, W, scale, zeros)
 
-    def _plain(self, codes: Any) -> Any:
+    def _plain(self, codes: Any) -> Array:
         order, of = self.config.order, self.config.format
         if order.stage or order.order:
             plain = order.plain_tensor if is_torch(codes) else order.plain
@@ -221,12 +221,12 @@ class Matmul(OwnMatmul):
         if order.bits >= 8 and not order.stage:
             return None
 
-        def transform(codes: Any) -> Any:
+        def transform(codes: Array) -> Array:
             return on_arrays(lambda array: _packed(self._in_rows(array), order, of), codes)
 
         return transform
 
-    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
+    def transform_weight(self, weight: Array, scale: Any = None, zeros: Any = None, bias: Any = None) -> Array:
         """Numbers ``[N, K]`` (-8 to 7 for int4; codes for nf4 and fp4) to BitBLAS's packed bytes.
 
         Only the weight is given back, as BitBLAS does.
@@ -258,16 +258,16 @@ class Matmul(OwnMatmul):
     # Calls --------------------------------------------------------------------------------------------
 
     def _product(
-        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+        self, A: Array, W: Array, scale: Any, zeros: Any, bias: Any, output: Array | None, a_scale: Any, residual: Any
     ) -> Product:
         return super()._product(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
 
     def _followed(
-        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+        self, A: Array, W: Array, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
     ) -> Any:
         return super()._followed(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
 
-    def _in_order(self, W: Any, scale: Any, zeros: Any, bias: Any) -> tuple[Any, Any, Any]:
+    def _in_order(self, W: Array, scale: Any, zeros: Any, bias: Any) -> tuple[Any, Any, Any]:
         """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so
         ``matmul(A, W, bias)`` is a call there."""
         given, own = (scale, zeros, bias), isinstance(W, PackedWeight)
@@ -281,7 +281,7 @@ class Matmul(OwnMatmul):
 
     # What was made ------------------------------------------------------------------------------------
 
-    def _is_fast_as_it_lies(self, A: Any) -> bool:
+    def _is_fast_as_it_lies(self, A: Array) -> bool:
         return self._as_it_lies(int(np.prod(A.shape[:-1])))
 
     @functools.cached_property

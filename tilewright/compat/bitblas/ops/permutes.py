@@ -13,14 +13,14 @@ from tilewright.compat.bitblas.quantization.utils import general_compress, inter
 from tilewright.errors import InvalidTensor, Unsupported
 from tilewright.matmul.arrays import as_numpy, as_torch
 from tilewright.quant.importers.bitblas import bitblas_order, columns_of
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.tuning import time_call
 
 
-def on_arrays(function: Callable[[np.ndarray], np.ndarray], tensor: Any, out: Any = None) -> Any:
+def on_arrays(function: Callable[[np.ndarray], np.ndarray], tensor: Array, out: Any = None) -> Array:
     """A function of NumPy arrays on a tensor of either library; the result on the tensor's device, or in `out`."""
     made = function(as_numpy(tensor))
-    result = as_torch(np.ascontiguousarray(made), tensor.device) if is_torch(tensor) else made
+    result: Any = as_torch(np.ascontiguousarray(made), tensor.device) if is_torch(tensor) else made
     if out is None:
         return result
     if is_torch(out):
@@ -81,7 +81,7 @@ class _Step:
         """The step on an array."""
         raise NotImplementedError
 
-    def forward(self, inp: Any, out: Any = None) -> Any:
+    def forward(self, inp: Array, out: Any = None) -> Array:
         """The step on a tensor; written to `out` where given."""
         return on_arrays(self.step, inp, out)
 

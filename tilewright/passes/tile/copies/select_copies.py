@@ -21,10 +21,10 @@ The choice is made before layouts are inferred: any row-major or swizzled tile w
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Function, If, Kernel, Parallel, Pipelined
+from tilewright.ir.visitor import Rewritten
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
 from tilewright.passes.context import CHOICES, Context
@@ -47,17 +47,17 @@ class _Select(ScopedRewriter):
         self.context = context
         self.in_pipeline = False
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.site = Site(kernel, self.context.arch, self.analyzer)
         return super().visit_Kernel(kernel)
 
-    def visit_If(self, branch: If) -> Any:
+    def visit_If(self, branch: If) -> Rewritten:
         """What never runs is dropped: under a condition that cannot hold nothing can be proved of a copy."""
         if self.analyzer.prove(negated(branch.condition)):
             return None if branch.otherwise is None else self(branch.otherwise)
         return super().visit_If(branch)
 
-    def visit_Pipelined(self, loop: Pipelined) -> Any:
+    def visit_Pipelined(self, loop: Pipelined) -> Rewritten:
         before, self.in_pipeline = self.in_pipeline, True
         made = super().visit_Pipelined(loop)
         self.in_pipeline = before
@@ -109,7 +109,7 @@ class _Select(ScopedRewriter):
         by = "made by the copy engine" if way in ENGINE else "cp_async"
         self.context.warn(f"this copy cannot be {by}: {reason}", copy.span)
 
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         """A loop that brings rows, where a channel, a pipeline or its author starts it ahead; elsewhere threads load
         and store."""
         gather = gather_of(loop) if loop.prefer is None else None

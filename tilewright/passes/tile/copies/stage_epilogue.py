@@ -33,6 +33,7 @@ from tilewright.ir.nodes import (
     Kernel,
     Load,
     Parallel,
+    Record,
     Region,
     Role,
     Roles,
@@ -44,7 +45,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, variables, walk
+from tilewright.ir.visitor import Rewritten, find, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import CopyEngine
@@ -150,7 +151,7 @@ class _Stage(ScopedRewriter):
         self.role: Role | None = None
         self.loops: list[Var] = []
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.kernel = kernel
         self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
         self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
@@ -174,7 +175,7 @@ class _Stage(ScopedRewriter):
         layouts = tuple((one, shared_rows(one.static_shape, one.dtype.stored_bits, _span(one))) for one in self.made)
         return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
 
-    def _follow(self, node: Any) -> None:
+    def _follow(self, node: Statement) -> None:
         """Fragments that are computed from an accumulator, element for element, have its layout."""
         pairs: list[tuple[Buffer, Buffer]] = []
         if isinstance(node, Copy) and node.source.is_whole and node.destination.is_whole:
@@ -202,11 +203,11 @@ class _Stage(ScopedRewriter):
                 return True
         return False
 
-    def _by_threads(self, node: Any) -> bool:
+    def _by_threads(self, node: Record) -> bool:
         """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
         return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
 
-    def visit_Roles(self, roles: Roles) -> Any:
+    def visit_Roles(self, roles: Roles) -> Rewritten:
         before = len(self.made)
         result = self.generic(roles)
         shared = [one for one in self.made[before:] if one not in self.owned]
@@ -226,10 +227,10 @@ class _Stage(ScopedRewriter):
         boxes = [Allocate(one, span=role.span) for one in self.made[before:]]
         return replace(made, body=replace(made.body, statements=(*boxes, *made.body.statements)))
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         return self._inside(loop.var, lambda: super(_Stage, self).visit_For(loop))
 
-    def visit_While(self, loop: While) -> Any:
+    def visit_While(self, loop: While) -> Rewritten:
         return self._inside(Var(INT32, "turn"), lambda: self.generic(loop))
 
     def _inside(self, var: Var, visit: Callable[[], Any]) -> Any:

@@ -26,7 +26,6 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.nodes import (
     Allocate,
@@ -43,7 +42,7 @@ from tilewright.ir.nodes import (
     Store,
     Wait,
 )
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
@@ -77,7 +76,7 @@ class _Delay(Rewriter):
         self.taken = None
         return made
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         made: Seq = self.generic(body)
         if self.taken is None:
             return made

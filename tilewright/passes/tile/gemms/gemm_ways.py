@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Const, Region
@@ -242,7 +241,7 @@ def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer
     return [n for n in instruction.n_choices if n % run == 0 or n == gemm.n or (within and run % n == 0)]
 
 
-def _warp_plans(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[GemmPlan]:
+def _warp_plans(gemm: Product, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[GemmPlan]:
     """Ways to share the tile among warps: among all of them where that can be, else among as many as it divides by."""
     for used in range(warps, 0, -1):
         if warps % used == 0:
@@ -263,7 +262,7 @@ def _wanted(gemm: Product, groups: int, by_rows: bool) -> tuple[int, int] | None
     return (groups, 1) if by_rows and wanted is None else wanted
 
 
-def _partitions(gemm: Product, warps: int, instruction: Any, by_rows: bool) -> Iterator[tuple[int, int]]:
+def _partitions(gemm: Product, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[tuple[int, int]]:
     """Ways to share the tile among all warps, those that read operands least often first."""
     found = []
     for rows in range(1, warps + 1):

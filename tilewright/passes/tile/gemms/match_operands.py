@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Pipelined, Region, Statement
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm, matrix_shape
@@ -66,13 +65,13 @@ class _Match(Rewriter):
     def __init__(self, arch: Arch) -> None:
         self.arch, self.room = arch, 0
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         tiles = {node.buffer for node in find(kernel, Allocate) if node.buffer.scope == "shared"}
         slots = max((loop.num_stages or 1 for loop in find(kernel, Pipelined)), default=1)
         self.room = self.arch.shared_bytes - max(slots, 1) * sum(map(_bytes, tiles))
         return self.generic(kernel)
 
-    def visit_Gemm(self, gemm: Gemm) -> Any:
+    def visit_Gemm(self, gemm: Gemm) -> Rewritten:
         a, b = gemm.a.dtype, gemm.b.dtype
         staged = all(region.buffer.scope in ("shared", "fragment") for region in gemm.operands)
         if gemm.token is not None or not staged or a.is_packed or b.is_packed or self._multiplied(gemm, a, b):

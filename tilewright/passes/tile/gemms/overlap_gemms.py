@@ -59,7 +59,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute, walk
 from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
@@ -152,7 +152,7 @@ class _Roles(Rewriter):
         self.role = None
         return made
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         made: Seq = self.generic(body)
         if self.role is None or not any(isinstance(one, For) for one in made.statements):
             return made
@@ -270,7 +270,7 @@ class _Replace(Rewriter):
     def __init__(self, old: Seq, new: Seq) -> None:
         self.old, self.new = old, new
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         return self.new if body is self.old else self.generic(body)
 
 

@@ -55,7 +55,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.visitor import Rewriter, Rewritten
 from tilewright.ops.base import zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
@@ -92,7 +92,7 @@ class _Promote(Rewriter):
 
     visit_For = visit_Pipelined = visit_While = visit_Role = visit_Kernel = _with_parts
 
-    def visit_Gemm(self, gemm: Gemm) -> Any:
+    def visit_Gemm(self, gemm: Gemm) -> Rewritten:
         scaled = gemm.scale_a is not None or gemm.scale_b is not None
         if (not scaled and gemm.promote_every is None) or gemm.shift is not None:
             return gemm

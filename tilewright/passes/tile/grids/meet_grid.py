@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import GridTooLarge
 from tilewright.ir.dtypes import UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, const
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.passes.context import Context
 
 GRID_SYNC = "grid_sync"
@@ -52,7 +51,7 @@ class _Meet(Rewriter):
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Rewritten:
         if not meets(kernel):
             return kernel
         known = [extent for extent in kernel.grid if isinstance(extent, int)]

@@ -41,7 +41,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
 from tilewright.passes.tile.layouts.through_shared import through_shared
 
 
@@ -61,7 +61,7 @@ def share_loose(body: Seq, fragments: Collection[Buffer]) -> Seq:
     return made
 
 
-def _loose(node: Any) -> Iterator[Load | Store]:
+def _loose(node: Statement) -> Iterator[Load | Store]:
     work = (Role, Parallel, TileOperator)
     for one in walk(node, lambda part: not isinstance(part, work)):
         if isinstance(one, (Load, Store)):
@@ -119,7 +119,7 @@ class _Apart(Rewriter):
     def __init__(self, fragments: Collection[Buffer]) -> None:
         self.fragments = fragments
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         if store.buffer not in self.fragments or not any(
             one.buffer in self.fragments for one in find(store.value, Load)
         ):

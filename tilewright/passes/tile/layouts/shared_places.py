@@ -23,6 +23,7 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Parallel,
+    Record,
     Region,
     Statement,
     Store,
@@ -284,7 +285,7 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
     return found - _of_threads(kernel) if found else found
 
 
-def _written_again(node: Statement, around: tuple[For, ...]) -> set[Buffer]:
+def _written_again(node: Record, around: tuple[For, ...]) -> set[Buffer]:
     """Tensors of which a turn of a loop writes, by other threads, what an earlier turn wrote: shifted by less than the
     whole."""
     if isinstance(node, For):

@@ -76,7 +76,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, substitute, uses, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute, uses, walk
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
@@ -533,18 +533,20 @@ class _JoinWaits(Rewriter):
     def __init__(self, token: Any) -> None:
         self.token = token
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         made = self.generic(body)
         statements: list[Statement] = []
         run: list[Copy] = []
-        for statement in (*made.statements, None):
+        for statement in made.statements:
             alone = isinstance(statement, Copy) and statement.prefer == CP_ASYNC and statement.token is None
-            if alone and statement.destination.buffer not in {copy.destination.buffer for copy in run}:
+            if isinstance(statement, Copy) and alone:
+                if statement.destination.buffer in {copy.destination.buffer for copy in run}:
+                    statements += self._joined(run)
+                    run = []
                 run.append(statement)
                 continue
-            statements += self._joined(run)
-            run = [statement] if alone else []
-            statements += [statement] if statement is not None and not alone else []
+            statements += [*self._joined(run), statement]
+            run = []
         statements += self._joined(run)
         changed = len(statements) != len(made.statements)
         return replace(made, statements=tuple(statements)) if changed else made

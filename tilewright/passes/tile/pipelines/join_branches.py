@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Call, Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
-from tilewright.ir.visitor import Rewriter, find, key, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, key, walk
 from tilewright.passes.context import Context
 
 
@@ -39,13 +38,13 @@ class _Join(Rewriter):
     def __init__(self) -> None:
         self.in_loop = False
 
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         before, self.in_loop = self.in_loop, True
         made = self.generic(loop)
         self.in_loop = before
         return made
 
-    def visit_If(self, branch: If) -> Any:
+    def visit_If(self, branch: If) -> Rewritten:
         made = self.generic(branch)
         if not self.in_loop or made.otherwise is None:
             return made

@@ -25,10 +25,9 @@ A role that goes on to another tile of the grid has no such place, so `persist_g
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
@@ -65,7 +64,7 @@ class _Meet(Rewriter):
     def __init__(self, tiles: dict[Buffer, Statement]) -> None:
         self.tiles = tiles
 
-    def visit_Role(self, role: Role) -> Any:
+    def visit_Role(self, role: Role) -> Rewritten:
         wanted = [one for one in role.body.statements if any(one is first for first in self.tiles.values())]
         if not wanted:
             return role

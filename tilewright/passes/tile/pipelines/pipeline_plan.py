@@ -74,8 +74,8 @@ class Touched:
         return self.reads | self.writes
 
 
-def touched(statement: Statement) -> Touched:
-    """The memory that a statement and all below it read and write."""
+def touched(statement: Statement | Expr) -> Touched:
+    """The memory that a statement, or a value, and all below it read and write."""
     reads: set[Buffer] = set()
     writes: set[Buffer] = set()
     for node in walk(statement):

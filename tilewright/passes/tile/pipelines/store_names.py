@@ -34,7 +34,6 @@ author's, which has no numbers for names, the store stands just before the first
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
@@ -51,7 +50,7 @@ from tilewright.ir.nodes import (
     Var,
     const,
 )
-from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
 from tilewright.passes.context import Context
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
@@ -62,7 +61,7 @@ def store_names(function: Function, context: Context) -> Function:
 
 
 class _Apart(Rewriter):
-    def visit_Pipelined(self, original: Pipelined) -> Any:
+    def visit_Pipelined(self, original: Pipelined) -> Rewritten:
         loop = self.generic(original)
         planned = (loop.order, loop.stage) != (None, None)
         if loop.num_stages == 0 and not planned:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -215,7 +216,7 @@ def _is_plain(statement: Copy | Decode) -> bool:
     return source == target
 
 
-def _holds(target: Any, low: float, high: float) -> bool:
+def _holds(target: DType, low: float, high: float) -> bool:
     if target.is_integer:
         return bool(target.minimum <= low and high <= target.maximum)
     return bool(max(-low, high) <= 1 << (target.mantissa_bits + 1))
@@ -233,7 +234,9 @@ def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
     return counts
 
 
-def gemms_with_fillings(node: Statement, visible: dict[Buffer, Any]) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
+def gemms_with_fillings(
+    node: Statement, visible: dict[Buffer, TileOperator]
+) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
     """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
     if isinstance(node, Seq):
         here = dict(visible)

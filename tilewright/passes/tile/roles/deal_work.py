@@ -60,7 +60,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, holds, substitute, uses
+from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses
 from tilewright.language.divisions import divide, is_dealt, parts_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -137,20 +137,20 @@ class _Deal(Rewriter):
         self.names[let.var] = substitute(let.value, self.names)
         return let
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         """Statements behind one that some threads leave at are those of the others."""
         before = self.coming
         made: list[Statement] = []
         for one in body.statements:
             found = self(one)
-            made += [] if found is None else found if isinstance(found, list) else [found]
+            made += listed(found)
             if isinstance(one, If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
                 self.coming = self._of(one.condition, False)
         self.coming = before
         same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
         return body if same else replace(body, statements=tuple(made))
 
-    def visit_If(self, branch: If) -> Any:
+    def visit_If(self, branch: If) -> Rewritten:
         outside, written = self.coming, self.written
         parts: list[Any] = []
         for part, holds_then in ((branch.then, True), (branch.otherwise, False)):
@@ -162,16 +162,16 @@ class _Deal(Rewriter):
             return branch
         return replace(branch, then=parts[0], otherwise=parts[1])
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         return self._repeated(loop)
 
-    def visit_Pipelined(self, loop: nodes.Pipelined) -> Any:
+    def visit_Pipelined(self, loop: nodes.Pipelined) -> Rewritten:
         return self._repeated(loop)
 
-    def visit_While(self, loop: nodes.While) -> Any:
+    def visit_While(self, loop: nodes.While) -> Rewritten:
         return self._repeated(loop)
 
-    def _repeated(self, loop: Any) -> Any:
+    def _repeated(self, loop: Any) -> Statement:
         """A loop; of one whose iterations threads count differently nobody knows who comes."""
         outside, written = self.coming, self.written
         ends = (loop.condition,) if isinstance(loop, nodes.While) else (loop.start, loop.stop)
@@ -185,10 +185,10 @@ class _Deal(Rewriter):
         self.coming = outside
         return made
 
-    def visit_TileOperator(self, operator: TileOperator) -> Any:
+    def visit_TileOperator(self, operator: TileOperator) -> Rewritten:
         return self._work(operator, lambda: operator.lower()) if is_dealt(operator) else operator
 
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         return self._work(loop, lambda: loop) if is_dealt(loop) else loop
 
     # Who comes ------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class _Deal(Rewriter):
 
     # What they do ---------------------------------------------------------------------------------
 
-    def _work(self, statement: Statement, lowered: Any) -> Any:
+    def _work(self, statement: Statement, lowered: Any) -> Statement:
         if statement in self.varying.dependent:
             return statement  # each thread's own
         if self.coming is not None and (self.coming.all() or not self.coming.any()):

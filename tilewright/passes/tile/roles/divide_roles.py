@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from tilewright.arith import Analyzer
+from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.intrinsics import INTRINSICS
@@ -46,7 +47,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
@@ -207,7 +208,7 @@ class Division:
                        threads=(threads + WARPGROUP, 1, 1),
                        attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
 
-    def _span(self, tile: Buffer) -> Any:
+    def _span(self, tile: Buffer) -> Span | None:
         return next((one.span for one in find(self.source.body, Allocate) if one.buffer is tile), None)
 
     def _is_light(self) -> bool:
@@ -383,10 +384,10 @@ class _Without(Rewriter):
     def __init__(self, unwanted: set[Statement]) -> None:
         self.unwanted = unwanted
 
-    def visit_Let(self, let: Let) -> Any:
+    def visit_Let(self, let: Let) -> Rewritten:
         return None if let in self.unwanted else let
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         return None if allocate in self.unwanted else allocate
 
 

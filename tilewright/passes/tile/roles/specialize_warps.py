@@ -47,7 +47,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
@@ -88,7 +87,7 @@ class _Specialize(ScopedRewriter):
         super().__init__(function)
         self.context = context
 
-    def visit_Kernel(self, kernel: Kernel) -> Any:
+    def visit_Kernel(self, kernel: Kernel) -> Kernel:
         by_author = kernel.attribute(SPECIALIZE)
         if by_author is not None:
             rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)

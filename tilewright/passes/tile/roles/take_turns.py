@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
-from tilewright.ir.visitor import Rewriter, find, holds
+from tilewright.ir.visitor import Rewriter, Rewritten, find, holds
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
@@ -105,7 +105,7 @@ class _Turns(Rewriter):
         self.groups = self.instances = 1
         return made
 
-    def visit_Seq(self, body: Seq) -> Any:
+    def visit_Seq(self, body: Seq) -> Rewritten:
         """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind
         the last."""
         made: Seq = self.generic(body)
@@ -114,7 +114,7 @@ class _Turns(Rewriter):
         receives = [place for place, one in enumerate(made.statements) if holds(one, Receive)]
         return replace(made, statements=tuple(narrowed(made.statements, receives)))
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         made: For = self.generic(loop)
         if not 1 < self.groups <= MOST or not isinstance(made.step, Const) or made.step.value != 1:
             return made

@@ -50,7 +50,7 @@ from tilewright.ir.nodes import (
     binary,
     index_binary,
 )
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import Rewritten, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 
@@ -67,13 +67,13 @@ class _Drop(ScopedRewriter):
         self.neighbours: Var | None = None
         """The variable of the loop around whose turns one access may join."""
 
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         before, self.neighbours = self.neighbours, loop.vars[-1]
         made = super().visit_Parallel(loop)
         self.neighbours = before
         return made
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         before = self.neighbours
         if loop.kind == "vectorize":
             self.neighbours = loop.var
@@ -81,9 +81,9 @@ class _Drop(ScopedRewriter):
         self.neighbours = before
         return made
 
-    def visit_If(self, branch: If) -> Any:
-        made: If = super().visit_If(branch)
-        if self.neighbours is None or made.otherwise is not None:
+    def visit_If(self, branch: If) -> Rewritten:
+        made = super().visit_If(branch)
+        if self.neighbours is None or not isinstance(made, If) or made.otherwise is not None:
             return made
         if not any(map(self._moves_neighbours, _stores(made.then))):
             return made

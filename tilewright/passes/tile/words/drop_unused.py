@@ -16,11 +16,10 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, uses
+from tilewright.ir.visitor import Rewriter, Rewritten, find, uses
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -46,5 +45,5 @@ class _Drop(Rewriter):
     def __init__(self, unused: set[Buffer]) -> None:
         self.unused = unused
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         return None if allocate.buffer in self.unused else allocate

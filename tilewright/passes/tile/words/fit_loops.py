@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.nodes import (
     Binary,
@@ -43,7 +42,7 @@ from tilewright.ir.nodes import (
     Store,
     const,
 )
-from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, variables
+from tilewright.ir.visitor import Rewriter, Rewritten, find, fresh, holds, substitute, variables
 from tilewright.passes.context import Context
 
 MOST_TURNS = 8
@@ -77,12 +76,11 @@ class _Fit(Rewriter):
             return loop
         return replace(loop, extents=tuple(extents), body=only.then)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         made = self.generic(loop)
-        ends = (made.start, made.stop, made.step)
-        if made.kind not in ("serial", "unroll") or not all(isinstance(one, Const) for one in ends):
+        turns = made.numbers
+        if made.kind not in ("serial", "unroll") or turns is None:
             return made
-        turns = range(*(one.value for one in ends))
         if not 1 < len(turns) <= MOST_TURNS or not _places_fragments(made):
             return made
         copies = [substitute(fresh(made.body), {made.var: const(turn, made.var.dtype)}) for turn in turns]

@@ -17,10 +17,9 @@ Threads then move the author's vectors as they move those that the compiler find
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir.nodes import Const, For, Function, Parallel
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.visitor import Rewriter, Rewritten
 from tilewright.passes.context import Context
 
 
@@ -31,7 +30,7 @@ def join_vector_loops(function: Function, context: Context) -> Function:
 
 
 class _Join(Rewriter):
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         made: Parallel = self.generic(loop)
         inner = made.body.statements[0] if len(made.body.statements) == 1 else None
         if not isinstance(inner, For) or inner.kind != "vectorize":

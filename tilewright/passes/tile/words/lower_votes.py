@@ -19,7 +19,6 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import MissingCapability
 from tilewright.ir.dtypes import BOOL, INT32
@@ -45,7 +44,7 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )
-from tilewright.ir.visitor import Rewriter, find, fresh
+from tilewright.ir.visitor import Rewriter, Rewritten, find, fresh, listed
 from tilewright.ops.base import zero
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
@@ -82,17 +81,17 @@ class _Votes(Rewriter):
             if isinstance(made, While):
                 again = [fresh(part) for part in asked if not isinstance(part, Allocate)]
                 made = replace(made, body=replace(made.body, statements=(*made.body.statements, *again)))
-            statements += made if isinstance(made, list) else [made]
+            statements += listed(made)
         self.before = outer
         return replace(body, statements=tuple(statements))
 
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         outer, self.in_parallel = self.in_parallel, True
         made = self.generic(loop)
         self.in_parallel = outer
         return made
 
-    def visit_Call(self, call: Call) -> Any:
+    def visit_Call(self, call: Call) -> Expr:
         made: Call = self.generic(call)
         if made.function not in VOTES:
             return made

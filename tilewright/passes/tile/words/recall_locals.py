@@ -46,7 +46,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.pipelines.tile_views import written_buffers
@@ -108,7 +108,7 @@ def _given_away(kernel: Kernel) -> Iterator[Buffer]:
             yield from (node.buffer for node in find(call, Region))
 
 
-def _fillings(node: Any, arrays: set[Buffer], written: set[Buffer]) -> Iterator[tuple[Buffer, Filled]]:
+def _fillings(node: Seq, arrays: set[Buffer], written: set[Buffer]) -> Iterator[tuple[Buffer, Filled]]:
     """Arrays that the statement behind their declaration, or one soon after it, fills before anything reads them."""
     for body in find(node, Seq):
         declared = [one.buffer for one in body.statements if isinstance(one, Allocate) and one.buffer in arrays]
@@ -164,16 +164,16 @@ class _Recall(Rewriter):
         self.found = found
         self.loops = {filled.loop for filled in found.values()}
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         return None if allocate.buffer in self.found else self.generic(allocate)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         return None if loop in self.loops else self.generic(loop)
 
-    def visit_Parallel(self, loop: Parallel) -> Any:
+    def visit_Parallel(self, loop: Parallel) -> Rewritten:
         return None if loop in self.loops else self.generic(loop)
 
-    def visit_Load(self, load: Load) -> Any:
+    def visit_Load(self, load: Load) -> Expr:
         filled = self.found.get(load.buffer)
         made: Load = self.generic(load)
         if filled is None:

@@ -52,7 +52,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, find, listed
 from tilewright.passes.context import Context
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
@@ -91,8 +91,7 @@ class _Replace(Rewriter):
                 continue
             self.before = []
             made = self.visit(one)
-            statements += self.before
-            statements += made if isinstance(made, list) else [made]
+            statements += [*self.before, *listed(made)]
         self.before = outer
         return Seq(tuple(statements), span=body.span)
 

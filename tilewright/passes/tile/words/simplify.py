@@ -24,10 +24,9 @@ Index arithmetic stays as the author wrote it; `flatten_buffers` simplifies what
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Function
+from tilewright.ir.visitor import Rewritten
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import DecidingRewriter
 
@@ -39,5 +38,5 @@ def simplify(function: Function, context: Context) -> Function:
 
 
 class _Simplify(DecidingRewriter):
-    def visit_While(self, loop: nodes.While) -> Any:
+    def visit_While(self, loop: nodes.While) -> Rewritten:
         return None if self.decided(loop.condition) is False else self.generic(loop)

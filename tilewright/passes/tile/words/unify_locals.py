@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir.nodes import (
@@ -37,7 +36,7 @@ from tilewright.ir.nodes import (
     Store,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -99,7 +98,7 @@ class _Scalars(Rewriter):
             place = place * extent + int(index.value)
         return self.made[buffer][place]
 
-    def visit_Allocate(self, allocate: Allocate) -> Any:
+    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
         made = self.made.get(allocate.buffer)
         return self.generic(allocate) if made is None else [replace(allocate, buffer=one) for one in made]
 

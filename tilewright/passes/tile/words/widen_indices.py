@@ -22,12 +22,11 @@ A dimension whose extent is an int64 counts as one.  Names for such indices are 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64
 from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Let, Load, Region, Store, Var
-from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
 from tilewright.passes.context import Context
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
@@ -52,7 +51,7 @@ class _Widen(Rewriter):
     def __init__(self) -> None:
         self.values: dict[Var, Expr] = {}
 
-    def visit_Let(self, let: Let) -> Any:
+    def visit_Let(self, let: Let) -> Rewritten:
         made = self.generic(let)
         self.values[let.var] = made.value
         return made
@@ -61,7 +60,7 @@ class _Widen(Rewriter):
         made = self.generic(load)
         return replace(made, indices=self._widened(made.buffer, made.indices))
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         made = self.generic(store)
         return replace(made, indices=self._widened(made.buffer, made.indices))
 
