@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python benchmarks/regret.py [benchmarks/results/2026-11-24-h200-candidates.jsonl]
 
-The log is that of `candidates.py`.  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
+The log is that of `candidates.py`, or lists the kernels of a weight once and then times them by number (``...-choices.jsonl``).  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
 made, and of the model, which takes what it finds fastest of the candidates that it knows; last how far the model's ratios are from the
 measured ones, for candidates within half of the best.
 """
@@ -39,9 +39,16 @@ Problem = tuple[Any, ...]
 def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
     """Lines of the log that have a time, by problem."""
     found: dict[Problem, list[dict[str, Any]]] = defaultdict(list)
+    kernels: dict[Problem, list[dict[str, Any]]] = {}
     for text in log.read_text().splitlines():
         line = json.loads(text)
-        if "us" in line:
+        if "kernels" in line:
+            kernels[line["kind"], line["N"], line["K"]] = line["kernels"]
+        elif "times" in line:
+            problem = line["kind"], line["M"], line["N"], line["K"]
+            listed = kernels[line["kind"], line["N"], line["K"]]
+            found[problem] += [{"options": listed[number], "choice": False, "us": us} for number, us in line["times"]]
+        elif "us" in line:
             size = (
                 (line["M"], line["N"], line["K"]) if "M" in line else (tuple(line["heads"]), line["dim"], line["keys"])
             )

@@ -1,7 +1,8 @@
 """How `medium_quant_matmul` is divided: tiles, slots and blocks, and what a launch with them does (`roofline.Work`).
 
-What is said in operations and cycles fits 420 launches on an H200 (int4 by float16, 2 to 7135 rows, 24 November 2026):
-of the ways that were tried for a product the model chose some that were 0.7% slower than the best, on average.
+What is said in operations and cycles fits 1,100 launches for 95 products on an H200 (int4 by float16, 2 to 7135 rows,
+24 November 2026): of the ways that were tried for a product the model chose some that were 1.3% slower than the best,
+on average.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 HEIGHTS = {1: (8, 16, 32, *range(64, 257, 16)), 2: (8, 16, 32, 64, 96, 128)}
 """Rows of A of a tile, by the times 128 rows of W that it has."""
 
-DECODED, PROMOTED, SCALED = 2.0, 2.6, 1.4
+DECODED, PROMOTED, SCALED = 4.0, 2.9, 0.72
 """Operations that make an operand of a code, one whose scale is applied to sums, and of a sum that is scaled."""
 
-APART = 0.45
+APART = 0.21
 """The share of the shorter, products or what lanes do, that the longer one does not hide."""
 
-BEGUN = 32
+BEGUN = 90
 """Cycles of lanes until they have the codes of 64 columns."""
 
-COPY = 30
+COPY = 12
 """Cycles of a copy of weights that nothing hides."""
 
-END = 3000
+END = 5600
 """Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
+
+APART_IN_K = 1.14
+"""How much longer steps take of tiles that blocks share: they begin at different columns, so that no two of them ask
+the second-level cache for the same activations at the same time."""
 
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
@@ -66,14 +71,17 @@ def medium_quant_ways(
     few: int = 0,
 ) -> MediumWays:  # fmt: skip
     """All ways to divide the product of a weight: every tile, on all multiprocessors or on as many as tiles of whole
-    columns make."""
+    columns make, in pairs where the tiles across W make pairs."""
     found = []
     for tiles, heights in HEIGHTS.items():
-        across = ceil_div(N, 128 * tiles)
-        grids = {speed.cores, *(one for one in range(across, speed.cores + 1, across) if 2 * one >= speed.cores)}
         for tokens in heights:
             sizes = fitted(form, tokens, tiles, out, epilogue)
-            found += [{**sizes, "blocks": blocks} for blocks in sorted(grids)]
+            pairs, across = sizes["sharing"], ceil_div(N, 128 * tiles)
+            for sharing in {pairs, 1 if across % pairs else pairs}:  # the last of an odd number has no partner
+                wide = sharing * ceil_div(across, sharing)
+                grids = {one for one in range(wide, speed.cores + 1, wide) if 2 * one >= speed.cores}
+                grids |= {speed.cores} if sharing == pairs else set()
+                found += [{**sizes, "sharing": sharing, "blocks": blocks} for blocks in sorted(grids)]
     return MediumWays(found, N, K, form, speed, few)
 
 
@@ -94,7 +102,10 @@ class MediumWays(Ways):
         count, steps = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, HALF)
         sums = rows * tokens
         share, handed = handed_over(count % groups, steps, groups, sums)
-        turns = count // groups + share / steps
+        part = share / steps
+        turns = count // groups + part * np.where(handed > 0, APART_IN_K, 1.0)
+        # Whose share is no whole tile, and who goes on with whole ones, ends one more.
+        handed = handed + np.where((handed > 0) & (count >= groups), (1 - part) * END * sums / (128 * 256), 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where(turns > 1, down, 1)
         record = 2 * form.words / form.rows * rows
@@ -107,7 +118,7 @@ class MediumWays(Ways):
             shared=record + 3 * tokens * 2 * HALF, loads=record + (tokens - missing) * 2 * HALF / sharing,
             empty=missing / sharing, lanes=lanes + BEGUN * self.speed.rates.lanes, apart=APART,
             fixed=COPY / of["records"], ends=END * sums / (128 * 256),
-            handed=handed,
+            handed=handed, busy=np.minimum(of["blocks"], count * sharing) / self.speed.cores,
         )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ HEAT, HOT = 0.345, 1_800_000
 """How much slower products become, when they are at the power limit, that as many cycles bring operands; and cycles
 until then."""
 
-PARTNERS, CLUSTER = 0.03, 465
+PARTNERS, CLUSTER = 0.02, 450
 """The share of its products that blocks of a cluster wait for one another where the power limit does not slow them down
 anyway, and cycles that a launch in clusters that share loads costs."""
 
@@ -50,9 +50,13 @@ AGAIN = 0.51
 is on its way."""
 
 
-HANDED, HANDED_EACH, PEERS, WAITED = 6000, 0.45, 0.3, 0.2
-"""Cycles in which blocks that share tiles evenly hand sums to one another, and for each sum of a tile; what they grow
-by with the blocks that have parts of a tile, and fall by the share of it that one has (H200)."""
+HANDED, HANDED_EACH, PEERS, WAITED = 5500, 0.43, 0.07, 0.77
+"""Cycles in which blocks that share tiles evenly hand sums to one another, for each sum of a tile, and for each of them
+that a further block has made; they fall by this power of the share of a tile that a block has not (H200)."""
+
+POWER = 0.15
+"""How much slower products are where all cores multiply all the time than where hardly any does: the clock follows what
+the machine draws."""
 
 EMPTY = 4
 """Cycles of the copy engine for a row of a box that it fills with zeros: more than for one that it brings."""
@@ -150,6 +154,7 @@ class Work:
     heat : how much slower products are at the power limit, beside what bytes that move cost.
     cluster : whether blocks of a cluster share loads.
     begins : cycles before the first step and behind the last, beside the machine's launch.
+    busy : the share of the cores that work at a time; None where pieces of work are whole.
     """
 
     size: int
@@ -173,6 +178,7 @@ class Work:
     heat: Number = 0.0
     cluster: Number = False
     begins: Number = field(default=0.0)
+    busy: Number | None = None
 
 
 def took(work: Work, speed: Speed) -> Number:
@@ -183,6 +189,8 @@ def took(work: Work, speed: Speed) -> Number:
     fed = np.maximum(fed, work.serial)
     lanes = work.lanes / speed.rates.lanes
     step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
+    busy = np.minimum(1.0, work.blocks / (speed.cores * work.turns)) if work.busy is None else work.busy
+    step = step * (1 + POWER * busy * np.minimum(1.0, products / step))
     piece = work.steps * step
     piece = np.maximum(piece, (piece + work.leaving) / 2)
     multiplying = work.turns * piece
@@ -202,7 +210,8 @@ def handed_over(shared: Number, steps: int, groups: Number, sums: Number) -> tup
     share = ceil_div(shared * steps, groups)
     peers = ceil_div(steps, np.maximum(share, 1)) - 1
     part = share / steps
-    handed = (HANDED + HANDED_EACH * sums * peers**PEERS) * np.maximum(0.0, 1 - part) ** WAITED
+    each = HANDED_EACH + PEERS * np.maximum(0, peers - 1)
+    handed = (HANDED + each * sums) * np.maximum(0.0, 1 - part) ** WAITED
     return share, np.where((shared > 0) & (share < steps), handed, 0.0)
 
 

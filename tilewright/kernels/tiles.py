@@ -1,8 +1,9 @@
 """Tiles of a dense product on a GPU, and what a launch does with them (`roofline.Work`).
 
-What is said in cycles fits 420 products of bfloat16 on an H200 (71 to 8192 rows, weights of language models, tiles of
-every kind, 22 November 2026): of the tiles that were tried for a product, the model chose some that were 0.6% slower
-than the best, on average, and as much of 20 products that it had not seen. `tile_choice` chooses by it.
+What is said in cycles fits 64 products of bfloat16 and 16 of e4m3 with 1,000 times of tiles of every kind (H200, 5 to
+7,000 rows, 24 November 2026): of the tiles that were tried for a product, the model chose some that were 1.7% slower
+than the best, on average, 1.0% for e4m3. Slots were divided for then, where they are counted now: 28 cycles of a step
+of rings that have no power of two of them, which are left out here. `tile_choice` chooses by it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from tilewright.kernels.values import Value
 BEGIN = 2000
 """Cycles that blocks cost which begin beside another launch."""
 
-FAN = 1.09
-"""How much longer loads take for each block beyond two that shares them."""
-
-STEP = 48
+STEP = 6
 """Cycles of a step that nothing hides."""
 
-ALONE = 1.2
+ALONE = 1.08
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
+
+UNEVEN = 1.02
+"""The same for instructions whose columns 16 does not divide."""
 
 PROMOTION, PROMOTED_SUM = 120, 0.6
 """Cycles from the end of a warpgroup's products of a step until it starts the next ones where its sums are promoted,
@@ -37,10 +38,10 @@ and those for each of a thread's sums; other warpgroups multiply meanwhile (590 
 TURNING, TURNING_STEP = 150, 22
 """The same where lanes turn the bytes of an operand, and cycles of a step that nothing hides."""
 
-NEXT = {1: 4800, 2: 2600, 4: 2600, 8: 2600}
+NEXT = {1: 4600, 2: 3100, 4: 3100, 8: 3100}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
 
-STAYING, ONCE_MORE = 4000, 6000
+STAYING, ONCE_MORE = 1000, 1850
 """Cycles that it costs a launch of one tile a block that its kernel is made for several: fewer slots, and places to
 reckon before the first load; and those that a further tile costs besides where a kernel is made for one, so that
 another block begins."""
@@ -86,7 +87,7 @@ DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads
 (H200, 4096^3: 51.3, 49.4 TFLOP/s)."""
 
-EXCHANGE, PEER = 11900, 310
+EXCHANGE, PEER = 7900, 680
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
 
 PROMOTED = {128: 96, 256: 96, 384: 64}
@@ -420,14 +421,13 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
     # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average; blocks that
     # share loads wait for one another.
     missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, readers_B, 1)
-    fan = FAN ** np.maximum(0, along_N * along_M - 2)
     ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
     return Work(
         size=size, blocks=blocks, resident=resident, turns=waves,
-        steps=chunks / np.where(table.ping_pong, table.rate, 1.0),
+        steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows + columns) * ROW_BYTES,
-        loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES * fan,
+        loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES,
         empty=missing,
         fixed=STEP + TURNING_STEP * lanes.turn,
         serial=serial,

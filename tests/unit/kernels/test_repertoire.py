@@ -50,7 +50,7 @@ def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cor
     slower = taken / [cycles_of_parts(choose_parts(M, N, K, "bfloat16", speed), M, K, speed) for M in rows]
     assert slower[:OWN].max() <= 1 / WORTH
     # Beside the best of all tiles, those of every multiple of eight rows among them: no twelve kernels have them all.
-    assert np.exp(np.log(slower).mean()) < 1.09 and slower.max() < 1.36
+    assert np.exp(np.log(slower).mean()) < 1.075 and slower.max() < 1.31
     assert [parts_for(M, N, K, "bfloat16", speed) for M in rows] == list(chosen.values())
 
 
