@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from tilewright.language.tensors import static_shape_of
 from tilewright.layout.algebra import invert
 from tilewright.layout.algebra import replicate as replicated
 from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit
-from tilewright.layout.tables import from_function, from_tables, from_thread_and_index
+from tilewright.layout.tables import from_function, from_tables, from_thread_and_index, ranges_of
 
 Map = Callable[..., Any]
 
@@ -48,17 +49,19 @@ class Layout:
 
     @author_facing
     def __init__(self, shape: object, forward_fn: Map) -> None:
-        self.layout = from_function(static_shape_of(shape, f"T.{type(self).__name__}"), forward_fn)
+        sizes = static_shape_of(shape, f"T.{type(self).__name__}")
+        self.layout = from_function(sizes, forward_fn)
+        self._outputs: Callable[[], tuple[int, ...]] = functools.partial(ranges_of, sizes, forward_fn)
 
     @classmethod
-    def of(cls, layout: Any) -> Any:  # of this class, of a layout of the compiler's
-        """An author's object of a layout."""
+    def of(cls, layout: Any, *outputs: int) -> Any:  # of this class, of a layout of the compiler's
+        """An author's object of a layout, and the extents of the indices that it gives: one where they are not said."""
         made = object.__new__(cls)
-        made.layout = layout
+        made.layout, made._outputs = layout, lambda: outputs or (layout.extent(cls.place),)
         return made
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "layout":
+        if name.startswith("__") or name in ("layout", "_outputs"):
             raise AttributeError(name)
         return getattr(self.layout, name)
 
@@ -80,16 +83,23 @@ class Layout:
         return list(self.layout.shape)
 
     def get_output_shape(self) -> list[int]:
-        """Elements of memory, or registers of a thread, that the tile takes."""
-        return [self.layout.extent(self.place)]
+        """Extents of the indices that the layout gives: of one, the elements of memory, or registers of a thread, that
+        the tile takes."""
+        return list(self._outputs())
 
     def map_forward_index(self, indices: Sequence[Any]) -> list[Any]:  # of the indices' kind
         """Where the element of some indices lies."""
-        return [self.layout.offset(self.place, *indices)]
+        left, found = self.layout.offset(self.place, *indices), []
+        for extent in self._outputs()[:0:-1]:
+            found.append(left % extent)
+            left = left // extent
+        return [left, *found[::-1]]
 
-    def _tiled(self, counts: tuple[int, ...], shape: tuple[int, ...], place: str, first: bool) -> Any:
+    def _tiled(
+        self, counts: tuple[int, ...], shape: tuple[int, ...], place: str, first: bool, leading: tuple[int, ...] = ()
+    ) -> Any:
         """Copies side by side along each dimension of `shape`, one after another in a place; the last dimension is the
-        fastest, unless the first is."""
+        fastest, unless the first is.  Indices that count them stand before those that the layout gives."""
         layout = self.layout
         tables = {at: np.tile(layout.table(at).reshape(shape), counts) for at in {*layout.places, place}}
         ranges = [np.arange(size * count) // size for size, count in zip(shape, counts, strict=True)]
@@ -99,29 +109,35 @@ class Layout:
             number += step * ranges[dim].reshape([-1 if at == dim else 1 for at in order])
             step *= counts[dim]
         tables[place] = tables[place] + number * layout.extent(place)
-        return self.of(from_tables(tables[place].shape, tables, layout.replicas))
+        outputs = self._outputs()
+        counted = self.place == MEMORY and math.prod(outputs) == layout.extent(place)
+        together = (*leading, *outputs) if counted else ()
+        return self.of(from_tables(tables[place].shape, tables, layout.replicas), *together)
 
     def expand(self, leading_shape: object) -> Layout:
         """So many tiles of this layout, one after another, with leading dimensions that count them."""
         leading = static_shape_of(leading_shape, "expand of a layout")
         shape = (*(1 for _ in leading), *self.layout.shape)
-        return self._tiled((*leading, *(1 for _ in self.layout.shape)), shape, self.place, False)
+        return self._tiled((*leading, *(1 for _ in self.layout.shape)), shape, self.place, False, leading)
 
     def repeat(self, dim: int, factor: int) -> Layout:
         """`factor` tiles side by side along a dimension, one after another in memory."""
-        counts = [1] * self.layout.rank
-        counts[constant(dim, "dim of repeat")] = constant(factor, "factor of repeat")
-        return self._tiled(tuple(counts), self.layout.shape, self.place, False)
+        counts, times = [1] * self.layout.rank, constant(factor, "factor of repeat")
+        counts[constant(dim, "dim of repeat")] = times
+        return self._tiled(tuple(counts), self.layout.shape, self.place, False, (times,))
 
     def reshape(self, shape: object) -> Layout:
         """The same elements in row-major order under another shape."""
         sizes = static_shape_of(shape, "reshape of a layout")
         tables = {at: self.layout.table(at).reshape(sizes) for at in self.layout.places}
-        return self.of(from_tables(sizes, tables, self.layout.replicas))
+        return self.of(from_tables(sizes, tables, self.layout.replicas), *self._outputs())
 
     def inverse(self) -> Layout:
-        """From the place to the row-major number of the element."""
-        return Layout.of(invert(self.layout))
+        """From the indices that this layout gives back to those of the element."""
+        back, outputs = invert(self.layout), self._outputs()
+        if math.prod(outputs) != math.prod(back.shape):
+            return Layout.of(back, *self.layout.shape)
+        return Layout.of(from_tables(outputs, {MEMORY: back.table(MEMORY).reshape(outputs)}, []), *self.layout.shape)
 
 
 class Fragment(Layout):
@@ -168,6 +184,8 @@ class Fragment(Layout):
             self.layout = _with_copies(sizes, thread, register, copies)
         else:
             self.layout = from_thread_and_index(sizes, thread, register, copies)
+
+        self._outputs = lambda: (self.layout.extent(REGISTER),)
 
     def get_thread_size(self) -> int:
         """Threads that hold elements."""

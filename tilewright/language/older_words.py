@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -50,6 +51,35 @@ def decl_buffer(
     if not isinstance(data, BufferProxy):
         raise NumberExpected("data of T.decl_buffer", "a buffer", describe(data))
     return view(data, shape, dtype)
+
+
+@contextmanager
+def sblock(name: str = "", no_realize: bool = False) -> Iterator[None]:
+    """A part of a program under a name: it means what stands in it.
+
+    Parameters
+    ----------
+    name, no_realize : accepted for TVM's sake.
+
+    Examples
+    --------
+    >>> with T.sblock("first"):
+    ...     C[0, 0] = 1.0
+    """
+    yield
+
+
+def reads(*regions: object) -> None:
+    """What a part of a program reads, or writes: accepted, since the compiler sees it.
+
+    Parameters
+    ----------
+    regions : slices of buffers.
+
+    Examples
+    --------
+    >>> T.reads(A[0:16, 0:16])
+    """
 
 
 def meta_class(cls: type) -> type:
@@ -279,7 +309,7 @@ TILE_ANNOTATIONS = {
 
 OLDER_WORDS: dict[str, Any] = {
     "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "__fns": fns,
-    "fast_rcp": fast_rcp,
+    "fast_rcp": fast_rcp, "sblock": sblock, "reads": reads, "writes": reads,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,
     "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], "power": FUNCTIONS["pow"], **FAST,
     **MADE_OF_OTHERS, **TILE_ANNOTATIONS,

@@ -194,10 +194,12 @@ class Scope:
         return WhileLoop(forever)
 
     def enter(self, context: object, *names: str) -> Any:
-        """What ``with`` enters."""
-        if not isinstance(context, BlockContext):
+        """What ``with`` enters: a part of the program, or something that Python's contextlib made of an author's own
+        function."""
+        if isinstance(context, BlockContext):
+            context.names = names
+        elif type(context).__module__ != "contextlib":
             raise UnsupportedContext(describe(context))
-        context.names = names
         return context
 
     def leaves(self, loop: Loop | WhileLoop, word: str) -> bool:

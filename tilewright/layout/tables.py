@@ -232,6 +232,11 @@ def from_function(shape: Sequence[int], function: Callable[..., object], place: 
     return from_tables(shape, {place: total})
 
 
+def ranges_of(shape: Sequence[int], function: Callable[..., object]) -> tuple[int, ...]:
+    """The extents of the indices that a function of `from_function` gives: their largest values, and one."""
+    return tuple(int(part.max()) + 1 if part.size else 0 for part in _evaluated(shape, function))
+
+
 CHUNK = 1 << 18
 """Elements of a tensor whose places are worked out at once."""
 

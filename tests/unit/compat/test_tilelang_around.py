@@ -178,3 +178,47 @@ def test_other_clocks():
     assert bench.bench_with_cuda_events(lambda: None, None, 3) >= 0
     with bench.suppress_stdout_stderr():
         print("nobody sees this")
+
+
+def test_arguments_of_a_profiler():
+    import torch  # whose tensors a profiler makes once a program has it
+
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def main(A: T.Tensor((m, 4), "float32"), s: T.float32, C: T.Tensor((m, 2), "float16")):
+        with T.Kernel(1, threads=32):
+            C[0, 0] = A[0, 0] * s
+
+    profiler = tilelang.compile(main, out_idx=[2], target="c").get_profiler()
+    a, s = profiler._get_inputs(dynamic_symbolic_constraints={"m": 6})
+    assert tuple(a.shape) == (6, 4) and s == 1
+    whole = profiler._get_inputs(with_output=True, dynamic_symbolic_constraints={"m": 5})
+    assert [tuple(getattr(one, "shape", ())) for one in whole] == [(5, 4), (), (5, 2)] and whole[
+        2
+    ].dtype == torch.float16
+
+
+def test_state_of_a_class_and_named_parts():
+    @T.meta_class
+    class Counter:
+        def __init__(self, first, name=None):
+            self.value = T.alloc_var("int32", init=first)
+
+        def add(self, number):
+            self.value[0] += number
+
+    @T.prim_func
+    def main(C: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=32), T.sblock("counted"):
+            T.reads()
+            T.writes(C[0:2])
+            counter = Counter(5, name="counter")
+            for i in T.serial(3):
+                counter.add(i)
+            C[0] = counter.value[0]
+            C[1] = counter.value + 1
+
+    found = np.zeros(2, np.int32)
+    tilelang.compile(main, target="c")(found)
+    assert found.tolist() == [8, 9]

@@ -142,3 +142,25 @@ def test_the_engine_adds_in_a_loop_that_loads_ahead():
         c[:] = 0
         kernel.emulate(a, b, c, schedule=schedule, seed=seed)
         assert np.array_equal(c, 2 * (a.astype(float) @ b.astype(float)))
+
+
+def test_layouts_that_give_several_indices():
+    turned = T.Layout((4, 8), lambda i, j: (j, i))
+    assert turned.get_output_shape() == [8, 4] and turned.map_forward_index([1, 6]) == [6, 1]
+    back = turned.inverse()
+    assert (back.get_input_shape(), back.get_output_shape()) == ([8, 4], [4, 8]) and back.map_forward_index([6, 1]) == [
+        1,
+        6,
+    ]
+    flat = T.Layout((4, 8), lambda i, j: j * 4 + i)
+    assert flat.get_output_shape() == [32] and flat.inverse().map_forward_index([22]) == [2, 5]
+    more = turned.expand([3])
+    assert more.get_input_shape() == [3, 4, 8] and more.get_output_shape() == [3, 8, 4]
+    assert more.map_forward_index([2, 1, 6]) == [2, 6, 1] and more.expand([]).get_output_shape() == [3, 8, 4]
+    twice = turned.repeat(-1, 2)
+    assert twice.get_input_shape() == [4, 16] and twice.get_output_shape() == [2, 8, 4]
+    assert twice.map_forward_index([1, 14]) == [1, 6, 1] and turned.reshape([32]).map_forward_index([14]) == [6, 1]
+    padded = T.Layout((4, 8), lambda i, j: (i, j + i))
+    assert padded.get_output_shape() == [4, 11] and padded.map_forward_index([3, 7]) == [3, 10]
+    pairs = T.Fragment((8, 8), lambda i, j: (i * 4 + j // 2, j % 2))
+    assert pairs.get_output_shape() == [2] and pairs.repeat([2, 2]).get_output_shape() == [8]

@@ -125,6 +125,19 @@ class Profiler:
         sizes = {var: given.get(var.name, 1024) for var in size_variables(function)}
         return [self._made(one, sizes, device) for one in function.inputs]
 
+    def _get_inputs(
+        self, with_output: bool = False, dynamic_symbolic_constraints: Mapping[str, int] | None = None
+    ) -> list[Any]:
+        """`arguments` under TileLang's name; with the tensors that a call returns, where they are asked for."""
+        given = self.arguments(dynamic_symbolic_constraints)
+        if not with_output:
+            return given
+        function, number = self.kernel.function, iter(given)
+        sizes = {var: (dynamic_symbolic_constraints or {}).get(var.name, 1024) for var in size_variables(function)}
+        device = "cuda" if self.kernel.arch.has_threads else "cpu"
+        made = [self._made(one, sizes, device) if one in function.outputs else next(number) for one in function.params]
+        return made
+
     def _made(self, param: Buffer | Var, sizes: dict[Var, int], device: str) -> Any:
         if isinstance(param, Var):
             return 1
