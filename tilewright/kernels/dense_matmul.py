@@ -30,6 +30,9 @@ PADDING = 8
 SLOT = 32
 """Scales of rows come in a multiple of so many: 128 bytes, at whose multiples the copy engine begins."""
 
+SCALES_AT = 16
+"""Bytes at whose multiples the scales of a step begin where the copy engine brings them."""
+
 BLOCK = 4
 """Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
 
@@ -119,7 +122,9 @@ def scaled_matmul(
     product = _product(M, N, K, types, (transpose_A, transpose_B), tiles, (scale_A, scale_B), promote)
     Left = T.Tensor((K, M) if transpose_A else (M, K), A_dtype)
     Right = T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype)
-    ScalesA = T.Tensor({"token": (M,), "group": (groups, M)}.get(scale_A, (1,)), "float32")
+    ScalesA = T.Tensor((M,) if scale_A == "token" else (1,), "float32")
+    if scale_A == "group":  # rows may begin at `SCALES_AT`, whatever M is
+        ScalesA = T.StridedTensor((groups, M), (T.dynamic("apart"), 1), "float32")
     ScalesB = T.Tensor({"channel": (N,), "block": (-(-N // SCALED), groups)}.get(scale_B, (1,)), "float32")
 
     if bias:

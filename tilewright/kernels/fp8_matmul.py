@@ -10,7 +10,7 @@ import tilewright
 import tilewright.language as T
 
 STEP = 64
-"""Columns of K of a step, where the scales of its parts do not ask for more."""
+"""Columns of K of a step at most, where a group has no more."""
 
 TILE, THREADS, STAGES = (64, 64), 128, 3
 
@@ -46,7 +46,7 @@ def fp8_matmul(
     """
     M = T.dynamic("M")
     grouped = "groups" in kinds
-    deep = max(STEP, group) if grouped else STEP
+    deep = group * max(STEP // group, 1) if grouped else STEP  # whole groups
     rows, columns = TILE
     if grouped and each > 1:  # a tile has whole blocks, or lies in one
         columns = each * (columns // each) if each <= columns else math.gcd(columns, each)
@@ -86,7 +86,10 @@ def fp8_matmul(
                     T.copy(B[k * deep, column], b)
                 of_a = scale(scales_A, kinds[0], row, rows, 1, k)
                 of_b = scale(scales_B, kinds[1], column, columns, each, k)
-                T.fp8_scaled_matmul(a, of_a, b, of_b, total, transpose_B=transpose_B, exact=exact, fast=fast)
+                T.fp8_scaled_matmul(
+                    a, of_a, b, of_b, total, transpose_B=transpose_B, exact=exact, fast=fast,
+                    scale_block_size=group if grouped else None,
+                )  # fmt: skip
             T.copy(total, C[row, column])
 
     return fp8_matmul

@@ -108,7 +108,8 @@ def fp8_scaled_matmul(
     fast : leave sums of all of K to the matrix unit.
     target, simd_group_width, outputs_per_block : accepted; the kernel's own target decides.
     scale_format : ``"e8m0"``: scales are powers of two, uint8 ones too.
-    scale_block_size : columns of K that a scale serves; checked.
+    scale_block_size : columns of K that a scale of a part serves; checked, and tells a line of G scales from one for each
+        row or column where these are G too.
     block_scale_layout : both of these at once, such as ``T.BlockScaledLayout.e8m0_k32()``.
     a_scale_offset, b_scale_offset : the first row of A's, or column of B's, scales that is meant, where they are those
         of more.
@@ -148,9 +149,10 @@ def fp8_scaled_matmul(
             c = _part_of(c, axis, offset, size) if len(c.extents) > 1 else c
     M, N, K = _sizes(a, b, c, transpose_B)
     of_a, of_b = _from(of_a, a_scale_offset, M), _from(of_b, b_scale_offset, N)
-    scales = _Scale(of_a, "A", M, K, "row"), _Scale(of_b, "B", N, K, "column")
+    scales = _Scale(of_a, "A", M, K, "row", scale_block_size), _Scale(of_b, "B", N, K, "column", scale_block_size)
     for name, scale in (("A_scale", scales[0]), ("B_scale", scales[1])):
-        if scale_block_size is not None and scale.run != scale_block_size:
+        in_blocks = scale.parts > 1 or scale.region.dtype in (E8M0, UINT8)
+        if scale_block_size is not None and in_blocks and scale.run != scale_block_size:
             raise WrongOperandShape(
                 f"{name} has a scale for each {scale.run} columns of K, but scale_block_size is {scale_block_size}",
                 hint=f"{K // scale_block_size} scales a row are needed for K = {K}",
@@ -242,9 +244,12 @@ def _run(region: Region, axis: int, first: int, size: int) -> Region:
 
 
 class _Scale:
-    """The scales of an operand: how many columns of K and how many lines one serves, and along which axes they lie."""
+    """The scales of an operand: how many columns of K and how many lines one serves, and along which axes they lie.
 
-    def __init__(self, region: Region, of: str, size: int, K: int, line: str) -> None:
+    `block` is how many columns of K one serves, where the author says so.
+    """
+
+    def __init__(self, region: Region, of: str, size: int, K: int, line: str, block: int | None) -> None:
         extents = region.extents
         wide = [axis for axis, extent in enumerate(extents) if extent != 1]
         last = len(extents) - 1
@@ -252,10 +257,12 @@ class _Scale:
         self.line_axis: int | None = None
         self.part_axis: int | None = None
         first = extents[wide[0]] if wide else 1
-        if len(wide) == 1 and (not isinstance(first, int) or first == size):
+        shared = wide == [last] and (last > 0 or region.dtype in (E8M0, UINT8))  # by all lines
+        said = shared and block is not None and isinstance(first, int) and first * block == K
+        if len(wide) == 1 and (not isinstance(first, int) or first == size) and not said:
             self.line_axis = wide[0]
-        elif wide == [last] and (last > 0 or region.dtype in (E8M0, UINT8)):
-            self.part_axis = last  # shared by all lines
+        elif shared:
+            self.part_axis = last
         elif wide == [last - 1] or wide == [last - 1, last]:
             self.line_axis, self.part_axis = last - 1, last
         elif wide:

@@ -150,6 +150,23 @@ def contiguous(array: Any) -> Any:
     return array.clone() if array.data_ptr() % _alignment(array) else array
 
 
+def with_rows_at(unit: int, array: Array) -> Array:
+    """A matrix whose rows begin at multiples of so many bytes, each row's elements one after the other: itself, or part
+    of a wider copy. Copy engines take no others."""
+    rows, columns = array.shape
+    each = unit // array.itemsize
+    if isinstance(array, np.ndarray):
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        starts_there = array.flags.aligned
+    else:
+        strides, starts_there = tuple(array.stride()), array.data_ptr() % _alignment(array) == 0
+    if starts_there and strides[1] == 1 and strides[0] >= columns and strides[0] % each == 0:
+        return array
+    wide = empty_like(array, (rows, -(-columns // each) * each), element_type(array))
+    wide[:, :columns] = array
+    return wide[:, :columns]
+
+
 def is_row_major(array: Array) -> bool:
     """Whether a kernel can write to an array as it is."""
     if isinstance(array, np.ndarray):

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.dense_matmul import scaled_matmul
+from tilewright.kernels.dense_matmul import SCALES_AT, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
 from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.roofline import speed_of
@@ -19,7 +19,7 @@ from tilewright.kernels.tile_choice import parts_for
 from tilewright.kernels.tiles import BLOCK, FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like
+from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like, with_rows_at
 from tilewright.matmul.fp8_operator import register_fp8
 from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
@@ -114,14 +114,12 @@ def _multiply(
     if not K:
         out[...] = 0
         return out.reshape(*leading, N)
-    call = Call(
-        M, N, K, of_a, of_b, dtype(out_dtype).name, kind_of_scale("a_scale", a_scale, M, K),
-        kind_of_scale("b_scale", b_scale, N, K, block_N), transpose_B,
-        exact, fast,
-    )  # fmt: skip
+    kind_a = kind_of_scale("a_scale", a_scale, M, K)
+    kind_b = kind_of_scale("b_scale", b_scale, N, K, block_N, kind_a)
+    call = Call(M, N, K, of_a, of_b, dtype(out_dtype).name, kind_a, kind_b, transpose_B, exact, fast)
     kernel, order = kernel_for(call, arch)
     scales = _scale(a_scale, call.scale_a), _scale(b_scale, call.scale_b)
-    run(kernel, tuple(map(contiguous, order(flat, b, *scales, out))))
+    run(kernel, order(contiguous(flat), contiguous(b), *scales, out))
     return out.reshape(*leading, N)
 
 
@@ -168,23 +166,29 @@ def _quantised(x: Any, to: str, arch: Arch, run: Any) -> tuple[Any, Any]:
     return codes, scales
 
 
-def kind_of_scale(name: str, scale: Any, lines: int, K: int, block: int | None = None) -> Scale:
-    """The kind of scales of this shape."""
+def kind_of_scale(
+    name: str, scale: Any, lines: int, K: int, block: int | None = None, beside: Scale | None = None
+) -> Scale:
+    """The kind of scales of this shape; `beside` the other operand's, which says what ``[1, N]`` is where it may be one
+    for each column or one for each of N parts of K."""
     kind = element_type(scale)
     if not kind.is_float:
         raise WrongArgumentDType(f"{name} is {kind}, expected a float")
     shape = tuple(int(extent) for extent in scale.shape)
     size = int(np.prod(shape))
-    if size == 1 and (kind.name != "float8_e8m0fnu" or K > 1):
+    if size == 1:
         return "tensor", 0, 1
-    if size == lines and (len(shape) < 2 or 1 in shape[-2:]):
-        return "lines", 0, 1
-    groups = shape[-1] if shape else 0
-    blocks = size // groups if groups else 0
-    if len(shape) >= 2 and blocks and K % groups == 0:
+    groups = shape[-1] if len(shape) >= 2 else 0
+    grouped: Scale | None = None
+    if groups and K % groups == 0:
+        blocks = size // groups
         each = 1 if blocks == lines else block or K // groups
-        if -(-lines // each) == blocks:
-            return "groups", K // groups, each
+        grouped = ("groups", K // groups, each) if -(-lines // each) == blocks else None
+    alike = grouped is not None and beside is not None and grouped[:2] == beside[:2]
+    if size == lines and (len(shape) < 2 or 1 in shape[-2:]) and not alike:
+        return "lines", 0, 1
+    if grouped is not None:
+        return grouped
     raise WrongArgumentShape(
         f"{name} has shape {list(shape)}, which is one number, {lines} of them, or [blocks, G] with G dividing K = {K}",
         hint="blocks are as wide as they are deep, where block_N says nothing else",
@@ -199,7 +203,7 @@ def _scale(scale: Any, kind: Scale) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
-    """The kernel for a call, and the order of its arguments, which are then made contiguous."""
+    """The kernel for a call, and what makes its arguments of contiguous operands and of scales as they lie."""
     alike = call.A_dtype == call.B_dtype
     fed = arch.has_threads and any(
         one.asynchronous and one.a.name == call.A_dtype and one.b.name == call.B_dtype
@@ -216,7 +220,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
         kernel = scaled_matmul.for_target(
             arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "group", "block", tiles=parts
         )
-        return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a.T, of_b, out)
+        return kernel, lambda a, b, of_a, of_b, out: (a, b, with_rows_at(SCALES_AT, of_a.T), contiguous(of_b), out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
     if len(groups) > 1 or (call.scale_a[0] == "groups" and call.scale_a[2] > 1):
         raise Unsupported(
@@ -226,7 +230,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
         arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, kinds, next(iter(groups), 0), call.scale_b[2],
         call.transpose_B, call.exact, call.fast,
     )  # fmt: skip
-    return kernel, lambda a, b, of_a, of_b, out: (a, of_a, b, of_b, out)
+    return kernel, lambda a, b, of_a, of_b, out: (a, contiguous(of_a), b, contiguous(of_b), out)
 
 
 def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
@@ -245,13 +249,13 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
         "channel" if by_channel else "tensor",
         transpose_B=call.transpose_B, tiles=parts, promote=not call.fast,
     )  # fmt: skip
-    return kernel, lambda a, b, of_a, of_b, out: (a, b, of_a, of_b, out)
+    return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a), contiguous(of_b), out)
 
 
 def _spread(scale: Any, lines: int) -> Any:
     """One scale for each line."""
     if scale.shape[0] == lines:
-        return scale
+        return contiguous(scale)
     return np.repeat(scale, lines) if isinstance(scale, np.ndarray) else scale.expand(lines).contiguous()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.dense_matmul import scaled_matmul
+from tilewright.kernels.dense_matmul import SCALES_AT, scaled_matmul
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import candidate_parts
 from tilewright.kernels.tiles import BLOCK, Parts
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed
+from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed, with_rows_at
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, begun
@@ -78,7 +78,12 @@ class Blocks:
 
         def arguments(call: Operands, held: Any) -> Any:
             given = call.activation_scales
-            scales = one if given is None else contiguous(as_float32(given.T if kind == "group" else given.reshape(-1)))
+            if given is None:
+                scales = one
+            elif kind == "group":
+                scales = with_rows_at(SCALES_AT, as_float32(given).T)
+            else:
+                scales = contiguous(as_float32(given.reshape(-1)))
             bias = () if call.bias is None else (contiguous(as_float32(call.bias)),)
             return (call.activations, held[0], scales, held[1], *bias, call.out)
 
