@@ -108,8 +108,8 @@ def fp8_scaled_matmul(
     fast : leave sums of all of K to the matrix unit.
     target, simd_group_width, outputs_per_block : accepted; the kernel's own target decides.
     scale_format : ``"e8m0"``: scales are powers of two, uint8 ones too.
-    scale_block_size : columns of K that a scale of a part serves; checked, and tells a line of G scales from one for each
-        row or column where these are G too.
+    scale_block_size : columns of K that a scale of a part serves; checked, and tells a line of G scales from one for
+        each row or column where these are G too.
     block_scale_layout : both of these at once, such as ``T.BlockScaledLayout.e8m0_k32()``.
     a_scale_offset, b_scale_offset : the first row of A's, or column of B's, scales that is meant, where they are those
         of more.

@@ -70,7 +70,7 @@ def random_call(seed: int) -> RandomCall:
     if kinds[1] == "groups" and draw.random() < 0.3 and groups > 1:
         N = groups  # a line of scales for blocks looks as one for each column does
     each = int(draw.choice([1, 24, 32, 96, 100, max(K // groups, 1)])) if kinds[1] == "groups" else 1
-    if kinds[1] == "groups" and kinds[0] != "groups" and -(-N // each) == 1 and N == groups:
+    if kinds[1] == "groups" and kinds[0] != "groups" and -(-N // each) == 1 and groups == N:
         each = 1  # nothing says that these are of blocks
     operands = [draw.standard_normal((lines, K)).astype(ALL[name].numpy) for lines, name in zip((M, N), types)]
     if operands[0].size and draw.random() < 0.25:

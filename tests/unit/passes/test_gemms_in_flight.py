@@ -36,6 +36,30 @@ def product(A: float16[128, 6400], B: float16[6400, 128], S: float32[128], C: fl
             with role("worker", warps=4):
 """
 
+IN_TURN = (
+    PRODUCT.replace("steps: int32)", "G: float32[128, 128], steps: int32)")
+    .replace(
+        "        with roles():\n",
+        "        row = shared(float32[4, 128])\n"
+        '        channel("row", row, stages=4, writers=("loader",), readers=("worker",), scope="block")\n'
+        "        with roles():\n",
+    )
+    .replace(
+        '                    publish("loads", k)\n',
+        '                    publish("loads", k)\n'
+        '                    acquire("row", k)\n'
+        '                    copy(source=G[k, :], destination=row[k % 4, :], prefer="tma")\n'
+        '                    publish("row", k)\n',
+    )
+)
+"""Of two slots each iteration fills one after the other."""
+
+AFTERWARDS = IN_TURN.replace(
+    '                    acquire("row", k)\n',
+    '                for k in range(steps):\n                    acquire("row", k)\n',
+)
+"""All slots of one channel are filled before those of the other: the last needs the first's releases."""
+
 ATTENTION = """\
 @stage("traced")
 def attention(K: float16[6400, 64], V: float16[6400, 64], O: float32[128, 64], steps: int32):
@@ -112,6 +136,35 @@ for k in range(steps):
         total[i, j] = total[i, j] + part[i, j] * scale
 copy(source=total, destination=C)
 """
+
+BY_ROW = SCALED.replace(
+    "    scale: float32 = S[k]\n",
+    """\
+    columns = fragment(float32[128])
+    receive("row", k)
+    for i in parallel(128):
+        columns[i] = row[k % 4, i]
+    release("row", k)
+""",
+).replace("scale", "columns[j]")
+
+BY_ROW_BESIDE = (
+    BY_ROW.replace("gemm(", 'gemm(token="wgmma", ')
+    .replace(
+        """    release("loads", k)
+""",
+        """    commit("wgmma")
+""",
+    )
+    .replace(
+        """    release("row", k)
+""",
+        """    release("row", k)
+    wait("wgmma", pending=0)
+    release("loads", k)
+""",
+    )
+)
 
 HEADS = """\
 q = shared(float16[128, 64])
@@ -194,10 +247,16 @@ def after(name: str, head: str, body: str) -> str:
         pytest.param("overlap_gemms", PRODUCT, SUM, SUM_IN_FLIGHT, id="overlap_gemms"),
         pytest.param("overlap_gemms", ATTENTION, HEADS, HEADS_ROTATED, id="rotate_gemms"),
         pytest.param("delay_waits", PRODUCT, SCALED, SCALED_BESIDE, id="delay_waits"),
+        pytest.param("delay_waits", IN_TURN, BY_ROW, BY_ROW_BESIDE, id="delay_waits: what comes without the slot"),
     ],
 )
 def test_before_and_after(name: str, head: str, before: str, expected: str) -> None:
     assert after(name, head, before) == expected
+
+
+def test_what_may_need_the_slot_that_is_released_is_waited_for_behind_it() -> None:
+    made = after("delay_waits", AFTERWARDS, BY_ROW)
+    assert made.index('release("loads", k)') < made.index('receive("row", k)')
 
 
 LATE = HEADS.replace('    release("keys", k)\n', "").replace(

@@ -10,6 +10,8 @@ descriptor.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -39,35 +41,62 @@ EVEN, ODD = (0x6420, 0x2064), (0x7531, 0x3175)
 quad."""
 
 
-def turned_left(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr) -> tuple[Buffer, list[Statement]]:
+@dataclass(slots=True)
+class TurnedLeft:
     """The registers of a gemm's left operand, and what fills them.
 
-    Parameters
+    Attributes
     ----------
     group : which of the warpgroups that divide the rows the executing one is.
     """
-    fragment = plan.instruction.a_fragment
-    assert fragment is not None
-    parts = [(row, step) for row in range(plan.tiles_m) for step in range(plan.tiles_k)]
-    turned = Buffer(f"{gemm.a.buffer.name}_turned", (len(parts) * fragment.extent(REGISTER),), gemm.a.dtype, "register")
-    lane = index_binary("floormod", block.thread, 32)
-    upper = index_binary("ge", index_binary("floormod", lane, 4), 2)
-    chosen = [Var(UINT32, name) for name in ("even_rows", "odd_rows")]
-    made: list[Statement] = [Allocate(turned, span=gemm.span)]
-    for var, (low, high) in zip(chosen, (EVEN, ODD)):
-        made.append(Let(var, Select(UINT32, upper, const(high, UINT32), const(low, UINT32)), span=gemm.span))
-    loaded = [Buffer(f"{gemm.a.buffer.name}_words", (WORDS,), UINT32, "register") for _ in parts]
-    for words, (row, step) in zip(loaded, parts):
-        place = _place(gemm, plan, block, group, row, step)
+
+    gemm: Product
+    plan: GemmPlan
+    block: BlockView
+    group: Expr
+    registers: Buffer = field(init=False)
+    chosen: list[Var] = field(init=False)
+    """The permutations of bytes that make even and odd rows."""
+
+    def __post_init__(self) -> None:
+        parts = self.plan.tiles_m * self.plan.tiles_k
+        self.registers = Buffer(
+            f"{self.gemm.a.buffer.name}_turned", (parts * self._size,), self.gemm.a.dtype, "register"
+        )
+        self.chosen = [Var(UINT32, name) for name in ("even_rows", "odd_rows")]
+
+    @property
+    def _size(self) -> int:
+        fragment = self.plan.instruction.a_fragment
+        assert fragment is not None
+        return fragment.extent(REGISTER)
+
+    def head(self) -> list[Statement]:
+        """What all parts need."""
+        lane = index_binary("floormod", self.block.thread, 32)
+        upper = index_binary("ge", index_binary("floormod", lane, 4), 2)
+        made: list[Statement] = [Allocate(self.registers, span=self.gemm.span)]
+        for var, (low, high) in zip(self.chosen, (EVEN, ODD)):
+            made.append(Let(var, Select(UINT32, upper, const(high, UINT32), const(low, UINT32)), span=self.gemm.span))
+        return made
+
+    def load(self, row: int, step: int) -> tuple[Buffer, list[Statement]]:
+        """The words of one instruction's part, and what brings them."""
+        words = Buffer(f"{self.gemm.a.buffer.name}_words", (WORDS,), UINT32, "register")
+        place = _place(self.gemm, self.plan, self.block, self.group, row, step)
         load = Call(BOOL, "ldmatrix_trans", (Region(words, (const(0),), (WORDS,)), place, const(WORDS)))
-        made += [Allocate(words, span=gemm.span), Evaluate(load, span=gemm.span)]
-    for number, words in enumerate(loaded):
-        target = Region(turned, (const(number * fragment.extent(REGISTER)),), (fragment.extent(REGISTER),))
+        return words, [Allocate(words, span=self.gemm.span), Evaluate(load, span=self.gemm.span)]
+
+    def turn(self, words: Buffer, row: int, step: int) -> list[Statement]:
+        """Puts the bytes of one part where the instruction wants them."""
+        first = (row * self.plan.tiles_k + step) * self._size
+        target = Region(self.registers, (const(first),), (self._size,))
+        made: list[Statement] = []
         for word in range(WORDS):
             pair = [Load(UINT32, words, (const(word // 2 * 2 + i),)) for i in range(2)]
-            value = Call(UINT32, "prmt", (*pair, chosen[word % 2]))
-            made.append(Evaluate(Call(BOOL, "set_word", (target, const(word), value)), span=gemm.span))
-    return turned, made
+            value = Call(UINT32, "prmt", (*pair, self.chosen[word % 2]))
+            made.append(Evaluate(Call(BOOL, "set_word", (target, const(word), value)), span=self.gemm.span))
+        return made
 
 
 def _place(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr, row: int, step: int) -> Region:

@@ -5,7 +5,7 @@ descriptor of a step is that of the tile plus a constant, and one statement issu
 ends there; one without waits.
 
 A left operand of bytes that lies along m is turned by lanes (`targets/cuda/turned_operand.py`), and multiplied out of
-registers.
+registers: the part of one step of k while the products of the step before are made.
 
 The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_gemm.py`).
 """
@@ -43,7 +43,7 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
 from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
-from tilewright.targets.cuda.turned_operand import turned_left
+from tilewright.targets.cuda.turned_operand import TurnedLeft
 
 
 def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
@@ -108,8 +108,8 @@ class _GroupGemm:
     plan: GemmPlan
     block: BlockView
     places: PlacesOfLane | None = None
-    turned: nodes.Buffer | None = None
-    """Registers of a left operand that lanes turn."""
+    turned: TurnedLeft | None = None
+    """A left operand that lanes turn."""
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
@@ -124,18 +124,21 @@ class _GroupGemm:
         if plan.instruction.a_memory != "registers":
             a = self._descriptor(gemm.a, True, plan.instruction.m, row_group, plan.tiles_m, head)
         if plan.instruction.turns:
-            self.turned, loads = turned_left(gemm, plan, self.block, row_group)
-            head += loads
+            self.turned = TurnedLeft(gemm, plan, self.block, row_group)
+            head += self.turned.head()
         if isinstance(gemm, SparseGemm):
             self.places = PlacesOfLane(gemm, plan, self.block, row_group)
             head += self.places.statements()
-        head.append(Evaluate(Call(BOOL, "wgmma_fence", ()), span=gemm.span))
-        body = [
-            statement
-            for row in range(plan.tiles_m)
-            for column in range(plan.tiles_n)
-            for statement in self._steps(a, b, row, column, keep)
-        ]
+        if self.turned is not None:
+            body = self._turning(self.turned, b, keep)
+        else:
+            head.append(self._fence())
+            body = [
+                statement
+                for row in range(plan.tiles_m)
+                for column in range(plan.tiles_n)
+                for statement in self._steps(a, b, row, column, keep)
+            ]
         tail: list[Statement] = []
         if gemm.token is None:
             tail = [Evaluate(Call(BOOL, "wgmma_commit", ())), Evaluate(Call(BOOL, "wgmma_wait", (const(0),)))]
@@ -143,6 +146,25 @@ class _GroupGemm:
             if self.places is not None:
                 tail.append(self.places.held())
         return seq(head, body, tail)
+
+    def _fence(self) -> Statement:
+        """Orders what wrote an instruction's registers before it."""
+        return Evaluate(Call(BOOL, "wgmma_fence", ()), span=self.gemm.span)
+
+    def _turning(self, left: TurnedLeft, b: tuple[Var, _Tile], keep: Expr) -> list[Statement]:
+        """Each step of k as soon as lanes have turned its part of the left operand, the next one on its way."""
+        plan = self.plan
+        parts = [(row, step) for row in range(plan.tiles_m) for step in range(plan.tiles_k)]
+        words, body = left.load(*parts[0])
+        for (row, step), following in zip(parts, [*parts[1:], None]):
+            turned = left.turn(words, row, step)
+            if following is not None:
+                words, loads = left.load(*following)
+                body += loads
+            body += [*turned, self._fence()]
+            for column in range(plan.tiles_n):
+                body += self._steps(None, b, row, column, keep if step == 0 else const(True), range(step, step + 1))
+        return body
 
     def _keep(self, head: list[Statement]) -> Expr:
         """Whether the old sum counts; a condition gets a name."""
@@ -200,18 +222,20 @@ class _GroupGemm:
     # Instructions --------------------------------------------------------------------------------
 
     def _steps(
-        self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, keep: Expr
-    ) -> list[Statement]:
-        """All steps of k of one part: one statement, or one each where lanes give metadata."""
-        steps = range(self.plan.tiles_k)
+        self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, keep: Expr,
+        steps: range | None = None,
+    ) -> list[Statement]:  # fmt: skip
+        """Steps of k of one part, all where none are named: one statement, or one each where lanes give metadata."""
+        steps = steps or range(self.plan.tiles_k)
+        first = steps[0]
         if self.places is not None:
             return [self._sparse(a, b, row, column, step, keep if step == 0 else const(True)) for step in steps]
-        offsets = [const(b[1].operand.steps[step] - b[1].operand.steps[0]) for step in steps]
+        offsets = [const(b[1].operand.steps[step] - b[1].operand.steps[first]) for step in steps]
         majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
         if a is not None:
-            offsets = [const(a[1].operand.steps[step] - a[1].operand.steps[0]) for step in steps] + offsets
+            offsets = [const(a[1].operand.steps[step] - a[1].operand.steps[first]) for step in steps] + offsets
             majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
-        left, right = self._left(a, row, 0, len(steps)), self._part(b, column, 0)
+        left, right = self._left(a, row, first, len(steps)), self._part(b, column, first)
         arguments = (*self._shape(), majors, const(len(steps)), *offsets, self._target(row, column), left, right, keep)
         return [Evaluate(Call(BOOL, self.plan.instruction.function, arguments), span=self.gemm.span)]
 
@@ -242,7 +266,7 @@ class _GroupGemm:
         fragment = self.plan.instruction.a_fragment
         assert fragment is not None
         first = (row * self.plan.tiles_k + step) * fragment.extent(REGISTER)
-        registers = self.turned or self.block.registers(self.gemm.a.buffer)
+        registers = self.block.registers(self.gemm.a.buffer) if self.turned is None else self.turned.registers
         return Region(registers, (const(first),), (count * fragment.extent(REGISTER),))
 
     def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:

@@ -20,6 +20,7 @@ After::
     for i, j in parallel(128, 128):
         total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
 
+What another role brings is waited for beside the gemm too, where it comes without the slot that the gemm reads.
 `overlap_gemms` has put in flight what may run into the next iteration; these are the gemms that it left.
 """
 
@@ -34,6 +35,7 @@ from tilewright.ir.nodes import (
     Function,
     Let,
     Parallel,
+    Publish,
     Receive,
     Release,
     Role,
@@ -42,7 +44,7 @@ from tilewright.ir.nodes import (
     Store,
     Wait,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find, same
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
@@ -57,12 +59,29 @@ MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
 
 def delay_waits(function: Function, context: Context) -> Function:
     """Wait for the gemms of roles behind the statements that need nothing of them."""
-    body = _Delay()(function.body)
+    body = _Delay(_filled_together(function))(function.body)
     return function if body is function.body else function.with_body(body)
 
 
+def _filled_together(function: Function) -> set[tuple[str, str]]:
+    """Channels of whose slots one follows the other in each iteration of a writer: it fills the second's without
+    waiting for what readers do with the first's of that iteration."""
+    published = [one.channel for one in find(function.body, Publish)]
+    found: set[tuple[str, str]] = set()
+    for body in find(function.body, Seq):
+        here = [one for one in body.statements if isinstance(one, Publish) and published.count(one.channel) == 1]
+        found |= {
+            (first.channel, second.channel)
+            for first in here
+            for second in here
+            if first is not second and same(first.iteration, second.iteration)
+        }
+    return found
+
+
 class _Delay(Rewriter):
-    def __init__(self) -> None:
+    def __init__(self, together: set[tuple[str, str]]) -> None:
+        self.together = together
         self.channels: dict[str, Channel] = {}
         self.taken: set[str] | None = None
 
@@ -99,17 +118,22 @@ class _Delay(Rewriter):
             return []
         operands = {gemm.a.buffer, gemm.b.buffer}
         found: list[Statement] = []
-        releases = 0
+        releases: list[Release] = []
         for one in behind:
             effects = touched(one)
             if isinstance(one, Release) and operands & {*self.channels[one.channel].buffers}:
-                releases += 1
+                releases.append(one)
                 continue
-            waits = releases and isinstance(one, Receive)  # for what the release may bring
+            waits = isinstance(one, Receive) and not all(self._needs_no(release, one) for release in releases)
             if waits or not isinstance(one, MOVABLE) or gemm.c.buffer in effects.all or operands & effects.writes:
                 break
             found.append(one)
         return found
+
+    def _needs_no(self, release: Release, receive: Receive) -> bool:
+        """Whether what is received comes without the slot that is released."""
+        pair = release.channel, receive.channel
+        return pair in self.together and same(release.iteration, receive.iteration)
 
     def _delayed(self, gemm: Gemm, beside: list[Statement]) -> list[Statement]:
         assert self.taken is not None
