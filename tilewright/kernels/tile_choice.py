@@ -34,8 +34,8 @@ from tilewright.kernels.tiles import (
 )
 
 WORTH = {1: 0.98, 2: 0.99, 4: 0.99, 8: 0.99}
-"""The share of one part's cycles that two must stay below, by the bytes of an operand: of 8 bits they were 2% slower than
-the model says of them beside single ones (H200, 16 products)."""
+"""The share of one part's cycles that two must stay below, by the bytes of an operand: of 8 bits they were 2% slower
+than the model says of them beside single ones (H200, 16 products)."""
 
 TRIED = 12
 """Tiles of a second part that are tried beside the first."""
