@@ -19,13 +19,24 @@ from tilewright.kernels.tile_choice import parts_for
 from tilewright.kernels.tiles import BLOCK, FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import check_device, contiguous, device_of, element_type, empty_like, with_rows_at
+from tilewright.matmul.arrays import (
+    check_device,
+    check_strided,
+    contiguous,
+    device_of,
+    element_type,
+    empty_like,
+    with_numbers,
+    with_rows_at,
+)
 from tilewright.matmul.fp8_operator import register_fp8
 from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import as_float32, is_torch
 from tilewright.targets.registry import resolve
+
+RESULTS = ("float32", "float16", "bfloat16")
 
 Scale = tuple[str, int, int]
 """Kind of an operand's scales, the columns of K that one serves, and the rows of A or columns of B."""
@@ -91,9 +102,20 @@ def _multiply(
 ) -> Any:  # fmt: skip
     """See `fp8_scaled_matmul`; nobody follows what is computed."""
     device = device_of(a, "a")
-    for name, array in (("a_scale", a_scale), ("b", b), ("b_scale", b_scale)):
-        if array is not None and device_of(array, name) != device:
+    arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        if device_of(array, name) != device:
             check_device(name, array, "a is", device)
+        if is_torch(array):
+            check_strided(f"the elements of {name}", array)
+            arrays[name] = with_numbers(array)
+    a, a_scale, b, b_scale = arrays.values()
+    if not a.ndim:
+        raise WrongArgumentShape("a has no dimensions", hint="a is [..., K]")
+    if dtype(out_dtype).name not in RESULTS:
+        raise WrongArgumentDType(f"out_dtype is {dtype(out_dtype)}", hint=f"one of {', '.join(RESULTS)}")
     arch = resolve(target or device.split(":")[0])[1]
     leading, K = tuple(a.shape[:-1]), int(a.shape[-1])
     flat = contiguous(a.reshape(int(np.prod(leading)), K))

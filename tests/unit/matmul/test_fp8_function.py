@@ -13,7 +13,7 @@ import torch
 
 import tilewright
 from tilewright import fp8_scaled_matmul
-from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
+from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
 from tilewright.ir.dtypes import ALL
 from tilewright.nn import Linear
 from tilewright.quant import QuantizedWeight
@@ -106,6 +106,14 @@ def test_tensors_of_more_dimensions_and_the_place_where_people_look():
     )
     assert found.dtype == torch.float16 and found.shape == (3, 4, 40)
     assert np.abs(found.reshape(12, 40).double().numpy() - exact).max() <= 1e-3 * np.abs(exact).max()
+
+
+def test_negated_views_of_torch_are_their_numbers():
+    arguments, _ = operands(3, 8, 64, "ll", True)
+    b, of_b = map(tensor, arguments[2:])
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
+    found, expected = (fp8_scaled_matmul(one, None, b, of_b, transpose_B=True) for one in (torch._neg_view(x), -x))
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("torches", [False, True])
@@ -209,6 +217,12 @@ def test_mistakes_are_named():
         fp8_scaled_matmul(a.astype(np.float16), of_a, b, of_b, transpose_B=True)
     with pytest.raises(WrongArgumentDType, match="a_scale is int32"):
         fp8_scaled_matmul(a, of_a.astype(np.int32), b, of_b, transpose_B=True)
+    with pytest.raises(WrongArgumentDType, match="out_dtype is int8"):
+        fp8_scaled_matmul(a, of_a, b, of_b, transpose_B=True, out_dtype="int8")
+    with pytest.raises(WrongArgumentShape, match="a has no dimensions"):
+        fp8_scaled_matmul(tensor(a)[0, 0], tensor(of_a)[0], tensor(b), tensor(of_b), transpose_B=True)
+    with pytest.raises(WrongArgumentKind, match="the elements of a are a"):
+        fp8_scaled_matmul(torch.ones(4, 64).to_sparse(), None, tensor(b), tensor(of_b), transpose_B=True)
     groups = np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)
     with pytest.raises(Unsupported, match="groups of several sizes"):
         fp8_scaled_matmul(a, groups[0], b, groups[1], transpose_B=True)
