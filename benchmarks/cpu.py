@@ -397,7 +397,8 @@ def run(threads: int, only: str, seconds: float, markdown: bool, clock: str) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", default=f"1,{os.cpu_count()}", help="numbers of threads, one run each")
+    counts = ",".join(str(count) for count in (1, 2, 8, 16) if count <= (os.cpu_count() or 1))
+    parser.add_argument("--threads", default=counts, help="numbers of threads, one run each")
     parser.add_argument("--only", default="", help="cases whose name contains this text")
     parser.add_argument("--seconds", type=float, default=0.3, help="of measuring each rival of a case")
     parser.add_argument("--markdown", action="store_true")

@@ -1,7 +1,7 @@
 """llama.cpp's products on this CPU: builds ggml from the source package that PyPI carries, and calls it.
 
     pip download --no-binary :all: --no-deps --no-build-isolation llama-cpp-python   # needs scikit-build-core, flit-core
-    python benchmarks/llama_cpp.py llama_cpp_python-*.tar.gz DIRECTORY               # needs cmake, and g++ 13 where there is AMX
+    python benchmarks/llama_cpp.py llama_cpp_python-*.tar.gz DIRECTORY               # needs cmake
 
 After that ``benchmarks/cpu.py --llama-cpp DIRECTORY`` has llama.cpp beside ours.  It is built on the machine that it is to be measured on
 (``-march=native``), from the archive alone: nothing is fetched.
@@ -32,6 +32,8 @@ def build(archive: Path, to: Path) -> None:
         file.extractall(to, [one for one in file if one.name.startswith(wanted)], filter="data")
     source, made = to / wanted, to / "build"
     (source / "ggml.pc.in").touch()  # asked for, but left out of the package
+    for text in source.glob("src/ggml-cpu/amx/*.cpp"):  # before its version 13 g++ drops the stores of what is configured
+        text.write_text(text.read_text().replace("_tile_loadconfig(&", '__asm__ volatile("" ::: "memory"); _tile_loadconfig(&'))
     subprocess.run(["cmake", "-S", source, "-B", made, *OPTIONS], check=True)
     subprocess.run(["cmake", "--build", made, "--parallel", "--target", "ggml"], check=True)
     archives = [made / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]

@@ -48,7 +48,6 @@ slot; a loop that reads one stream gets half of what memory gives, unless somebo
 AMD_TRAITS = frozenset({"far_requests", "ordered_streams"})
 """What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams
 from memory are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them,
-from tilewright.texts import read_text
 such as the end of a row, whose line is read first."""
 HALVED_TRAITS = frozenset({"halved_vectors"})
 """What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that
