@@ -32,8 +32,10 @@ def build(archive: Path, to: Path) -> None:
         file.extractall(to, [one for one in file if one.name.startswith(wanted)], filter="data")
     source, made = to / wanted, to / "build"
     (source / "ggml.pc.in").touch()  # asked for, but left out of the package
-    for text in source.glob("src/ggml-cpu/amx/*.cpp"):  # before its version 13 g++ drops the stores of what is configured
-        text.write_text(text.read_text().replace("_tile_loadconfig(&", '__asm__ volatile("" ::: "memory"); _tile_loadconfig(&'))
+    for text in source.glob("src/ggml-cpu/amx/*.cpp"):
+        # Before its version 13 g++ drops the stores of what is configured.
+        barrier = '__asm__ volatile("" ::: "memory"); '
+        text.write_text(text.read_text().replace("_tile_loadconfig(&", barrier + "_tile_loadconfig(&"))
     subprocess.run(["cmake", "-S", source, "-B", made, *OPTIONS], check=True)
     subprocess.run(["cmake", "--build", made, "--parallel", "--target", "ggml"], check=True)
     archives = [made / "src" / f"lib{name}.a" for name in ("ggml", "ggml-cpu", "ggml-base")]
