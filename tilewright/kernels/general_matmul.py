@@ -23,6 +23,16 @@ NATIVE = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 """Formats that a cast decodes."""
 
 
+TABLE_BITS = 6
+"""Of codes whose tables lie in shared memory: those of eight bits have no room beside tiles of 32 KB."""
+
+
+def is_looked_up(recipe: Recipe) -> bool:
+    """Whether codes are places of a table, and neither arithmetic nor a cast makes numbers of them."""
+    of = recipe.format
+    return of.kind not in ("int", "uint") and not (of.name in NATIVE and recipe.whole == 1)
+
+
 def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
     """The number that a code (int32) stands for: an int32 where all are whole, else a float32."""
     of = recipe.format
@@ -31,9 +41,9 @@ def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
             return code * 2 - 1
         sign = 1 << (of.bits - 1) if of.kind == "int" else 0
         return code - sign if recipe.offset_binary else (code ^ sign) - sign
-    if of.name in NATIVE and recipe.whole == 1:
-        return T.cast(T.reinterpret(T.cast(code, "uint8"), NATIVE[of.name]), "float32")
-    return table[code]
+    if is_looked_up(recipe):
+        return table[code]
+    return T.cast(T.reinterpret(T.cast(code, "uint8"), NATIVE[of.name]), "float32")
 
 
 def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Any:
@@ -109,6 +119,7 @@ def general_matmul(
     native, tiled = r.is_native, r.tiles[1] > 0
     as_stored = own is not None and (dense or native)
     copies = copied or native or tiled or not dense
+    looked_up = not (dense or native) and is_looked_up(r) and bits <= TABLE_BITS
     code_type = own.name if own is not None and as_stored else "uint8"
     code_tile: tuple[int, ...] = (block_N, tile_bytes)
     if tiled:
@@ -193,6 +204,10 @@ def general_matmul(
             W_shared = T.alloc_shared((block_N, block_K), r.right)
             codes: Any = None if as_stored and not tiled else T.alloc_shared(code_tile, code_type)
             partial = T.alloc_fragment((block_M, block_N), r.accumulate)
+            values: Any = table
+            if looked_up:  # behind what the next step loads, each look into the tensor would wait for all of it
+                values = T.alloc_shared((1 << bits,), wide)
+                T.copy(table, values)
             if period:
                 total = T.alloc_fragment((block_M, block_N), wide)
                 T.clear(total)
@@ -219,7 +234,7 @@ def general_matmul(
                         if not tiled:
                             T.copy(W[bx * block_N, first * bits // 8], codes)
                         decode(
-                            codes, table, scales, zeros, multipliers, factor, slots, W_shared, bx * block_N, first
+                            codes, values, scales, zeros, multipliers, factor, slots, W_shared, bx * block_N, first
                         )  # fmt: skip
                     T.gemm(A_shared, W_shared, partial, transpose_B=True)
                 if period:
