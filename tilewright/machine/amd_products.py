@@ -235,6 +235,11 @@ def _through_half(one: MatrixInstruction) -> list[MatrixInstruction]:
     return [replace(one, function=f"{one.function}_through_half", a=a, b=b) for a, b in types]
 
 
+def _into_half(one: MatrixInstruction) -> MatrixInstruction:
+    """The same with sums of halves: they are added to as float32, and rounded once a step."""
+    return replace(one, function=f"{one.function}_into_half", accumulator=F16, rate=one.rate * 3 // 4)
+
+
 @functools.cache
 def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tuple[MatrixInstruction, ...]]:
     """The dense and the sparse functions of a generation, the fastest first, those of long runs of k before short
@@ -249,8 +254,14 @@ def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tup
         found += [_function(one, steps) for steps in ((2, 1) if doubles else (1,))]
     if generation.startswith("rdna"):
         found += [other for made in found if made.a == S8 for other in _unsigned(made)]
+    found += [_into_half(made) for made in found if made.a == F16]
     if not any(made.a == E4M3 for made in found):
-        found += [other for made in found if made.a == F16 and made.k == halves for other in _through_half(made)]
+        found += [
+            other
+            for made in found
+            if (made.a, made.accumulator, made.k) == (F16, F32, halves)
+            for other in _through_half(made)
+        ]
     best: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
     for made in sorted(found, key=lambda made: -made.rate):
         best.setdefault((made.function, made.a, made.b, made.accumulator), made)

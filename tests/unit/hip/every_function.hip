@@ -141,6 +141,15 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   const auto clear = [&] { for (int i = 0; i < 256 / TW_WARP_SIZE; ++i) { sum[i] = float(i + t); total[i] = i - t; } };
   const auto show = [&] { for (int i = 0; i < 256 / TW_WARP_SIZE; ++i) { put(sum[i]); give(total[i]); } };
   const auto small = [&](int i) { return float(int32_t(words[(t * 8 + i) % 512] % 9) - 4); };
+#define TW_INTO_HALF(NAME, ND, N) { tw::Fragment<tw::half, N> left, right; tw::Fragment<tw::half, ND> halves; each(left, N, [&](int i) { return tw::convert<tw::half>(small(i)); }); each(right, N, [&](int i) { return tw::convert<tw::half>(small(i + 99)); }); each(halves, ND, [&](int i) { return tw::convert<tw::half>(float(i + t)); }); tw::NAME##_into_half(halves, left, right); for (int i = 0; i < ND; ++i) give(halves[i].bits); }
+#if TW_WARP_SIZE == 64
+#define TW_HALVES TW_INTO_HALF(mfma_m16n16k16, 4, 4) TW_INTO_HALF(mfma_m16n16k32, 4, 8)
+#elif defined(TW_GFX1100)
+#define TW_HALVES TW_INTO_HALF(wmma_m16n16k16, 8, 16)
+#else
+#define TW_HALVES TW_INTO_HALF(wmma12_m16n16k16, 8, 8)
+#endif
+  TW_HALVES
 #if TW_WARP_SIZE == 64
 #define TW_EACH_PRODUCT(NAME, T, N, VALUE) { tw::Fragment<T, N> left, right; each(left, N, [&](int i) { return VALUE(small(i)); }); each(right, N, [&](int i) { return VALUE(small(i + 99)); }); tw::NAME(sum, left, right); }
   clear();

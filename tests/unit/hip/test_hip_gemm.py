@@ -23,6 +23,9 @@ TYPES = [
     ("gfx1100", "int8", "int32", "wmma_m16n16k16"), ("gfx1100", "uint8", "int32", "wmma_m16n16k16"),
     ("gfx1201", "float16", "float32", "wmma12_m16n16k16"), ("gfx1201", "bfloat16", "float32", "wmma12_m16n16k16"),
     ("gfx1201", "int8", "int32", "wmma12_m16n16k16"), ("gfx1201", "uint8", "int32", "wmma12_m16n16k16"),
+    ("gfx90a", "float16", "float16", "mfma_m16n16k32_into_half"), ("gfx942", "float16", "float16", "mfma_m16n16k32_into_half"),
+    ("gfx950", "float16", "float16", "mfma_m16n16k32_into_half"), ("gfx1100", "float16", "float16", "wmma_m16n16k16_into_half"),
+    ("gfx1201", "float16", "float16", "wmma12_m16n16k16_into_half"),
     ("gfx1201", "float8_e4m3fn", "float32", "wmma12_m16n16k16"), ("gfx1201", "float8_e5m2", "float32", "wmma12_m16n16k16"),
 ]  # fmt: skip
 
@@ -40,7 +43,9 @@ def test_products_are_right(arch, dtype, accumulator, function, transposed):
     assert f"tw::{function}(" in kernel.get_kernel_source()
     got = kernel.emulate(a, b).astype(np.float64)
     left, right = (a.T if transpose_a else a).astype(np.float64), (b.T if transpose_b else b).astype(np.float64)
-    bound = {"float64": 1e-13, "int32": 0}.get(accumulator, 3e-7)
+    bound = {"float64": 1e-13, "int32": 0, "float16": 2.0**-11 * 5}.get(
+        accumulator, 3e-7
+    )  # halves are rounded at each step
     assert (np.abs(got - left @ right) <= bound * (np.abs(left) @ np.abs(right))).all()
 
 

@@ -121,6 +121,24 @@ TW_WMMA_FP8(float8_e5m2, float8_e5m2, __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8
 #undef TW_PRODUCT
 #undef TW_TWO_PRODUCTS
 
+// ---- sums of halves: added to in float32, and rounded once a step ----------------------------------------------------------
+#define TW_INTO_HALF(NAME, ND, N)                                                                                    \
+  TW_DEVICE void NAME##_into_half(Fragment<half, ND>& d, const Fragment<half, N>& a, const Fragment<half, N>& b, TW_SITE) { \
+    Fragment<float, ND> sums;                                                                                        \
+    for (int i = 0; i < ND; ++i) sums[i] = convert<float>(d[i]);                                                     \
+    NAME(sums, a, b, site);                                                                                          \
+    for (int i = 0; i < ND; ++i) d[i] = convert<half>(sums[i]);                                                      \
+  }
+#if TW_WARP_SIZE == 64
+TW_INTO_HALF(mfma_m16n16k16, 4, 4)
+TW_INTO_HALF(mfma_m16n16k32, 4, 8)
+#elif defined(TW_GFX1100)
+TW_INTO_HALF(wmma_m16n16k16, 8, 16)
+#elif defined(TW_GFX1201)
+TW_INTO_HALF(wmma12_m16n16k16, 8, 8)
+#endif
+#undef TW_INTO_HALF
+
 // ---- the OCP's 8-bit floats on matrix units of halves: each code becomes a half, exactly -----------------------------------
 template <class T, int N> TW_DEVICE Fragment<half, N> halves_of(const Fragment<T, N>& codes) {
   Fragment<half, N> result;
