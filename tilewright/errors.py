@@ -73,6 +73,11 @@ class TilewrightWarning(UserWarning):
     """Something that works and that the author should know: slower than it need be, or not as asked."""
 
 
+def an(name: str) -> str:
+    """A name with its article: ``an int``, ``a list``."""
+    return f"{'an' if name[:1].lower() in tuple('aeiou') and not name.startswith('u') else 'a'} {name}"
+
+
 def near(name: str, known: Sequence[str]) -> str:
     """`` Did you mean ...?`` where a known name is close, else nothing."""
     matches = difflib.get_close_matches(name, known, n=3)

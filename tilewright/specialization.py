@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import TilewrightError, WrongArgumentKind, near
+from tilewright.errors import TilewrightError, WrongArgumentKind, an, near
 from tilewright.ir.nodes import Function
 from tilewright.language.choices import Choice
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
@@ -68,7 +68,7 @@ def compile(
         program = PrimFunc(program, program.span)
     if not isinstance(program, PrimFunc):
         raise NotAKernel(
-            f"tilewright.compile got a {type(program).__name__}", hint="pass a function decorated with T.prim_func"
+            f"tilewright.compile got {an(type(program).__name__)}", hint="pass a function decorated with T.prim_func"
         )
     found, arch = resolve(target)
     return Kernel(
@@ -118,7 +118,7 @@ def jit(
         if out_idx is None and isinstance(made, JITFactory):
             out_idx = made.out_idx
     if not callable(function) or not hasattr(function, "__code__"):
-        raise NotAKernel(f"tilewright.jit got a {type(function).__name__}", hint="decorate a function")
+        raise NotAKernel(f"tilewright.jit got {an(type(function).__name__)}", hint="decorate a function")
     if is_factory(function):
         return JITFactory(function, out_idx, target, schedule)
     if out_idx is not None:
@@ -223,7 +223,7 @@ class JITFactory(_ForTargets):
         made = self.function(*arguments, **named)
         if not isinstance(made, PrimFunc):
             raise NotAKernel(
-                f"{self.function.__name__} returned a {type(made).__name__}, expected a T.prim_func",
+                f"{self.function.__name__} returned {an(type(made).__name__)}, expected a T.prim_func",
                 hint="decorate the inner function with @T.prim_func and return it",
             )
         return made
@@ -429,7 +429,7 @@ def _shape_and_strides(name: str, value: object, declared: TensorType) -> tuple[
     elif declared.pointers and isinstance(value, (list, tuple)):
         shape, strides = (len(value),), (1,)  # the tensors that a table's entries point to
     else:
-        raise WrongArgumentKind(f"argument {name!r} is a {type(value).__name__}, expected a tensor")
+        raise WrongArgumentKind(f"argument {name!r} is {an(type(value).__name__)}, expected a tensor")
     per_byte = declared.element.per_byte
     if per_byte > 1 and shape:
         shape = (*shape[:-1], shape[-1] * per_byte)

@@ -78,6 +78,7 @@ PAGES: dict[str, tuple[Preparation, dict[int, Callable[[dict[str, Any]], None]]]
     "docs/from_triton.md": (nothing, {}),
     "docs/manual_control.md": (nothing, {}),
     "docs/matmul.md": (of_products, {1: of_experts}),
+    "docs/package.md": (nothing, {}),
 }
 """Pages: what their first block finds, and what is brought before a later one."""
 
@@ -109,6 +110,14 @@ def test_python_on_the_page_runs(
     if page == "README.md":
         product, error = capsys.readouterr().out.split()
         assert product == "777.0" and 0.02 < float(error) < 0.04
+
+
+def test_a_package_index_shows_a_page_that_stands_alone() -> None:
+    """Links into the repository lead nowhere there."""
+    shown = re.search(r'^readme = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert shown is not None
+    links = re.findall(r"\]\(([^)]*)\)", (ROOT / shown[1]).read_text())
+    assert all(link.startswith("https://") for link in links)
 
 
 def test_commands_on_the_page_of_checkpoints_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

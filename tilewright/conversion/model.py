@@ -44,7 +44,7 @@ from tilewright.conversion.names import Names, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.conversion.words import OURS
-from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
@@ -109,7 +109,7 @@ def quantize(
     how = quantization_scheme(scheme)
     if model_or_weight is None or isinstance(model_or_weight, (str, Path)):
         raise WrongArgumentKind(
-            f"a {type(model_or_weight).__name__} was given for a model or a weight",
+            f"{an(type(model_or_weight).__name__)} was given for a model or a weight",
             hint="convert_checkpoint(path, destination, scheme) quantises what is in files",
         )
     if not _is_module(model_or_weight):
@@ -171,7 +171,7 @@ def load_quantized(
     """
     if not _is_module(model):
         raise WrongArgumentKind(
-            f"a {type(model).__name__} was given for a model", hint="load_quantized fills a torch.nn.Module"
+            f"{an(type(model).__name__)} was given for a model", hint="load_quantized fills a torch.nn.Module"
         )
     opened = open_checkpoint(checkpoint)
     source = as_in_model(opened, model)

@@ -13,7 +13,7 @@ from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.counting import count_codes
 from tilewright.conversion.names import keep_names
 from tilewright.conversion.words import OURS
-from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape
+from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape, an
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
@@ -264,7 +264,7 @@ def check_place(name: str, module: object, weight: QuantizedWeight) -> None:
     WrongArgumentShape : it is of another shape.
     """
     if module is None or not (hasattr(module, "in_features") or is_linear(module)):
-        what = "no such linear layer" if module is None else f"a {type(module).__name__} there"
+        what = "no such linear layer" if module is None else f"{an(type(module).__name__)} there"
         raise MissingTensor(
             f"the checkpoint has a quantised weight {name}, the model {what}",
             hint="are its layers named as in the checkpoint? experts in one tensor are for tilewright.PackedExperts",

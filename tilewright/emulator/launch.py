@@ -23,7 +23,7 @@ from tilewright.emulator.structures import CONSTANT, SCHEDULES, UNSETTLED, Alloc
 from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
 from tilewright.emulator.watch import Watch
-from tilewright.errors import EmulationError, EmulationFailed, Span
+from tilewright.errors import EmulationError, EmulationFailed, Span, an
 from tilewright.options import options
 from tilewright.targets.cuda.emulation import CUDA
 from tilewright.targets.cuda.tma import TmaDescriptor
@@ -135,7 +135,7 @@ def _argument_bytes(argument: object, shape: int, position: int, memory: _Memory
     elif argument is None:
         value = bytes(8)
     else:
-        raise EmulationFailed(f"argument {position} is a {type(argument).__name__}, which no kernel takes")
+        raise EmulationFailed(f"argument {position} is {an(type(argument).__name__)}, which no kernel takes")
     if len(value) != size or (is_pointer != isinstance(argument, (np.ndarray, type(None)))):
         wanted = "a pointer" if is_pointer else f"{size} bytes"
         raise EmulationFailed(

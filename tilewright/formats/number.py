@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.errors import InvalidCode, NotRepresentable
+from tilewright.errors import InvalidCode, NotRepresentable, WrongArgumentKind
 from tilewright.ir.dtypes import DType
 
 
@@ -85,8 +85,32 @@ class Format:
         return _limits(self)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Values of codes, float64, of the same shape."""
-        return codes.astype(np.float64) if self.is_dense else _table(self)[codes]
+        """Values of codes, float64, of the same shape.
+
+        Raises
+        ------
+        InvalidCode : a number that is no code of so many bits.
+        """
+        if self.is_dense:
+            return codes.astype(np.float64)
+        if codes.dtype.kind not in "iu":
+            raise WrongArgumentKind(f"codes of {self} are {codes.dtype}", hint="codes are whole numbers")
+        self._refuse(codes, self._beyond(codes))
+        return _table(self)[codes]
+
+    def _beyond(self, codes: np.ndarray) -> np.ndarray:
+        """Where a number has more bits than a code."""
+        if codes.dtype == np.uint8 and self.bits == 8:
+            return np.zeros((1,) * codes.ndim, bool)
+        return (codes < 0) | (codes >= 1 << self.bits)
+
+    def _refuse(self, codes: np.ndarray, wrong: np.ndarray) -> None:
+        """Name the first code that is wrong.  Raises InvalidCode."""
+        if wrong.any():
+            place = tuple(int(i) for i in np.argwhere(wrong)[0])
+            allowed = f"0 to {(1 << self.bits) - 1}"
+            allowed += f" without {', '.join(map(str, self.unused))}" if self.unused else ""
+            raise InvalidCode(int(codes[place]), place, self.name, allowed)
 
     def encode(self, values: object) -> np.ndarray:
         """Codes of the nearest values, an even code where two are equally near; what is too large saturates.
@@ -152,14 +176,8 @@ class Format:
         """
         if self.is_dense or not codes.size:
             return
-        wrong = codes >= 1 << self.bits if self.bits < 8 else np.zeros(codes.shape, bool)
-        if self.unused:
-            wrong = wrong | np.isin(codes, self.unused)
-        if wrong.any():
-            place = tuple(int(i) for i in np.argwhere(wrong)[0])
-            allowed = f"0 to {(1 << self.bits) - 1}"
-            allowed += f" without {', '.join(map(str, self.unused))}" if self.unused else ""
-            raise InvalidCode(int(codes[place]), place, self.name, allowed)
+        wrong = self._beyond(codes)
+        self._refuse(codes, wrong | np.isin(codes, self.unused) if self.unused else wrong)
 
     def describe_values(self) -> str:
         """The values in words, for messages."""

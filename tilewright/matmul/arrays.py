@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind
+from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind, an
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.options import in_context
 from tilewright.runtime.dlpack import row_major_strides
@@ -42,7 +42,7 @@ def device_of(array: Array, what: str = "a tensor") -> str:
         device = array.device
         return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
     raise WrongArgumentKind(
-        f"a {type(array).__name__} was given for {what}", hint="pass a NumPy array or a torch tensor"
+        f"{an(type(array).__name__)} was given for {what}", hint="pass a NumPy array or a torch tensor"
     )
 
 

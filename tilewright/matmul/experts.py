@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.matmul.arrays import (
@@ -137,10 +137,12 @@ def _check_operands(
     Unsupported."""
     device_of(x, "x")
     if not isinstance(weights, Sequence):
-        raise WrongArgumentKind(f"a {type(weights).__name__} was given for the weights", hint="a list of PackedWeight")
+        raise WrongArgumentKind(
+            f"{an(type(weights).__name__)} was given for the weights", hint="a list of PackedWeight"
+        )
     for number, weight in enumerate(() if isinstance(weights, PackedExperts) else weights):
         if not isinstance(weight, PackedWeight):
-            raise WrongArgumentKind(f"weight {number} is a {type(weight).__name__}, expected a PackedWeight")
+            raise WrongArgumentKind(f"weight {number} is {an(type(weight).__name__)}, expected a PackedWeight")
     if activation_scales is None:
         return
     if quantize is not None:

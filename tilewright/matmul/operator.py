@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import (
     contiguous,
@@ -68,7 +68,7 @@ class Matmul(WeightForms):
         backend: str = "tl",
     ) -> None:
         if not isinstance(config, MatmulConfig):
-            raise WrongArgumentKind(f"a {type(config).__name__} was given for a MatmulConfig")
+            raise WrongArgumentKind(f"{an(type(config).__name__)} was given for a MatmulConfig")
         self.config, self.name, self._target = config, name, target or "auto"
         self.target, self.arch = resolve(self._target)
         self.tuned: dict[str, Candidate] = {}

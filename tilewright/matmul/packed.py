@@ -23,6 +23,7 @@ from tilewright.errors import (
     TilewrightWarning,
     WrongArgumentKind,
     WrongArgumentShape,
+    an,
 )
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
@@ -234,7 +235,7 @@ class PackedWeight:
         """
         if not isinstance(weight, QuantizedWeight):
             raise WrongArgumentKind(
-                f"a {type(weight).__name__} was given for a QuantizedWeight",
+                f"{an(type(weight).__name__)} was given for a QuantizedWeight",
                 hint="tilewright.quantize(array, 'w4a16') makes one of numbers",
             )
         if 0 in weight.shape:

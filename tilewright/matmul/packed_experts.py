@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import WrongArgumentKind, WrongArgumentShape, an
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import kept
 from tilewright.matmul.packed import PackedWeight, named
@@ -39,7 +39,7 @@ class PackedExperts(Sequence[PackedWeight]):
             raise WrongArgumentShape("no weights were given to stack")
         for number, weight in enumerate(weights):
             if not isinstance(weight, PackedWeight):
-                raise WrongArgumentKind(f"weight {number} is a {type(weight).__name__}, expected a PackedWeight")
+                raise WrongArgumentKind(f"weight {number} is {an(type(weight).__name__)}, expected a PackedWeight")
         first = weights[0]
         for number, weight in enumerate(weights):
             if _form(weight) != _form(first):

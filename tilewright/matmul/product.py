@@ -14,6 +14,7 @@ from tilewright.errors import (
     WrongArgumentDType,
     WrongArgumentKind,
     WrongArgumentShape,
+    an,
 )
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import (
@@ -249,7 +250,7 @@ class Product:
             raise Unsupported("activation_scales beside quantize", ("one of the two: quantising makes scales",))
         if not isinstance(weight, PackedWeight):
             raise WrongArgumentKind(
-                f"the weight is a {type(weight).__name__}, expected a PackedWeight",
+                f"the weight is {an(type(weight).__name__)}, expected a PackedWeight",
                 hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that "
                 "of an array",
             )

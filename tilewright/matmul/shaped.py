@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.matmul.arrays import check_device, contiguous, element_type
 from tilewright.runtime.tensors import Array
 
@@ -23,7 +23,7 @@ class Shaped:
         if array is None or expected is None:
             return None
         if not hasattr(array, "shape"):
-            raise WrongArgumentKind(f"{what} is a {type(array).__name__}, expected a tensor")
+            raise WrongArgumentKind(f"{what} is {an(type(array).__name__)}, expected a tensor")
         check_device(what, array, "A is", self.device)
         shape = tuple(array.shape)
         flat = int(np.prod(shape, dtype=np.int64))

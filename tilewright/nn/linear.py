@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.compiler import is_compiling
 
-from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.formats import SCHEMES, number_format
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_numpy, as_torch, check_strided
@@ -140,7 +140,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         """
         if not isinstance(linear, torch.nn.Linear) or isinstance(linear, HeldWeight):
             raise WrongArgumentKind(
-                f"a {type(linear).__name__} was given for a torch.nn.Linear",
+                f"{an(type(linear).__name__)} was given for a torch.nn.Linear",
                 hint="tilewright.quantize(array, scheme) takes a matrix",
             )
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
@@ -169,7 +169,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         """
         if not isinstance(weight, QuantizedWeight):
             raise WrongArgumentKind(
-                f"a {type(weight).__name__} was given for a QuantizedWeight",
+                f"{an(type(weight).__name__)} was given for a QuantizedWeight",
                 hint="a PackedWeight has unpack(), numbers tilewright.quantize",
             )
         packed = PackedWeight.pack(weight)
@@ -351,7 +351,7 @@ def _is_watched(x: Any) -> bool:
         return is_watched() or x.is_meta
     if not isinstance(x, torch.Tensor):
         raise WrongArgumentKind(
-            f"a {type(x).__name__} was given for the activations",
+            f"{an(type(x).__name__)} was given for the activations",
             hint="a layer takes a torch tensor; quant_matmul takes NumPy's arrays too",
         )
     return type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright import errors
-from tilewright.errors import near
+from tilewright.errors import an, near
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Buffer, Extent, Function, Var
 from tilewright.ir.signature import (
@@ -207,7 +207,7 @@ class Binder:
     def _view(self, param: Buffer, value: object) -> TensorView:
         if not is_tensor(value):
             raise errors.WrongArgumentKind(
-                f"argument {param.name!r} is a {type(value).__name__}, expected a tensor",
+                f"argument {param.name!r} is {an(type(value).__name__)}, expected a tensor",
                 hint="a tensor may be left out that the kernel touches under conditions alone: pass this one"
                 if value is None
                 else "pass a NumPy array, a torch tensor or anything with __dlpack__",
@@ -225,7 +225,7 @@ class Binder:
         item = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
         if not isinstance(item, (bool, int, float)):
             raise errors.WrongArgumentKind(
-                f"argument {param.name!r} is a {type(value).__name__}, expected a {param.dtype}"
+                f"argument {param.name!r} is {an(type(value).__name__)}, expected {an(str(param.dtype))}"
             )
         if param.dtype.is_float:
             return float(item)

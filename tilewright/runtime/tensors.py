@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentDevice, WrongArgumentDType
+from tilewright.errors import WrongArgumentDevice, WrongArgumentDType, an
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import AS_BYTES, DType
 from tilewright.runtime import dlpack
@@ -118,7 +118,7 @@ def _address(tensor: Any) -> int:
         pointer = 0
     if is_fake or (not pointer and tensor.numel() and not tensor.is_meta):
         raise UnreadableTensor(
-            f"a {type(tensor).__name__} of torch has no memory: it is fake, sparse or freed, or stands for others",
+            f"{an(type(tensor).__name__)} of torch has no memory: it is fake, sparse or freed, or stands for others",
             hint="kernels take tensors that lie in memory; torch.library.custom_op brings them to torch's transforms",
         )
     return int(pointer)

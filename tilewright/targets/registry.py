@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, an
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
@@ -77,7 +77,7 @@ def _parse(request: Any) -> tuple[str, dict[str, str]]:
             )
         return settings.pop("kind"), settings
     raise InvalidTarget(
-        f"a {type(request).__name__} is no target", hint='pass "auto", "cpu", "cuda -arch=sm_90a" or a dict'
+        f"{an(type(request).__name__)} is no target", hint='pass "auto", "cpu", "cuda -arch=sm_90a" or a dict'
     )
 
 

@@ -114,7 +114,7 @@ def test_tensors_that_a_call_would_refuse(kernels: str, given: str, capsys: pyte
 
 def test_what_is_no_kernel_is_refused(kernels: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", f"{kernels}:wrong"]) == 1
-    assert capsys.readouterr().err.startswith("error: tilewright.compile got a int")
+    assert capsys.readouterr().err.startswith("error: tilewright.compile got an int")
 
 
 def test_arguments_are_tensors_numbers_or_texts() -> None:

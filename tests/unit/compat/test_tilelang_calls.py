@@ -87,7 +87,7 @@ def test_addresses_for_pointers():
     assert torch.equal(b, a + 1)
     kernel(a, b.zero_(), 45)
     assert torch.equal(b, a + 1)
-    with pytest.raises(WrongArgumentKind, match="'A' is a int"):
+    with pytest.raises(WrongArgumentKind, match="'A' is an int"):
         tilewright.compile(biased, target="cpu")(a.data_ptr(), b, b, False)
 
 

@@ -108,7 +108,7 @@ def test_addresses_alone_do_not_say_how_much_is_there():
         kernel.emulate(*arguments)
     with pytest.raises(WrongArgumentKind, match="argument A should be a list of arrays"):
         kernel.interpret(*arguments)
-    with pytest.raises(WrongArgumentKind, match=r"argument 'A\[1\]' is a int, expected a tensor"):
+    with pytest.raises(WrongArgumentKind, match=r"argument 'A\[1\]' is an int, expected a tensor"):
         tilewright.compile(row, target="cpu")([arguments[1], 3], arguments[1], 0)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.errors import NotRepresentable, UnknownFormat
+from tilewright.errors import InvalidCode, NotRepresentable, UnknownFormat, WrongArgumentKind
 from tilewright.formats import (
     BITBLAS,
     FORMATS,
@@ -145,3 +145,14 @@ def test_names() -> None:
     assert str(caught.value) == "unknown format 'int5x'\n  help: did you mean 'int5' or 'uint5' or 'int8'?"
     with pytest.raises(UnknownFormat, match="unknown scheme 'mxfp5'"):
         scheme("mxfp5")
+
+
+@pytest.mark.parametrize(("codes", "said"), [
+    (np.array([3, 300]), r"300"), (np.array([[0], [-1]]), r"-1"), (np.array([16], np.uint8), "16"),
+])  # fmt: skip
+def test_numbers_that_are_no_codes_are_named(codes: np.ndarray, said: str) -> None:
+    """Below zero they were counted from the end of the table."""
+    with pytest.raises(InvalidCode, match=said):
+        number_format("int4").decode(codes)
+    with pytest.raises(WrongArgumentKind, match="codes of int4 are float64"):
+        number_format("int4").decode(codes.astype(np.float64))

@@ -111,7 +111,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: operator().transform_weight(None), "the weight has shape [], expected [N, K] = [24, 64]"
     ),
     "an array for an expert": (
-        lambda: PackedExperts([PACKED, X]), "weight 1 is a ndarray, expected a PackedWeight"  # type: ignore[list-item]
+        lambda: PackedExperts([PACKED, X]), "weight 1 is an ndarray, expected a PackedWeight"  # type: ignore[list-item]
     ),
     "a layer without numbers": (
         lambda: Linear.from_float(torch.nn.Linear(K, N, device="meta")),
@@ -129,11 +129,11 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an array to pack": (
         lambda: PackedWeight.pack(X),  # type: ignore[arg-type]
-        "a ndarray was given for a QuantizedWeight\n  help: tilewright.quantize(array, 'w4a16') makes one of numbers",
+        "an ndarray was given for a QuantizedWeight\n  help: tilewright.quantize(array, 'w4a16') makes one of numbers",
     ),
     "an array for a layer": (
         lambda: Linear.from_quantized(X),  # type: ignore[arg-type]
-        "a ndarray was given for a QuantizedWeight\n  help: a PackedWeight has unpack(), numbers tilewright.quantize",
+        "an ndarray was given for a QuantizedWeight\n  help: a PackedWeight has unpack(), numbers tilewright.quantize",
     ),
     "a convolution for a layer": (
         lambda: Linear.from_float(torch.nn.Conv2d(3, 3, 1)),

@@ -194,7 +194,7 @@ def test_a_state_dict_that_lacks_scales_says_so() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (np.zeros((2, K), np.float32), "a ndarray was given for the activations"),
+        (np.zeros((2, K), np.float32), "an ndarray was given for the activations"),
         ([1.0] * K, "a list was given for the activations"),
         (torch.zeros(2, K).to_sparse(), r"the activations are a torch\.sparse_coo tensor"),
     ],

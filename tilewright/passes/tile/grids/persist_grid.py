@@ -46,6 +46,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.errors import an
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Acquire,
@@ -236,7 +237,7 @@ class _Persist:
         allowed = (Allocate, Channel, Let, Assume, Roles)
         stray = next((one for one in self.source.body.statements if not isinstance(one, allowed)), None)
         if stray is not None:
-            return f"a {type(stray).__name__} stands beside its roles"
+            return f"{an(type(stray).__name__)} stands beside its roles"
         if not any(isinstance(one, Roles) for one in self.source.body.statements):
             return "it has no roles"
         if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
