@@ -12,7 +12,7 @@ from docs import gallery_page
 project = "tilewright"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "index"
-exclude_patterns = ["_build", "package.md"]  # the second is what a package index shows
+exclude_patterns = ["_build"]
 html_theme = "alabaster"
 html_theme_options = {"page_width": "1100px", "sidebar_width": "260px"}
 templates_path: list[str] = []

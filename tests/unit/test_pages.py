@@ -78,7 +78,7 @@ PAGES: dict[str, tuple[Preparation, dict[int, Callable[[dict[str, Any]], None]]]
     "docs/from_triton.md": (nothing, {}),
     "docs/manual_control.md": (nothing, {}),
     "docs/matmul.md": (of_products, {1: of_experts}),
-    "docs/package.md": (nothing, {}),
+    "PACKAGE.md": (nothing, {}),
 }
 """Pages: what their first block finds, and what is brought before a later one."""
 
@@ -90,7 +90,7 @@ ELSEWHERE = {
 
 
 def test_every_page_with_python_is_run() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", ROOT / "PACKAGE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     having = {str(page.relative_to(ROOT)) for page in pages if BLOCK.search(page.read_text())}
     assert having == set(PAGES) | ELSEWHERE
 

@@ -218,15 +218,17 @@ class _Round(ConversionOps):
 
 class _Aside(torch.nn.Module):
     """In the place of a layer while transformers loads the others: as large, on the same device, with its bias if it
-    has one."""
+    has one, and with its sizes, by which models initialise the layers around it."""
 
     def __init__(self, layer: Any, size: int, with_bias: bool) -> None:
         super().__init__()
         self.register_buffer("room", torch.empty(size, dtype=torch.uint8, device="meta"), persistent=False)
         self.bias = layer.bias if with_bias else None
-        for name in layer._parameters.keys() - {"bias"}:  # models initialise parts of their parts by name
-            self.__dict__[name] = torch.empty(0)
-            self.__dict__[name]._is_hf_initialized = True
+        self.__dict__ |= {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+        for name, tensor in layer._parameters.items():  # models initialise parts of their parts by name
+            if tensor is not None and name != "bias":
+                self.__dict__[name] = torch.empty_like(tensor, device="meta")
+                self.__dict__[name]._is_hf_initialized = True
 
 
 class _Stored:
