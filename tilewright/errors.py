@@ -74,8 +74,8 @@ class TilewrightWarning(UserWarning):
 
 
 def an(name: str) -> str:
-    """A name with its article: ``an int``, ``a list``."""
-    return f"{'an' if name[:1].lower() in tuple('aeiou') and not name.startswith('u') else 'a'} {name}"
+    """A name with its article: ``an int``, ``a list``, ``an ndarray``."""
+    return f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"
 
 
 def near(name: str, known: Sequence[str]) -> str:
