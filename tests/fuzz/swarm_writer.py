@@ -19,6 +19,10 @@ SHAPES = ((16,), (8,), (4,), (2,), (8, 16), (16, 8), (32,), (4, 4), (100,), (37,
 """Shapes beside those of mixed programs: of few bytes, and with a rest behind whole vectors."""
 
 
+REMAINING = ((100,), (37,), (55,), (75,), (133,))
+"""Those of which vectors leave so much that loops over nearly all of a row take as many of them."""
+
+
 class SwarmWriter(MixedWriter):
     """Writes the program of a seed."""
 
@@ -42,7 +46,11 @@ class SwarmWriter(MixedWriter):
 
     def ways(self) -> list[tuple[float, Callable[[], None]]]:
         """Each kind of statement as often as this program likes it; many not at all."""
-        more: list[tuple[float, Callable[[], None]]] = [(2, self.last_use), (2, self.reassigned)]
+        more: list[tuple[float, Callable[[], None]]] = [
+            (2, self.last_use),
+            (2, self.reassigned),
+            (2, self.runs_in_a_row),
+        ]
         if not self.roles and self.threads >= 64 and self.thread_name:
             more += [(3, self.warps_in_turn)]
         found = []
@@ -183,6 +191,46 @@ class SwarmWriter(MixedWriter):
         place = self.element(tile, indices, None)
         self.emit(f"    {out.name}[{', '.join(name for name, _ in indices)}] = {tile.name}[{place}]")
         self.wrote(out, tile.range)
+
+    def runs_in_a_row(self) -> None:
+        """Loops one after another, each over nearly all of a tile's rows, from one place or another, and in types of its own."""
+        fitting = (
+            one for one in self.usable(value=None)
+            if one.shape[-1] > 32 and not ALL[one.dtype].is_packed and ALL[one.dtype].kind != "bool"
+        )  # fmt: skip
+        known = next(fitting, None) if self.chance(0.3) else None
+        tile = known or self.new_tile(self.pick(REMAINING), self.pick(WIDE))
+        if tile.holder.sums_in:
+            return
+        if self.chance(0.5):
+            values = self.start_range(tile.dtype)
+            self.emit(f"T.copy({self.tensor(tile.shape, tile.dtype, values).name}, {tile.name})")
+            self.wrote(tile, (min(0, values[0]), max(0, values[1])))
+        else:
+            self.pick((self.fill, self.load))(tile)
+        for _ in range(self.between(1, 3)):
+            run = tile.shape[-1] - self.between(0, 3)
+            shift = self.between(0, tile.shape[-1] - run)
+            indices = self.loop((*tile.shape[:-1], run))
+            kind = self.pick(("int64", "int32", "float32", "float64", "float16"))
+            self.shifted = True
+            text, low, high = self.term(indices, tile, kind, self.between(0, 1))
+            self.shifted = False
+            floor, ceiling = max(self.room(tile)[0], -6), min(self.room(tile)[1], 6)
+            if low < floor or high > ceiling:
+                text, low, high = (
+                    f"T.clamp({text}, {self.cast(str(floor), kind)}, {self.cast(str(ceiling), kind)})",
+                    floor,
+                    ceiling,
+                )
+            place = (
+                ", ".join(name for name, _ in indices[:-1])
+                + (", " if indices[:-1] else "")
+                + f"{indices[-1][0]} + {shift}"
+            )
+            self.emit(f'    {tile.name}[{place}] = T.cast({text}, "{tile.dtype}")')
+            self.wrote(tile, (low, high), whole=False)
+        self.feature("runs in a row")
 
     def warps_in_turn(self) -> None:
         """Conditions on the thread one after another, under each of which some warps read or write tiles, those of others too."""

@@ -66,3 +66,24 @@ def test_votes_of_a_block_and_its_rank_in_a_cluster(machine: str) -> None:
         for bx in range(4):
             votes = 96 - 41 - bx + 1000 + 2000 * (k == 0)
             assert (found[k, bx] == votes * 10 + bx % 2).all()
+
+
+def told_to_the_next_lane(A: Any) -> Any:
+    A: T.Tensor((64,), "int32")
+    O = T.empty((64,), "int32")
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((64,), "int32")
+        s[tx] = A[tx]
+        T.sync_warp()
+        O[tx] = s[tx // 32 * 32 + (tx + 1) % 32]
+    return O
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_lanes_that_meet(machine: str) -> None:
+    """On processors the text called a function that is not there."""
+    given = np.arange(64, dtype=np.int32)
+    kernel = tilewright.jit(target=MACHINES[machine])(told_to_the_next_lane).compile(given)
+    found = kernel(given) if machine == "CPU" else kernel.emulate(given)
+    np.testing.assert_array_equal(found, given // 32 * 32 + (given + 1) % 32)

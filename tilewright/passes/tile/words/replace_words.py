@@ -1,7 +1,8 @@
 """Words that a machine does not have and can do without, in others.
 
 Votes of a block are counted in shared memory: those who agree add to a counter that all read. The rank of a block in
-its cluster is worked out of the block's index. Fences of the copy engine go where there is none.
+its cluster is worked out of the block's index. Fences of the copy engine go where there is none. Lanes of a warp meet
+with the block where there are no warps.
 
 Before::
 
@@ -30,6 +31,8 @@ After::
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -56,13 +59,14 @@ from tilewright.ir.visitor import Rewriter, find, listed
 from tilewright.passes.context import Context
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
-RANK, FENCE = "cluster_rank", "fence_proxy_async"
+RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
 
 
 def replace_words(function: Function, context: Context) -> Function:
     """Say in other words what the machine has no word for."""
     has = context.arch.has
-    absent = {*(() if has("block_votes") else VOTES), *(() if has("cluster") else (RANK, FENCE))}
+    needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", LANES: "threads"}
+    absent = {word for word, feature in needs.items() if not has(feature)}
     if not any(call.function in absent for call in find(function.body, Call)):
         return function
     return function.with_body(_Replace(frozenset(absent))(function.body))
@@ -99,6 +103,8 @@ class _Replace(Rewriter):
         made: Call = self.generic(call)
         if made.function not in self.absent:
             return made
+        if made.function == LANES:
+            return replace(made, function="sync_threads", arguments=())
         return self._rank() if made.function == RANK else self._votes(made)
 
     def _rank(self) -> Expr:
