@@ -132,7 +132,7 @@ def jit(
 class _ForTargets:
     """What both styles do with a target: the same kernel for several machines."""
 
-    __wrapped__: Callable[..., Any]
+    __wrapped__: Callable[..., object]
     target: Any
     _elsewhere: dict[Any, Any]
 
@@ -187,7 +187,7 @@ class JITFactory(_ForTargets):
     ) -> None:
         functools.update_wrapper(self, function)
         self.function, self.out_idx, self.target, self.schedule = function, out_idx, target, schedule
-        self._kernels: dict[Any, Kernel] = {}
+        self._kernels: dict[object, Kernel] = {}
         self._elsewhere = {}
 
     def __call__(self, *arguments: object, **named: object) -> Kernel:
@@ -240,16 +240,16 @@ class JITFunction(_ForTargets):
         functools.update_wrapper(self, function)
         self.target, self.schedule = target, schedule
         self.direct = DirectFunction(function)  # type: ignore[arg-type]
-        self._declarations: dict[Any, Declaration] = {}
-        self._kernels: dict[Any, Kernel] = {}
+        self._declarations: dict[object, Declaration] = {}
+        self._kernels: dict[object, Kernel] = {}
         self._elsewhere = {}
-        self._choices: dict[Any, Choice] = {}
+        self._choices: dict[object, Choice] = {}
         """What `T.suited` asks next, by all that is known before."""
-        self._key: Callable[..., Any] = no_key
-        self._kinds: tuple[Any, ...] = ()
-        self._quick: Callable[..., Any] = missed
+        self._key: Callable[..., object] = no_key
+        self._kinds: tuple[object, ...] = ()
+        self._quick: Callable[..., object] = missed
         self._arity = -1
-        self._calls: dict[Any, tuple[CallPlan, list[int]]] = {}
+        self._calls: dict[object, tuple[CallPlan, list[int]]] = {}
 
     def __call__(self, *arguments: Array, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
@@ -360,7 +360,7 @@ class JITFunction(_ForTargets):
     ) -> Kernel:
         target, arch = self._machine(runtime)
         sizes, numbers = self._sizes(runtime, constants, named)
-        key: tuple[Any, ...] = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
+        key: tuple[object, ...] = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
         first = key
         while key in self._choices:  # what `T.suited` chose after what it had chosen before
             key = (*key, self._choices[key].of(numbers))
@@ -436,7 +436,7 @@ def _shape_and_strides(name: str, value: object, declared: TensorType) -> tuple[
     return shape, strides
 
 
-def _specialisation(arguments: Sequence[object], named: Mapping[str, object]) -> Any:
+def _specialisation(arguments: Sequence[object], named: Mapping[str, object]) -> object:
     """A hashable key of compile-time arguments, None where one cannot be a key.
 
     The type is part of it, since ``1`` and ``1.0`` and ``True`` are equal and make different programs.
@@ -449,7 +449,7 @@ def _specialisation(arguments: Sequence[object], named: Mapping[str, object]) ->
     return key
 
 
-def _frozen(value: object) -> Any:
+def _frozen(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return tuple((type(item), _frozen(item)) for item in value)
     if isinstance(value, float):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.arith import linear as forms
 from tilewright.arith.division import recombine
@@ -38,7 +37,7 @@ class _Fact:
     """
 
     learn: Callable[..., None]
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     defines: Var | None
     names: frozenset[Name] = frozenset()
     reaches: frozenset[Name] = frozenset()

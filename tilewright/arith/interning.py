@@ -35,7 +35,7 @@ class Interner:
         self._text: dict[Expr, str] = {}
         self._variables: dict[Expr, frozenset[Var]] = {}
         self._names: dict[Expr, frozenset[Name]] = {}
-        self._shapes: dict[Any, Hashable] = {}
+        self._shapes: dict[object, Hashable] = {}
         self._numbers: dict[Hashable, Hashable] = {}
         self.operands: dict[Expr, tuple[Linear, Linear]] = {}
         """Canonical operands of the atoms that are binary operations on indices."""
@@ -90,7 +90,7 @@ class Interner:
             found = self._names[expr] = frozenset(_names(expr))
         return found
 
-    def shape(self, value: Any) -> Hashable:
+    def shape(self, value: object) -> Hashable:
         """Something short that expressions of one structure share; variables and buffers are compared by identity."""
         if not isinstance(value, (Expr, Region, tuple)) or isinstance(value, Var):
             return value

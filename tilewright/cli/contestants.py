@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,4 +24,4 @@ class Contestant:
     activations: str
     weight: np.ndarray
     megabytes: float
-    prepare: Callable[[np.ndarray], Callable[[], Any]]
+    prepare: Callable[[np.ndarray], Callable[[], object]]

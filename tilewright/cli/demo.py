@@ -102,7 +102,7 @@ def peers(weight: np.ndarray) -> Iterator[Contestant]:
 
         held = torch.from_numpy(weight)
 
-        def prepare(a: np.ndarray) -> Callable[[], Any]:
+        def prepare(a: np.ndarray) -> Callable[[], object]:
             tensor = torch.from_numpy(a)
             return lambda: torch.nn.functional.linear(tensor, held)
 
@@ -166,7 +166,7 @@ def measure(contestants: Sequence[Contestant], a: np.ndarray, milliseconds: floa
         ]  # fmt: skip
 
 
-def median_times(calls: Sequence[Callable[[], Any]], milliseconds: float) -> list[float]:
+def median_times(calls: Sequence[Callable[[], object]], milliseconds: float) -> list[float]:
     """Median milliseconds of each call.
 
     The calls take turns, at least three each, so that all of them meet the same moods of a shared machine.

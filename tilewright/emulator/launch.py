@@ -219,7 +219,7 @@ def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, ...]]:
 def run(
     source: str,
     kernel: str,
-    arguments: Sequence[Any],
+    arguments: Sequence[object],
     *,
     grid: int | Sequence[int],
     block: int | Sequence[int],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ def interpret(
     seed: int = 0,
     together: int = WARP,
     report: Callable[[str], None] = print,
-    debug: Callable[[dict[str, Any]], None] | None = None,  # values by name
+    debug: Callable[[dict[str, object]], None] | None = None,  # values by name
 ) -> tuple[np.ndarray, ...]:
     """Run a program.
 

@@ -70,7 +70,7 @@ def _numbers(inputs: Sequence[object], sizes: Sequence[Var], arguments: Sequence
     return given + list(arguments[len(inputs) :])
 
 
-def _number(var: Var, value: Numbers) -> Any:
+def _number(var: Var, value: Numbers) -> object:
     if isinstance(value, np.ndarray) and value.ndim:
         raise errors.WrongArgumentKind(f"argument {var.name} should be a number, but an array was given")
     if var.dtype.is_float:

@@ -102,6 +102,6 @@ def _name(item: Expr | Region | str, position: int) -> str:
     return item.name if isinstance(item, Var) else f"value{position}"
 
 
-def open_debugger(tiles: dict[str, Any]) -> None:
+def open_debugger(tiles: dict[str, object]) -> None:
     """Python's debugger, with the NumPy values of the names given to ``breakpoint()`` in `tiles`."""
     breakpoint()

@@ -291,7 +291,7 @@ class ExpressionParser:
         region = self.try_region(node)
         return region if region is not None else self.expression(node)
 
-    def _record(self, node: ast.expr, cls: type) -> Any:
+    def _record(self, node: ast.expr, cls: type) -> object:
         if isinstance(node, ast.Attribute):
             return getattr(cls, node.attr)
         if not isinstance(node, ast.Call):

@@ -225,7 +225,7 @@ class ExpressionText:
         printer = _VALUES.get(type(value))
         return printer(self, value) if printer is not None else str(value)
 
-    def _dict(self, value: dict[Any, Any]) -> str:
+    def _dict(self, value: dict[object, object]) -> str:
         return "{" + ", ".join(f"{self.value(k)}: {self.value(v)}" for k, v in value.items()) + "}"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 else:
 
-    def dataclass_transform(**_: object) -> Any:  # typing.dataclass_transform arrived with Python 3.11
+    def dataclass_transform(**_: object) -> object:  # typing.dataclass_transform arrived with Python 3.11
         return lambda decorator: decorator
 
 
@@ -50,7 +50,7 @@ class Record:
 
     below: tuple[Record, ...]
     kinds: int
-    sound: Any
+    sound: object
 
 
 # Expressions ------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class _Arithmetic:
     function: Callable[[str, Sequence[Any]], Any]
     choice: Callable[[Any, Any, Any], Any]
 
-    def of(self, node: ast.expr, given: Mapping[str, Any]) -> Any:
+    def of(self, node: ast.expr, given: Mapping[str, object]) -> Any:
         """A part of a formula."""
         match node:
             case ast.Name():

@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class Intrinsic:
 
     name: str
     arity: int | None
-    reference: Callable[..., Any] | None
+    reference: Callable[..., object] | None
     pure: bool = True
     floats_only: bool = False
     collective: bool = False
@@ -74,7 +73,7 @@ def _math(name: str, function: Callable[..., object], arity: int = 1) -> None:
     register(Intrinsic(name, arity, function, floats_only=True))
 
 
-def _reference(name: str) -> Callable[..., Any]:
+def _reference(name: str) -> Callable[..., object]:
     found = INTRINSICS[name].reference
     assert found is not None, name
     return found

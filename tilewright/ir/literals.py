@@ -42,7 +42,7 @@ def is_record(value: object) -> bool:
     return RECORDS.get(type(value).__name__) is type(value)
 
 
-def record_fields(value: Any) -> list[tuple[str, Any]]:
+def record_fields(value: Any) -> list[tuple[str, object]]:
     """The fields of a dataclass that are printed and differ from their defaults, with their values, in order."""
     found = []
     for field in dataclasses.fields(value):

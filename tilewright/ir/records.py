@@ -162,7 +162,7 @@ _PARTS: dict[type, Callable[[Any], Any]] = {
 
 
 @functools.cache
-def _maker(name: str) -> Callable[[list[Any]], Any]:
+def _maker(name: str) -> Callable[[list[object]], object]:
     """What makes a value of a class from its parts.  Raises Unreadable."""
     for cls, called in _COLLECTIONS.items():
         if name == called:

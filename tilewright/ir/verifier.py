@@ -35,7 +35,7 @@ def verify(function: Function, *, afresh: bool = True, by_author: bool = True) -
     found = violations(function, afresh=afresh, by_author=by_author)
     if not found:
         return
-    marks: dict[Any, list[str]] = {}
+    marks: dict[object, list[str]] = {}
     for where, problem in found:
         marks.setdefault(where, []).append(problem)
     listed = "\n".join(f"  {number}. {problem}" for number, (_, problem) in enumerate(found, 1))
@@ -99,7 +99,7 @@ class _Verifier(ScopeRules):
 
     # Statements
 
-    def body(self, body: Seq, **context: Any) -> None:
+    def body(self, body: Seq, **context: object) -> None:
         with self.scope(**context):
             for statement in body.statements:
                 self.statement(statement)

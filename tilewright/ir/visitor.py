@@ -224,7 +224,7 @@ class Rewriter:
     """
 
     alone_nothing: ClassVar[frozenset[str]] = frozenset()
-    _methods: dict[type, Callable[[Any, Any], Any] | None]
+    _methods: dict[type, Callable[[object, object], object] | None]
     _wanted: dict[int, int]
 
     def __init_subclass__(cls) -> None:
@@ -296,7 +296,7 @@ class Rewriter:
 
     def generic(self, node: T) -> T:
         """`node` with its children rewritten; the same object where none changed."""
-        changes: dict[str, Any] = {}
+        changes: dict[str, object] = {}
         for name in fields_of(type(node)):
             old = getattr(node, name)
             new = self._value(old)
@@ -317,9 +317,9 @@ class Rewriter:
             return self(value)
         return self._tuple(value)
 
-    def _tuple(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _tuple(self, value: tuple[object, ...]) -> tuple[object, ...]:
         statements = bool(value) and isinstance(value[0], Statement)
-        items: list[Any] = []
+        items: list[object] = []
         changed = False
         for item in value:
             new = self._value(item)
@@ -448,7 +448,7 @@ def variables(node: object) -> set[Var]:
     return set(find(node, Var))
 
 
-def buffers(node: Any) -> set[Buffer]:
+def buffers(node: object) -> set[Buffer]:
     """Every buffer mentioned in `node`."""
     return set(find(node, Buffer))
 

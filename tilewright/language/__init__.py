@@ -159,7 +159,7 @@ from tilewright.language.wide_words import WIDE_WORDS
 Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
 
-_NAMED: dict[str, Any] = {
+_NAMED: dict[str, object] = {
     **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
     **THREAD_WORDS,
     **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,

@@ -112,7 +112,7 @@ def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) 
     builder.append(Wait(TMA_STORES, 0, True, span=span))
 
 
-ATOMICS: dict[str, Callable[..., Any]] = {
+ATOMICS: dict[str, Callable[..., object]] = {
     f"atomic_{kind}": _atomic(kind) for kind in ("add", "max", "min", "and", "or", "xor")
 }
 """The atomic operations by name."""

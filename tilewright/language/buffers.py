@@ -205,7 +205,7 @@ class BufferProxy(TensorProxy):
         sizes = ", ".join(str(getattr(size, "name", size)) for size in self._buffer.shape)
         return f"<{self._buffer.scope} {self._buffer.name}[{sizes}] {self._buffer.dtype}>"
 
-    def __getitem__(self, key: Any) -> Element | RegionProxy | Vector:
+    def __getitem__(self, key: object) -> Element | RegionProxy | Vector:
         parts = self._parts(key)
         buffer = self.buffer
         lanes = common_lanes(*parts)
@@ -241,7 +241,7 @@ class BufferProxy(TensorProxy):
             raise ScalarExpected(f"an element of {self.description}", describe(value))
         builder.append(Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
 
-    def _ramps(self, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _ramps(self, parts: tuple[Any, ...]) -> tuple[object, ...]:
         """The indices with vectors in place of slices: of one element but for one of them."""
         made, wide = [], 0
         for dimension, part in enumerate(parts):

@@ -382,7 +382,7 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
         _REWRITTEN[id(code)] = (code, _compile(tree, source.file))
     new = _REWRITTEN[id(code)][1]
 
-    def open_scope(values: dict[str, Any]) -> Scope:
+    def open_scope(values: dict[str, object]) -> Scope:
         return Scope(kind, values)
 
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))

@@ -70,5 +70,5 @@ def im2col(
     builder.append(Parallel(variables, (rows, columns), builder.pop(frame), span=span))
 
 
-CONVOLUTION_WORDS: dict[str, Any] = {"im2col": im2col, "c2d_im2col": im2col}
+CONVOLUTION_WORDS: dict[str, object] = {"im2col": im2col, "c2d_im2col": im2col}
 """Every word, under the names of the language."""

@@ -67,14 +67,14 @@ class Parameter:
     name: str
     kind: str
     dtype: DType | None = None
-    default: Any = inspect.Parameter.empty
+    default: object = inspect.Parameter.empty
 
     @property
     def is_required(self) -> bool:
         return self.default is inspect.Parameter.empty
 
 
-_LEFT_OUT: Any = object()
+_LEFT_OUT: object = object()
 """Stands for a tensor or a scalar of which nothing is said."""
 
 
@@ -179,7 +179,7 @@ class _DeclarationBuilder:
     stop: bool
     types: dict[str, TensorType] = field(default_factory=dict)
 
-    def __call__(self, name: str, annotation: Any, value: Any) -> Any:
+    def __call__(self, name: str, annotation: Any, value: object) -> Any:
         if (number := scalar_dtype(annotation)) is not None:
             raise NumberInBody(name, self.builder.name, number.name)
         if not isinstance(annotation, TensorType):
@@ -288,7 +288,7 @@ class DirectFunction:
         runtime, constants = self.split(*arguments, **given)
         return {name: value for name, value in runtime.items() if value is not _LEFT_OUT}, constants, sizes
 
-    def _may_be_size(self, name: str, value: Any) -> bool:
+    def _may_be_size(self, name: str, value: object) -> bool:
         return name not in self.signature.parameters and isinstance(value, int) and not isinstance(value, bool)
 
     def declare(self, constants: Mapping[str, object]) -> Declaration:
@@ -345,7 +345,7 @@ class DirectFunction:
 
     def _values(self, builder: Builder, constants: Mapping[str, object]) -> dict[str, Any]:
         """What the rewritten function is called with."""
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for parameter in self.parameters:
             given = constants.get(parameter.name)
             if parameter.kind == "constant" and len(getattr(given, "shape", None) or ()):

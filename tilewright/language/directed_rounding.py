@@ -120,7 +120,7 @@ def _round_down(name: str, operands: Sequence[Expr], dtype: object) -> Expr:
     return _minus(_rounded(sides(*signed), dtype, "ru"))
 
 
-def _operation(name: str) -> Callable[..., Any]:
+def _operation(name: str) -> Callable[..., object]:
     arity, sides, _ = OPERATIONS[name]
 
     @taking(*"xyz"[:arity], rounding_mode="rn")
@@ -170,5 +170,5 @@ def _nearest(name: str, operands: Sequence[Expr]) -> Expr:
     return _call({"ieee_fmaf": "fma", "ieee_fsqrt": "sqrt"}[name], *operands)
 
 
-ROUNDED_OPERATIONS: dict[str, Any] = {name: _operation(name) for name in OPERATIONS}
+ROUNDED_OPERATIONS: dict[str, object] = {name: _operation(name) for name in OPERATIONS}
 """Every operation, under its name in the language."""

@@ -55,10 +55,10 @@ class NumberType(str):
             made.record = record
         return made
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return NumberType, (self.name,)
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, *values: object) -> Any:
         from tilewright.language.builder import active
         from tilewright.language.math import cast
         from tilewright.language.tensors import dynamic

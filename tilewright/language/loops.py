@@ -90,7 +90,7 @@ def _variables(word: str, count: int, names: tuple[str, ...], extents: Sequence[
     return tuple(Var(_index_dtype(size), name) for name, size in zip(names, extents, strict=True))
 
 
-def _yielded(variables: Sequence[Scalar]) -> Any:
+def _yielded(variables: Sequence[Scalar]) -> object:
     return variables[0] if len(variables) == 1 else tuple(variables)
 
 

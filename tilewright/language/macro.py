@@ -46,7 +46,7 @@ class Macro:
         self.function = function
         self._traced: FunctionType | None = None
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: object, **keywords: object) -> Any:
         builder = current(f"the macro {self.function.__name__}")
         problem = mismatch(self.function, arguments, keywords, self.function.__name__)
         if problem is not None:

@@ -31,7 +31,7 @@ PARAMETERS = {"atan2": ("x1", "x2")}
 """Names of the parameters of functions, where they are not x, y, z."""
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _function(name: str) -> Callable[..., object]:
     """A function of the table of intrinsics; integers are converted to float32, Python numbers stay Python's."""
     names = PARAMETERS.get(name, ("x", "y", "z")[: INTRINSICS[name].arity])
     gives_bool = name.startswith("is")
@@ -197,7 +197,7 @@ def min_(*values: object, **keywords: object) -> Any:
     return _extreme("min", builtins.min, values, keywords)
 
 
-def _extreme(op: str, python: Callable[..., object], values: tuple[object, ...], keywords: dict[str, Any]) -> Any:
+def _extreme(op: str, python: Callable[..., object], values: tuple[object, ...], keywords: dict[str, object]) -> object:
     items = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
     if _known(*items) or keywords:
         return python(*values, **keywords)
@@ -527,5 +527,5 @@ def index_to_coordinates(index: Any, shape: Any) -> list[Any]:
 
 
 @stand_in("round")
-def _round(value: Any, *digits: Any) -> Any:
+def _round(value: Any, *digits: Any) -> object:
     return FUNCTIONS["round"](value) if isinstance(value, Scalar) and not digits else builtins.round(value, *digits)

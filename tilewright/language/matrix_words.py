@@ -188,5 +188,5 @@ def result_place(lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the p
     return lane // 4 + 8 * (local % 4 // 2), lane % 4 * 2 + local % 2 + 8 * (local // 4)
 
 
-MATRIX_WORDS: dict[str, Any] = {"ptx_mma": ptx_mma, "ptx_ldmatrix": ptx_ldmatrix}
+MATRIX_WORDS: dict[str, object] = {"ptx_mma": ptx_mma, "ptx_ldmatrix": ptx_ldmatrix}
 """Every word, under the names of the language."""

@@ -228,7 +228,7 @@ class TensorWord(TensorAnnotation):
     """``T.Tensor``: an annotation, or within a program the memory of a buffer in another shape."""
 
     @author_facing
-    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None) -> Any:
+    def __call__(self, shape: Any, dtype: Any = "float32", data: object = None) -> Any:
         """A row-major tensor; with `data` (``buffer.data``) not a new one, but what `view` makes of that buffer."""
         return super().__call__(shape, dtype) if data is None else view(data, shape, dtype)
 
@@ -272,7 +272,7 @@ def _converted(base: Buffer, record: dtypes.DType) -> int:
 
 
 @author_facing
-def reshape(src: Any, shape: Any) -> BufferProxy:
+def reshape(src: object, shape: object) -> BufferProxy:
     """The same elements in row-major order under another shape.
 
     Parameters

@@ -242,7 +242,7 @@ def ldg(load_or_buf: Any, index: Any = None) -> Any:
     return load_or_buf if index is None else load_or_buf[index]
 
 
-def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable[..., Any]:
+def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable[..., object]:
     """A word made of others, of floats; integers are taken as float32."""
 
     def call(*values: object) -> Any:
@@ -307,7 +307,7 @@ TILE_ANNOTATIONS = {
 }
 """Annotations of a macro's parameters, which say something to readers alone."""
 
-OLDER_WORDS: dict[str, Any] = {
+OLDER_WORDS: dict[str, object] = {
     "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "__fns": fns,
     "fast_rcp": fast_rcp, "sblock": sblock, "reads": reads, "writes": reads,
     "__ldg": ldg, "wgmma_mma": wgmma_gemm,

@@ -360,7 +360,7 @@ class PrimExpr(metaclass=_IsValue):
     """``T.PrimExpr``: an annotation, and what `isinstance` says of a value of the program."""
 
 
-OTHER_NAMES: dict[str, Any] = {
+OTHER_NAMES: dict[str, object] = {
     word.__name__: word
     for word in (
         truncdiv, truncmod, likely, fmul, call_pure_extern, tvm_storage_sync, allocate, inc_max_nreg, dec_max_nreg,

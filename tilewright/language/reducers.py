@@ -25,7 +25,7 @@ OPERATIONS = {"sum": "add", "max": "max", "min": "min", "bitand": "and", "bitor"
 """The atomic operation of each way to combine."""
 
 
-def _identity(op: str, dtype: DType) -> Any:
+def _identity(op: str, dtype: DType) -> object:
     """What changes nothing."""
     if op in ("sum", "bitor", "bitxor"):
         return 0
@@ -52,7 +52,7 @@ class ReducerProxy(BufferProxy):
         super().__init__(buffer, frame)
         self.op = op
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         found = super().__getitem__(key)
         if not isinstance(found, Element):
             return found
@@ -176,7 +176,7 @@ def finalize_reducer(reducer: object, dst: object = None, batch: int = 1, annota
         copy(found, dst)
 
 
-REDUCER_WORDS: dict[str, Any] = {
+REDUCER_WORDS: dict[str, object] = {
     "alloc_reducer": alloc_reducer, "reducer_init": reducer_init, "reducer_update": reducer_update,
     "finalize_reducer": finalize_reducer, "parallel": serial,
 }  # fmt: skip

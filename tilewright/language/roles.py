@@ -187,7 +187,7 @@ def roles() -> RolesContext:
 
 
 @author_facing
-def role(name: str, warps: Any, registers: Any = None, instances: Any = None) -> RoleContext:
+def role(name: str, warps: object, registers: object = None, instances: object = None) -> RoleContext:
     """What some warps of the block do.
 
     Parameters

@@ -309,7 +309,7 @@ def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Regio
     builder.append(Parallel((i, j), part.static_shape, builder.pop(frame), span=span))
 
 
-SCALED_PRODUCTS: dict[str, Callable[..., Any]] = {
+SCALED_PRODUCTS: dict[str, Callable[..., object]] = {
     "fp8_scaled_matmul": fp8_scaled_matmul, "BlockScaledLayout": BlockScaledLayout, "e8m0_to_float": e8m0_to_float,
 }  # fmt: skip
 """Every word, under the names of the language."""

@@ -53,7 +53,7 @@ class WSPipeline:
     """
 
     name: str
-    buffers: Sequence[Any]
+    buffers: Sequence[object]
     depth: int
 
 
@@ -193,7 +193,7 @@ def ws_op(op_id: str) -> NamedStatements:
     return NamedStatements()
 
 
-SCHEDULE_WORDS: dict[str, Any] = {
+SCHEDULE_WORDS: dict[str, object] = {
     "WSID": WSID,
     **{
         word.__name__: word

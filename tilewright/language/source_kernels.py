@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.ir.visitor import find
@@ -21,8 +20,8 @@ from tilewright.texts import read_text
 
 @author_facing
 def CUDASourceCodeKernel(
-    *blocks: Any, threads: Any = None, source_code_or_path: Any, entry_name: str = "main_kernel",
-    cluster_dims: Any = None, prelude: str | None = None,
+    *blocks: object, threads: object = None, source_code_or_path: object, entry_name: str = "main_kernel",
+    cluster_dims: object = None, prelude: str | None = None,
 ) -> AbstractContextManager[None]:  # fmt: skip
     """A grid of blocks whose threads run a ``__global__`` function of CUDA text.
 
@@ -81,5 +80,5 @@ def CUDASourceCodeKernel(
     return nullcontext()
 
 
-SOURCE_WORDS: dict[str, Any] = {"CUDASourceCodeKernel": CUDASourceCodeKernel}
+SOURCE_WORDS: dict[str, object] = {"CUDASourceCodeKernel": CUDASourceCodeKernel}
 """Every word, under the names of the language."""

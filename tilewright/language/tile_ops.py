@@ -371,7 +371,13 @@ REDUCTIONS: dict[str, Callable[..., None]] = {
 
 @author_facing
 def reduce(
-    buffer: Any, out: Any, reduce_type: str, dim: Any = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+    buffer: object,
+    out: object,
+    reduce_type: str,
+    dim: object = -1,
+    clear: bool = True,
+    batch: int = 1,
+    annotations: object = None,
 ) -> None:
     """The reduction named by `reduce_type`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all.
 

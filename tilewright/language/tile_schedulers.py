@@ -85,7 +85,7 @@ class BaseTileScheduler:
         """How many tiles the worker has had before."""
         return self._get("current_iter")
 
-    def _get(self, part: str) -> Any:
+    def _get(self, part: str) -> object:
         if part not in self._state:
             raise NumberExpected("a tile scheduler", "stateful=True, or scheduler.coord(tile)", "stateful=False")
         variable = self._state[part]

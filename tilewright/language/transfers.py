@@ -293,7 +293,7 @@ def shuffle_elect(thread_extent: object = WARP) -> Any:
     return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)
 
 
-TRANSFER_WORDS: dict[str, Any] = {
+TRANSFER_WORDS: dict[str, object] = {
     word.__name__: word
     for word in (
         tma_copy, copy_cluster, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group,

@@ -86,7 +86,9 @@ def common_lanes(*values: object) -> int | None:
     return found[0] if found else None
 
 
-def _combined(function: Callable[[Any, Any], Any], swapped: bool = False) -> Callable[[Vector, Any], Vector]:
+def _combined(
+    function: Callable[[object, object], object], swapped: bool = False
+) -> Callable[[Vector, object], Vector]:
     def combine(self: Vector, other: object) -> Vector:
         if not isinstance(other, Vector) and not is_number(other):
             return NotImplemented

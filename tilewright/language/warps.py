@@ -293,7 +293,7 @@ match_any_sync = _match("match_any", "match_any_sync", "with the same value as t
 match_all_sync = _match("match_all", "match_all_sync", "if all have the same value, and 0 if not")
 
 
-def _reduction(op: str, name: str) -> Callable[[Any], Scalar]:
+def _reduction(op: str, name: str) -> Callable[[object], Scalar]:
     def call(value: object) -> Scalar:
         operand = as_expr(value, what=f"the value of T.{name}")
         return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
@@ -364,7 +364,7 @@ syncthreads_and = _vote("sync_threads_and", "syncthreads_and", "whether the cond
 syncthreads_or = _vote("sync_threads_or", "syncthreads_or", "whether it holds in any of them", BOOL)
 syncthreads_count = _vote("sync_threads_count", "syncthreads_count", "in how many it holds", INT32)
 
-WARP_WORDS: dict[str, Any] = {
+WARP_WORDS: dict[str, object] = {
     word.__name__: word
     for word in (
         get_lane_idx, get_warp_idx, get_warp_group_idx, activemask, ballot, shfl_sync, shfl_xor, shfl_up, shfl_down,

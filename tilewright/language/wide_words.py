@@ -195,7 +195,7 @@ def reinterpret_vector(value: Vector, record: DType) -> Vector:
         raise NumberExpected("T.reinterpret", f"a dtype of {source.bits * value.lanes} bits", f"{record}")
     bits, frame = BITS[to.bits], in_kernel("T.reinterpret").frame
 
-    def of(lane: Any) -> Scalar:
+    def of(lane: object) -> Scalar:
         code = _bits_at(value, source, as_expr(lane), bits)
         return Scalar(nodes.Reinterpret(to, code) if bits != to else code, frame)
 
@@ -315,7 +315,7 @@ PACKED = {
     )
 }  # fmt: skip
 
-WIDE_WORDS: dict[str, Any] = {
+WIDE_WORDS: dict[str, object] = {
     **{f"ldg{32 * words}": _load(f"ldg{32 * words}", words, "global") for words in (1, 2, 4, 8)},
     **{f"stg{32 * words}": _store(f"stg{32 * words}", words, "global") for words in (1, 2, 4, 8)},
     **{f"lds{32 * words}": _load(f"lds{32 * words}", words, "shared") for words in (1, 2, 4)},

@@ -103,7 +103,7 @@ def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) ->
     )  # fmt: skip
 
 
-def _cdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
+def _cdna(name: str, generation: str, features: frozenset[str], **facts: object) -> AmdArch:
     shared = facts.pop("shared_bytes", 64 * _KB)
     return _arch(
         name, generation, features | {"mfma", "turned_operands"}, warp_size=64, registers=512, shared_bytes=shared,
@@ -112,7 +112,7 @@ def _cdna(name: str, generation: str, features: frozenset[str], **facts: Any) ->
     )  # fmt: skip
 
 
-def _rdna(name: str, generation: str, features: frozenset[str], **facts: Any) -> AmdArch:
+def _rdna(name: str, generation: str, features: frozenset[str], **facts: object) -> AmdArch:
     return _arch(
         name, generation, features | {"wmma", "turned_operands"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
         core_shared_bytes=64 * _KB,

@@ -246,7 +246,7 @@ def constant(name: Hashable, make: Callable[[], np.ndarray], example: Array) -> 
     return _CONSTANTS[key]
 
 
-_CONSTANTS: dict[Hashable, Any] = {}
+_CONSTANTS: dict[Hashable, object] = {}
 
 
 def empty_like(example: Array, shape: tuple[int, ...], of: DType) -> Any:

@@ -38,7 +38,7 @@ def register_fp8(multiply: Callable[..., Any], width: Callable[..., int]) -> Non
     @run.register_fake
     def shaped(
         a: torch.Tensor,
-        a_scale: Any,
+        a_scale: object,
         b: torch.Tensor,
         b_scale: torch.Tensor,
         transpose_B: bool,

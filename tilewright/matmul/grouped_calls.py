@@ -164,7 +164,7 @@ def _epilogue_kernel(
     return compile(expert_epilogue.trace(experts, N, out, bias, function), target=arch)
 
 
-def _bias_of(bias: Any, like: Array) -> Array:
+def _bias_of(bias: object, like: Array) -> Array:
     """The bias as kernels take it: one element where there is none."""
     return constant("no bias", lambda: np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
@@ -202,7 +202,7 @@ def _scaled_call(
 ) -> GroupedCall:  # fmt: skip
     """Operands that are multiplied as they are."""
     facts, rows = weights[0].facts, x.shape[0]
-    launches: list[tuple[Kernel, Sequence[Any]]] = []
+    launches: list[tuple[Kernel, Sequence[object]]] = []
     own = facts.format.dtype
     assert own is not None
     if request.quantize is not None:
@@ -218,7 +218,7 @@ def _scaled_call(
     more = bias is not None or request.function is not None
     sums = "float32" if more else request.out
     kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, GroupTiles(**options), arch)
-    factors: tuple[Any, ...] = ()
+    factors: tuple[object, ...] = ()
     if scaled:
         of_tokens = _ones(x, rows) if activation_scales is None else as_float32(activation_scales.reshape(-1))
         factors = (contiguous(of_tokens), weights.channel_scales(x))

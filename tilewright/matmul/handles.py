@@ -12,10 +12,10 @@ from tilewright.matmul.arrays import is_capturing
 if TYPE_CHECKING:
     import torch
 
-_OWNERS: dict[int | bytes, weakref.ref[Any]] = {}
+_OWNERS: dict[int | bytes, weakref.ref[object]] = {}
 """Owners by the addresses of their handles, and by what these hold."""
 
-_CAPTURED: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
+_CAPTURED: weakref.WeakKeyDictionary[object, dict[int, object]] = weakref.WeakKeyDictionary()
 """Handles of each owner that graphs of the GPU were captured with: their addresses are not given to others."""
 
 
@@ -46,7 +46,7 @@ def handle_of(owner: object, device: Any, old: torch.Tensor | None = None) -> to
     return handle
 
 
-_HEIRS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_HEIRS: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
 """Weights that have the handle of their layer, by its address: they may live longer."""
 
 

@@ -19,17 +19,17 @@ class Calls:
 
     def clear(self) -> None:
         """Forget all: something else than the arguments has changed."""
-        self._last: Callable[..., Any] = missed
-        self._known: dict[Any, tuple[Callable[..., Any], CallPlan, list[int]]] = {}
-        self._keys: dict[tuple[str | None, ...], Callable[..., Any]] = {}
-        self._met: set[Any] = set()
+        self._last: Callable[..., object] = missed
+        self._known: dict[object, tuple[Callable[..., object], CallPlan, list[int]]] = {}
+        self._keys: dict[tuple[str | None, ...], Callable[..., object]] = {}
+        self._met: set[object] = set()
 
     def __call__(self, *arguments: object) -> Any:
         """The result; `MISSED` where the call must be checked and prepared, or torch follows it."""
         found = self._last(*arguments)
         return self._by_key(arguments) if found is MISSED else found
 
-    def _by_key(self, arguments: tuple[object, ...]) -> Any:
+    def _by_key(self, arguments: tuple[object, ...]) -> object:
         known = self._known.get(self._key(arguments)) if self._known else None
         if known is None or is_touched(*_tensors_of_torch(arguments)):
             return MISSED
@@ -38,7 +38,7 @@ class Calls:
             self._last = quick
         return plan(*[arguments[i] for i in tensors])
 
-    def _key(self, arguments: tuple[object, ...]) -> Any:
+    def _key(self, arguments: tuple[object, ...]) -> object:
         kinds = tuple(map(kind_of, arguments))
         key = self._keys.get(kinds)
         if key is None:
@@ -80,7 +80,7 @@ def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Array]:
     return [argument for argument in arguments if kind_of(argument) == "torch"]
 
 
-def _torch_states() -> dict[str, Any]:
+def _torch_states() -> dict[str, object]:
     """What guards of torch's tensors do not see: forward gradients, and modes that follow what is computed."""
     torch = sys.modules.get("torch")
     if torch is None:

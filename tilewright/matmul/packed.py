@@ -98,7 +98,7 @@ class PackedWeight:
         self.owner: Any = None
         """A weak reference to what gives the owning layer another weight, for those who assign to `data`."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
         held = {name: plain_words(array) for name, array in self.held.items()}
         return {

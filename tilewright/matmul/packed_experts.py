@@ -62,7 +62,7 @@ class PackedExperts(Sequence[PackedWeight]):
         self.handle: Array | None = None
         named(self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_derived": {}, "handle": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:

@@ -323,7 +323,7 @@ def explain(facts: WeightFacts, request: Request, target: object = "auto") -> st
     return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
 
 
-def _with_type(x: Array | tuple[Array, str]) -> tuple[Any, Any]:
+def _with_type(x: Array | tuple[Array, str]) -> tuple[object, object]:
     """Activations, and the type of packed ones where one is said."""
     if not isinstance(x, tuple):
         return x, None

@@ -65,5 +65,5 @@ def _random(rng: np.random.Generator, of: DType, shape: tuple[int, ...], positiv
     return (rng.uniform(0.5, 2.0, shape) if positive else rng.standard_normal(shape)).astype(of.numpy)
 
 
-def _placed(array: np.ndarray, device: str) -> Any:
+def _placed(array: np.ndarray, device: str) -> object:
     return array if device == "cpu" else as_torch(array, device)

@@ -18,7 +18,7 @@ from tilewright.runtime.tensors import is_torch
 class _Known:
     """A packed weight, the tensors that it was made of (weakly), and how often these had been written to."""
 
-    sources: tuple[weakref.ref[Any] | None, ...]
+    sources: tuple[weakref.ref[object] | None, ...]
     state: tuple[Any, ...]
     packed: PackedWeight | None
 
@@ -33,9 +33,9 @@ class RawWeights:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, _Known] = {}
+        self._known: dict[object, _Known] = {}
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return RawWeights, ()  # a copy meets tensors of its own
 
     def clear(self) -> None:

@@ -42,7 +42,7 @@ class Result:
 
 
 def result_for(
-    x: Array, shape: tuple[int, ...], of: DType, out: Array | None, read: Iterable[Any], what: str = "out"
+    x: Array, shape: tuple[int, ...], of: DType, out: Array | None, read: Iterable[object], what: str = "out"
 ) -> Result:  # fmt: skip
     """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller.
 

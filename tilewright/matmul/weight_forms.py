@@ -94,8 +94,8 @@ class WeightForms:
         return as_torch(packed, example.device) if is_torch(example) else packed
 
     def pack(
-        self, weight: Array, scale: Any = None, zeros: Any = None, device: object = None, *, multipliers: object = None,
-        divisors: object = None, g_idx: object = None, tensor_scale: float = 1.0,
+        self, weight: Array, scale: object = None, zeros: object = None, device: object = None, *,
+        multipliers: object = None, divisors: object = None, g_idx: object = None, tensor_scale: float = 1.0,
     ) -> PackedWeight:  # fmt: skip
         """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
 

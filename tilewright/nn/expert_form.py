@@ -161,13 +161,13 @@ def act_of(module: torch.nn.Module, form: ExpertForm) -> Callable[..., Any] | No
     return gate
 
 
-def _function(module: object) -> Callable[..., Any] | None:
+def _function(module: object) -> Callable[..., object] | None:
     return next((getattr(module, name) for name in ("act_fn", "act", "activation_fn") if hasattr(module, name)), None)
 
 
 def _own_gate(module: object) -> bool:
     """Whether a module's class says itself what lies between its products, as transformers' may, in `_apply_gate`."""
-    kind: Any = type(module)
+    kind: object = type(module)
     return getattr(getattr(kind, "_apply_gate", None), "__module__", None) == kind.__module__
 
 

@@ -127,7 +127,7 @@ class ExpertWeights(torch.nn.Module):
         if self.bias is not None:
             self.bias = torch.stack(biases).to(self.bias)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {
             name: value for name, value in self.__dict__.items() if name != "handle"
         }  # a copy is a layer of its own

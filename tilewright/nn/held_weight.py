@@ -262,7 +262,7 @@ class HeldWeight(torch.nn.Module):
         replica._renew()  # and again when it is given its buffers
         return replica
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         self._settle()
         buffers = {**self._buffers, "qweight": plain_words(self._buffers["qweight"])}
         own = ("_packed", "_calls", "_seen", "handle")  # a copy is a layer of its own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -206,7 +205,7 @@ def scalar_operands(operator: TileOperator) -> tuple[Expr, ...]:
 
     An operator's `reference` takes their values after the arrays that it reads.
     """
-    values: list[Any] = [getattr(operator, name) for name in fields_of(type(operator))]
+    values: list[object] = [getattr(operator, name) for name in fields_of(type(operator))]
     return tuple(value for value in values if isinstance(value, Expr))
 
 

@@ -48,7 +48,7 @@ class Rounding:
     format: Format
     block: tuple[int, int]
     zeros: str
-    scale_dtype: Any
+    scale_dtype: object
     tensor_scale: bool = False
 
     @classmethod

@@ -50,7 +50,7 @@ class Bound:
 
     entry: list[int | float | bool]
     outputs: list[Any]
-    keepalive: list[Any]
+    keepalive: list[object]
     device: int | None = None
 
 
@@ -146,7 +146,7 @@ class Binder:
     def with_tensors(self, inputs: Sequence[object], bound: Bound) -> list[Any]:  # tensors of any library, and numbers
         """The entry arguments with tensors in the place of addresses."""
         given = zip(self.function.params, self.arguments(inputs, bound.outputs), strict=True)
-        tensors: dict[Buffer | Var, Any] = {param: value for param, value in given if isinstance(param, Buffer)}
+        tensors: dict[Buffer | Var, object] = {param: value for param, value in given if isinstance(param, Buffer)}
         return [tensors.get(param, value) for param, value in zip(self.entry_parameters, bound.entry, strict=True)]
 
     def in_order(self, arguments: Sequence[object], named: Mapping[str, object]) -> list[Array | int]:

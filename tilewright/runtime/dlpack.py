@@ -80,7 +80,7 @@ class TensorView:
     dtype: DType
     device: tuple[str, int]
     read_only: bool
-    owner: Any
+    owner: object
     handle: int = 0
 
 

@@ -72,7 +72,7 @@ class FactClasses:
 
     def assuming(self, of: FactClass) -> Function:
         """The program told that its tensors are of a class."""
-        facts: dict[Any, Assume] = {}
+        facts: dict[object, Assume] = {}
         changed: dict[Buffer, Buffer] = {}
         for tensor, size in zip(self.tensors, of, strict=True):
             buffer = tensor.buffer

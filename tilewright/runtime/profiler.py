@@ -63,7 +63,7 @@ class Profiler:
         rng = np.random.default_rng(self.seed)
         return [self._random(param, values, rng) for param in function.inputs]
 
-    def _random(self, param: Buffer | Var, values: dict[Var, int], rng: np.random.Generator) -> Any:
+    def _random(self, param: Buffer | Var, values: dict[Var, int], rng: np.random.Generator) -> object:
         if isinstance(param, Var):
             return self.sizes.get(param.name, 1)
         shape = storage_shape(tuple(evaluate(extent, values) for extent in param.shape), param.dtype)

@@ -67,7 +67,7 @@ class Spellings:
 
     types: Mapping[str, str]
     keywords: frozenset[str] = frozenset()
-    functions: Mapping[str, Callable[[Any, nodes.Call, list[Text]], Text]] = field(default_factory=dict)
+    functions: Mapping[str, Callable[[object, nodes.Call, list[Text]], Text]] = field(default_factory=dict)
     unroll: str = "#pragma GCC unroll 16"
 
 
@@ -104,7 +104,7 @@ class Names:
 class CFamilyPrinter:
     """Prints one function body; `lines` collects the text."""
 
-    _methods: ClassVar[dict[type, Any]] = {}
+    _methods: ClassVar[dict[type, object]] = {}
 
     def __init_subclass__(cls) -> None:
         cls._methods = {}

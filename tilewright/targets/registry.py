@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tilewright.errors import TilewrightError, an
 from tilewright.machine.arch import Arch
@@ -23,7 +22,7 @@ PREFERENCE = (CUDA.name, HIP.name, METAL.name, CPU.name)
 """Order in which ``"auto"`` looks for a machine that is present."""
 
 
-def resolve(request: Any = "auto") -> tuple[Target, Arch]:  # whatever a user says
+def resolve(request: object = "auto") -> tuple[Target, Arch]:  # whatever a user says
     """The target and the architecture for a request.
 
     Parameters
@@ -59,7 +58,7 @@ def _best_present() -> tuple[Target, Arch]:
     raise UnknownTarget("no machine that tilewright knows is present", hint=f"known targets: {', '.join(TARGETS)}")
 
 
-def _parse(request: Any) -> tuple[str, dict[str, str]]:
+def _parse(request: object) -> tuple[str, dict[str, str]]:
     if isinstance(request, str):
         name, *flags = request.split()
         settings: dict[str, str] = {}

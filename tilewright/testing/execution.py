@@ -8,7 +8,6 @@ emulated.  All must agree; the file shows the interpreter's outputs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def _other_ways(function: Function, given: Sequence[object]) -> Iterator[tuple[s
         yield f"{request}, emulated", _as_tuple(kernel.emulate(*_copies(given)))
 
 
-def _as_tuple(outputs: Any) -> tuple[np.ndarray, ...]:
+def _as_tuple(outputs: object) -> tuple[np.ndarray, ...]:
     return outputs if isinstance(outputs, tuple) else () if outputs is None else (outputs,)
 
 

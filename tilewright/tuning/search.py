@@ -62,7 +62,7 @@ def search(
         raise NothingToChoose(f"topk is {topk}: no candidate would be measured")
     chosen = list(candidates)[:topk]
 
-    def attempt(options: Candidate) -> Any:
+    def attempt(options: Candidate) -> object:
         try:
             return build(options)
         except TilewrightError as error:

@@ -101,7 +101,7 @@ class GeneralCall:
     def _placed(self, array: Array) -> Array:
         return placed_like(array, self.example) if isinstance(array, np.ndarray) else array
 
-    def arguments(self, call: Operands, held: Sequence[Any]) -> Sequence[Any]:
+    def arguments(self, call: Operands, held: Sequence[object]) -> Sequence[Any]:
         """All arguments of the kernel."""
         absent = self._absent
         return (
@@ -121,7 +121,7 @@ def wide_of(recipe: Recipe) -> type:
     return np.float64 if recipe.accumulate == "float64" else np.float32
 
 
-_CALLS: dict[Any, GeneralCall] = {}
+_CALLS: dict[object, GeneralCall] = {}
 
 
 CANDIDATES: tuple[dict[str, int], ...] = ({}, *(

@@ -188,7 +188,7 @@ def _arguments(
     no_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
     no_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
-    def arguments(call: Operands, held: Sequence[Any]) -> Sequence[Any]:
+    def arguments(call: Operands, held: Sequence[object]) -> Sequence[Any]:
         bias = no_bias if call.bias is None else call.bias
         residual = no_residual if call.residual is None else call.residual
         given = none if scales is None else scales(call)

@@ -130,7 +130,7 @@ class Records:
     """A weight's records, and the factor of all sums (float32, one element) that scales of the operand's type leave."""
 
     words: Any
-    factor: Any
+    factor: object
 
 
 def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, example: Array) -> Records:
@@ -229,7 +229,7 @@ def _power(largest: float) -> int:
     return int(np.floor(np.log2(ROOM["float16"] / largest)))
 
 
-def _wide(weight: PackedWeight, form: FragmentRecords) -> tuple[Any, Any]:
+def _wide(weight: PackedWeight, form: FragmentRecords) -> tuple[object, object]:
     """Scales, those of both levels multiplied, and zeros where records hold some: float32 tensors or float64 arrays."""
     scales: Any = weight.held.get("scales")
     zeros: Any = weight.held["zeros"] if form.zero is not None else None
@@ -308,7 +308,7 @@ def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, 
 
 def _stays(weight: PackedWeight, form: FragmentRecords) -> bool:
     """Whether scales and zeros are tensors that float32 holds: they are then worked with where they are."""
-    held: list[Any] = [weight.held.get(name) for name in ("scales", *(() if form.zero is None else ("zeros",)))]
+    held: list[object] = [weight.held.get(name) for name in ("scales", *(() if form.zero is None else ("zeros",)))]
     return weight.facts.multiplier is None and all(is_torch(array) and array.dtype.itemsize <= 4 for array in held)
 
 

@@ -111,7 +111,7 @@ class Assign(DecidingRewriter):
         """Warpgroups of the block before the first of the role's instance."""
         self.cluster = 1
         self.asynchronous: list[TileOperator] = []
-        self.endings: dict[Any, Statement] = {}
+        self.endings: dict[object, Statement] = {}
         self.open: list[set[Buffer]] = []
         """Buffers allocated in each Seq around the statement at hand."""
 

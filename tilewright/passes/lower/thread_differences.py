@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
@@ -84,7 +83,7 @@ class ThreadDifferences:
             divergent = divergent or self.varies(statement.condition)
         return any(self._jumps_vary(child, divergent) for child in statements_under(statement))
 
-    def varies(self, node: Any) -> bool:
+    def varies(self, node: object) -> bool:
         """Whether `node` mentions something that differs between threads."""
         if isinstance(node, tuple):
             return any(self.varies(item) for item in node)

@@ -43,7 +43,7 @@ class ElementChoices(Rewriter):
 
     def __init__(self, is_shared: Callable[[Expr], bool]) -> None:
         self.is_shared = is_shared
-        self.named: dict[Any, tuple[Var, Expr]] = {}
+        self.named: dict[object, tuple[Var, Expr]] = {}
 
     def visit_Select(self, select: nodes.Select) -> Expr:
         condition = select.condition
@@ -57,7 +57,7 @@ class Registers(Rewriter):
     """Accesses of one element: fragments by register, vectors by their parts, the rest guarded and in place."""
 
     def __init__(
-        self, work: ThreadLoop, loads: dict[Any, Buffer], stores: dict[Any, Buffer], zeros: dict[Any, Any],
+        self, work: ThreadLoop, loads: dict[object, Buffer], stores: dict[Any, Buffer], zeros: dict[object, object],
         of_group: bool = False,
     ) -> None:  # fmt: skip
         self.work, self.loads, self.stores, self.zeros = work, loads, stores, zeros
@@ -194,7 +194,7 @@ def sum_of(statement: Statement) -> Store | None:
     return Store(place.buffer, place.starts, added, span=statement.span)
 
 
-def rounds(node: Any) -> bool:
+def rounds(node: object) -> bool:
     return isinstance(node, nodes.Binary) and node.op in ("floordiv", "floormod")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
@@ -96,7 +96,7 @@ def find_vectors(work: ThreadLoop) -> tuple[list[Vector], list[Vector]]:
     """The loads and stores that move whole vectors: loads before all elements, stores behind them."""
     if work.width == 1:
         return [], []
-    loads: dict[Any, Vector] = {}
+    loads: dict[object, Vector] = {}
     stored: set[Buffer] = set()
     for statement in work.loop.body.statements:
         for node, condition in _loads_in(work, statement, None):
@@ -114,7 +114,7 @@ def _stored_vectors(work: ThreadLoop) -> list[Vector]:
 
     Those of a buffer wait together, in their order; none does where an element reads what another place got.
     """
-    found: dict[Buffer, dict[Any, Vector | None]] = {}
+    found: dict[Buffer, dict[object, Vector | None]] = {}
     for statement in work.loop.body.statements:
         for load in find(statement, Load):
             before = found.get(load.buffer, {})

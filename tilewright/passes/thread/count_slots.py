@@ -140,14 +140,14 @@ class _Counting(Rewriter):
         self.stored = {store.buffer for store in find(self.loop.body, Store)}
         self.in_ring = False
 
-    def visit_Call(self, call: Call) -> Any:
+    def visit_Call(self, call: Call) -> object:
         before = self.in_ring
         self.in_ring = before or any(isinstance(a, Region) and a.buffer.scope == "barrier" for a in call.arguments)
         made = self.generic(call)
         self.in_ring = before
         return made
 
-    def visit_Binary(self, node: Binary) -> Any:
+    def visit_Binary(self, node: Binary) -> object:
         if node.op == "and" and _is(node.right, 1) and isinstance(node.left, Binary) and node.left.op == "floordiv":
             counter = self._counter(node.left)
             if counter is not None and counter.number.constant >= 0:

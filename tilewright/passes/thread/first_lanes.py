@@ -8,7 +8,7 @@ one instruction.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
@@ -66,7 +66,7 @@ def access_of(call: Call) -> tuple[Region, bool] | None:
 
 
 class _First(Rewriter):
-    def __init__(self, part: Any, loop_var: Var, lanes: int, count: Expr) -> None:
+    def __init__(self, part: object, loop_var: Var, lanes: int, count: Expr) -> None:
         self.var, self.lanes, self.count = loop_var, lanes, count
         self.analyzer = Analyzer()
         self.own = {node.buffer for node in find(part, Allocate)}

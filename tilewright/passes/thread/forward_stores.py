@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import (
@@ -73,7 +72,7 @@ def forward_stores(function: Function, context: Context) -> Function:
 class _Forward(ScopedRewriter):
     def __init__(self, function: Function) -> None:
         super().__init__(function)
-        self._touched: dict[Any, frozenset[Buffer]] = {}
+        self._touched: dict[object, frozenset[Buffer]] = {}
 
     def visit_Seq(self, sequence: Seq) -> Seq:
         with self.analyzer.scope():

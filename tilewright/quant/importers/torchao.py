@@ -151,7 +151,7 @@ def read_torchao(tensors: Mapping[str, object], layer: str, metadata: Mapping[st
     return from_torchao(kind, parts, rest, name=layer)
 
 
-def _described(layer: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, Any]]:
+def _described(layer: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[str, object]]:
     """The kind of a layer's tensor, and its attributes."""
     try:
         about = json_value(metadata[f"{layer}.weight"])

@@ -46,7 +46,7 @@ def _machine_function(name: str, c_name: str, reference: Callable[..., np.ndarra
     device_function(name, c_name, HEADER)
 
 
-def _spell_total(printer: Any, call: Call, arguments: list[Text]) -> Text:
+def _spell_total(printer: object, call: Call, arguments: list[Text]) -> Text:
     """Named by its argument, since its result is a scalar."""
     (vector,) = call.arguments
     assert isinstance(vector, Expr)
@@ -87,7 +87,7 @@ def _has_room_behind(region: Region, vector: DType) -> bool:
     return aligned and start.value + count == tile.size > vector.lanes
 
 
-def _spell_stream(printer: Any, call: Call, arguments: list[Text]) -> Text:
+def _spell_stream(printer: object, call: Call, arguments: list[Text]) -> Text:
     """Named by how many vectors it stores, between the place and the condition."""
     vectors = len(arguments) - 2
     count = "" if vectors == 1 else f"{vectors}_"
@@ -95,7 +95,7 @@ def _spell_stream(printer: Any, call: Call, arguments: list[Text]) -> Text:
     return Text(f"{name}({', '.join(str(part) for part in arguments)})")
 
 
-def _spell_head(printer: Any, call: Call, arguments: list[Text]) -> Text:
+def _spell_head(printer: object, call: Call, arguments: list[Text]) -> Text:
     region = call.arguments[0]
     assert isinstance(region, Region)
     return Text(f"tw_stream_head({arguments[0]}, {region.dtype.storage_bytes}, {arguments[1]})")

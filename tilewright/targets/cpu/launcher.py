@@ -58,20 +58,20 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     failures = dict(source.metadata).get("failures", ())
     convert = [(i, p.dtype) for i, p in enumerate(parameters) if not isinstance(p, Buffer) and _is_bits(p.dtype)]
 
-    def call(*arguments: Any) -> None:
+    def call(*arguments: object) -> None:
         if convert:
             arguments = _with_bits(arguments, convert)
         status = entry(*arguments)
         if status != 0:
             raise _failure(status, failures, function)
 
-    def prepare(given: Sequence[Any], device: int | None = None) -> Callable[..., None]:
+    def prepare(given: Sequence[object], device: int | None = None) -> Callable[..., None]:
         """A function of one value a parameter, addresses for buffers, with the sizes of `given`."""
         rest = given[len(function.params) :]
         if convert:
             return lambda *values: call(*values, *rest)
 
-        def again(*values: Any) -> None:
+        def again(*values: object) -> None:
             status = entry(*values, *rest)
             if status != 0:
                 raise _failure(status, failures, function)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,7 @@ class DeviceFunction:
     header : file in ``device/`` that defines it, included where it is called; None for the common one.
     """
 
-    spell: Callable[[Any, Call, list[Text]], Text]
+    spell: Callable[[object, Call, list[Text]], Text]
     header: str | None = None
 
 
@@ -101,7 +100,7 @@ def device_function(name: str, c_name: str | None = None, header: str | None = N
     """
     template = c_name or name
 
-    def spell(printer: Any, call: Call, arguments: list[Text]) -> Text:
+    def spell(printer: object, call: Call, arguments: list[Text]) -> Text:
         text = template.format(code=carrier(call.dtype), lanes=lanes_suffix(call.dtype))
         return Text(f"{text}({', '.join(str(a) for a in arguments)})")
 

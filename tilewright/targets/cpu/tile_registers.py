@@ -64,7 +64,7 @@ def multiply(function: str, accumulator: int, left: int, right: int) -> Statemen
 def _spell(name: str) -> DeviceFunction:
     """Numbers of registers are part of the instruction, so they are written as such."""
 
-    def spell(printer: Any, call: Call, arguments: list[Text]) -> Text:
+    def spell(printer: object, call: Call, arguments: list[Text]) -> Text:
         parts = [
             str(a.value) if isinstance(a, Const) else str(t) for a, t in zip(call.arguments, arguments, strict=True)
         ]
@@ -76,7 +76,7 @@ def _spell(name: str) -> DeviceFunction:
 # Meaning in NumPy -------------------------------------------------------------------------------
 
 
-def _numbers(arguments: Sequence[Any]) -> list[int]:
+def _numbers(arguments: Sequence[object]) -> list[int]:
     return [int(argument.value) for argument in arguments if isinstance(argument, Const)]
 
 

@@ -97,7 +97,7 @@ class LaunchState:
         """Where an address among the arguments stands in `words`."""
         return self._offsets[parameter] // 8
 
-    def set(self, grid: tuple[int, int, int], stream: int, values: Sequence[Any]) -> None:
+    def set(self, grid: tuple[int, int, int], stream: int, values: Sequence[object]) -> None:
         """Write everything that a launch has of its own."""
         _, attributes, count = self._keep
         self._pack(self._buffer, 0, *grid, *self._fixed, stream, attributes, count, *values)
@@ -184,7 +184,9 @@ class PreparedKernel:
             function = self.functions[device] = self._load(device)
         return function
 
-    def refused(self, result: int, config: Any, function: Any, addresses: Any, grid: tuple[int, int, int]) -> None:
+    def refused(
+        self, result: int, config: object, function: object, addresses: object, grid: tuple[int, int, int]
+    ) -> None:
         """Launch once more in the device's context where the thread had none; raise what the driver answered.
 
         Raises

@@ -4,7 +4,7 @@ clusters."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Region
@@ -36,7 +36,7 @@ class CudaPrinter(GpuPrinter):
         super().__init__(names)
         self.toolkit = toolkit
         self.launch_registers = launch_registers
-        self.map_names: dict[Any, str] = {}
+        self.map_names: dict[object, str] = {}
         """Parameters that are tensor maps, by the key of the expression."""
 
     def _foreign(self, call: nodes.Call) -> Text:

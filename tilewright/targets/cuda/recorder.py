@@ -64,7 +64,7 @@ MOST_MAPS = 256
 
 
 def record(
-    prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[Any], count: int, device: int
+    prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[object], count: int, device: int
 ) -> Callable[..., None]:
     """A function of `count` values that launches with this grid on a device, which has to be the current one.
 
@@ -95,7 +95,7 @@ class _Recorder:
     """
 
     def __init__(
-        self, prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[Any], device: int
+        self, prepared: PreparedKernel, grid: tuple[int, int, int], values: Sequence[object], device: int
     ) -> None:
         self.prepared, self.grid, self.values, self.device = prepared, grid, values, device
         self.codes = prepared.kernel.codes
@@ -169,7 +169,7 @@ class _Recorder:
         exec(compile("\n".join(text), "<launch>", "exec"), given)
         return given["run"]
 
-    def _again(self, result: int, config: Any, function: Any, addresses: Any) -> None:
+    def _again(self, result: int, config: object, function: object, addresses: object) -> None:
         self.prepared.refused(result, config, function, addresses, self.grid)
 
 

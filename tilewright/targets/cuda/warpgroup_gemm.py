@@ -204,7 +204,7 @@ class _GroupGemm:
         if self.plan.instruction.sparse:
             k, step_bytes = (k // 2, step_bytes) if is_left else (k, 2 * step_bytes)
 
-        def offset(across: Any, deep: Any) -> Any:
+        def offset(across: object, deep: object) -> Any:
             pair = (deep, across) if transposed else (across, deep)
             return layout.offset("memory", *(0 for _ in range(layout.rank - 2)), *pair) * (dtype.bits // 8)
 

@@ -39,7 +39,7 @@ class HostProgram:
     """
 
     def __init__(
-        self, function: Function, launch: Launch, allocate: Callable[[Buffer, int], Any], describe: Describe
+        self, function: Function, launch: Launch, allocate: Callable[[Buffer, int], object], describe: Describe
     ) -> None:
         self.function, self.launch, self.allocate, self.describe = function, launch, allocate, describe
         self.parameters = entry_parameters(function)
@@ -54,57 +54,57 @@ class HostProgram:
         values = dict(zip(self.parameters, entry, strict=True))
         self._statement(self.function.body, values)
 
-    def _statement(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
+    def _statement(self, statement: Statement, values: dict[Buffer | Var, object]) -> None:
         method = _METHODS.get(type(statement))
         if method is None:
             raise InternalError(f"{type(statement).__name__} in a host program", span=statement.span)
         method(self, statement, values)
 
-    def _seq(self, body: Seq, values: dict[Buffer | Var, Any]) -> None:
+    def _seq(self, body: Seq, values: dict[Buffer | Var, object]) -> None:
         for statement in body.statements:
             self._statement(statement, values)
 
-    def _let(self, let: nodes.Let, values: dict[Buffer | Var, Any]) -> None:
+    def _let(self, let: nodes.Let, values: dict[Buffer | Var, object]) -> None:
         values[let.var] = evaluate(let.value, _scalars(values))
 
-    def _if(self, branch: nodes.If, values: dict[Buffer | Var, Any]) -> None:
+    def _if(self, branch: nodes.If, values: dict[Buffer | Var, object]) -> None:
         if evaluate(branch.condition, _scalars(values)):
             self._statement(branch.then, values)
         elif branch.otherwise is not None:
             self._statement(branch.otherwise, values)
 
-    def _for(self, loop: nodes.For, values: dict[Buffer | Var, Any]) -> None:
+    def _for(self, loop: nodes.For, values: dict[Buffer | Var, object]) -> None:
         start, stop, step = (evaluate(end, _scalars(values)) for end in (loop.start, loop.stop, loop.step))
         for value in range(start, stop, step):
             values[loop.var] = value
             self._statement(loop.body, values)
 
-    def _allocation(self, allocate: nodes.Allocate, values: dict[Buffer | Var, Any]) -> None:
+    def _allocation(self, allocate: nodes.Allocate, values: dict[Buffer | Var, object]) -> None:
         buffer = allocate.buffer
         count = math.prod(evaluate(extent, _scalars(values)) for extent in stored_shape(buffer))
         values[buffer] = self.allocate(buffer, buffer.dtype.nbytes(count))
 
-    def _kernel(self, kernel: Kernel, values: dict[Buffer | Var, Any]) -> None:
+    def _kernel(self, kernel: Kernel, values: dict[Buffer | Var, object]) -> None:
         grid = [evaluate(extent, _scalars(values)) for extent in kernel.grid]
         grid += [1] * (3 - len(grid))
         given = [self._map(p, values) if isinstance(p, TensorMap) else values[p] for p in self.arguments[kernel]]
         self.launch(self.numbers[kernel], (grid[0], grid[1], grid[2]), given)
 
-    def _map(self, node: TensorMap, values: dict[Buffer | Var, Any]) -> Any:
+    def _map(self, node: TensorMap, values: dict[Buffer | Var, object]) -> object:
         """The argument that describes a tensor as it is in this call."""
         scalars, tensor = _scalars(values), node.tensor
         extents = tuple(evaluate(extent, scalars) for extent in tensor.shape)
         strides = tuple(evaluate(stride, scalars) for stride in strides_of(tensor))
         return self.describe(node, values[root(tensor)], extents, strides)
 
-    def _print(self, statement: nodes.Print, values: dict[Buffer | Var, Any]) -> None:
+    def _print(self, statement: nodes.Print, values: dict[Buffer | Var, object]) -> None:
         """A line of the host program's own, which names no block."""
         words, numbers = words_of(statement.values)
         scalars = _scalars(values)
         shown = [show_number(evaluate(number, scalars), number.dtype) for number in numbers]
         print(line(words).format(*shown))
 
-    def _nothing(self, statement: Statement, values: dict[Buffer | Var, Any]) -> None:
+    def _nothing(self, statement: Statement, values: dict[Buffer | Var, object]) -> None:
         """Assumptions have done their work in the passes."""
 
 

@@ -86,6 +86,6 @@ def _array(data: bytes, at: int, count: int) -> tuple[list[Any], int]:
     return found, at
 
 
-def _map(data: bytes, at: int, count: int) -> tuple[dict[Any, Any], int]:
+def _map(data: bytes, at: int, count: int) -> tuple[dict[object, object], int]:
     found, at = _array(data, at, 2 * count)
     return dict(zip(found[::2], found[1::2], strict=True)), at

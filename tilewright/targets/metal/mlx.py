@@ -50,10 +50,10 @@ class MlxDoor:
             )
         self.kernels = list(kernels(function))
         self.counted = counted_workspaces(function)
-        self.made: dict[tuple[int, tuple[int, ...]], tuple[Any, MlxKernel]] = {}
+        self.made: dict[tuple[int, tuple[int, ...]], tuple[object, MlxKernel]] = {}
         self.program = HostProgram(function, self._launch, self._workspace, no_map)
 
-    def __call__(self, *entry: Any) -> None:
+    def __call__(self, *entry: object) -> None:
         self.program.run(entry)
         for value in entry:
             if isinstance(value, Promised) and value.value is None:  # no block ran
@@ -117,6 +117,6 @@ class MlxDoor:
         return Promised((max(size, 1),), UINT8)
 
 
-def no_map(node: TensorMap, tensor: Any, extents: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def no_map(node: TensorMap, tensor: object, extents: tuple[int, ...], strides: tuple[int, ...]) -> object:
     """What would describe a tensor to a copy engine."""
     raise AssertionError("no pass makes maps of tensors for a machine without a copy engine")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
@@ -123,7 +122,7 @@ def _wanted(value: Expr) -> tuple[Load, Expr | None] | None:
     return None
 
 
-def _is_private(node: Any) -> bool:
+def _is_private(node: object) -> bool:
     """Whether threads may see different values, or one has an effect."""
     if isinstance(node, Call):
         return not INTRINSICS[node.function].pure

@@ -233,7 +233,7 @@ class _Stage(ScopedRewriter):
     def visit_While(self, loop: While) -> Rewritten:
         return self._inside(Var(INT32, "turn"), lambda: self.generic(loop))
 
-    def _inside(self, var: Var, visit: Callable[[], Any]) -> Any:
+    def _inside(self, var: Var, visit: Callable[[], object]) -> Any:
         self.loops.append(var)
         made = visit()
         self.loops.pop()

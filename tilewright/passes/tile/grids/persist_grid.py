@@ -43,7 +43,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.errors import an
@@ -135,7 +134,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
     return made if found.claims is None else [found.claims.counter(kernel.span), made]
 
 
-def _alternating(kernel: Kernel, asked: Any, context: Context, analyzer: Analyzer) -> Kernel | str:
+def _alternating(kernel: Kernel, asked: object, context: Context, analyzer: Analyzer) -> Kernel | str:
     """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
     if not kernel.attribute(SPECIALIZED):
         return "the kernel is not divided into roles"

@@ -47,7 +47,7 @@ class SharedPlace:
 
     buffer: Buffer
     slot: Expr | None = field(default=None, compare=False)
-    name: Any = None
+    name: object = None
 
     @staticmethod
     def of(buffer: Buffer, slot: Expr | None, bound: set[Var]) -> SharedPlace:

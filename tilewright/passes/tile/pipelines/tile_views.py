@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import LayoutConflict
 from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, Store, TileOperator
@@ -72,7 +71,7 @@ def tile_span(tile: Buffer, kernel: Kernel) -> int | None:
     return span if evenly else None
 
 
-def view_layouts(kernel: Kernel, layouts: Mapping[Buffer, Any]) -> dict[Buffer, Layout]:
+def view_layouts(kernel: Kernel, layouts: Mapping[Buffer, object]) -> dict[Buffer, Layout]:
     """Layouts of the views of tiles that do not lie row by row: a view lies where its tile does.
 
     What has fewer bytes is no view but another tile in the same place (`T.alias`), which lies row by row.

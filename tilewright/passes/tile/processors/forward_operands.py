@@ -182,7 +182,7 @@ def _reads_memory(expr: Expr) -> bool:
 
 def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
     """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
-    writers: dict[Buffer, list[Any]] = {}
+    writers: dict[Buffer, list[object]] = {}
     views = of_views(kernel.body)
     for node in walk(kernel.body):
         if isinstance(node, TileOperator):

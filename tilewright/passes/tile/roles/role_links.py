@@ -231,7 +231,7 @@ class _Planner:
             if site.statement not in moved:
                 continue
             prepared = {one for one in self.survey.effects[site.statement].reads if one.scope == "shared"}
-            seen: set[Any] = set()
+            seen: set[object] = set()
             reason = self.survey.obstacle(self._needed(site), prepared, seen)
             if reason is not None:
                 self.refused.update((one, reason) for one in self._reached(site.statement, moved))
@@ -389,7 +389,7 @@ def _box(region: Region) -> tuple[slice, ...] | None:
     return tuple(ends)
 
 
-def _loop_values(loop: Parallel) -> dict[Var, Any]:
+def _loop_values(loop: Parallel) -> dict[Var, object]:
     """Every value of a loop's variables, an axis each; nothing where they are known only at launch."""
     if not all(isinstance(extent, int) for extent in loop.extents):
         return {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
@@ -204,7 +203,7 @@ class Survey:
 
     # Values ---------------------------------------------------------------------------------------
 
-    def obstacle(self, values: Iterable[Any], prepared: set[Buffer], seen: set[Any] | None = None) -> str | None:
+    def obstacle(self, values: Iterable[object], prepared: set[Buffer], seen: set[object] | None = None) -> str | None:
         """Why warps of their own cannot compute some values; None where they can.
 
         Parameters
@@ -219,7 +218,7 @@ class Survey:
                     return reason
         return None
 
-    def _node_obstacle(self, node: Any, prepared: set[Buffer], seen: set[Any]) -> str | None:
+    def _node_obstacle(self, node: object, prepared: set[Buffer], seen: set[object]) -> str | None:
         if isinstance(node, Call) and not INTRINSICS[node.function].pure:
             return f"{node.function} has an effect"
         if isinstance(node, Var):
@@ -243,7 +242,7 @@ class Survey:
             return f"it depends on {buffer.name}, which the kernel writes"
         return None
 
-    def _scalar_obstacle(self, buffer: Buffer, prepared: set[Buffer], seen: set[Any]) -> str | None:
+    def _scalar_obstacle(self, buffer: Buffer, prepared: set[Buffer], seen: set[object]) -> str | None:
         """The same for all that a mutable scalar is set to, and the conditions under which it is."""
         for site in self.sites:
             statement = site.statement
@@ -281,7 +280,7 @@ def _fields(leaf: Statement) -> list[str]:
     return [name for name in leaf.__dataclass_fields__ if name != "span"]
 
 
-def _values(value: Any) -> list[Expr]:
+def _values(value: object) -> list[Expr]:
     if isinstance(value, Expr):
         return [value]
     return list(value.starts) if isinstance(value, nodes.Region) else []

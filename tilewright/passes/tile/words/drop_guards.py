@@ -123,7 +123,7 @@ class _Drop(ScopedRewriter):
             self.analyzer.assume(negated(part))
             return all(self._without_effect(statement) for statement in body.statements)
 
-    def _harmless(self, node: Any) -> bool:
+    def _harmless(self, node: object) -> bool:
         """Whether evaluating this where the author did not foresee it is defined."""
         if isinstance(node, Call):
             return INTRINSICS[node.function].pure or node.function == "atomic_add"
@@ -170,7 +170,7 @@ def _stores(body: Seq) -> Iterator[Statement]:
     return (node for node in find(body, Store, Evaluate))
 
 
-def _place(statement: Any) -> tuple[Buffer, tuple[Expr, ...]] | None:
+def _place(statement: object) -> tuple[Buffer, tuple[Expr, ...]] | None:
     """The element of a tensor that a statement stores, or adds to in no particular order."""
     if isinstance(statement, Store) and statement.buffer.scope == "global":
         return statement.buffer, statement.indices

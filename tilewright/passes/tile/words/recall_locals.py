@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir.intrinsics import INTRINSICS
@@ -125,9 +124,9 @@ def _mentions(statement: Statement, array: Buffer) -> bool:
 
 def filling(statement: Statement, array: Buffer) -> Filled | None:
     """The value of each element where `statement` does nothing but fill all of an array."""
-    extents: dict[Var, Any] = {}
+    extents: dict[Var, object] = {}
     names: dict[Var, Expr] = {}
-    inner: Any = statement
+    inner: object = statement
     while isinstance(inner, (For, Parallel)):
         if isinstance(inner, For):
             if inner.numbers is None or inner.numbers.start != 0 or inner.numbers.step != 1:
