@@ -360,7 +360,8 @@ def ws(*warp_group_ids: object) -> WarpGroups:
 
 @author_facing
 def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
-    """How many registers each thread of these warpgroups keeps; the first statement of what they do.
+    """How many registers each thread of these warpgroups keeps; the first statement of what they do.  It says nothing
+    to a machine whose warps keep those that they start with.
 
     Parameters
     ----------

@@ -111,6 +111,7 @@ def test_what_a_machine_multiplies():
     )
     assert arch.is_tensorcore_supported_precision("float8_e4m3fn", "float32", hopper)
     assert not arch.is_tensorcore_supported_precision("int8", "float16", hopper)
+    assert module("carver.arch.driver").get_registers_per_block() == 65536
     assert (
         arch.is_tensorcore_supported_precision(T.float16, "float32", ampere) and arch.check_sm_version("gfx942") == -1
     )

@@ -374,3 +374,24 @@ def test_what_warps_prepare_for_themselves():
     kernel = on(main)
     for run in (kernel.interpret, kernel.emulate):
         assert np.array_equal(result(run, (a, np.zeros(256, np.float32))), expected)
+
+
+@pytest.mark.parametrize(
+    "target", ["cuda -arch=sm_80", "cuda -arch=sm_90", "cuda -arch=sm_90a", "hip -arch=gfx942", "metal"]
+)
+def test_numbers_of_registers_are_kept_where_warps_can_change_them(target):
+    @T.prim_func
+    def main(C: T.Tensor((2,), "float32")):
+        with T.Kernel(1, threads=256):
+            with T.ws(0):
+                T.set_max_nreg(240, 1)
+                C[0] = 1.0
+            with T.ws(1):
+                T.set_max_nreg(24, 0)
+                C[1] = 2.0
+
+    kernel = tilewright.compile(main, target=target)
+    assert ("setmaxnreg" in kernel.get_kernel_source()) == target.endswith("sm_90a")
+    found = np.zeros(2, np.float32)
+    kernel.emulate(found)
+    assert found.tolist() == [1, 2]

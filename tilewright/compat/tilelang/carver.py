@@ -108,6 +108,11 @@ def get_max_dynamic_shared_size_bytes(device_id: int = 0, format: str = "bytes")
 get_shared_memory_per_block = get_max_dynamic_shared_size_bytes
 
 
+def get_registers_per_block(device_id: int = 0) -> int:
+    """Registers of 32 bits that a block of the GPU may have."""
+    return 1 << 16
+
+
 def get_cuda_device_properties(device_id: int = 0) -> Any:
     """torch's properties of a GPU."""
     import torch

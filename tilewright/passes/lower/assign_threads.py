@@ -131,8 +131,9 @@ class Assign(DecidingRewriter):
         self.safe = dict(kernel.safe_values)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads
-        for roles in find(kernel.body, Roles):
-            check_register_shares(roles, kernel, self.context.arch)
+        if self.context.arch.has("setmaxnreg"):
+            for roles in find(kernel.body, Roles):
+                check_register_shares(roles, kernel, self.context.arch)
         group = Var(INT32, "warpgroup")
         self.warpgroup = group
         made = super().visit_Kernel(kernel)
@@ -159,10 +160,17 @@ class Assign(DecidingRewriter):
                 first += role.all_warps
                 branches.append((first, body, role))
             chosen = _by_warp(warp, branches)
-            groups.append((first, seq(_registers(group[0]), chosen.statements), group[0]))
+            groups.append((first, seq(self._registers(group[0]), chosen.statements), group[0]))
         self.role = None
         self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before = outside
         return [head, *_by_warp(warp, groups).statements]
+
+    def _registers(self, role: Role) -> list[Statement]:
+        """What a warpgroup says to keep its number of registers, all its warps at one place; nothing on a machine whose
+        warps keep those they start with."""
+        if role.registers is None or not self.context.arch.has("setmaxnreg"):
+            return []
+        return [Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span)]
 
     def _role(self, role: Role, thread: Expr, warp: Var, first: int) -> Seq:
         """The body of one role, whose first warp is number `first` of the block."""
@@ -448,13 +456,6 @@ def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
         "floormod", index_binary("floordiv", rest, 1 << (swizzle.base + swizzle.shift)), 1 << swizzle.bits
     )
     return index_binary("add", rest, index_binary("xor", column, index_binary("mul", chunk, 1 << swizzle.base)))
-
-
-def _registers(role: Role) -> list[Statement]:
-    """What a warpgroup says to keep its number of registers, all its warps at one place."""
-    if role.registers is None:
-        return []
-    return [Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span)]
 
 
 def _by_warp(warp: Var, branches: Sequence[tuple[int, Seq, Role]]) -> Seq:
