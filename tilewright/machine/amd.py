@@ -106,15 +106,15 @@ def _arch(name: str, generation: str, features: frozenset[str], **facts: Any) ->
 def _cdna(name: str, generation: str, features: frozenset[str], **facts: object) -> AmdArch:
     shared = facts.pop("shared_bytes", 64 * _KB)
     return _arch(
-        name, generation, features | {"mfma", "turned_operands"}, warp_size=64, registers=512, shared_bytes=shared,
-        core_shared_bytes=shared,
+        name, generation, features | {"mfma", "turned_bytes", "turned_halves"}, warp_size=64, registers=512,
+        shared_bytes=shared, core_shared_bytes=shared,
         read_groups=READ_GROUPS, **facts,
     )  # fmt: skip
 
 
 def _rdna(name: str, generation: str, features: frozenset[str], **facts: object) -> AmdArch:
     return _arch(
-        name, generation, features | {"wmma", "turned_operands"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
+        name, generation, features | {"wmma", "turned_bytes"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
         core_shared_bytes=64 * _KB,
         simds=2, simd_registers=1536, register_step=24, simd_waves=16, l1_bytes=32 * _KB, **facts,
     )  # fmt: skip

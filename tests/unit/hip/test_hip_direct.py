@@ -266,14 +266,14 @@ def test_the_emulator_knows_the_rule_of_lanes_and_counts_loads(first, left, outc
 
 
 TURNED = [
-    ("gfx90a", "float16"), ("gfx942", "bfloat16"), ("gfx950", "float16"), ("gfx1100", "float16"), ("gfx1201", "bfloat16"),
+    ("gfx90a", "float16"), ("gfx942", "bfloat16"), ("gfx950", "float16"),
     ("gfx90a", "int8"), ("gfx942", "int8"), ("gfx942", "float8_e4m3fnuz"), ("gfx950", "float8_e5m2"), ("gfx1100", "int8"),
     ("gfx1201", "float8_e4m3fn"),
 ]  # fmt: skip
 
 
 @pytest.mark.sampled(6)
-@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("stages", [0, 1, 2, 3])
 @pytest.mark.parametrize("transposed", [(False, False), (True, True), (True, False)])
 @pytest.mark.parametrize(("arch", "dtype"), TURNED)
 def test_operands_across_k_are_turned_on_their_way(arch, dtype, transposed, stages):
@@ -284,13 +284,14 @@ def test_operands_across_k_are_turned_on_their_way(arch, dtype, transposed, stag
     for m, n, k in ((104, 72, 136), (128, 64, 64), (64, 64, 0), (40, 24, 8), (16, 48, 272)):
         a, b = operands(m, n, k, dtype, *transposed)
         kernel = on(arch, matmul).compile(a, b, block=(64, 64, 64), **options)
-        assert k == 0 or "_registers_turned" in kernel.get_kernel_source()
+        in_place = (arch, stages) == ("gfx950", 1)  # loads to LDS directly, which one stage waits for
+        assert k == 0 or in_place or "_registers_turned" in kernel.get_kernel_source()
         agrees(kernel, a, b, *transposed, bound=0 if dtype == "int8" else 1e-3)
 
 
 @pytest.mark.parametrize(
     ("arch", "dtype", "most"),
-    [("gfx90a", "bfloat16", 1), ("gfx942", "bfloat16", 0.7), ("gfx950", "bfloat16", 1.35), ("gfx1100", "float16", 1.7),
+    [("gfx90a", "bfloat16", 1), ("gfx942", "bfloat16", 0.7), ("gfx950", "bfloat16", 1.35), ("gfx1100", "int8", 1.4),
      ("gfx942", "int8", 1.3), ("gfx1201", "float8_e4m3fn", 1.2)],
 )  # fmt: skip
 def test_turned_operands_take_few_instructions(arch, dtype, most):

@@ -93,7 +93,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
     plan_pipeline,
     touched,
 )
-from tilewright.passes.tile.pipelines.register_staging import staged_in_registers
+from tilewright.passes.tile.pipelines.register_staging import staged_in_registers, turned_in_place
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
 from tilewright.passes.tile.pipelines.turned_tiles import Turn, turns_of
 
@@ -142,15 +142,15 @@ class _Inject(Rewriter):
     def visit_Pipelined(self, original: Pipelined) -> Statement:
         loop = replace(original, body=self(original.body))
         if (loop.num_stages == 0 and loop.stage is None) or not _loads_ahead(self.context.arch):
-            return plain_loop(loop)
+            return self._plain(loop, original)
         found = obstacle(original)
         if found is not None:
             self._refuse(loop, *found)
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
         if self.context.arch.has("register_staging"):
-            turned = loop.num_stages > 1 and self.context.arch.has("turned_operands")
-            turns = turns_of(self.kernel, original, shared) if turned else {}
+            plain = loop
+            turns = turns_of(self.kernel, original, shared, self._turned_bits()) if loop.num_stages > 1 else {}
             loop, turns = self._through_registers(loop, turns)
             divided = staged_in_registers(loop, shared, self.kernel.num_threads, turns)
             if divided is not None:
@@ -158,7 +158,7 @@ class _Inject(Rewriter):
                 self.layouts.update(layouts)
                 self._note({copy: way for copy, way in turns.items() if way.tile in layouts})
             elif loop.stage is None and loop.order is None and not _started(loop):
-                return plain_loop(loop)
+                return self._plain(plain, original)
         plan = plan_pipeline(loop, shared, self.kernel.thread_vars)
         self._report(plan)
         emission = Emission(plan, self.token(), self.declared, views_of(self.kernel))
@@ -167,6 +167,24 @@ class _Inject(Rewriter):
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
         return Seq(tuple(made.statements), span=loop.span)
+
+    def _plain(self, loop: Pipelined, original: Pipelined) -> Statement:
+        """The loop without overlap; operands across k are turned all the same."""
+        bits = self._turned_bits()
+        if not bits:
+            return plain_loop(loop)
+        turns = turns_of(self.kernel, original, unstageable(self.kernel, original), bits)
+        turning, ways = self._through_registers(loop, turns)
+        turning, layouts = turned_in_place(turning, ways, self.kernel.num_threads)
+        self.layouts.update(layouts)
+        self._note({copy: way for copy, way in ways.items() if way.tile in layouts})
+        return plain_loop(turning)
+
+    def _turned_bits(self) -> set[int]:
+        """Sizes of elements whose tiles are turned. Halves by themselves cost lanes no work; where few registers are
+        left beside the products', as on RDNA, they are read so."""
+        features = {16: "turned_halves", 8: "turned_bytes"}
+        return {bits for bits, feature in features.items() if self.context.arch.has(feature)}
 
     def _note(self, turns: dict[Copy, Turn]) -> None:
         """Tiles that others take the place of, and what ``explain()`` says of them."""

@@ -104,20 +104,14 @@ def _divided(
                 turn.append(2)
             continue
         assert isinstance(statement, Copy)
-        load, store, held = _parts(statement)
         way = turns.get(statement)
         if way is None:
+            load, store, held = _parts(statement)
             body += [Allocate(held, span=statement.span), load, store]
             stages += [0, 1]
             turn += [1, 0]
             continue
-        turned = replace(held, name=f"{held.name}_turned", shape=way.tile.shape)
-        layouts.update({held: way.loaded, turned: way.stored, way.tile: way.memory})
-        body += [Allocate(held, span=statement.span), Allocate(turned, span=statement.span), load]
-        body += [
-            Transpose(store.source, whole_of(turned), OWN, span=statement.span),
-            Copy(whole_of(turned), whole_of(way.tile), span=statement.span),
-        ]
+        body += _turned(statement, way, layouts)
         stages += [0, 1, 1]
         turn += [1, 0, 0]
     places = sorted(range(len(turn)), key=lambda number: (turn[number], number))
@@ -126,6 +120,36 @@ def _divided(
     statements = seq([turner(one) for one in body]).statements
     made = replace(loop, body=replace(loop.body, statements=statements), stage=tuple(stages), order=tuple(order))
     return made, layouts
+
+
+def turned_in_place(
+    loop: Pipelined, turns: Mapping[Copy, Turn], threads: int
+) -> tuple[Pipelined, dict[Buffer, Layout]]:
+    """The loop without a plan, whose copies turn what they bring where they stand; and layouts of what is turned."""
+    able = _affordable([one for one in turns if one in loop.body.statements and _can_wait(one)], threads)
+    layouts: dict[Buffer, Layout] = {}
+    turner = TurnGemms({copy.destination.buffer: turns[copy].tile for copy in able})
+    body: list[Statement] = []
+    for statement in loop.body.statements:
+        if isinstance(statement, Copy) and statement in able:
+            body += _turned(statement, turns[statement], layouts)
+        else:
+            body.append(turner(statement))
+    return replace(loop, body=replace(loop.body, statements=tuple(body))), layouts
+
+
+def _turned(copy: Copy, way: Turn, layouts: dict[Buffer, Layout]) -> list[Statement]:
+    """A copy as a load into registers, the turning of those, and the store of what they have become."""
+    load, store, held = _parts(copy)
+    turned = replace(held, name=f"{held.name}_turned", shape=way.tile.shape)
+    layouts.update({held: way.loaded, turned: way.stored, way.tile: way.memory})
+    return [
+        Allocate(held, span=copy.span),
+        Allocate(turned, span=copy.span),
+        load,
+        Transpose(store.source, whole_of(turned), OWN, span=copy.span),
+        Copy(whole_of(turned), whole_of(way.tile), span=copy.span),
+    ]
 
 
 def _parts(copy: Copy) -> tuple[Copy, Copy, Buffer]:

@@ -52,12 +52,13 @@ class Turn:
     memory: Layout
 
 
-def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer]) -> dict[Copy, Turn]:
+def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer], bits: Collection[int]) -> dict[Copy, Turn]:
     """Copies of a loop whose tiles are only read by gemms of the loop, all along their first dimension.
 
     Parameters
     ----------
     kept : tiles that stay as they are.
+    bits : sizes of the elements of others.
     """
     copies = [one for one in loop.body.statements if isinstance(one, Copy) and one.source.buffer.scope == "global"]
     gemms = [one for one in loop.body.statements if isinstance(one, Gemm)]
@@ -68,7 +69,7 @@ def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer]) -> dict[
         readers = [gemm for gemm in gemms if _reads_across(gemm, tile)]
         users = [copy, *readers]
         alone = _mentions(kernel.body, tile) == sum(_mentions(one, tile) for one in users)
-        if tile in kept or tile in given or not readers or not alone:
+        if tile in kept or tile in given or not readers or not alone or tile.dtype.bits not in bits:
             continue
         turn = _turn(copy, kernel.num_threads)
         if turn is not None:
