@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tilewright.language as T
-from tilewright.kernels.values import Value
+from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import FragmentRecords
 
 ROWS, LANES = 256, 32
@@ -26,7 +26,7 @@ def table_bytes(form: FragmentRecords) -> int:
 
 
 @T.macro
-def fill_pairs(form: FragmentRecords, table: Any, first: Value, rows: int) -> None:
+def fill_pairs(form: FragmentRecords, table: Tile, first: Value, rows: int) -> None:
     """Some rows of the table, by the threads of a role: `first` and `rows` are multiples of 16."""
     for high in list(range(rows // 16)):
         for low, lane in T.Parallel(16, LANES):

@@ -73,7 +73,7 @@ def _store(
             output[index] = T.cast(function(*elements), out_dtype)
 
 
-def _coordinates(row: Any, extents: tuple[int, ...]) -> tuple[Any, ...]:
+def _coordinates(row: Value, extents: tuple[int, ...]) -> tuple[Any, ...]:
     """A row's coordinates; the first is left uncut, so that rows behind the last are out of bounds."""
     coordinates: list[Any] = []
     for axis in reversed(range(len(extents))):

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilewright.language as T
+from tilewright.kernels.values import Tile, Value
 
 HELD, PIECE = 16, 8
 """Rows of sums that a warp holds, and columns of them in one piece of its registers."""
 
 
-def share_of(tiles: Any, chunks: int, groups: int) -> Any:
+def share_of(tiles: Value, chunks: int, groups: int) -> Value:
     """Steps of shared tiles that each of so many groups takes; never more than a tile has."""
     return T.ceildiv(tiles % groups * chunks, groups)
 
 
-def own_stretch(tiles: Any, chunks: int, groups: int, group: Any) -> tuple[Any, Any, Any]:
+def own_stretch(tiles: Value, chunks: int, groups: int, group: Value) -> tuple[Value, Value, Value]:
     """A group's stretch of the steps of shared tiles: its first step, how many it is, and how many of them are its
     first tile's."""
     shared, share = tiles % groups * chunks, share_of(tiles, chunks, groups)
@@ -54,7 +55,7 @@ class EvenShares:
     head: Any
 
     @property
-    def turns(self) -> Any:
+    def turns(self) -> Value:
         """Stretches of a group, some of them empty: two of shared tiles, and whole tiles."""
         return 2 + self.tiles // self.groups
 
@@ -64,11 +65,11 @@ class EvenShares:
         return self.held + self.tiles // self.groups > 0
 
     @property
-    def own(self) -> Any:
+    def own(self) -> Value:
         """The place of this group's stretches among all: counted from the last."""
         return self.groups - 1 - self.group
 
-    def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
+    def stretch(self, turn: Value) -> tuple[Value, Value, Value, Value]:
         """The tile of a turn, its first step, how many follow, and how many steps this group has done before."""
         whole = self.tiles % self.groups + (turn - 2) * self.groups + self.own
         begins, follows = turn == 0, turn == 1
@@ -79,7 +80,7 @@ class EvenShares:
         before = T.if_then_else(begins, 0, T.if_then_else(follows, self.head, later))
         return tile, begin, count, before
 
-    def peers(self, tile: Any) -> tuple[Any, Any]:
+    def peers(self, tile: Value) -> tuple[Value, Value]:
         """The places behind this group's that have stretches of its last shared tile: the first, and the one behind
         them."""
         return self.own + 1, T.ceildiv((tile + 1) * self.chunks, share_of(self.tiles, self.chunks, self.groups))
@@ -106,12 +107,12 @@ class OneTile:
         """Whether the block has any step to do."""
         return self.count > 0
 
-    def stretch(self, turn: Any) -> tuple[Any, Any, Any, Any]:
+    def stretch(self, turn: Value) -> tuple[Any, Any, Any, Any]:
         """The tile, its first step, how many follow, and how many steps the block has done before."""
         return self.tile, self.begin, self.count, 0
 
 
-def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
+def in_panels(tile: Value, entries: Value, wide: int, band: int) -> tuple[Value, Value]:
     """A tile's place down A and across W, of which `wide` tiles cover the rows: `band` places down A are walked before
     the next of W."""
     panel = tile // (band * wide)
@@ -120,7 +121,7 @@ def in_panels(tile: Any, entries: Any, wide: int, band: int) -> tuple[Any, Any]:
     return panel * band + inside % height, inside // height
 
 
-def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
+def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Tile, Tile]:
     """Memory for the sums of so many roles, and a flag for each: whether they are there.
 
     Eight columns of 16 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole
@@ -131,7 +132,7 @@ def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) ->
 
 
 @T.macro
-def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int) -> None:
+def hand_over(totals: list[Tile], partial: Tile, place: Value, barrier: int, threads: int) -> None:
     """Leave a warpgroup's sums in the workspace; the messenger, who waits for all of them at the barrier, says so."""
     for number, total in list(enumerate(totals)):
         for i, j in T.Parallel(*total.shape):
@@ -140,7 +141,7 @@ def hand_over(totals: Any, partial: Any, place: Any, barrier: int, threads: int)
 
 
 @T.macro
-def announce(shares: EvenShares, done: Any, first: Any, barrier: int, count: int, threads: int) -> None:
+def announce(shares: EvenShares, done: Tile, first: Value, barrier: int, count: int, threads: int) -> None:
     """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need
     not."""
     _, begin, steps, _ = shares.stretch(0)
@@ -153,7 +154,7 @@ def announce(shares: EvenShares, done: Any, first: Any, barrier: int, count: int
 
 
 @T.macro
-def take_over(totals: Any, partial: Any, done: Any, first: Any, count: Any, step: int) -> None:
+def take_over(totals: list[Tile], partial: Tile, done: Any, first: Value, count: Value, step: int) -> None:
     """Add what `count` other blocks left, from place `first` on each `step` further, as soon as all of it is there."""
     most = done.shape[0] - 1
     if T.get_thread_binding() == 0:

@@ -33,7 +33,7 @@ def is_looked_up(recipe: Recipe) -> bool:
     return of.kind not in ("int", "uint") and not (of.name in NATIVE and recipe.whole == 1)
 
 
-def decoded(code: Any, recipe: Recipe, table: Any) -> Any:
+def decoded(code: Any, recipe: Recipe, table: Tile) -> Any:
     """The number that a code (int32) stands for: an int32 where all are whole, else a float32."""
     of = recipe.format
     if of.kind in ("int", "uint"):
@@ -55,7 +55,7 @@ def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Any
 
 
 @T.macro
-def packed_zero(zeros: Any, r: Recipe, n: Value, g: Any) -> Any:
+def packed_zero(zeros: Tile, r: Recipe, n: Value, g: Value) -> Any:
     """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes
     do."""
     bits = r.format.bits
@@ -152,11 +152,11 @@ def general_matmul(
     @T.macro
     def decode(
         codes: Tile,
-        table: Any,
+        table: Tile,
         scales: Tile,
-        zeros: Any,
-        multipliers: Any,
-        factor: Any,
+        zeros: Tile,
+        multipliers: Tile,
+        factor: Tile,
         slots: Any,
         W_shared: Any,
         first_row: Any,

@@ -29,6 +29,7 @@ from tilewright.kernels.hopper_quant_bytes_sums import (
     operands_of_runs,
 )
 from tilewright.kernels.hopper_quant_medium import consumer_registers
+from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -181,7 +182,7 @@ def byte_quant_matmul(
 
 @T.macro
 def consume(
-    plan: BytePlan, rings: Rings, S: Any, shares: Any, rank: Any, space: Any, staged: Any, ending: Ending
+    plan: BytePlan, rings: Rings, S: Any, shares: EvenShares, rank: Value, space: Any, staged: Tile, ending: Ending
 ) -> None:
     """What a role does that multiplies: its rows of the block's tiles."""
     shape = plan.slab, plan.part
@@ -223,7 +224,7 @@ def consume(
 
 @T.macro
 def end_stretch(
-    plan: BytePlan, stretch: Any, shares: Any, rank: Any, space: Any, totals: Any, staged: Any, place: Any,
+    plan: BytePlan, stretch: Any, shares: EvenShares, rank: Value, space: Any, totals: Any, staged: Tile, place: Any,
     factors: Factors, ending: Ending,
 ) -> None:  # fmt: skip
     """Sums of a stretch become results, or go where the block that has the tile's first steps finds them."""
@@ -248,7 +249,7 @@ def end_stretch(
 
 @T.macro
 def finish_tile(
-    plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, factors: Factors, ending: Ending
+    plan: BytePlan, totals: Any, staged: Tile, of_tokens: Any, block: Any, factors: Factors, ending: Ending
 ) -> None:
     """A tile's results, with factors asked for now where registers had no room for them before."""
     if not plan.asks_early:

@@ -9,7 +9,7 @@ from typing import Any
 import tilewright.language as T
 from tilewright.kernels.epilogue import stored
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
-from tilewright.kernels.values import Value
+from tilewright.kernels.values import Tile, Value
 
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""
@@ -32,7 +32,7 @@ class Ending:
     C: Any
 
 
-def row_scale(plan: BytePlan, ending: Ending, m: Any) -> Any:
+def row_scale(plan: BytePlan, ending: Ending, m: Value) -> Any:
     """What the sums of a row of A are multiplied by, or None."""
     if plan.of_rows is None:
         return None
@@ -45,7 +45,7 @@ def column_scale(plan: BytePlan, ending: Ending, n: Value) -> Any:
 
 
 @T.macro
-def finish(plan: BytePlan, value: Value, m: Any, n: Value, factors: Any, ending: Ending) -> None:
+def finish(plan: BytePlan, value: Value, m: Value, n: Value, factors: Any, ending: Ending) -> None:
     """An element of the result out of its sum, multiplied by `factors` of its row and its column."""
     M, N = ending.C.shape
     epilogue, unit = plan.epilogue, plan.unit
@@ -103,7 +103,7 @@ def ask(plan: BytePlan, factors: Factors, of_tokens: Any, block: Any, ending: En
 
 @T.macro
 def store(
-    plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, factors: Factors, ending: Ending
+    plan: BytePlan, totals: Any, staged: Tile, of_tokens: Any, block: Any, factors: Factors, ending: Ending
 ) -> None:
     """Sums of a tile into C, multiplied by factors that were asked for."""
     slab, part, piece = plan.slab, plan.part, plan.piece
@@ -127,7 +127,7 @@ def store(
 
 @T.macro
 def store_parts(
-    plan: BytePlan, totals: Any, staged: Any, of_tokens: Any, block: Any, rank: Any, ending: Ending
+    plan: BytePlan, totals: Any, staged: Tile, of_tokens: Any, block: Any, rank: Value, ending: Ending
 ) -> None:
     """The same where the blocks of a cluster divide K: each adds some of the columns of all."""
     slab, part, share = plan.slab, plan.part, plan.slab // plan.cluster

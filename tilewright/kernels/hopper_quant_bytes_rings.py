@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilewright.language as T
+from tilewright.kernels.even_shares import EvenShares
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
-from tilewright.kernels.values import Tile
+from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS
 
 
@@ -37,7 +38,7 @@ class SumsOfA:
 
 
 @T.macro
-def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: Any, rank: Any) -> None:
+def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: EvenShares, rank: Value) -> None:
     """The records of a block's stretches."""
     down, parts, records = W.shape[0], plan.parts * plan.tiles, plan.records
     for turn in T.serial(shares.turns):
@@ -59,7 +60,7 @@ def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: Any, rank: Any)
 
 
 @T.macro
-def bring_activations(plan: BytePlan, A: Tile, rings: Rings, shares: Any) -> None:
+def bring_activations(plan: BytePlan, A: Tile, rings: Rings, shares: EvenShares) -> None:
     """The columns of the rows of A of a block's stretches."""
     for turn in T.serial(shares.turns):
         tile, begin, count, before = shares.stretch(turn)

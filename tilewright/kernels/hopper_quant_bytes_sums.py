@@ -10,7 +10,7 @@ import tilewright.language as T
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA
 from tilewright.kernels.running_sums import RUN, end_run, enter
-from tilewright.kernels.values import Tile
+from tilewright.kernels.values import Tile, Value
 
 
 @T.macro
@@ -25,7 +25,9 @@ def decode(plan: BytePlan, source: Any, codes: Tile, first: int) -> None:
 
 
 @T.macro
-def multiply_chunk(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, chunk: Any, done: Any, before: int) -> None:
+def multiply_chunk(
+    plan: BytePlan, rings: Rings, codes: Tile, totals: Any, chunk: Any, done: Value, before: int
+) -> None:
     """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set
     of registers."""
     w_slot = rings.of_w.receive(chunk)
@@ -45,7 +47,7 @@ def multiply_chunk(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, chunk
 
 
 @T.macro
-def multiply(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, before: Any, count: Any) -> None:
+def multiply(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, before: Value, count: Any) -> None:
     """One sum for all products of `count` copies of weights, the first of which is this block's copy `before`."""
     steps = plan.records * plan.tiles
     copies = 1 + steps % 2  # after which both sets of registers have been used alike
@@ -91,7 +93,7 @@ def operands_of_groups(plan: BytePlan, codes: Tile) -> Any:
 
 @T.macro
 def multiply_by_groups(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Any, count: Any
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Value, count: Any
 ) -> None:
     """A sum for each group, scaled on its way into the total."""
     if plan.ahead == 1:
@@ -102,7 +104,7 @@ def multiply_by_groups(
 
 @T.macro
 def one_by_one(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Any, count: Any
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Value, count: Any
 ) -> None:
     """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
     products = plan.products
@@ -122,7 +124,7 @@ def one_by_one(
 
 @T.macro
 def overlapped(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Any, count: Any
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Value, count: Any
 ) -> None:
     """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
     last = len(plan.products) - 1
@@ -181,7 +183,7 @@ def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, chunk: Any,
 
 
 @T.macro
-def promote(plan: BytePlan, sums: Any, scale: Any, zero: Any, of_a: Any, total: Any) -> None:
+def promote(plan: BytePlan, sums: Tile, scale: Any, zero: Any, of_a: Any, total: Tile) -> None:
     """A group's sum, scaled, goes into the total."""
     for i, j in T.Parallel(plan.slab, plan.part):
         value = T.cast(sums[i, j], "float32")
@@ -221,7 +223,7 @@ def operands_of_runs(plan: BytePlan, codes: Tile) -> Any:
 
 
 @T.macro
-def multiply_running(plan: BytePlan, rings: Rings, own: OfRuns, total: Any, before: Any, count: Any) -> None:
+def multiply_running(plan: BytePlan, rings: Rings, own: OfRuns, total: Tile, before: Value, count: Any) -> None:
     """A product runs while the next codes are decoded; then sums so far enter the total (`running_sums`)."""
     records = plan.records
     T.fill(own.sums, plan.start_of_sums)

@@ -232,7 +232,7 @@ def medium_quant_matmul(
             store_pieces(which, total, staged, others, C, place, first)
 
     @T.macro
-    def store_boxes(total: Tile, others: Any, C: Tile, first_token: Any, first: Value) -> None:
+    def store_boxes(total: Tile, others: Any, C: Tile, first_token: Value, first: Value) -> None:
         """Finished sums are transposed on their way into boxes, which leave beside what follows."""
         factor, bias, _ = others
         if epilogue.is_plain and unit == 1.0:

@@ -335,7 +335,7 @@ def quant_matmul(
                     value = value + T.cast(residual[row, column], "float32")
                 C[row, column] = T.cast(value, out)
 
-    def taken_off(scales: Tile, zeros: Tile, g: Value, column: Value) -> Any:
+    def taken_off(scales: Tile, zeros: Tile, g: Value, column: Value) -> Value:
         """What the zero of one group adds to a column for each unit of the group's sum."""
         point = None if zero is not None else T.cast(zeros[g, column], "float32")
         if rescale and not least:
@@ -345,7 +345,7 @@ def quant_matmul(
             return least * scale - point
         return scale if point is None else (least - point) * scale
 
-    def of_zeros(sums: Any, scales: Any, zeros: Any, row: Value, first: Value, column: Value) -> Any:
+    def of_zeros(sums: Any, scales: Tile, zeros: Any, row: Value, first: Value, column: Value) -> Any:
         """What the zeros of the groups that are multiplied together add to an element of the result."""
         parts = (sums[row, first + g] * taken_off(scales, zeros, first + g, column) for g in range(together))
         return functools.reduce(operator.add, parts)
