@@ -24,8 +24,11 @@ SEEDS = range(24)
 TEXT = torch.arange(48).reshape(2, 24) % WORDS
 
 
-def read(path: Path, numbers: Numbers, most: float = 2**-8) -> bool:
-    """Whether a checkpoint runs with the numbers that its library says; False where an error says what is not read."""
+def read(path: Path, numbers: Numbers, most: float | None = 2**-8) -> bool:
+    """Whether a checkpoint runs with the numbers that its library says; False where an error says what is not read.
+
+    Without `most`, our numbers need be as near to the dense ones as the library's are.
+    """
     try:
         model = tf.AutoModelForCausalLM.from_pretrained(
             path, quantization_config=tilewright.QuantizationConfig.as_stored(), dtype=torch.float32
@@ -39,8 +42,12 @@ def read(path: Path, numbers: Numbers, most: float = 2**-8) -> bool:
     layers = {n: one for n, one in model.named_modules() if isinstance(one, tilewright.Linear)}
     assert layers.keys() == numbers.keys()
     for name, layer in layers.items():
-        expected = numbers[name].detach().double()
-        assert (torch.from_numpy(layer.weight.to_dense()) - expected).abs().max() <= most * expected.abs().max(), name
+        expected, found = numbers[name].detach().double(), torch.from_numpy(layer.weight.to_dense())
+        if most is None:
+            dense = llama().get_submodule(name).weight.detach().double()
+            assert (found - dense).square().mean() <= 1.5 * (expected - dense).square().mean(), name
+        else:
+            assert (found - expected).abs().max() <= most * expected.abs().max(), name
         exact.get_submodule(name).weight.data = torch.from_numpy(layer.weight.to_dense()).float()
     expected = logits_of(exact)
     assert (logits_of(model) - expected).abs().max() <= 1e-4 * expected.abs().max()
@@ -191,7 +198,7 @@ def test_modelopt(tmp_path: Path, seed: int) -> None:
     mtq = pytest.importorskip("modelopt.torch.quantization")
     from modelopt.torch.export import export_hf_checkpoint
 
-    rng, model = np.random.default_rng(seed), llama().to(torch.bfloat16)
+    rng, model = np.random.default_rng(seed), llama()
     model.config.architectures = ["LlamaForCausalLM"]
     names = sorted(name for name in dir(mtq) if name.endswith("_CFG") and "MAMBA" not in name)
     name = names[seed % len(names)] if seed < len(names) else str(rng.choice(names))
@@ -207,5 +214,5 @@ def test_modelopt(tmp_path: Path, seed: int) -> None:
         export_hf_checkpoint(model, export_dir=str(tmp_path))
     except BaseException as error:
         pytest.skip(f"the library does not write it: {type(error).__name__}: {error}"[:300])
-    if numbers:
-        read(tmp_path, numbers, 2**-6)
+    if numbers:  # which the library rounds again on saving, with the smoothing of queries, keys and values made one
+        read(tmp_path, numbers, None)
