@@ -19,6 +19,7 @@ announced in it have landed.  Every thread that executes an arrival counts once.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tilewright.ir import nodes
@@ -350,7 +351,11 @@ def ws(*warp_group_ids: object) -> WarpGroups:
     ...     T.copy(A, shared)
     """
     threads = in_kernel("T.ws").kernel.threads
-    count = threads[0] // WARPGROUP if threads[1:] == (1, 1) else 0
+    if threads[1:] != (1, 1):
+        raise NumberExpected(
+            "threads= of a kernel with T.ws", f"one dimension, threads={math.prod(threads)}", str(threads)
+        )
+    count = threads[0] // WARPGROUP
     groups = sorted(constant(group, "a warpgroup of T.ws") for group in warp_group_ids)
     there = f"neighbouring warpgroups of the block's {count}"
     if not groups or groups[0] < 0 or groups[-1] >= count or groups != list(range(groups[0], groups[-1] + 1)):

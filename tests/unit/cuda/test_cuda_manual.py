@@ -395,3 +395,15 @@ def test_numbers_of_registers_are_kept_where_warps_can_change_them(target):
     found = np.zeros(2, np.float32)
     kernel.emulate(found)
     assert found.tolist() == [1, 2]
+
+
+def test_warpgroups_are_those_of_a_block_of_one_dimension():
+    def program(A):
+        A: T.Tensor((64,), "float32")
+        with T.Kernel(1, threads=(64, 2)), T.ws(0):
+            for i in T.Parallel(64):
+                A[i] = 1
+
+    with pytest.raises(NumberExpected, match=r"threads= of a kernel with T.ws is \(64, 2, 1\)") as error:
+        tilewright.jit(target="cuda -arch=sm_90a")(program).compile(np.zeros(64, np.float32))
+    assert "threads=128" in str(error.value)
