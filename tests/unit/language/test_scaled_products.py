@@ -152,3 +152,35 @@ def test_blocks_of_lines_and_of_columns_are_told_apart(shape: tuple[int, ...], k
     lines, parts = shape[-2:]
     wide = scales.astype(np.float64).reshape(lines, parts).repeat(M // lines, 0).repeat(K // parts, 1)
     np.testing.assert_array_equal(found, (a.astype(np.float64) * wide) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2)], ids=str)
+def test_a_line_of_as_many_scales_as_rows_is_what_its_layout_says(shape: tuple[int, ...]) -> None:
+    """Two scales of 32 columns of K each for all of two rows: without the layout they are one for each row."""
+    M, N, K = 2, 16, 64
+
+    def product(**options: object) -> np.ndarray:
+        @T.prim_func
+        def program(
+            A: T.Tensor((M, K), E4M3), SA: T.Tensor(shape, E8M0), SB: T.Tensor((N, K // 32), E8M0),
+            B: T.Tensor((K, N), E4M3), C: T.Tensor((M, N), "float32"),
+        ):  # fmt: skip
+            with T.Kernel(1, threads=64):
+                total = T.alloc_fragment((M, N), "float32")
+                T.clear(total)
+                T.fp8_scaled_matmul(A, SA, B, SB, total, **options)
+                T.copy(total, C)
+
+        rng = np.random.default_rng(0)
+        a, b = (rng.integers(-2, 3, size).astype(ALL[E4M3].numpy) for size in ((M, K), (K, N)))
+        of_a, of_b = np.array([0.5, 4.0]), np.exp2(rng.integers(-2, 3, (N, 2)))
+        found = np.full((M, N), np.nan, np.float32)
+        interpret(
+            program.function, [a, of_a.astype(ALL[E8M0].numpy).reshape(shape), of_b.astype(ALL[E8M0].numpy), b, found]
+        )
+        wide_b = b.astype(np.float64) * of_b.repeat(32, 1).T
+        lines = of_a.repeat(32) if options else of_a.reshape(2, 1)
+        np.testing.assert_array_equal(found, (a.astype(np.float64) * lines) @ wide_b)
+        return found
+
+    assert not np.array_equal(product(block_scale_layout=T.BlockScaledLayout.e8m0_k32()), product())
