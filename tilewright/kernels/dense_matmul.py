@@ -278,6 +278,9 @@ def _product(
         # Scales of rows beyond the tile's come along, so that slots begin where the copy engine may.
         of_group: Any = T.alloc_shared((1, -(-block_M // SLOT) * SLOT), "float32") if by_group else None
         of_A: Any = of_group[0, :block_M] if by_group else None
+        many = by_group and chosen.turned  # a thread has factors of many columns: it reads them before the product
+        if many:
+            of_A = T.alloc_fragment((block_M,), "float32")
         T.clear(total)
         for step in T.Pipelined(steps, num_stages=chosen.stages):
             k = (first + step) * block_K
@@ -291,6 +294,8 @@ def _product(
                 T.copy(B[k, column], b)
             if by_group:
                 T.copy(scales[0][first + step, row], of_group)
+            if many:
+                T.copy(of_group[0, :block_M], of_A)
             of_B = scales_of_blocks(scales[1], column, first + step, block_N, origin) if by_block else None
             every = block_K if promote else None
             if chosen.turned:

@@ -33,9 +33,9 @@ from tilewright.kernels.tiles import (
     with_stages,
 )
 
-WORTH = {1: 0.98, 2: 0.99, 4: 0.99, 8: 0.99}
-"""The share of one part's cycles that two must stay below, by the bytes of an operand: of 8 bits they were 2% slower
-than the model says of them beside single ones (H200, 16 products)."""
+WORTH, FAST_BYTES = 0.99, 0.98
+"""The share of one part's cycles that two must stay below, and that of bytes whose sums are not promoted: they were 3%
+slower than the model says of them beside single ones, others 1% (H200, 16 products)."""
 
 TRIED = 12
 """Tiles of a second part that are tried beside the first."""
@@ -58,10 +58,11 @@ def choose_parts(
 ) -> Parts:  # fmt: skip
     """One or two parts for a product of this size; parameters as for `choose_tiles`."""
     lanes = lanes_of(dtype, turned, promoted, in_blocks)
-    single = choose_tiles(M, N, K, dtype, speed, turned, promoted, in_blocks)
+    single, alone = _fastest(M, N, K, dtype, speed, turned, promoted, in_blocks)[0]
     best: Parts = ((N, single),)
-    fewest = WORTH[tilewright.dtype(dtype).storage_bytes] * cycles(single, M, N, K, speed, lanes)
-    if single.persistent is False:
+    fast_bytes = tilewright.dtype(dtype).storage_bytes == 1 and not promoted
+    fewest = (FAST_BYTES if fast_bytes else WORTH) * alone.cycles
+    if alone.waves == 1:
         return best
     # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few others
     # need a look.

@@ -30,12 +30,15 @@ ALONE = 1.08
 UNEVEN = 1.02
 """The same for instructions whose columns 16 does not divide."""
 
-PROMOTION, PROMOTED_SUM = 120, 0.6
+PROMOTION, PROMOTED_SUM = 180, 1.5
 """Cycles from the end of a warpgroup's products of a step until it starts the next ones where its sums are promoted,
-and those for each of a thread's sums; other warpgroups multiply meanwhile (590 products of e4m3, H200, 24 November
+and those for each of a thread's sums; other warpgroups multiply meanwhile (592 products of e4m3, H200, 24 November
 2026)."""
 
-TURNING, TURNING_STEP = 150, 22
+SCALING, SCALED_SUM, FACTOR = 50, 2.0, 2.7
+"""The same where sums are scaled before, and those for each of a thread's sums and for each factor that it reads."""
+
+TURNING, TURNING_STEP = 45, 14
 """The same where lanes turn the bytes of an operand, and cycles of a step that nothing hides."""
 
 NEXT = {1: 4600, 2: 3100, 4: 3100, 8: 3100}
@@ -296,6 +299,7 @@ def suiting(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed, lanes
         suits = (table.sums + (_factors(table) / 2 if lanes.scale else 0) <= room) & ~table.ping_pong
     if lanes.scale:  # no thread has the scales of many columns
         suits = suits & (table.turned | (table.columns % BLOCK == 0) | (BLOCK % table.columns == 0))
+        suits = suits & (table.along_N * table.along_M <= 2)  # more wait for one another's lanes (H200, up to 30%)
     for count, along in ((ceil_div(N, table.columns), table.along_N), (ceil_div(M, table.rows), table.along_M)):
         suits = suits & ((_padded(count, along) - count) * WASTE <= count)
     return np.asarray(suits & ~(table.ping_pong & _once(table, M, N, speed)))
@@ -408,12 +412,12 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
     products = rows * columns * block_K
     # What a warpgroup does one after the other: its own products of a step, and what its lanes do with them.
     serial: Any = 0.0
+    if not lanes.promote:
+        products = products * np.where(table.alone, ALONE, 1.0)
     if lanes.promote or lanes.turn:
         serial = products / speed.multiplied(size) / table.groups
-        sums = table.sums + (2 * _factors(table) if lanes.scale else 0)
-        serial = serial + (PROMOTION + PROMOTED_SUM * sums if lanes.promote else 0.0) + TURNING * lanes.turn
-    else:
-        products = products * np.where(table.alone, ALONE, 1.0)
+        serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
+        serial = serial + (SCALING + SCALED_SUM * table.sums + FACTOR * _factors(table) if lanes.scale else 0.0)
     read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     area = rows * columns / (128 * 256)
     # Rows of either operand that several clusters read at the same time.
