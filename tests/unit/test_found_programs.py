@@ -339,3 +339,30 @@ def test_a_thread_or_a_block_that_returns(target: str) -> None:
     expected[:2, :41] += 1
     np.testing.assert_array_equal(emulated, expected)
     np.testing.assert_array_equal(interpreted, expected)
+
+
+@pytest.mark.parametrize("target", [NVIDIA, "cuda -arch=sm_80", "hip -arch=gfx942"])
+def test_warps_that_count_by_atomics_hand_tiles_on_in_order(target: str) -> None:
+    """Fuzz seed 10030203: an atomic anywhere in what warps do was taken for the author's own way to tell others."""
+
+    def program(A):
+        A: T.Tensor((16,), "int32")
+        O = T.empty((32, 32), "float32")
+        with T.Kernel(1, threads=256):
+            tile = T.alloc_shared((32, 32), "float32")
+            with T.ws(0):
+                for i, j in T.Parallel(32, 32):
+                    tile[i, j] = i % 4
+                for i in T.Parallel(16):
+                    T.atomic_add(A[i], 1)
+            with T.ws(1):
+                for i, j in T.Parallel(32, 32):
+                    tile[i, j] = tile[i, j] + 1
+            T.copy(tile, O)
+        return O
+
+    kernel = tilewright.jit(target=target)(program).compile(np.zeros(16, np.int32))
+    for schedule in ("late", "early", "random"):
+        given = np.zeros(16, np.int32)
+        found = kernel.emulate(given, schedule=schedule)
+        assert (found == np.arange(32)[:, None] % 4 + 1).all() and (given == 1).all()

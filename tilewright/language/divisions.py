@@ -58,6 +58,7 @@ from tilewright.ir.nodes import (
     Store,
     TileOperator,
     Var,
+    While,
     index_binary,
     seq,
 )
@@ -445,11 +446,15 @@ def _in_order(bodies: Mapping[frozenset[int], Sequence[Seq]], further: Mapping[f
 
 
 def _waits(part: Seq) -> bool:
-    """Whether threads wait for others, or tell them something, by words of the author's."""
-    said = (node.function for node in find(part, Call))
-    return any(one in TOGETHER or "barrier" in one or one.startswith("atomic") for one in said) or any(
-        getattr(node, "barrier", None) is not None for node in find(part, TileOperator)
-    )
+    """Whether threads wait for others, or tell them something, by words of the author's: relaxed atomics add up,
+    and tell nobody unless a loop asks again and again."""
+    asks = holds(part, While)
+    return any(
+        node.function in TOGETHER
+        or "barrier" in node.function
+        or (node.function.startswith("atomic") and (asks or node.arguments[-1] != "relaxed"))
+        for node in find(part, Call)
+    ) or any(getattr(node, "barrier", None) is not None for node in find(part, TileOperator))
 
 
 def _shared_written(part: Seq) -> set[Buffer]:

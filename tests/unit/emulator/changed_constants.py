@@ -35,7 +35,7 @@ def constants(text: str) -> list[Constant]:
     """The numbers of a text in its order; those of comments, directives and assertions of the compiler's left out."""
     found, at, function = [], 0, ""
     for line, words in enumerate(text.split("\n")):
-        code = words.split("//")[0]
+        code = re.sub(r"/\*.*?\*/", lambda comment: " " * len(comment[0]), words.split("//")[0])
         named = _FUNCTION.findall(code)
         function = named[-1] if named else function
         if not code.lstrip().startswith(("#if", "#elif", "#endif", "#pragma", "#include", "#undef", "static_assert")):
