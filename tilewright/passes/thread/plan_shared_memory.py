@@ -23,7 +23,8 @@ After, in a kernel with the attributes ``shared_offsets=(0, 4096, 0), shared_byt
 
 A tile lives from the first to the last statement of the kernel's outermost sequence that mentions it; one that cp.async
 fills, until what is under way has been waited for, whether or not anybody reads it. Before bytes change hands there is
-a barrier; where the program has none, one is added. Tiles that `overlay_rings` named may lie where rings do, and tiles
+a barrier; where the program has none, one is added. Copies of a loop's last iteration that no wait of the loop stands
+behind are waited for before that. Tiles that `overlay_rings` named may lie where rings do, and tiles
 declared below the outermost sequence that take turns (`shared_turns`) share bytes too. Tiles that the copy engine or
 matrix instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement
 is; so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
@@ -35,7 +36,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
-from tilewright.ir.nodes import BOOL, Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, Return, Statement
+from tilewright.ir.nodes import (
+    BOOL,
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Function,
+    Kernel,
+    Region,
+    Return,
+    Statement,
+    const,
+)
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
@@ -92,6 +105,8 @@ class _Tile:
     """Names of the rings whose bytes it may take."""
     turns: frozenset[Buffer] = frozenset()
     """Tiles that it takes turns with."""
+    under_way: bool = False
+    """Whether copies into it may be under way behind its last statement."""
 
     @property
     def name(self) -> str:
@@ -146,10 +161,18 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
         for other in tiles
         if other.last < tile.first and tile.overlaps(other) and not any(other.last < b < tile.first for b in barriers)
     }
+    landing = {
+        other.last + 1
+        for tile in tiles
+        for other in tiles
+        if other.under_way and other.last < tile.first and tile.overlaps(other)
+    }
     body = kernel.body
-    if handed_over:
+    if handed_over or landing:
         made: list[Statement] = []
         for position, statement in enumerate(statements):
+            if position in landing:
+                made.append(Evaluate(Call(BOOL, "cp_async_wait", (const(0),)), span=statement.span))
             if position in handed_over:
                 made.append(Evaluate(Call(BOOL, "sync_threads", ()), span=statement.span))
             made.append(statement)
@@ -174,7 +197,8 @@ class _Uses:
     """What functions are given of which we do not know when they are through."""
     loaded: dict[Buffer, int] = field(default_factory=dict)
     stored: set[Buffer] = field(default_factory=set)
-    landing: dict[Buffer, int] = field(default_factory=dict)
+    landing: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    """Where the last copy into a tile begins, and how many waits stand before it."""
     waits: list[int] = field(default_factory=list)
 
     def add(self, position: int, node: Buffer | Call) -> None:
@@ -188,18 +212,24 @@ class _Uses:
         elif node.function in _STORES:
             self.stored |= regions
         elif node.function in _ASYNCHRONOUS:
-            self.landing.update(dict.fromkeys(regions, position))
-        elif node.function == "cp_async_wait" and position not in self.waits:
+            self.landing.update(dict.fromkeys(regions, (position, len(self.waits))))
+        elif node.function == "cp_async_wait":
             self.waits.append(position)
         elif node.function not in _AT_ONCE:
             self.lasting |= regions
+
+    def under_way(self, buffer: Buffer) -> bool:
+        """Whether the wait that ends a tile's life stands before the last copy into it, in the same loop: for copies
+        of the last iteration it is none, unless what they bring is read there."""
+        position, before = self.landing.get(buffer, (0, 0))
+        return position in self.waits[:before] and position not in self.waits[before:]
 
     def life(self, buffer: Buffer, read: Mapping[Buffer, int], end: int) -> tuple[int, int]:
         """The first and the last statement in which a tile's bytes are its own."""
         places = self.places[buffer]
         first, last = min(places), max(places)
         if buffer in self.landing:
-            last = max(last, next((at for at in self.waits if at >= self.landing[buffer]), end))
+            last = max(last, next((at for at in self.waits if at >= self.landing[buffer][0]), end))
         if buffer in self.loaded:
             # What is read behind the statement that loads it has been waited for.
             first, last = 0, last if last > self.loaded[buffer] else end
@@ -232,7 +262,7 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
         alignment = _MATRIX_ALIGNMENT if buffer in uses_of.matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
         others = frozenset(other for pair in turns if buffer in pair for other in pair if other is not buffer)
-        tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others))
+        tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others, uses_of.under_way(buffer)))
     return tiles
 
 
