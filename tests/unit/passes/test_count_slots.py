@@ -110,3 +110,33 @@ def test_counted_places_are_those_that_are_divided_for(
     assert (found[0] == found[1]).all()
     expected = [(turn * factor + start + step + distance - back) % size for step in range(count) for back in (0, 1)]
     assert found[1][: 2 * count].tolist() == expected and (found[1][2 * count :] == -1).all()
+
+
+PHASES = """\
+@stage("threaded")
+def phases(A: int32[512], turn: int32):
+    with kernel(blocks={{bx: 1}}, threads={{tx: 1, ty: 1, tz: 1}}):
+        ring = barrier(uint64[{size}])
+        for step in range(0, {count}):
+            number: int32 = turn * {factor} + step
+            A[step * 2] = (number + {near}) // {size} & 1
+            A[step * 2 + 1] = (number + {far}) // {size} & 1
+            if step < 0:
+                mbarrier_arrive(ring[uint32(number) % {size} : +1], dtype=bool)
+"""
+
+
+@given(
+    size=st.sampled_from([3, 5, 6, 7, 9, 11, 12]), count=st.integers(0, 40), turn=st.integers(0, 99), factor=st.integers(0, 30),
+    near=st.integers(0, 20), apart=st.integers(0, 3), more=st.integers(0, 2),
+)  # fmt: skip
+def test_numbers_of_one_slot_may_have_different_phases(
+    size: int, count: int, turn: int, factor: int, near: int, apart: int, more: int
+) -> None:
+    """A whole ring ahead is the same slot in its other phase."""
+    far = near + apart * size + more
+    result = result_of(count_slots, PHASES.format(size=size, count=count, factor=factor, near=near, far=far))
+    A = np.full(512, -1, np.int32)
+    interpret(result, (A, turn))
+    expected = [(turn * factor + step + ahead) // size & 1 for step in range(count) for ahead in (near, far)]
+    assert A[: 2 * count].tolist() == expected

@@ -79,19 +79,20 @@ class _Number:
     constant: int
 
     def at(self, size: int) -> tuple[Any, ...]:
-        """What tells it apart among the slots of a ring."""
+        """What tells it apart among numbers that leave the same rest by `size`."""
         rest = sorted((id(atom), factor % size) for atom, factor in self.factors.items() if factor % size)
         return (size, tuple(rest), self.constant % size)
 
 
 @dataclass
 class _Counter:
-    """A slot that is counted on, and its phase where that is asked for."""
+    """A slot that is counted on, and the phases that are asked for with it: numbers of one slot may be whole rings
+    apart."""
 
     number: _Number
     size: int
     slot: Buffer
-    phase: Buffer | None = None
+    phases: dict[tuple[Any, ...], tuple[_Number, Buffer]] = field(default_factory=dict)
 
 
 class _Loops(Rewriter):
@@ -137,7 +138,6 @@ class _Counting(Rewriter):
     def __post_init__(self) -> None:
         self.names = {let.var: let.value for let in find(self.loop.body, Let)}
         self.changing = {self.loop.var, *self.names, *(loop.var for loop in find(self.loop.body, For))}
-        self.stored = {store.buffer for store in find(self.loop.body, Store)}
         self.in_ring = False
 
     def visit_Call(self, call: Call) -> object:
@@ -149,18 +149,21 @@ class _Counting(Rewriter):
 
     def visit_Binary(self, node: Binary) -> object:
         if node.op == "and" and _is(node.right, 1) and isinstance(node.left, Binary) and node.left.op == "floordiv":
-            counter = self._counter(node.left)
-            if counter is not None and counter.number.constant >= 0:
-                counter.phase = counter.phase or Buffer("phase", (), UINT32, "scalar")
-                return cast(Load(UINT32, counter.phase, ()), node.dtype)
+            found = self._counter(node.left)
+            if found is not None and found[1].constant >= 0:
+                counter, number = found
+                key = number.at(2 * counter.size)
+                counter.phases.setdefault(key, (number, Buffer("phase", (), UINT32, "scalar")))
+                return cast(Load(UINT32, counter.phases[key][1], ()), node.dtype)
         if node.op == "floormod":
-            counter = self._counter(node)
-            if counter is not None:
-                return cast(Load(UINT32, counter.slot, ()), node.dtype)
+            found = self._counter(node)
+            if found is not None:
+                return cast(Load(UINT32, found[0].slot, ()), node.dtype)
         return self.generic(node)
 
-    def _counter(self, node: Binary) -> _Counter | None:
-        """The counter of a division by slots: of signed numbers anywhere, of others where a barrier is asked for."""
+    def _counter(self, node: Binary) -> tuple[_Counter, _Number] | None:
+        """The counter of a division by slots, and what is divided: signed numbers anywhere, others where a barrier is
+        asked for."""
         if not isinstance(node.right, Const) or int(node.right.value) not in self.sizes:
             return None
         left, size = node.left, int(node.right.value)
@@ -172,7 +175,7 @@ class _Counting(Rewriter):
         key = number.at(size)
         if key not in self.counters:
             self.counters[key] = _Counter(number, size, Buffer("slot", (), UINT32, "scalar"))
-        return self.counters[key]
+        return self.counters[key], number
 
     def _sum(self, expr: Expr) -> _Number | None:
         """A number as a sum of what does not change while the loop runs, and the loop's own variable."""
@@ -207,10 +210,10 @@ class _Counting(Rewriter):
             size = counter.size
             first = cast(index_binary("floormod", self._first(counter.number, size), size), UINT32)
             made.append(Allocate(counter.slot, initial=first, span=self.loop.span))
-            if counter.phase is not None:
-                turn = index_binary("floordiv", cast(self._first(counter.number), UINT32), const(size, UINT32))
-                phase = index_binary("and", turn, const(1, UINT32))
-                made.append(Allocate(counter.phase, initial=phase, span=self.loop.span))
+            for number, phase in counter.phases.values():
+                turn = index_binary("floordiv", cast(self._first(number), UINT32), const(size, UINT32))
+                parity = index_binary("and", turn, const(1, UINT32))
+                made.append(Allocate(phase, initial=parity, span=self.loop.span))
         return made
 
     def _first(self, number: _Number, size: int | None = None) -> Expr:
@@ -226,14 +229,14 @@ class _Counting(Rewriter):
         ahead: list[Statement] = []
         for (size, rest, constant), counter in self.counters.items():
             leading = self.counters.get((size, rest, (constant + 1) % size))
-            if leading is not None and counter.phase is None and leading.phase is not None:
+            if leading is not None and leading.phases and not counter.phases:
                 made.append(Store(counter.slot, (), Load(UINT32, leading.slot, ())))
                 continue
             slot = Load(UINT32, counter.slot, ())
             wrapped: list[Statement] = [Store(counter.slot, (), const(0, UINT32))]
-            if counter.phase is not None:
-                turned = index_binary("xor", Load(UINT32, counter.phase, ()), const(1, UINT32))
-                wrapped.append(Store(counter.phase, (), turned))
+            for _, phase in counter.phases.values():
+                turned = index_binary("xor", Load(UINT32, phase, ()), const(1, UINT32))
+                wrapped.append(Store(phase, (), turned))
             ahead.append(Store(counter.slot, (), index_binary("add", slot, const(1, UINT32))))
             ahead.append(If(binary("eq", slot, const(size, UINT32)), seq(*wrapped)))
         return [*made, *ahead]
