@@ -19,8 +19,9 @@ class GemmPlan:
     ----------
     warps_m, warps_n : how many warps along rows and columns; warp ``w`` has row ``w % warps_m``.
     k : of the gemm's operands.
-    words : registers that keep a sparse gemm's metadata while its products run; None where these are waited for at
-        once.
+    words : registers that keep a sparse gemm's metadata while its products run, None where these are waited for at
+        once; or what `LoadAhead` brought of an operand that lanes turn.
+    turned : registers of a left operand that lanes turn, where its products are not waited for at once.
     copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
     across : columns of the accumulator, of which the gemm has the first `n`; warps have rows of their own then.
     """
@@ -33,6 +34,7 @@ class GemmPlan:
     k: int
     copies: int = 1
     words: Buffer | None = None
+    turned: Buffer | None = None
     across: int = 0
 
     @property
@@ -47,6 +49,12 @@ class GemmPlan:
     @property
     def tiles_k(self) -> int:
         return self.k // self.instruction.k
+
+    @property
+    def left_registers(self) -> int:
+        """Elements of the left operand that a lane holds, where it holds it at all."""
+        fragment = self.instruction.a_fragment
+        return 0 if fragment is None else self.tiles_m * self.tiles_k * fragment.extent(REGISTER)
 
     @property
     def metadata_words(self) -> int:

@@ -28,6 +28,7 @@ from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
 from tilewright.passes.tile.copies.select_copies import select_copies
 from tilewright.passes.tile.copies.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.gemms.delay_waits import delay_waits
+from tilewright.passes.tile.gemms.load_ahead import load_ahead
 from tilewright.passes.tile.gemms.match_operands import match_operands
 from tilewright.passes.tile.gemms.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.gemms.promote_sums import promote_sums
@@ -135,6 +136,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
     Step(delay_waits, "what is in flight over iterations is known: the others wait within theirs", _many_threads),
+    Step(load_ahead, "the others wait within their iteration: those whose operands lanes turn are left",
+        _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(overlay_rings, "all tiles are in sight, and where gemms are waited for", _many_threads),
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),

@@ -1,4 +1,4 @@
-"""`overlap_gemms`, `rotate_gemms` and `delay_waits` as passes: what they make of a role, what they refuse, and that gemms keep their plans."""
+"""`overlap_gemms`, `rotate_gemms`, `delay_waits` and `load_ahead` as passes: what they make of a role, what they refuse, and that gemms keep their plans."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tilewright.ir.visitor import find
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.delay_waits import delay_waits
+from tilewright.passes.tile.gemms.load_ahead import load_ahead
 from tilewright.passes.tile.gemms.overlap_gemms import overlap_gemms
 from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.targets.cuda.arch import arch
@@ -219,7 +220,61 @@ if 0 < steps:
 copy(source=total, destination=O)
 """
 
-PASSES = {"overlap_gemms": overlap_gemms, "delay_waits": delay_waits}
+BYTES = (
+    PRODUCT.replace(
+        "A: float16[128, 6400], B: float16[6400, 128]", "A: float8_e4m3fn[6400, 128], B: float8_e4m3fn[128, 6400]"
+    )
+    .replace("a_ring = shared(float16[4, 128, 64])", "a_ring = shared(float8_e4m3fn[4, 64, 128])")
+    .replace("b_ring = shared(float16[4, 64, 128])", "b_ring = shared(float8_e4m3fn[4, 128, 64])")
+    .replace("A[:, k * 64 : +64]", "A[k * 64 : +64, :]")
+    .replace("B[k * 64 : +64, :]", "B[:, k * 64 : +64]")
+)
+"""Both operands are bytes, and the left one lies along m: lanes turn it."""
+
+TURNED = """\
+total = fragment(float32[128, 128])
+part = fragment(float32[128, 128])
+fill(destination=total, value=float32(0.0))
+for k in range(2, steps):
+    receive("loads", k - 2)
+    gemm(a=a_ring[(k - 2) % 4, :, :], b=b_ring[(k - 2) % 4, :, :], c=part, transpose_a=True, transpose_b=True, clear=True)
+    release("loads", k - 2)
+    for i, j in parallel(128, 128):
+        total[i, j] = total[i, j] + part[i, j]
+copy(source=total, destination=C)
+"""
+
+TURNED_AHEAD = """\
+total = fragment(float32[128, 128])
+part = fragment(float32[128, 128])
+fill(destination=total, value=float32(0.0))
+a_ring_first = local(uint32[4])
+if steps >= 3:
+    receive("loads", 2 - 2)
+    load_ahead(a=a_ring[(2 - 2) % 4, :, :])
+for k in range(2, steps):
+    a_ring_turned = local(float8_e4m3fn[64])
+    gemm(
+        token="wgmma",
+        a=a_ring[(k - 2) % 4, :, :],
+        b=b_ring[(k - 2) % 4, :, :],
+        c=part,
+        transpose_a=True,
+        transpose_b=True,
+        clear=True,
+    )
+    commit("wgmma")
+    if k + 1 < steps:
+        receive("loads", k + 1 - 2)
+        load_ahead(a=a_ring[(k + 1 - 2) % 4, :, :])
+    wait("wgmma", pending=0)
+    release("loads", k - 2)
+    for i, j in parallel(128, 128):
+        total[i, j] = total[i, j] + part[i, j]
+copy(source=total, destination=C)
+"""
+
+PASSES = {"overlap_gemms": overlap_gemms, "delay_waits": delay_waits, "load_ahead": load_ahead}
 
 
 def planned(head: str, body: str) -> tuple[Function, Context]:
@@ -248,6 +303,7 @@ def after(name: str, head: str, body: str) -> str:
         pytest.param("overlap_gemms", ATTENTION, HEADS, HEADS_ROTATED, id="rotate_gemms"),
         pytest.param("delay_waits", PRODUCT, SCALED, SCALED_BESIDE, id="delay_waits"),
         pytest.param("delay_waits", IN_TURN, BY_ROW, BY_ROW_BESIDE, id="delay_waits: what comes without the slot"),
+        pytest.param("load_ahead", BYTES, TURNED, TURNED_AHEAD, id="load_ahead"),
     ],
 )
 def test_before_and_after(name: str, head: str, before: str, expected: str) -> None:
@@ -269,7 +325,7 @@ def shallow(text: str, *rings: str) -> str:
     """A program whose rings have one slot."""
     for ring in rings:
         text = re.sub(rf"\b({ring}\[)[^,]*,", r"\g<1>0,", text)
-        text = re.sub(rf"({ring} = shared\(float16\[)\d+", r"\g<1>1", text)
+        text = re.sub(rf"({ring} = shared\(\w+\[)\d+", r"\g<1>1", text)
         text = re.sub(rf"({ring}, stages=)\d+", r"\g<1>1", text)
     return text
 
@@ -290,6 +346,20 @@ REFUSED = {
     "rotate: the loop may end in its middle": (
         "overlap_gemms", ATTENTION, HEADS.replace('    release("keys", k)\n', '    release("keys", k)\n    if k > 9:\n        break\n')),
     "delay: what follows needs the product": ("delay_waits", PRODUCT, SCALED.replace("    scale: float32 = S[k]\n", "").replace("scale", "float32(2.0)")),
+    "ahead: descriptors read both operands": ("load_ahead", PRODUCT, SCALED),
+    "ahead: the next slot is filled when this one is released": (
+        "load_ahead", shallow(BYTES, "a_ring", "b_ring", "loads"), shallow(TURNED, "a_ring", "b_ring")),
+    "ahead: the loop may end in its middle": (
+        "load_ahead", BYTES, TURNED.replace('    release("loads", k - 2)\n', '    release("loads", k - 2)\n    if k > 9:\n        break\n')),
+    "ahead: the slot counts on in a name of the iteration": (
+        "load_ahead", BYTES, TURNED.replace('    receive("loads", k - 2)', '    n: int32 = k - 2\n    receive("loads", n)')),
+    "ahead: an iteration receives two slots": (
+        "load_ahead", BYTES,
+        TURNED.replace('range(2, steps)', 'range(steps)').replace("k - 2", "k * 2").replace('    for i, j', '    receive("loads", k * 2 + 1)\n    release("loads", k * 2 + 1)\n    for i, j')),
+    "ahead: an iteration has two products": (
+        "load_ahead", BYTES, TURNED.replace("    release", "    gemm(a=a_ring[(k - 2) % 4, :, :], b=b_ring[(k - 2) % 4, :, :], c=part, transpose_a=True, transpose_b=True)\n    release")),
+    "ahead: threads meet in an iteration": (
+        "load_ahead", BYTES, TURNED.replace("    for i, j", "    sync_threads(dtype=bool)\n    for i, j")),
     "delay: what follows meets others": ("delay_waits", PRODUCT, SCALED.replace("    scale:", "    sync_threads(dtype=bool)\n    scale:")),
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from tilewright.ir.nodes import WARP, WARPGROUP, Buffer, Channel, Kernel, Parall
 from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
+from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
@@ -173,6 +174,7 @@ def _always(body: Seq) -> Iterator[Statement]:
 
 
 def _by_descriptor(statement: Statement) -> MatrixInstruction | None:
-    """The instruction of a gemm that reads shared tiles by descriptor; None for all other statements."""
-    plan = statement.plan if isinstance(statement, Product) else None
+    """The instruction of a gemm, or of what is read ahead for one, that reads shared tiles by descriptor; None for all
+    other statements."""
+    plan = statement.plan if isinstance(statement, (Product, LoadAhead)) else None
     return plan.instruction if plan is not None and plan.instruction.asynchronous else None

@@ -38,6 +38,7 @@ from tilewright.ops.copy import CP_ASYNC, ENGINE, QUADS, Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import Product
@@ -75,7 +76,7 @@ class _Expand(Rewriter):
         return made
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
-        if isinstance(operator, Product) and operator.plan is not None:
+        if isinstance(operator, LoadAhead) or (isinstance(operator, Product) and operator.plan is not None):
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
             return operator

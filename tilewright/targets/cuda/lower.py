@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tilewright.ir.nodes import Commit, Parallel, Statement, Wait
 from tilewright.ops.copy import ENGINE, QUADS, Copy
 from tilewright.ops.gemm import Gemm
+from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.transpose import Transpose
@@ -23,7 +24,12 @@ from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.quad_copy import lower_quad_copy
 from tilewright.targets.cuda.sparse_gemm import lower_sparse_gemm
 from tilewright.targets.cuda.unpack import lower_unpack
-from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait, lower_warpgroup_gemm
+from tilewright.targets.cuda.warpgroup_gemm import (
+    lower_group,
+    lower_group_wait,
+    lower_load_ahead,
+    lower_warpgroup_gemm,
+)
 from tilewright.targets.gpu.gemm import lower_gemm
 from tilewright.targets.gpu.reduce import lower_reduce
 
@@ -58,6 +64,6 @@ def _transpose(transpose: Transpose, context: Context) -> Statement | None:
 OVERRIDES: Mapping[type[Statement], Override] = {
     Unpack: lower_unpack, Gemm: _first(lower_warpgroup_gemm, lower_gemm),
     SparseGemm: _first(lower_warpgroup_gemm, lower_sparse_gemm), Reduce: lower_reduce, Copy: _copy,
-    Transpose: _transpose, Commit: _first(lower_commit, lower_group),
+    Transpose: _transpose, LoadAhead: lower_load_ahead, Commit: _first(lower_commit, lower_group),
     Wait: _first(lower_wait, lower_group_wait), Parallel: lower_gather,
 }  # fmt: skip

@@ -30,6 +30,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.lower.block_view import BlockView
 
@@ -50,7 +51,7 @@ class TurnedLeft:
     group : which of the warpgroups that divide the rows the executing one is.
     """
 
-    gemm: Product
+    gemm: Product | LoadAhead
     plan: GemmPlan
     block: BlockView
     group: Expr
@@ -59,10 +60,11 @@ class TurnedLeft:
     """The permutations of bytes that make even and odd rows."""
 
     def __post_init__(self) -> None:
-        parts = self.plan.tiles_m * self.plan.tiles_k
-        self.registers = Buffer(
-            f"{self.gemm.a.buffer.name}_turned", (parts * self._size,), self.gemm.a.dtype, "register"
-        )
+        shape = (self.plan.left_registers,)
+        if self.plan.turned is None:
+            self.registers = Buffer(f"{self.gemm.a.buffer.name}_turned", shape, self.gemm.a.dtype, "register")
+        else:
+            self.registers = self.block.registers(self.plan.turned)
         self.chosen = [Var(UINT32, name) for name in ("even_rows", "odd_rows")]
 
     @property
@@ -75,7 +77,7 @@ class TurnedLeft:
         """What all parts need."""
         lane = index_binary("floormod", self.block.thread, 32)
         upper = index_binary("ge", index_binary("floormod", lane, 4), 2)
-        made: list[Statement] = [Allocate(self.registers, span=self.gemm.span)]
+        made: list[Statement] = [] if self.plan.turned else [Allocate(self.registers, span=self.gemm.span)]
         for var, (low, high) in zip(self.chosen, (EVEN, ODD)):
             made.append(Let(var, Select(UINT32, upper, const(high, UINT32), const(low, UINT32)), span=self.gemm.span))
         return made
@@ -83,9 +85,12 @@ class TurnedLeft:
     def load(self, row: int, step: int) -> tuple[Buffer, list[Statement]]:
         """The words of one instruction's part, and what brings them."""
         words = Buffer(f"{self.gemm.a.buffer.name}_words", (WORDS,), UINT32, "register")
+        return words, [Allocate(words, span=self.gemm.span), self.load_into(words, row, step)]
+
+    def load_into(self, words: Buffer, row: int, step: int) -> Statement:
         place = _place(self.gemm, self.plan, self.block, self.group, row, step)
         load = Call(BOOL, "ldmatrix_trans", (Region(words, (const(0),), (WORDS,)), place, const(WORDS)))
-        return words, [Allocate(words, span=self.gemm.span), Evaluate(load, span=self.gemm.span)]
+        return Evaluate(load, span=self.gemm.span)
 
     def turn(self, words: Buffer, row: int, step: int) -> list[Statement]:
         """Puts the bytes of one part where the instruction wants them."""
@@ -99,7 +104,7 @@ class TurnedLeft:
         return made
 
 
-def _place(gemm: Product, plan: GemmPlan, block: BlockView, group: Expr, row: int, step: int) -> Region:
+def _place(gemm: Product | LoadAhead, plan: GemmPlan, block: BlockView, group: Expr, row: int, step: int) -> Region:
     """Where the 16 bytes lie that a lane names: row ``lane % 8`` of matrix ``lane // 8``.
 
     A quad's lanes get rows 2 c and 2 c + 1 of each matrix and want 4 c to 4 c + 3 along k out of two of them; the upper

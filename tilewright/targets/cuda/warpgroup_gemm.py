@@ -37,6 +37,7 @@ from tilewright.ir.nodes import (
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
@@ -51,6 +52,14 @@ def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
     if gemm.plan is None or not gemm.plan.instruction.asynchronous:
         return None
     return _GroupGemm(gemm, gemm.plan, context.facts[BLOCK]).statements()
+
+
+def lower_load_ahead(ahead: LoadAhead, context: Context) -> Statement:
+    """The loads of the first words of an operand that lanes turn."""
+    assert ahead.plan is not None and ahead.plan.words is not None
+    block = context.facts[BLOCK]
+    left = TurnedLeft(ahead, ahead.plan, block, _row_group(ahead.plan, block))
+    return left.load_into(block.registers(ahead.plan.words), 0, 0)
 
 
 def lower_group(commit: Commit, context: Context) -> Statement | None:
@@ -82,7 +91,7 @@ def _gemms(token: str, context: Context) -> list[Product]:
 def _held(gemms: list[Product], context: Context) -> list[Statement]:
     """Uses of the registers with metadata, so that they are not given to others before the products have run."""
     block = context.facts[BLOCK]
-    words = dict.fromkeys(gemm.plan.words for gemm in gemms if gemm.plan is not None)
+    words = dict.fromkeys(gemm.plan.words for gemm in gemms if isinstance(gemm, SparseGemm) and gemm.plan is not None)
     registers = [block.registers(buffer) for buffer in words if buffer is not None]
     return [hold(one) for one in registers]
 
@@ -90,6 +99,13 @@ def _held(gemms: list[Product], context: Context) -> list[Statement]:
 def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
     registers = block.registers(accumulator)
     return Evaluate(Call(BOOL, "hold_registers", (Region(registers, (const(0),), (registers.size,)),)))
+
+
+def _row_group(plan: GemmPlan, block: BlockView) -> Expr:
+    """Which of the warpgroups that divide the rows the executing one is."""
+    if plan.warps_m * plan.warps_n == 1:
+        return const(0)
+    return index_binary("floormod", block.warpgroup, plan.warps_m) if plan.warps_n > 1 else block.warpgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +131,7 @@ class _GroupGemm:
         gemm, plan = self.gemm, self.plan
         columns = plan.warps_n
         group = self.block.warpgroup if plan.warps_m * plan.warps_n > 1 else const(0)
-        row_group = index_binary("floormod", group, plan.warps_m) if columns > 1 else group
+        row_group = _row_group(plan, self.block)
         column_group = index_binary("floordiv", group, plan.warps_m) if columns > 1 else const(0)
         head: list[Statement] = []
         keep = self._keep(head)
@@ -155,7 +171,7 @@ class _GroupGemm:
         """Each step of k as soon as lanes have turned its part of the left operand, the next one on its way."""
         plan = self.plan
         parts = [(row, step) for row in range(plan.tiles_m) for step in range(plan.tiles_k)]
-        words, body = left.load(*parts[0])
+        words, body = left.load(*parts[0]) if plan.words is None else (self.block.registers(plan.words), [])
         for (row, step), following in zip(parts, [*parts[1:], None]):
             turned = left.turn(words, row, step)
             if following is not None:

@@ -1,0 +1,170 @@
+"""Lanes that turn a gemm's left operand load the first words of the next step beside the products of this one.
+
+Before (in the role that computes)::
+
+    for k in range(steps):
+        part = fragment(float32[128, 152])
+        receive("loads", k)
+        gemm(b_ring[k % 4, :, :], a_ring[k % 4, :, :], part, transpose_a=True, clear=True)
+        release("loads", k)
+        ...
+
+After::
+
+    b_ring_first = local(uint32[4])
+    if steps > 0:
+        receive("loads", 0)
+        load_ahead(b_ring[0, :, :])
+    for k in range(steps):
+        part = fragment(float32[128, 152])
+        b_ring_turned = local(float8_e4m3fn[64])
+        gemm(token="wgmma", b_ring[k % 4, :, :], a_ring[k % 4, :, :], part, transpose_a=True, clear=True)
+        commit("wgmma")
+        if k + 1 < steps:
+            receive("loads", k + 1)
+            load_ahead(b_ring[(k + 1) % 4, :, :])
+        wait("wgmma", pending=0)
+        release("loads", k)
+        ...
+
+Products out of registers cannot begin before a slot is there, its words are read and their bytes are turned. What one
+warpgroup waits for then another one's products hide only where the two drift apart, and they mostly begin together.
+Ahead, four registers a lane hold the words of one instruction: those of the others are read beside the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.nodes import (
+    Acquire,
+    Allocate,
+    Break,
+    Buffer,
+    Channel,
+    Commit,
+    Continue,
+    Evaluate,
+    Expr,
+    For,
+    Function,
+    If,
+    Kernel,
+    Let,
+    Publish,
+    Receive,
+    Release,
+    Return,
+    Role,
+    Statement,
+    Var,
+    Wait,
+    index_binary,
+    seq,
+)
+from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, substitute
+from tilewright.ops.gemm import Gemm
+from tilewright.ops.load_ahead import LoadAhead
+from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.gemms.overlap_gemms import conditional, group_name, turns_of
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
+
+WORDS = 4
+"""Registers of 32 bits that a lane loads for one instruction."""
+
+
+def load_ahead(function: Function, context: Context) -> Function:
+    """Load the first words of operands that lanes turn an iteration ahead."""
+    return map_kernels(function, _load_ahead)
+
+
+def _load_ahead(kernel: Kernel) -> Kernel:
+    body = _Roles({node.name: node for node in find(kernel.body, Channel)})(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
+
+
+class _Roles(Rewriter):
+    def __init__(self, channels: dict[str, Channel]) -> None:
+        self.channels = channels
+        self.taken: set[str] | None = None
+
+    def visit_Role(self, role: Role) -> Role:
+        self.taken = {node.token for node in find(role, Commit)}
+        made: Role = self.generic(role)
+        self.taken = None
+        return made
+
+    def visit_For(self, loop: For) -> Rewritten:
+        made: For = self.generic(loop)
+        gemms = list(find(made.body, Gemm))
+        if self.taken is None or len(gemms) != 1 or not _is_turned(gemms[0]):
+            return made
+        gemm, statements = gemms[0], made.body.statements
+        receive = next((one for one in statements if isinstance(one, Receive) and self._brings(one, gemm)), None)
+        if gemm not in statements or receive is None or not self._may_receive_ahead(made, gemm, receive):
+            return made
+        return self._ahead(made, gemm, receive)
+
+    def _brings(self, receive: Receive, gemm: Gemm) -> bool:
+        return gemm.a.buffer in self.channels[receive.channel].buffers
+
+    def _may_receive_ahead(self, loop: For, gemm: Gemm, receive: Receive) -> bool:
+        """Whether the slot of the next iteration comes without what this one does behind the start of its products."""
+        statements = loop.body.statements
+        before = statements[: statements.index(gemm)]
+        names = {one.var for one in find(loop.body, Let)}
+        used = {*find(receive, Var), *find(gemm.a, Var)}
+        numbers = turns_of(loop, loop.body, receive.iteration)
+        if receive not in before or numbers is None or numbers.before or names & used:
+            return False
+        if holds(loop.body, Acquire, Publish, Evaluate, Break, Continue, Return):
+            return False
+        if any(holds(one, Release) for one in before) or _count(loop, receive.channel) > 1:
+            return False
+        released = [self.channels[one.channel] for one in find(loop.body, Release)]
+        operands = {gemm.a.buffer, gemm.b.buffer}
+        changed = any(operands & touched(one).writes for one in statements if one is not gemm)
+        return not changed and all(channel.stages > 1 for channel in released)
+
+    def _ahead(self, loop: For, gemm: Gemm, receive: Receive) -> list[Statement]:
+        assert self.taken is not None and gemm.plan is not None
+        token = group_name(self.taken)
+        self.taken.add(token)
+        name, plan = gemm.a.buffer.name, gemm.plan
+        words = Buffer(f"{name}_first", (WORDS,), UINT32, "local")
+        turned = Buffer(f"{name}_turned", (plan.left_registers,), gemm.a.dtype, "local")
+        plan = replace(plan, words=words, turned=turned)
+        following = index_binary("add", loop.var, 1)
+        simplify = Analyzer().simplify
+
+        def brought(number: Expr) -> list[Statement]:
+            """The slot of an iteration, and its first words."""
+            moved = substitute(seq(receive, LoadAhead(gemm.a, plan=plan, span=gemm.span)), {loop.var: number})
+            return list(moved.statements)
+
+        beside = If(index_binary("lt", following, loop.stop), seq(brought(following)), span=receive.span)
+        started: Sequence[Statement] = (
+            Allocate(turned, span=gemm.span),
+            replace(gemm, plan=plan, token=token),
+            Commit(token, span=gemm.span),
+            beside,
+            Wait(token, span=gemm.span),
+        )
+        body = [
+            part for one in loop.body.statements if one is not receive for part in (started if one is gemm else [one])
+        ]
+        first = conditional(simplify(index_binary("lt", loop.start, loop.stop)), brought(loop.start), loop.span)
+        return [Allocate(words, span=gemm.span), *first, replace(loop, body=seq(*body))]
+
+
+def _count(loop: For, channel: str) -> int:
+    """How often an iteration receives from a channel."""
+    return sum(one.channel == channel for one in find(loop.body, Receive))
+
+
+def _is_turned(gemm: Gemm) -> bool:
+    return gemm.plan is not None and gemm.token is None and gemm.plan.instruction.turns
