@@ -81,13 +81,21 @@ VARIANTS: list[dict[str, Any]] = [
     {"layers": 4, "kinds": 3},
     {"layers": 8},
     {"layers": 8, "alike": True},
+    {"turned": True},
+    {"turned": True, "sections": [1, 1, 2]},
 ]
 """Ways to choose the numbers: as many heads for keys as for queries (`alike`), more `layers`, so many of each of the
-kinds of layers that the architecture mixes, the `sections` of the places of images."""
+kinds of layers that the architecture mixes, the `sections` of the places of images, also where a configuration leaves them out (`turned`)."""
 
 
 def configuration(
-    of: Any, alike: bool = False, layers: int = 2, kinds: int = 0, sections: Sequence[int] = (2, 3, 3), **given: Any
+    of: Any,
+    alike: bool = False,
+    layers: int = 2,
+    kinds: int = 0,
+    sections: Sequence[int] = (2, 3, 3),
+    turned: bool = False,
+    **given: Any,
 ) -> Any:
     """A configuration of a class with small numbers, its parts as well."""
     plain = of()
@@ -102,7 +110,7 @@ def configuration(
             continue
         if name == "head_dim" and value is None:
             changed[name] = 16
-        if isinstance(value, dict) and "mrope_section" in value:
+        if isinstance(value, dict) and ("mrope_section" in value or (turned and "rope_type" in value)):
             changed[name] = {**value, "mrope_section": [*sections]}
         if isinstance(value, int):
             rule, small = next(((rule, number) for rule, number in RULES if re.search(rule, name)), ("", None))
@@ -112,7 +120,7 @@ def configuration(
     for name in parts:
         inner = getattr(plain, name, None)
         if isinstance(inner, tf.PreTrainedConfig):
-            changed[name] = configuration(type(inner), alike, layers, kinds, sections).to_dict()
+            changed[name] = configuration(type(inner), alike, layers, kinds, sections, turned).to_dict()
     return of(**{**changed, **given})
 
 

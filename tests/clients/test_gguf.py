@@ -39,7 +39,8 @@ def with_numbers_of(model: Any, loaded: Any) -> Any:
     """A dense model with the numbers that the codes of a loaded one stand for."""
     made = copy.deepcopy(model)
     there = made.state_dict()
-    made.load_state_dict({name: tensor for name, tensor in loaded.state_dict().items() if name in there}, strict=False)
+    given = loaded.state_dict().items()
+    made.load_state_dict({n: one for n, one in given if n in there and one.shape == there[n].shape}, strict=False)
     for name, module in loaded.named_modules():
         if isinstance(module, tilewright.Linear):
             dense = made.get_submodule(name)

@@ -61,7 +61,7 @@ def test_public_classes_have_names_of_their_own() -> None:
 CALLED_BY_NAME = ("visit_", "statement_", "expression_", "__")
 """How functions begin that are found by the class of what they are given, or by Python."""
 
-CALLED_BY_OTHERS = {"set_extra_state": "torch", "is_square": "TileLang", "is_full_row": "TileLang", "is_full_col": "TileLang",
+CALLED_BY_OTHERS = {"is_square": "TileLang", "is_full_row": "TileLang", "is_full_col": "TileLang",
                     "from_warp_partition": "TileLang"}  # fmt: skip
 """Methods that only other libraries' programs call."""
 

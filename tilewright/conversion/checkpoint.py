@@ -37,7 +37,7 @@ from tilewright.conversion.schemes import QuantizationScheme, quantization_schem
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind, an
 from tilewright.progress import Progress
-from tilewright.quant.files import weight_tensors
+from tilewright.quant.files import stack_note, weight_tensors
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.texts import write_text
 
@@ -97,6 +97,11 @@ class _Plan:
         """Tensors that are in the result under other names."""
         biases = {f"{name}_bias" for name in self.stacks if f"{name}_bias" in self.source}
         return {name for layer in self.layers.values() for name in layer.tensors} | biases
+
+    def is_stack(self, name: str) -> bool:
+        """Whether a tensor holds the weights of all experts of a layer of transformers."""
+        of_codes = name in self.layers and self.layers[name].form == "mxfp4" and self.source[name].ndim > 3
+        return name in self.stacks or of_codes
 
     def converted(self, name: str) -> Iterator[tuple[str, QuantizedWeight]]:
         """The weights that a tensor holds the codes of, or that become of it."""
@@ -249,6 +254,8 @@ def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, 
         found = list(plan.converted(name))
         for layer, weight in found:
             made.update(weight_tensors(weight, layer))
+        if plan.is_stack(name):
+            made[found[0][0].rpartition(".")[0]] = stack_note()
         weights += len(found)
         if name in plan.layers:
             made.update(extra_tensors(plan.source, plan.layers[name]))

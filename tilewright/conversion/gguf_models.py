@@ -21,7 +21,7 @@ from tilewright.conversion.experts import APART, STACKED, Stack, stacks_of
 from tilewright.conversion.modules import is_transposed
 from tilewright.conversion.names import names_in
 from tilewright.errors import CannotQuantize, InvalidTensor
-from tilewright.quant.files import CODES
+from tilewright.quant.files import CODES, METADATA
 
 if TYPE_CHECKING:
     import torch
@@ -203,6 +203,8 @@ class _InModel(Checkpoint):
         array, last = self._source[old], old.removeprefix("blk.").partition(".")[2] or old
         if old in self._source.blocks:
             return self.blocks[name].data
+        if self._is_metadata(old):
+            return array
         for pattern, made in self._how.numbers.items():
             if re.fullmatch(pattern, last) or re.fullmatch(pattern, old):
                 array = made(array)
@@ -210,9 +212,14 @@ class _InModel(Checkpoint):
         array = array if order is None else np.ascontiguousarray(array[order])
         return array.T if name in self._turned and not name.endswith(f".{CODES}") else array
 
+    def _is_metadata(self, old: str) -> bool:
+        """Whether a tensor is what `convert` writes beside codes."""
+        owner, _, last = old.rpartition(".")
+        return last == METADATA and f"{owner}.{CODES}" in self._source
+
     def _order(self, old: str, rows: int) -> np.ndarray | None:
         layer = old.split(".")[2] if old.startswith("blk.") else ""
-        if layer not in self._how.rows or rows == 1 or old.endswith("._extra_state"):
+        if layer not in self._how.rows or rows == 1:
             return None
         return self._how.rows[layer](self._metadata, self._architecture, rows)
 

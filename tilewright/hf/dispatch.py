@@ -3,7 +3,8 @@ they are.
 
 transformers passes over a ``quant_method`` that it does not know, and gives a model of random weights; it refuses a
 configuration without. So our files have none: who has not imported `tilewright.hf` gets an error and no random weights.
-The dispatcher tells them by ``quantized_by``.
+The dispatcher tells them by ``quantized_by``. Who takes the configuration away gets an error too, since what has the
+names of dense weights in our files is of other sizes (`quant.files`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transformers import AutoConfig
 from transformers.quantizers import auto
 
 from tilewright.conversion.words import OURS
@@ -49,9 +51,23 @@ def register(config: type, quantizer: type) -> None:
                 return asked
             return before.merge_quantization_configs(stored, asked)
 
+    _hear_of_files()
     auto.register_quantization_config(OURS)(config)
     auto.register_quantizer(OURS)(quantizer)
     auto.AutoHfQuantizer = Dispatcher
+
+
+def _hear_of_files() -> None:
+    """Let ``AutoModelFor...from_pretrained(path, quantization_config=None)`` mean what it does without: transformers'
+    automatic classes take None for the file's own configuration, and load random numbers in place of codes."""
+    plain = AutoConfig.from_pretrained
+
+    def from_pretrained(cls: object, *args: object, **kwargs: object) -> Any:
+        if kwargs.get("quantization_config", "nothing") is None:
+            del kwargs["quantization_config"]
+        return plain(*args, **kwargs)
+
+    AutoConfig.from_pretrained = classmethod(from_pretrained)
 
 
 def check_asked(asked: Any, method: Any) -> None:

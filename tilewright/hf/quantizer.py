@@ -65,6 +65,7 @@ class TilewrightQuantizer(HfQuantizer):
             self._dense = _Dense(model, scheme, self.quantization_config.skip)
         else:
             self._stored = _Stored(model, checkpoint_files or [], self.quantization_config.activations)
+            self._unfilled.later = self._stored.filled
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         if self._unfilled is not None:
@@ -232,7 +233,13 @@ class _Aside(torch.nn.Module):
 
 
 class _Stored:
-    """The quantised weights of a checkpoint, and the layers of a model that stand aside for them."""
+    """The quantised weights of a checkpoint, and the layers of a model that stand aside for them.
+
+    Attributes
+    ----------
+    aside : layers and experts by name, and what stands in their places.
+    filled : dense tensors of the model that get the numbers of codes when all others are there.
+    """
 
     def __init__(self, model: Any, files: list[str], activations: Any) -> None:
         if not files:
@@ -250,7 +257,8 @@ class _Stored:
             )
         self.renamed = names_in(model, self.source)
         self.aside: dict[str, tuple[Any, _Aside]] = {}
-        experts, modules, filled = GatheredExperts(model), dict(model.named_modules()), set[str]()
+        self.filled: set[str] = set()
+        experts, modules = GatheredExperts(model), dict(model.named_modules())
         of_numbers = needing_numbers(modules)
         joined = JoinedLayers(self.renamed, (layer.name for layer in self.found))
         places = {layer.name: joined.places(layer.name) for layer in self.found}
@@ -261,20 +269,15 @@ class _Stored:
                 if owner is None:
                     continue  # which place_weights has a word about
                 if owner in of_numbers:
-                    filled.add(f"^{re.escape(owner)}\\.weight$")
+                    self.filled.add(f"{owner}.weight")
                 elif owner not in self.aside:
                     self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
                     self._put(owner, self.aside[owner][1])
         taken = {name for layer in self.found for name in layer.tensors}
-        taken |= {name for name in self.source if name.endswith(".bias") and experts.owner(self.renamed(name[:-5]))}
         # transformers would report them as tensors that nobody has asked for.
-        ends = (
-            (tensor.removeprefix(layer.name), places[layer.name]) for layer in self.found for tensor in layer.tensors
-        )
-        renamed = {name + end for end, names in ends for name in names}
         ignored = {f"^{re.escape(name)}$" for one in taken for name in (one, self._renamed_tensor(one))}
-        ignored |= {f"^{re.escape(name)}$" for name in renamed}
-        model._keys_to_ignore_on_load_missing = set(model._keys_to_ignore_on_load_missing or ()) | filled
+        ignored |= {f"^{re.escape(name)}(\\.|$)" for name in self.aside}
+        ignored |= {f"^{re.escape(name)}\\." for names in places.values() for name in names}
         model._keys_to_ignore_on_load_unexpected = set(model._keys_to_ignore_on_load_unexpected or ()) | ignored
 
     def _renamed_tensor(self, name: str) -> str:

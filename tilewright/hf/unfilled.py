@@ -17,14 +17,20 @@ class Unfilled:
     Parameters
     ----------
     model : that is about to be loaded.
+
+    Attributes
+    ----------
+    later : tensors of the model that are filled afterwards; what files have under their names is none of transformers'.
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.missing = model, set[str]()
+        self.model, self.missing, self.later = model, set[str](), set[str]()
         adjust = model._adjust_missing_and_unexpected_keys
 
         def told(found: Any) -> None:
             adjust(found)
+            found.missing_keys -= self.later
+            found.mismatched_keys = {one for one in found.mismatched_keys if one[0] not in self.later}
             self.missing = set(found.missing_keys)
 
         model._adjust_missing_and_unexpected_keys = told

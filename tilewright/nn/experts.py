@@ -18,7 +18,7 @@ from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.nn.expert_form import CLAMPED, ExpertForm
 from tilewright.quant import QuantizedWeight
-from tilewright.quant.files import CODES, METADATA, metadata_bytes, read_weight
+from tilewright.quant.files import CODES, METADATA, metadata_bytes, read_weight, stack_note
 
 register_operators()
 
@@ -36,6 +36,7 @@ class ExpertWeights(torch.nn.Module):
     Notes
     -----
     In a state dict expert 3 has the tensors of a weight of that name: ``3.qweight``, ``3.scales``, ...; and ``3.bias``.
+    The name of the module itself, which was that of the parameter, has a note (`quant.files.stack_note`).
     An entry can stand in `torch.nn.functional.linear`: ``linear(x, weights[3])``.
     """
 
@@ -93,6 +94,7 @@ class ExpertWeights(torch.nn.Module):
         return self
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        destination[prefix.removesuffix(".")] = as_torch(stack_note(), "cpu")
         for number, weight in enumerate(self.weight):
             held = weight.unpack() if weight.gathered is not None else None
             arrays = {name: weight.held[name] for name in OPTIONAL if name in weight.held}
@@ -103,8 +105,11 @@ class ExpertWeights(torch.nn.Module):
                 destination[f"{prefix}{number}.bias"] = self.bias[number]
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
-    ) -> None:
+        self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any,
+        *rest: Any,
+    ) -> None:  # fmt: skip
+        note = prefix.removesuffix(".")  # of which the module around has said that it does not know it
+        unexpected[:] = [name for name in unexpected if name != note]
         found, biases = [], []
         for number in range(len(self)):
             try:

@@ -173,18 +173,8 @@ class HeldWeight(torch.nn.Module):
         """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
         return torch.from_numpy(self.weight.to_dense().astype(np.float32)).to(self.qweight.device)
 
-    def get_extra_state(self) -> torch.Tensor:
-        """What buffers do not say of the weight, as bytes: a state dict holds nothing but tensors."""
-        return as_torch(metadata_bytes(self.weight), "cpu")
-
-    def set_extra_state(self, state: torch.Tensor) -> None:
-        """Inverse of `get_extra_state`.
-
-        Raises
-        ------
-        InvalidTensor : bytes that are no metadata, or those of a newer version.
-        """
-        about = read_metadata(state, "_extra_state")
+    def _describe_as(self, about: dict[str, Any]) -> None:
+        """Take over what a state dict says of its weight beside the arrays.  Raises WrongArgumentShape."""
         if about["shape"] != (self.out_features, self.in_features):
             raise WrongArgumentShape(
                 f"the state dict has a weight of shape {list(about['shape'])}, the layer "
@@ -203,15 +193,17 @@ class HeldWeight(torch.nn.Module):
         weight = self.weight
         plain = weight.codes if weight.gathered is None else as_torch(weight.unpack().packed, self.qweight.device)
         destination[prefix + "qweight"] = plain
+        destination[prefix + METADATA] = as_torch(metadata_bytes(weight), "cpu")
         if away:
             away.post_forward(self, None)
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
     ) -> None:
-        about = state_dict.get(prefix + METADATA)
-        if strict and about is not None:
-            wanted = read_metadata(about, prefix + METADATA)["arrays"]
+        values = state_dict.get(prefix + METADATA)
+        about = None if values is None else read_metadata(values, prefix + METADATA)
+        if strict:
+            wanted = [METADATA] if about is None else about["arrays"]
             missing += [prefix + name for name in wanted if prefix + name not in state_dict]
         # Buffers take the shapes and types that the file has, so that any layer of the right size loads any format:
         # what a new weight lacks is gone. A dict without the weight leaves it alone, and a layer's bias is there before
@@ -226,7 +218,10 @@ class HeldWeight(torch.nn.Module):
                 self._buffers[name] = torch.empty_like(found, device=device)
         if replaced:
             self._order = None
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, missing, *rest)
+        buffers = {name: tensor for name, tensor in state_dict.items() if name != prefix + METADATA}
+        super()._load_from_state_dict(buffers, prefix, metadata, strict, missing, *rest)
+        if about is not None:
+            self._describe_as(about)
         self._renew()
         if replaced:
             self._gather()

@@ -1,8 +1,11 @@
 """A quantised weight among the tensors of a checkpoint or a state dict: which tensors, under which names.
 
 A weight called ``layer`` is ``layer.qweight`` (bytes, row by row, low bits first), ``layer.scales``, ``layer.zeros``
-and what else it has, and ``layer._extra_state``: the bytes of a JSON text with everything that is no array. These are
-the names that a state dict of `tilewright.Linear` has.
+and what else it has, and ``layer.weight``: the bytes of a JSON text with everything that is no array. These are the
+names that a state dict of `tilewright.Linear` has.
+
+The text has the name of the dense weight and never its shape: whoever looks for a matrix there, and knows nothing of
+codes, finds that the sizes differ. transformers fills what it does not find at all with random numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
 """Fields of a weight that are tensors of their own, where it has them."""
 
 CODES = "qweight"
-METADATA = "_extra_state"
+METADATA = "weight"
 SUFFIXES = (CODES, METADATA, *ARRAYS)
 
 
@@ -37,6 +40,14 @@ def weight_tensors(weight: QuantizedWeight, name: str) -> dict[str, np.ndarray]:
         if values is not None:
             made[f"{name}.{field}"] = np.ascontiguousarray(values)
     return made
+
+
+def stack_note() -> np.ndarray:
+    """What has the name of a dense tensor of experts ``[experts, N, K]``, whose weights are ``name.0``, ``name.1``, ...
+
+    As their metadata do, it keeps those who know no codes from taking the tensor for one that is missing.
+    """
+    return np.frombuffer(json.dumps({"version": VERSION, "codes of": "each expert"}).encode(), np.uint8)
 
 
 def metadata_bytes(weight: Any) -> np.ndarray:  # anything with those fields
@@ -67,10 +78,16 @@ def read_metadata(values: object, name: str) -> dict[str, Any]:  # JSON
 
     Raises
     ------
-    InvalidTensor : it holds no metadata, or that of a newer version.
+    InvalidTensor : it holds no metadata, or that of a newer version; it is a dense weight.
     """
+    held = as_array(values)
+    if held.ndim != 1 or held.dtype != np.uint8:
+        raise InvalidTensor(
+            f"{name} is {held.dtype} {list(held.shape)}, where the metadata of a quantised weight is due",
+            hint="a dense weight belongs into a dense model, which tilewright.quantize takes then",
+        )
     try:
-        about = json_value(bytes(as_array(values)))
+        about = json_value(bytes(held))
         version, layout = about["version"], about["layout"]
         found = {
             "format": about["format"],

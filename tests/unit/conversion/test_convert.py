@@ -350,8 +350,8 @@ def test_a_weight_survives_its_file(tmp_path: Path) -> None:
     tensors = weight_tensors(weight, "w")
     with pytest.raises(InvalidTensor, match=r"w\.qweight is uint8 \[5, 3\], where uint8 \[5, 12\] is due"):
         read_weight({**tensors, "w.qweight": np.zeros((5, 3), np.uint8)}, "w")
-    with pytest.raises(InvalidTensor, match=r"w\._extra_state holds no metadata that can be read"):
-        read_weight({**tensors, "w._extra_state": np.zeros(3, np.uint8)}, "w")
+    with pytest.raises(InvalidTensor, match=r"w\.weight holds no metadata that can be read"):
+        read_weight({**tensors, "w.weight": np.zeros(3, np.uint8)}, "w")
 
 
 @pytest.mark.parametrize(

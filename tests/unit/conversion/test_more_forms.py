@@ -120,7 +120,7 @@ def test_every_form_becomes_ours(tmp_path: Path, form: str) -> None:
     tensors = {"up" + dot + ending: tensor for ending, tensor in written.tensors.items()}
     made = converted(tmp_path / "from", tensors, settings)
     np.testing.assert_allclose(read_weight(made, "up").to_dense(), written.weight, rtol=1e-14, atol=1e-15)
-    left = set(made) - {f"up.{name}" for name in ("qweight", "scales", "zeros", "_extra_state")}
+    left = set(made) - {f"up.{name}" for name in ("qweight", "scales", "zeros", "weight")}
     assert not left
 
 

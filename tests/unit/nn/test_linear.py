@@ -51,7 +51,7 @@ def test_a_state_dict_fills_a_layer_of_another_format(layer: Linear, x: torch.Te
     other = Linear(K, N, bias=True, W_dtype="nf4")
     other.load_state_dict(layer.state_dict())
     assert torch.equal(other(x), layer(x))
-    assert set(layer.state_dict()) == {"qweight", "scales", "bias", "_extra_state"}
+    assert set(layer.state_dict()) == {"qweight", "scales", "bias", "weight"}
 
 
 def test_assigned_buffers_count_from_the_next_call(float_layer: torch.nn.Linear, x: torch.Tensor) -> None:
