@@ -69,6 +69,10 @@ def _erf_reference(x: np.ndarray) -> np.ndarray:
     return _erf(x) if np.size(x) else np.asarray(x, np.float64)
 
 
+def _every_other(first: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.concatenate([a, b], axis=-1)[..., first::2]
+
+
 def _math(name: str, function: Callable[..., object], arity: int = 1) -> None:
     register(Intrinsic(name, arity, function, floats_only=True))
 
@@ -182,6 +186,10 @@ for _name, _fold in (
     ("all", np.logical_and), ("any", np.logical_or),
 ):  # fmt: skip
     register(Intrinsic(f"lanes_{_name}", 1, functools.partial(_fold.reduce, axis=-1)))
+EVERY_OTHER = ("even_lanes", "odd_lanes")
+"""Every other lane of two vectors that follow one another, from the first one on or from the second one on."""
+for _odd, _name in enumerate(EVERY_OTHER):
+    register(Intrinsic(_name, 2, functools.partial(_every_other, _odd)))
 # Threads of a warp tell one another a value, by lane or by distance, and whether a condition holds, one bit a lane.
 for _name in ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"):
     register(Intrinsic(_name, 2, None, collective=True))

@@ -20,7 +20,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
-from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.epilogue import PLAIN, Epilogue, paired
 from tilewright.kernels.matmul import by_tiles
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
@@ -209,7 +209,7 @@ def quant_matmul(
     kernel of ``A[M, K]``, then for int8 or scaled activations ``token_scales[M]`` (float32), ``W`` (packed),
     ``scales[K / group, N]``, and without `zero` also ``zeros[K / group, N]``, giving ``C[M, N]``.
     With an epilogue it is always of ``A, token_scales, W, scales, zeros, bias[N], residual[M, N], C``, one element for
-    what is not used.
+    what is not used; residual and C are ``[M, N / 2]`` where pairs of columns become one.
 
     Raises
     ------
@@ -235,6 +235,7 @@ def quant_matmul(
     takes_scales = scaled or activations == "int8"
     floats = tilewright.dtype(weights).is_float or fractions
     operand = "int8" if not floats and (quantise or activations == "int8") else "float32"
+    each = 2 if epilogue.pairs else 1
     whole_zero = zero is not None and zero == int(zero)
     begins_shifted = (
         has_zeros and (whole_zero or (zero is not None and operand == "float32")) and _is_processor(T.machine())
@@ -326,11 +327,14 @@ def quant_matmul(
                 for g, n in T.Parallel(groups, block_N):
                     shift[g, n] = taken_off(scales, zeros, g, bn * block_N + n)
                 T.gemm(sums[bm * block_M : bm * block_M + block_M, 0:groups], shift, result)
-            for m, n in T.Parallel(block_M, block_N):
-                row, column = bm * block_M + m, bn * block_N + n
+            for m, n in T.Parallel(block_M, block_N // each):
+                row, column = bm * block_M + m, bn * (block_N // each) + n
                 factor = token_scales[row] if quantise or takes_scales else 1.0
-                added_bias = T.cast(bias[column], "float32") if epilogue.bias else None
-                value = epilogue.before_residual(result[m, n] * factor, None, added_bias)
+                parts = []
+                for part in list(range(each)):
+                    added_bias = T.cast(bias[column * each + part], "float32") if epilogue.bias else None
+                    parts.append(epilogue.before_residual(result[m, n * each + part] * factor, None, added_bias))
+                value = paired(parts[0], parts[1], epilogue.function) if epilogue.pairs else parts[0]
                 if epilogue.residual:
                     value = value + T.cast(residual[row, column], "float32")
                 C[row, column] = T.cast(value, out)
@@ -380,7 +384,7 @@ def quant_matmul(
         else:
             multiply(operands, token_scales, sums, W, scales, zeros, added, C, 128, 32)
 
-    Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N), out)
+    Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N // each), out)
     Weight, PerToken = T.Packed((N, K), weights), T.Tensor((M,), "float32")
     Scales, Zeros = T.Tensor((groups, N), scale_dtype), T.Tensor((groups, N), zero_dtype)
     if not epilogue.is_plain:
@@ -394,7 +398,7 @@ def quant_matmul(
             scales: Scales,
             zeros: T.Tensor((groups, N) if takes_zeros else (1, 1), zero_dtype),
             bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
-            residual: T.Tensor((M, N) if epilogue.residual else (1, 1), out),
+            residual: T.Tensor((M, N // each) if epilogue.residual else (1, 1), out),
             C: Result,
         ):
             given = token_scales if takes_scales else None

@@ -17,10 +17,13 @@ from tilewright.matmul.arrays import (
     empty_like,
     is_row_major,
 )
+from tilewright.matmul.facts import Request
 from tilewright.matmul.grouped_calls import GroupedCall, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
+from tilewright.matmul.planning import result_columns
 from tilewright.matmul.product import is_followed, quant_matmul
+from tilewright.matmul.tiers.dispatch import choose
 from tilewright.runtime.tensors import is_torch
 from tilewright.targets.registry import resolve
 
@@ -85,10 +88,10 @@ def grouped_matmul(
         if isinstance(call, GroupedCall):
             return call.run()
     given = sizes.tolist() if on_device else [int(size) for size in sizes]
-    if function not in PAIRED:
+    if function not in PAIRED or all(_makes_pairs(weight, x, quantize) for weight in weights):
         return _one_by_one(x, weights, given, activation_scales, out_dtype, quantize, bias, function)
     sums = _one_by_one(x, weights, given, activation_scales, "float32", quantize)
-    out = empty_like(x, (x.shape[0], weights[0].shape[0] // 2), result_type(x, out_dtype))
+    out = empty_like(x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype))
     if x.shape[0]:
         arch = resolve(device_of(x).split(":")[0])[1]
         kernel, arguments = epilogue_behind(sums, sizes, len(weights), bias, function, out, arch)
@@ -102,7 +105,7 @@ def _traced(
     """The call as an operator of torch (`torch_operators`)."""
     import torch
 
-    columns = weights.shape[0] // (2 if function in PAIRED else 1)
+    columns = result_columns(weights.shape[0], function)
     sizes = sizes if is_torch(sizes) else torch.tensor(list(sizes), dtype=torch.int32, device=x.device)
     return torch.ops.tilewright.grouped_matmul(x, sizes, columns, weights.handle, bias, quantize, function)
 
@@ -160,8 +163,7 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | 
     N = weights[0].shape[0]
     if function is not None and function not in (*FUNCTIONS, *PAIRED):
         raise Unsupported(f"the activation function {function!r}", (*FUNCTIONS, *PAIRED))
-    if function in PAIRED and N % 2:
-        raise WrongArgumentShape(f"{function} takes pairs of columns, but the weights have {N} rows")
+    result_columns(N, function)
     if bias is not None:
         device_of(bias, "bias")
         if tuple(bias.shape) != (len(weights), N):
@@ -199,6 +201,17 @@ def _check_not_negative(sizes: Sequence[int]) -> None:
         raise WrongArgumentShape(f"a run of {min(sizes)} rows was given")
 
 
+def _makes_pairs(weight: PackedWeight, x: Any, quantize: str | None) -> bool:
+    """Whether the kernel of a weight's products ends with functions of pairs; else a kernel behind it does those."""
+    source = element_type(x).name
+
+    def asked() -> bool:
+        request = Request(source, "float32", quantize=quantize)
+        return choose(weight.facts, request, resolve(weight.device.split(":")[0])[1])[0].pairs
+
+    return weight.derived(("makes pairs", source, quantize), asked)
+
+
 def _one_by_one(
     x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: object,
     quantize: str | None = None, bias: Any = None, function: str | None = None,
@@ -225,7 +238,7 @@ def _one_by_one(
             first = product(number, rows, out_dtype=out_dtype)
             if size == x.shape[0]:
                 return first
-            out = empty_like(x, (x.shape[0], weights[number].shape[0]), dtype(first.dtype))
+            out = empty_like(x, (x.shape[0], first.shape[1]), dtype(first.dtype))
             out[rows] = first
         elif is_row_major(out[rows]):
             product(number, rows, out=out[rows])

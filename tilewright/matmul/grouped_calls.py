@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
 from tilewright.ir.dtypes import ALL, FLOAT32, INT32, DType, dtype
-from tilewright.kernels.epilogue import PAIRED, Epilogue
+from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
@@ -32,6 +32,7 @@ from tilewright.matmul.arrays import (
 )
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed_experts import PackedExperts
+from tilewright.matmul.planning import result_columns
 from tilewright.matmul.tiers.base import begun
 from tilewright.matmul.tiers.dispatch import after_quantisation, named, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
@@ -226,14 +227,9 @@ def _scaled_call(
     out = empty_like(x, (rows, facts.N), dtype(sums))
     launches.append((begun(kernel, x), (x, held, *factors, sizes, out)))
     if more:
-        sums, out = out, empty_like(x, (rows, _columns(facts, request)), dtype(request.out))
+        sums, out = out, empty_like(x, (rows, result_columns(facts.N, request.function)), dtype(request.out))
         launches.append(epilogue_behind(sums, sizes, len(weights), bias, request.function, out, arch))
     return GroupedCall(launches, out)
-
-
-def _columns(facts: WeightFacts, request: Request) -> int:
-    """Columns of the result."""
-    return facts.N // 2 if request.function in PAIRED else facts.N
 
 
 def _epilogue(request: Request) -> Epilogue:
@@ -267,7 +263,7 @@ def _fragment_call(
     begun(kernel, x)
     packing_begun(weights[0], form)
     words, factors = weights.records(form, coding, x)
-    out = empty_like(x, (x.shape[0], _columns(facts, request)), dtype(request.out))
+    out = empty_like(x, (x.shape[0], result_columns(facts.N, request.function)), dtype(request.out))
     return GroupedCall([(kernel, (words, x, factors, _bias_of(bias, x), _sizes_like(sizes, x), out))], out)
 
 

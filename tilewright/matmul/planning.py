@@ -7,12 +7,14 @@ scaled weight, does a scale enter the element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tilewright.errors import Unsupported
+from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType, dtype
-from tilewright.kernels.epilogue import FUNCTIONS
+from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.kernels.recipe import UNUSED, Recipe
 from tilewright.machine.arch import Arch
 from tilewright.matmul.facts import Request, WeightFacts
@@ -72,8 +74,8 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
     )  # fmt: skip
 
 
-def check_request(request: Request) -> None:
-    """The types of a call are such as products have.  Raises Unsupported."""
+def check_request(request: Request, functions: Sequence[str] = FUNCTIONS) -> None:
+    """The types of a call are such as products have, its function one of these.  Raises Unsupported."""
     if request.activations not in ACTIVATIONS:
         raise Unsupported(f"activations of {request.activations}", ACTIVATIONS)
     if request.quantize is not None and request.quantize not in QUANTIZED:
@@ -81,11 +83,20 @@ def check_request(request: Request) -> None:
     if request.quantize is not None and not dtype(request.activations).is_float:
         floats = [name for name in ACTIVATIONS if dtype(name).is_float]
         raise Unsupported(f"quantising activations of {request.activations}", floats)
-    if request.function is not None and request.function not in FUNCTIONS:
-        raise Unsupported(f"the activation function {request.function!r}", FUNCTIONS)
+    if request.function is not None and request.function not in functions:
+        raise Unsupported(f"the activation function {request.function!r}", functions)
     out = dtype(request.out)
     if out.kind == "bool" or out.bits < 8:
         raise Unsupported(f"results of {request.out}", ("floats and integers of 8 bits and more",))
+
+
+def result_columns(N: int, function: str | None) -> int:
+    """Columns of the result of a weight of N rows. Raises WrongArgumentShape."""
+    if function not in PAIRED:
+        return N
+    if N % 2:
+        raise WrongArgumentShape(f"{function} takes pairs of columns, but the weights have {N} rows")
+    return N // 2
 
 
 def check_sums(name: object, activations: DType) -> None:

@@ -17,6 +17,7 @@ from tilewright.errors import (
     an,
 )
 from tilewright.ir.dtypes import dtype
+from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.matmul.arrays import (
     aside,
     check_device,
@@ -31,7 +32,7 @@ from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.known_calls import Calls, check_transforms, is_watched
 from tilewright.matmul.packed import PackedWeight, named
-from tilewright.matmul.planning import check_request
+from tilewright.matmul.planning import check_request, result_columns
 from tilewright.matmul.replay import replay
 from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.tiers import dispatch
@@ -71,7 +72,8 @@ def quant_matmul(
     quantize : ``"int8"``, ``"float8_e4m3fn"`` or ``"float8_e5m2"``: quantise float `x` first, one scale a token; then
         there are no `activation_scales`.
     bias : ``[N]`` of any float type.
-    function : ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"sigmoid"`` or ``"tanh"``.
+    function : ``"relu"``, ``"gelu"``, ``"gelu_tanh"``, ``"silu"``, ``"sigmoid"`` or ``"tanh"``; on processors, where
+        the tier of panels serves the call, also one of pairs of columns (`grouped_matmul`), which makes half as many.
     residual : ``[..., N]`` of the result's type, added last.
     out_dtype : of the result; by default that of float `x`, int32 for integers without any scale, else float32. Integer
         results are rounded to nearest and saturate.
@@ -136,6 +138,8 @@ def _traced(
 
     if weight.handle is None and not torch.compiler.is_compiling():
         named(weight)
+    if function in PAIRED:
+        raise Unsupported(f"a call that torch follows with {function}", FUNCTIONS)
     if isinstance(x, tuple) or weight.handle is None:
         raise Unsupported(
             "a call that torch follows with packed activations, or of a weight made before torch was imported",
@@ -259,9 +263,10 @@ class Product:
         facts = weight.facts
         activations = element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
+        columns = result_columns(facts.N, function)
         kind, group, scales = _activation_scales(activation_scales, leading, weight, device, activation_group)
         result = result_type(out, out_dtype, activations, facts, kind, quantize)
-        for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, facts.N))):
+        for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, columns))):
             _check_array(what, values, expected, device)
         request = Request(
             activations, result, kind, "float32" if scales is None else element_type(scales).name, group, quantize,
@@ -274,9 +279,9 @@ class Product:
         rows = flat.shape[0]
         read = (
             flat, scales, None if bias is None else contiguous(bias),
-            None if residual is None else contiguous(residual.reshape(rows, facts.N)),
+            None if residual is None else contiguous(residual.reshape(rows, columns)),
         )  # fmt: skip
-        made = result_for(x, (*leading, facts.N), dtype(result), out, read)
+        made = result_for(x, (*leading, columns), dtype(result), out, read)
         return Product(prepared, Operands(*read, made.written), made, request, target or device)
 
 
@@ -287,7 +292,7 @@ def _prepared(weight: PackedWeight, request: Request, where: object, example: Ar
     found = weight.prepared.get(key) if chosen is None else None
     if found is not None:
         return found
-    check_request(request)
+    check_request(request, (*FUNCTIONS, *PAIRED))
     machine = _machine(where)
     if chosen is not None:
         return aside(lambda: prepare(weight, request, machine, example, chosen), example)

@@ -75,6 +75,29 @@ def test_folds_of_any_length(kind: str, length: int) -> None:
     check(FOLDS.format(type=kind, n=length), x, machines=[AVX2], after_passes=length == 13)
 
 
+APART = """
+def f(X: {type}[3, {n}, {apart}], Y: {type}[3, {n}]) -> Y:
+    with kernel(blocks={{bx: 1}}, threads={{tx: 1, ty: 1, tz: 1}}):
+        for i, j in parallel(3, {n}):
+            Y[i, j] = X[i, j, {first}] - X[i, j, {last}]
+"""
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("apart", [2, 3, 4])
+@pytest.mark.parametrize("length", [1, 7, 16, 41])
+def test_lanes_that_lie_apart(kind: str, apart: int, length: int) -> None:
+    """Every second or fourth element: whole vectors are loaded, and nothing beyond the last row."""
+    draw = np.random.default_rng(length)
+    x = draw.integers(-9, 9, (3, length, apart)).astype(dtype(kind).numpy)
+    first, last = draw.permutation(apart)[:2]
+    text = APART.format(type=kind, n=length, apart=apart, first=first, last=last)
+    check(text, x, machines=MACHINES, after_passes=True)
+    if length == 41 and kind != "int8":
+        source = compiled(text, host()).get_kernel_source()
+        assert ("even_lanes" in source or "odd_lanes" in source) == (apart != 3)
+
+
 def test_a_vector_is_loaded_and_stored_in_part() -> None:
     """Seventy floats: four vectors of sixteen, and six lanes of a fifth."""
     text = """

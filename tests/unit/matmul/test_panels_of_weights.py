@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.matmul import PackedWeight, quant_matmul
+from tilewright.errors import Unsupported, WrongArgumentShape
+from tilewright.matmul import PackedWeight, grouped_matmul, quant_matmul
 from tilewright.matmul.facts import Request
 from tilewright.matmul.tiers.dispatch import choose
 from tilewright.quant import QuantizedWeight, quantize
@@ -124,3 +125,33 @@ def test_every_kind_of_weight(format: str, kind: str, way: str) -> None:
         if source.zeros is not None:
             bound = bound + np.abs(left) @ (np.abs(dense) + np.abs(source.format.decode(source.codes))).T
         assert (np.abs(out - expected) <= 1e-5 + 2e-6 * bound + 4e-6 * np.abs(expected)).all()
+
+
+@pytest.mark.parametrize("case", range(24))
+def test_functions_of_pairs_end_the_kernel(case: int) -> None:
+    """Half as many columns, from the sums that the call without a function gives."""
+    draw = np.random.default_rng(case)
+    N, K, rows = 2 * int(draw.integers(1, 120)), 96, [1, 3, 40, 0][case % 4]
+    source = quantize(draw.standard_normal((N, K)).astype(np.float32), str(draw.choice(FORMATS)), group=32)
+    weight, quantised = PackedWeight.pack(source), draw.choice([None, "int8"])
+    x = draw.standard_normal((rows, K)).astype(np.float32)
+    bias = draw.standard_normal(N).astype(draw.choice(["float32", "float16"])) if draw.integers(2) else None
+    residual = draw.standard_normal((rows, N // 2)).astype(np.float32) if draw.integers(2) else None
+    given = {"quantize": quantised, "bias": bias}
+    gate, up = quant_matmul(x, weight, **given).astype(np.float64).reshape(rows, N // 2, 2).transpose(2, 0, 1)
+    gate, up = np.minimum(gate, 7), up.clip(-7, 7)
+    expected = gate / (1 + np.exp(-1.702 * gate)) * (up + 1) + (0 if residual is None else residual)
+    out = np.full((rows, N // 2), np.nan, np.float32)
+    quant_matmul(x, weight, **given, function="clamped_swiglu", residual=residual, out=out)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_other_tiers_name_what_they_do_not_do() -> None:
+    weight = PackedWeight.pack(quantize(np.ones((6, 64), np.float32), "e4m3fnuz"))
+    x = np.zeros((1, 64), np.float16)
+    with pytest.raises(Unsupported, match="swiglu behind products of this weight by float16"):
+        quant_matmul(x, weight, function="swiglu")
+    assert grouped_matmul(x, [weight], [1], function="swiglu").shape == (1, 3)
+    odd = PackedWeight.pack(quantize(np.ones((5, 64), np.float32), "int4", group=32))
+    with pytest.raises(WrongArgumentShape, match="swiglu takes pairs of columns, but the weights have 5 rows"):
+        quant_matmul(x, odd, function="swiglu")

@@ -192,10 +192,12 @@ class Tier(Protocol):
     Attributes
     ----------
     version : changes when what was tuned says nothing of its kernels any more.
+    pairs : whether its kernels may end with a function of pairs of columns.
     """
 
     name: str
     version: int
+    pairs: bool
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """Why it does not serve a call; None where it does."""

@@ -28,6 +28,7 @@ class Blocks:
 
     name = "blocks"
     version = 3
+    pairs = False
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

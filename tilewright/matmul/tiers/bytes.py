@@ -129,6 +129,7 @@ class Bytes:
 
     name = "bytes"
     version = 1
+    pairs = False
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.errors import Unsupported
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.activation_quantization import quantize_activations
+from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
@@ -37,15 +39,21 @@ def choose(facts: WeightFacts, request: Request, arch: Arch) -> tuple[Tier, Requ
     """The first tier that serves a call, the request that it serves, and why those before it do not.
 
     Where no tier quantises activations as part of its kernel, the request is for the product with quantised ones.
+
+    Raises
+    ------
+    Unsupported : for a function of pairs of columns; the last tier serves everything else.
     """
     reasons: list[str] = []
     for asked in (request, after_quantisation(request)):
         for tier in TIERS:
             reason = tier.refuses(facts, asked, arch)
+            if reason is None and request.function in PAIRED and not tier.pairs:
+                reason = "functions of pairs of columns"
             if reason is None:
                 return tier, asked, reasons
             reasons.append(f"{tier.name}: {reason}")
-    raise AssertionError("the last tier serves everything")
+    raise Unsupported(f"{request.function} behind products of this weight by {request.activations}", FUNCTIONS)
 
 
 def after_quantisation(request: Request) -> Request:

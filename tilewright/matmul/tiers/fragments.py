@@ -50,6 +50,7 @@ class Fragments:
 
     name = "fragments"
     version = 1
+    pairs = False
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

@@ -29,6 +29,7 @@ class General:
 
     name = "general"
     version = 2
+    pairs = False
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

@@ -52,6 +52,7 @@ class Masked:
 
     name = "masked"
     version = 1
+    pairs = False
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

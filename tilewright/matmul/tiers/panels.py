@@ -35,6 +35,7 @@ class Panels:
 
     name = "panels"
     version = 5
+    pairs = True
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

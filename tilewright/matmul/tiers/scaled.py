@@ -29,6 +29,7 @@ class Scaled:
 
     name = "scaled"
     version = 1
+    pairs = False
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""

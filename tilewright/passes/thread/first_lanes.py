@@ -8,11 +8,14 @@ one instruction.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
+from tilewright.ir.intrinsics import EVERY_OTHER
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
@@ -25,6 +28,7 @@ from tilewright.ir.nodes import (
     Select,
     Store,
     Var,
+    index_binary,
 )
 from tilewright.ir.visitor import Rewriter, Rewritten, find
 
@@ -72,13 +76,29 @@ class _First(Rewriter):
         self.own = {node.buffer for node in find(part, Allocate)}
         """Registers of an iteration: what their other lanes hold matters to nobody."""
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...], dtype: DType) -> Region:
+    def place(
+        self, buffer: Buffer, indices: tuple[Expr, ...], dtype: DType, count: Expr | None = None, apart: int = 1
+    ) -> Region:
         if dtype.kind == "bool" or dtype.is_packed or dtype.lanes != self.lanes or len(indices) != 1:
             raise NoFirstLanes
         stride = self.analyzer.stride(indices[0], self.var)
-        if not isinstance(stride, nodes.Const) or stride.value != 1:
+        if not isinstance(stride, nodes.Const) or stride.value != apart:
             raise NoFirstLanes
-        return Region(buffer, indices, (self.count,))
+        return Region(buffer, indices, (self.count if count is None else count,))
+
+    def visit_Call(self, call: Call) -> Expr:
+        if call.function not in EVERY_OTHER:
+            return self.generic(call)
+        leaves = _leaves(call)
+        if any(load.buffer in self.own for load in leaves):
+            return self.generic(call)
+        made = []
+        for number, load in enumerate(leaves):
+            left = index_binary("sub", index_binary("mul", self.count, len(leaves)), number * self.lanes)
+            count = index_binary("max", index_binary("min", left, self.lanes), 0)
+            place = self.place(load.buffer, load.indices, load.dtype, count, len(leaves))
+            made.append(Call(load.dtype, LOAD, (place,)))
+        return _with_leaves(call, iter(made))
 
     def visit_Load(self, load: Load) -> Expr:
         if load.dtype.lanes == 1 or load.buffer in self.own:
@@ -110,6 +130,21 @@ class _First(Rewriter):
 
     def visit_For(self, _: nodes.For) -> Rewritten:
         raise NoFirstLanes
+
+
+def _leaves(value: Expr) -> list[Load]:
+    """What is loaded, in order, of a vector that is every other lane of others."""
+    if isinstance(value, Call):
+        return [leaf for argument in value.operands for leaf in _leaves(argument)]
+    assert isinstance(value, Load)
+    return [value]
+
+
+def _with_leaves(value: Expr, leaves: Iterator[Expr]) -> Expr:
+    """The same with others in their places."""
+    if isinstance(value, Call):
+        return replace(value, arguments=tuple(_with_leaves(argument, leaves) for argument in value.operands))
+    return next(leaves)
 
 
 def _scalar(value: Expr) -> Expr:

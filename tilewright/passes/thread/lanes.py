@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.intrinsics import EVERY_OTHER, INTRINSICS
 from tilewright.ir.nodes import (
     LOGICAL,
     Allocate,
@@ -37,6 +37,8 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, find, holds, key, walk
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
+APART = (2, 4)
+"""How many elements lanes may lie apart in memory."""
 
 
 class NotVectorizable(Exception):
@@ -236,9 +238,31 @@ class Lanes:
         if stride == 0:
             return load
         if stride != 1:
-            raise NotVectorizable
+            return self.apart(load, index, stride)
         self.check_packed(load.buffer, index)
         return replace(load, dtype=load.dtype.with_lanes(self.lanes))
+
+    def apart(self, load: Load, index: Expr, stride: int | None) -> Expr:
+        """Lanes that lie two or four elements apart: all elements between them are loaded too, and every other lane is
+        dropped once or twice.
+
+        Whole runs of so many elements are in a buffer whose size they divide.
+        """
+        if stride not in APART or load.dtype.is_packed or load.dtype.kind == "bool":
+            raise NotVectorizable
+        rest = self.analyzer.simplify(index_binary("floormod", index, stride))
+        if not isinstance(rest, Const) or not self.analyzer.divides(_size(load.buffer), stride):
+            raise NotVectorizable
+        first, dtype, place = index_binary("sub", index, rest), load.dtype.with_lanes(self.lanes), int(rest.value)
+        vectors: list[Expr] = [
+            replace(load, dtype=dtype, indices=(index_binary("add", first, number * self.lanes),))
+            for number in range(stride)
+        ]
+        while len(vectors) > 1:
+            function = EVERY_OTHER[place % 2]
+            vectors = [Call(dtype, function, pair) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
+            place //= 2
+        return vectors[0]
 
     def check_packed(self, buffer: Buffer, index: Expr) -> None:
         """Vectors of elements that share bytes must start with a byte."""
@@ -343,10 +367,7 @@ class Lanes:
 
     def in_bounds(self, buffer: Buffer, index: Expr) -> bool:
         """Whether `index` is inside for every iteration of the loop."""
-        size: Expr = const(1)
-        for extent in buffer.shape:
-            size = index_binary("mul", size, extent)
-        return self.analyzer.nonnegative(index) and self.analyzer.prove(index_binary("lt", index, size))
+        return self.analyzer.nonnegative(index) and self.analyzer.prove(index_binary("lt", index, _size(buffer)))
 
 
 _STATEMENTS: dict[type, Callable[[Lanes, Any], list[Statement]]] = {
@@ -358,6 +379,14 @@ _EXPRESSIONS: dict[type, Callable[[Lanes, Any], Expr]] = {
     Load: Lanes.load, Binary: Lanes.binary, Unary: Lanes.unary, Cast: Lanes.unary, nodes.Reinterpret: Lanes.unary,
     Select: Lanes.select, Call: Lanes.call,
 }  # fmt: skip
+
+
+def _size(buffer: Buffer) -> Expr:
+    """How many elements a buffer has."""
+    size: Expr = const(1)
+    for extent in buffer.shape:
+        size = index_binary("mul", size, extent)
+    return size
 
 
 def _is_power_of_two(expr: Expr) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, dtype
-from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.ir.intrinsics import EVERY_OTHER, Intrinsic, register
 from tilewright.ir.nodes import Call, Const, Expr, Region, expr
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
 from tilewright.machine.tile import TileInstruction
@@ -57,6 +57,8 @@ _machine_function("cpu.dot4_u8_s8", "tw_dot4_u8_s8_{code}{lanes}", _dot_referenc
 _machine_function("cpu.dot4_s8_u8", "tw_dot4_s8_u8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_s8_s8", "tw_dot4_s8_s8_{code}{lanes}", _dot_reference(4))
 _machine_function("cpu.dot4_u4_s8", "tw_dot4_u4_s8_{code}{lanes}", _dot_reference(4))
+for _name in EVERY_OTHER:
+    device_function(_name, f"tw_{_name}_{{code}}{{lanes}}")
 device_function("prefetch", "tw_prefetch")
 device_function("prefetch_far", "tw_prefetch_far")
 

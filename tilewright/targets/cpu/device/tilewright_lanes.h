@@ -109,6 +109,29 @@ TW_INLINE V(i64) FN(lane_index_i64)(void) { V(i64) r; for (int lane = 0; lane < 
 #else
 #define TW_NEIGHBOUR(x, bit, type, index) __builtin_shuffle(x, (V(index)){TW_JOIN(TW_UP_TO_, LANES)} ^ (index)(bit))
 #endif
+/* Every other lane of two vectors that follow one another. */
+#if defined(__clang__)
+#define TW_EVERY_OTHER(a, b, odd, type, index)                                                 \
+  ({ V(type) left; for (int lane = 0; lane < LANES; lane++) {                                  \
+       const int from = 2 * lane + (odd); left[lane] = from < LANES ? (a)[from % LANES] : (b)[from % LANES]; } left; })
+#else
+#define TW_EVERY_OTHER(a, b, odd, type, index)                                                 \
+  __builtin_shuffle(a, b, (V(index)){TW_JOIN(TW_UP_TO_, LANES)} * (index)2 + (index)(odd))
+#endif
+#define TW_EVERY_OTHER_FUNCTION(type, index)                                                   \
+  TW_INLINE V(type) TW_JOIN(tw_even_lanes_, V(type))(V(type) a, V(type) b) { return TW_EVERY_OTHER(a, b, 0, type, index); } \
+  TW_INLINE V(type) TW_JOIN(tw_odd_lanes_, V(type))(V(type) a, V(type) b) { return TW_EVERY_OTHER(a, b, 1, type, index); }
+TW_EVERY_OTHER_FUNCTION(f32, i32)
+TW_EVERY_OTHER_FUNCTION(f64, i64)
+TW_EVERY_OTHER_FUNCTION(i8, u8)
+TW_EVERY_OTHER_FUNCTION(i16, i16)
+TW_EVERY_OTHER_FUNCTION(i32, i32)
+TW_EVERY_OTHER_FUNCTION(i64, i64)
+TW_EVERY_OTHER_FUNCTION(u8, u8)
+TW_EVERY_OTHER_FUNCTION(u16, i16)
+TW_EVERY_OTHER_FUNCTION(u32, i32)
+TW_EVERY_OTHER_FUNCTION(u64, i64)
+
 #define TW_LANES_ROUND(bit, type, index, COMBINE)                                              \
   if (LANES > bit) { V(type) a = x, b = TW_NEIGHBOUR(x, bit % LANES, type, index); x = COMBINE; }
 #define TW_LANES_REDUCE(name, type, index, COMBINE)                                            \
