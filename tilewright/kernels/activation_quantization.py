@@ -9,8 +9,6 @@ NaN.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.values import Tile, Value
@@ -35,17 +33,17 @@ BLOCKS = 1024
 """Blocks that look for the largest magnitude of a tensor."""
 
 
-def widened(value: Any) -> Any:
+def widened(value: Value) -> Value:
     """A number of A as float32, NaN as infinity: largest magnitudes leave NaN out, and its code would be that of 0."""
     return T.min(T.cast(value, "float32"), T.infinity("float32"))
 
 
-def inverse_of(largest: Any, to: str) -> Value:
+def inverse_of(largest: Value, to: str) -> Value:
     """What numbers of at most this magnitude are multiplied by to become codes."""
     return T.if_then_else(largest > LEAST, LARGEST[to] / largest, 0.0)
 
 
-def whole(value: Any, inverse: Any, to: str) -> Any:
+def whole(value: Value, inverse: Value, to: str) -> Value:
     """A float32 as the code of int8 that it is rounded to, still float32; for floats the conversion rounds."""
     scaled = value * inverse
     return T.round(scaled) if to == "int8" else scaled
@@ -127,7 +125,7 @@ def quantize_activations(
     """Rows of the tile for each row of X."""
 
     @T.macro
-    def load(X: Tile, vector: Any, first: Value, share: Value, tile: Tile) -> None:
+    def load(X: Tile, vector: Tile | None, first: Value, share: Value, tile: Tile) -> None:
         for i, k in T.Parallel(*shape):
             column = (share * per_row + i % per_row) * shape[1] + k
             value = X[first + i // per_row, column]
@@ -143,7 +141,7 @@ def quantize_activations(
             codes[first + i // per_row, column] = T.cast(whole(tile[i, k], inverted, to), to)
 
     @T.macro
-    def quantize_whole(X: Tile, vector: Any, codes: Tile, scales: Tile) -> None:
+    def quantize_whole(X: Tile, vector: Tile | None, codes: Tile, scales: Tile) -> None:
         """A block has all that shares a scale: every element is read once."""
         with T.Kernel(across, T.ceildiv(M, rows), threads=threads) as (share, bm):
             T.pdl_sync()
@@ -162,7 +160,7 @@ def quantize_activations(
                     scales[m, g] = scale[i]
 
     @T.macro
-    def write(X: Tile, vector: Any, codes: Tile, first: Value, share: Value, most: Any) -> None:
+    def write(X: Tile, vector: Tile | None, codes: Tile, first: Value, share: Value, most: Tile) -> None:
         tile = T.alloc_fragment(shape, "float32")
         inverse = T.alloc_fragment((1,), "float32")
         for one in T.Parallel(1):
@@ -171,7 +169,7 @@ def quantize_activations(
         store(codes, first, share, tile, inverse)
 
     @T.macro
-    def largest_of(X: Tile, vector: Any, first: Value, most: Any) -> None:
+    def largest_of(X: Tile, vector: Tile | None, first: Value, most: Tile) -> None:
         """Raise ``most[0]`` to the largest magnitude of a block's rows."""
         tile = T.alloc_fragment(shape, "float32")
         of_rows = T.alloc_fragment((shape[0],), "float32")
@@ -184,7 +182,7 @@ def quantize_activations(
                 most[one] = T.max(most[one], found[one])
 
     @T.macro
-    def quantize_long(X: Tile, vector: Any, codes: Tile, scales: Tile) -> None:
+    def quantize_long(X: Tile, vector: Tile | None, codes: Tile, scales: Tile) -> None:
         """A token that no block holds: it is read again, from the cache as a rule."""
         with T.Kernel(M, threads=threads) as m:
             T.pdl_sync()
@@ -198,7 +196,7 @@ def quantize_activations(
                 scales[m, one] = most[one] / LARGEST[to]
 
     @T.macro
-    def quantize_tensor(X: Tile, vector: Any, codes: Tile, scales: Tile) -> None:
+    def quantize_tensor(X: Tile, vector: Tile | None, codes: Tile, scales: Tile) -> None:
         """The largest magnitudes of parts first, then everything once more."""
         parts = T.alloc_global((BLOCKS,), "float32")
         with T.Kernel(BLOCKS, threads=threads) as block:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.attention_tiles import (
@@ -14,6 +12,7 @@ from tilewright.kernels.attention_tiles import (
     on_hopper,
     suited_tiles,
 )
+from tilewright.kernels.values import Tile
 
 LOG2_E = 1.4426950408889634
 
@@ -23,15 +22,15 @@ ADDED_ROWS = 4
 
 @tilewright.jit
 def flash_attention(
-    Q: Any,
-    K: Any,
-    V: Any,
+    Q: Tile,
+    K: Tile,
+    V: Tile,
     causal: bool = False,
     scale: float | None = None,
     dtype: str = "float32",
     tiles: AttentionTiles | None = None,
     expected: tuple[int, int] | None = None,
-) -> Any:  # the kernel's tensor
+) -> Tile:  # the kernel's tensor
     """Attention of every head, the online softmax of FlashAttention-2 (Dao, 2023, algorithm 1).
 
     Parameters
@@ -172,7 +171,7 @@ def flash_attention(
 
 
 @T.macro
-def _add_parts(parts: Any, maxima: Any, sums: Any, output: Any, factor: float) -> None:
+def _add_parts(parts: Tile, maxima: Tile, sums: Tile, output: Tile, factor: float) -> None:
     """What blocks found that divided the keys, as they left it: results before division, largest scores, sums of
     exponents."""
     splits, rows, dim = parts.shape

@@ -3,16 +3,15 @@ order."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright.language as T
+from tilewright.kernels.values import Tile, Value
 
 PADDING = 4
 """Columns beyond those of a tile of sums, so that threads that write one column each meet in no bank."""
 
 
 @T.macro
-def add_shares(found: Any, mine: Any, part: Any, blocks: int, distance: int = 1, own: Any = 0) -> None:
+def add_shares(found: Tile, mine: Tile, part: Value, blocks: int, distance: int = 1, own: Value = 0) -> None:
     """Some rows of the tile that every block of the cluster has in shared memory, added up in a block's registers.
 
     A block begins with its own and goes on with the next one's, so that each is read by one other at a time.  Its tile

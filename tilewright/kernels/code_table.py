@@ -3,8 +3,6 @@ numbers."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import tilewright.language as T
@@ -15,7 +13,7 @@ ROWS, LANES = 256, 32
 BYTES = 4 * ROWS * LANES
 
 
-def table_of_pairs(form: FragmentRecords) -> Any:
+def table_of_pairs(form: FragmentRecords) -> Tile | None:
     """The tile, for `T.unpack`; None where codes of the form are not looked up."""
     return T.alloc_shared((ROWS, LANES), "uint32") if form.is_looked_up else None
 
@@ -34,7 +32,7 @@ def fill_pairs(form: FragmentRecords, table: Tile, first: Value, rows: int) -> N
             table[first + high * 16 + low, lane] = pattern_of(form, low) | upper
 
 
-def pattern_of(form: FragmentRecords, code: Any) -> Any:
+def pattern_of(form: FragmentRecords, code: Value) -> Value:
     """The bits of a code's number in the operand's type, uint32: a choice for each bit of the code, the highest
     first."""
     assert form.numbers is not None
@@ -42,7 +40,7 @@ def pattern_of(form: FragmentRecords, code: Any) -> Any:
     return _chosen([int(one) for one in bits], code)
 
 
-def _chosen(patterns: list[int], code: Any) -> Any:
+def _chosen(patterns: list[int], code: Value) -> Value:
     if len(patterns) == 1:
         return T.uint32(patterns[0])
     half = len(patterns) // 2

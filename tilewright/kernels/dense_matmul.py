@@ -20,6 +20,9 @@ from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.tile_choice import MANY, choose_parts
 from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.macro import Macro
+from tilewright.language.trace import PrimFunc
 
 DEEP, WIDE = 128, 256
 """Rows and columns of a tile that is turned."""
@@ -53,7 +56,7 @@ def dense_matmul(
     transpose_A: bool = False,
     transpose_B: bool = True,
     tiles: Tiles | Parts | None = None,
-) -> Any:
+) -> PrimFunc:
     """Product of two matrices.
 
     Parameters
@@ -96,7 +99,7 @@ def scaled_matmul(
     transpose_B: bool = True,
     tiles: Tiles | Parts | None = None,
     promote: bool = False,
-) -> Any:
+) -> PrimFunc:
     """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to sums, in float32.
 
     Parameters
@@ -150,9 +153,9 @@ def scaled_matmul(
 
 
 def _product(
-    M: Any, N: int, K: int, types: tuple[str, str, str], transposed: tuple[bool, bool],
+    M: Value, N: int, K: int, types: tuple[str, str, str], transposed: tuple[bool, bool],
     tiles: Tiles | Parts | None, kinds: tuple[str, str] = ("tensor", "tensor"), promote: bool = False,
-) -> Any:  # fmt: skip
+) -> Macro:  # fmt: skip
     """The kernel that all of these are: what follows a step, and the loop, depends on the scales given."""
     (A_dtype, B_dtype, out), (transpose_A, transpose_B) = types, transposed
     by_token, by_channel = kinds[0] == "token", kinds[1] == "channel"
@@ -171,7 +174,7 @@ def _product(
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
 
     @T.macro
-    def turn(source: Any, target: Any, dtype: str) -> None:
+    def turn(source: Tile, target: Tile, dtype: str) -> None:
         """``target = source^T``, in tiles that pass through shared memory and, in blocks, through registers.
 
         Groups of four words stand in the row of a turned tile as an exclusive-or says, so that those who write a column
@@ -206,7 +209,7 @@ def _product(
                     target[bc * WIDE + j, br * DEEP + i] = single[j, BLOCK * place + i % BLOCK]
 
     @T.macro
-    def product(A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any) -> None:
+    def product(A: Tile, B: Tile, scales_A: Tile, scales_B: Tile, bias: Tile | None, C: Tile) -> None:
         left, right = A, B
         if turn_A:
             left = T.alloc_global((M, K), A_dtype)
@@ -220,12 +223,12 @@ def _product(
 
     @T.macro
     def multiply(
-        A: Any, B: Any, scales_A: Any, scales_B: Any, bias: Any, C: Any, first: int, width: int, chosen: Tiles,
-        beside: bool = False
+        A: Tile, B: Tile, scales_A: Tile, scales_B: Tile, bias: Tile | None, C: Tile,
+        first: int, width: int, chosen: Tiles, beside: bool = False
     ) -> None:  # fmt: skip
         """Some columns of the product; `beside` those that the kernel before makes."""
         block_M, block_N, turned = chosen.block_M, chosen.block_N, chosen.turned
-        grid: tuple[Any, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
+        grid: tuple[Value, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
         cluster: tuple[int, ...] | None = chosen.cluster
         along_N, along_M = cluster or (1, 1)
         if chosen.splits > 1:
@@ -268,7 +271,8 @@ def _product(
 
     @T.macro
     def accumulate(
-        A: Any, B: Any, total: Any, scales: Any, row: Any, column: Any, first: Any, steps: Any, chosen: Tiles,
+        A: Tile, B: Tile, total: Tile, scales: tuple[Tile, Tile], row: Value, column: Value,
+        first: Value, steps: Value, chosen: Tiles,
         origin: int = 0,
     ) -> None:  # fmt: skip
         """The sums of a tile, over so many steps along k from the first on; `origin`: the first column of all tiles."""
@@ -309,7 +313,7 @@ def _product(
                     promote_every=every,
                 )  # fmt: skip
 
-    def factors_of(given: Any, height: int, width: int, by_rows: bool) -> tuple[Any, Any, Any]:
+    def factors_of(given: Factors, height: int, width: int, by_rows: bool) -> Factors:
         """What factors and bias of a tile are kept in: those of few values are read where they are used."""
         scales_A, scales_B, bias = given
         return (
@@ -319,7 +323,7 @@ def _product(
         )
 
     @T.macro
-    def bring(factors: Any, given: Any, row: Any, column: Any) -> None:
+    def bring(factors: Factors, given: Factors, row: Value, column: Value) -> None:
         """Factors and bias of the rows and columns of a tile."""
         if by_token:
             T.copy(given[0][row], factors[0])
@@ -329,7 +333,7 @@ def _product(
             T.copy(given[2][column], factors[2])
 
     @T.macro
-    def scales_of_blocks(scales_B: Any, column: Any, step: Any, size: int, origin: int) -> Any:
+    def scales_of_blocks(scales_B: Tile, column: Value, step: Value, size: int, origin: int) -> Any:
         """Those of a tile's columns in one step: of whole blocks, of parts of one, or of each column."""
         if (size % SCALED == 0 or SCALED % size == 0) and origin % min(size, SCALED) == 0:
             return scales_B[column // SCALED : column // SCALED + -(-size // SCALED), step : step + 1]
@@ -338,12 +342,12 @@ def _product(
             each[i] = scales_B[(column + i) // SCALED, step]
         return each
 
-    def held(size: int, by_rows: bool) -> Any:
+    def held(size: int, by_rows: bool) -> Tile:
         """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory."""
         return T.alloc_fragment((size,), "float32") if by_rows else T.alloc_shared((size,), "float32")
 
     @T.macro
-    def finish(total: Any, factors: Any, C: Any, row: Any, column: Any, turned: bool) -> None:
+    def finish(total: Tile, factors: Factors, C: Tile, row: Value, column: Value, turned: bool) -> None:
         """Sums of a tile whose first row and column of C are these, with their factors, into C; the sums may be those
         of C transposed."""
         scales_A, scales_B, shift = factors

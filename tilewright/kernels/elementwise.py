@@ -5,23 +5,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.values import Value
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
+from tilewright.machine.arch import Arch
 from tilewright.runtime.kernel import Kernel
 
 
 def elementwise(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[str],
     out_dtype: str,
     *,
-    target: Any = "auto",
+    target: str | Arch = "auto",
     block: int = 4096,
 ) -> Kernel:  # `function` as the author has it
     """A kernel for ``function(*elements)`` over arrays broadcast as NumPy does.
@@ -51,7 +52,7 @@ def elementwise(
     if len(shapes) != len(dtypes) or not 1 <= len(shapes) <= 3:
         raise ValueError(f"{len(shapes)} shapes and {len(dtypes)} dtypes; between one and three inputs are needed")
     shape = np.broadcast_shapes(*shapes)
-    make: Any = (_unary, _binary, _ternary)[len(shapes) - 1]
+    make: Callable[..., PrimFunc] = (_unary, _binary, _ternary)[len(shapes) - 1]
     tensors = [T.Tensor(given or (1,), dtype) for given, dtype in zip(shapes, dtypes, strict=True)]
     store = functools.partial(_store, function, shape or (1,), out_dtype, block)
     program = make(store, *tensors, T.Tensor(shape or (1,), out_dtype))
@@ -60,7 +61,12 @@ def elementwise(
 
 @T.macro
 def _store(
-    function: Callable[..., Any], shape: tuple[int, ...], out_dtype: str, block: int, inputs: list[Any], output: Any
+    function: Callable[..., object],
+    shape: tuple[int, ...],
+    out_dtype: str,
+    block: int,
+    inputs: Sequence[Tile],
+    output: Tile,
 ) -> None:
     """The kernel's body: tiles of rows by columns, where the rows are all dimensions but the last."""
     columns, rows = shape[-1], math.prod(shape[:-1])
@@ -73,22 +79,22 @@ def _store(
             output[index] = T.cast(function(*elements), out_dtype)
 
 
-def _coordinates(row: Value, extents: tuple[int, ...]) -> tuple[Any, ...]:
+def _coordinates(row: Value, extents: tuple[int, ...]) -> tuple[Value, ...]:
     """A row's coordinates; the first is left uncut, so that rows behind the last are out of bounds."""
-    coordinates: list[Any] = []
+    coordinates: list[Value] = []
     for axis in reversed(range(len(extents))):
         coordinates.insert(0, row if axis == 0 else row % extents[axis])
         row = row // extents[axis] if axis else row
     return tuple(coordinates)
 
 
-def _source_index(index: tuple[Any, ...], shape: Sequence[int]) -> tuple[Any, ...]:
+def _source_index(index: tuple[Value, ...], shape: Sequence[Value]) -> tuple[Value, ...]:
     """Where an input of this shape has the element: dimensions of extent 1 are repeated."""
     own = index[len(index) - len(shape) :]
     return tuple(0 if extent == 1 else position for position, extent in zip(own, shape, strict=True))
 
 
-def _unary(store: Callable[..., None], first: Value, result: Any) -> Any:
+def _unary(store: Callable[..., None], first: Value, result: Value) -> PrimFunc:
     @T.prim_func
     def elementwise_unary(A: first, Output: result):
         store([A], Output)
@@ -96,7 +102,7 @@ def _unary(store: Callable[..., None], first: Value, result: Any) -> Any:
     return elementwise_unary
 
 
-def _binary(store: Callable[..., None], first: Value, second: Any, result: Any) -> Any:
+def _binary(store: Callable[..., None], first: Value, second: Value, result: Value) -> PrimFunc:
     @T.prim_func
     def elementwise_binary(A: first, B: second, Output: result):
         store([A, B], Output)
@@ -104,7 +110,7 @@ def _binary(store: Callable[..., None], first: Value, second: Any, result: Any) 
     return elementwise_binary
 
 
-def _ternary(store: Callable[..., None], first: Value, second: Any, third: Any, result: Any) -> Any:
+def _ternary(store: Callable[..., None], first: Value, second: Value, third: Value, result: Value) -> PrimFunc:
     @T.prim_func
     def elementwise_ternary(A: first, B: second, C: third, Output: result):
         store([A, B, C], Output)

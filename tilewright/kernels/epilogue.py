@@ -47,7 +47,7 @@ class Epilogue:
         """Whether two sums become one."""
         return self.function in PAIRED
 
-    def before_residual(self, value: Any, factor: Any, bias: Any) -> Any:  # values of the program
+    def before_residual(self, value: Value, factor: Value | None, bias: Value | None) -> Value:  # values of the program
         """A sum (float32) with everything but the residual and what is done to pairs; `factor` and `bias` are numbers,
         or None where they are not used."""
         if self.factor:
@@ -76,7 +76,7 @@ def applied(value: Value, function: str | None) -> Value:
     return T.tanh(value) if function == "tanh" else value
 
 
-def paired(gate: Any, up: Any, function: str | None) -> Any:
+def paired(gate: Value, up: Value, function: str | None) -> Value:
     """A function of two neighbours, float32."""
     if function == "swiglu":
         return applied(gate, "silu") * up
@@ -84,7 +84,7 @@ def paired(gate: Any, up: Any, function: str | None) -> Any:
     return gate / (1.0 + T.exp(-1.702 * gate)) * (up + 1.0)
 
 
-def stored(value: Any, out: str) -> Any:
+def stored(value: Any, out: str) -> Value:
     """A result in the type of C: integers saturate, floats become integers by rounding to nearest."""
     record = dtype_of(out)
     if not record.is_integer:

@@ -10,10 +10,10 @@ the machine starts before it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.values import Tile, Value
+from tilewright.language.proxies import Scalar
 
 HELD, PIECE = 16, 8
 """Rows of sums that a warp holds, and columns of them in one piece of its registers."""
@@ -46,13 +46,13 @@ class EvenShares:
         that follows is made of them.
     """
 
-    tiles: Any
+    tiles: Value
     chunks: int
     groups: int
-    group: Any
-    first: Any
-    held: Any
-    head: Any
+    group: Value
+    first: Value
+    held: Value
+    head: Value
 
     @property
     def turns(self) -> Value:
@@ -60,7 +60,7 @@ class EvenShares:
         return 2 + self.tiles // self.groups
 
     @property
-    def works(self) -> Any:
+    def works(self) -> bool | Scalar:
         """Whether the group has any step to do: there may be fewer than groups."""
         return self.held + self.tiles // self.groups > 0
 
@@ -96,18 +96,18 @@ class OneTile:
     begin, count : its first step along K, and how many follow.
     """
 
-    tile: Any
-    begin: Any
-    count: Any
+    tile: tuple[Value, Value]
+    begin: Value
+    count: Value
 
     turns = 1
 
     @property
-    def works(self) -> Any:
+    def works(self) -> bool | Scalar:
         """Whether the block has any step to do."""
         return self.count > 0
 
-    def stretch(self, turn: Value) -> tuple[Any, Any, Any, Any]:
+    def stretch(self, turn: Value) -> tuple[tuple[Value, Value], Value, Value, Value]:
         """The tile, its first step, how many follow, and how many steps the block has done before."""
         return self.tile, self.begin, self.count, 0
 
@@ -154,13 +154,13 @@ def announce(shares: EvenShares, done: Tile, first: Value, barrier: int, count: 
 
 
 @T.macro
-def take_over(totals: list[Tile], partial: Tile, done: Any, first: Value, count: Value, step: int) -> None:
+def take_over(totals: list[Tile], partial: Tile, done: Tile, first: Value, count: Value, step: int) -> None:
     """Add what `count` other blocks left, from place `first` on each `step` further, as soon as all of it is there."""
     most = done.shape[0] - 1
     if T.get_thread_binding() == 0:
         for peer in T.serial(count):
             place = T.min(first + peer * step, most)
-            ready: Any = T.alloc_var("uint32", 0)
+            ready: Value = T.alloc_var("uint32", 0)
             while ready == 0:
                 ready = T.atomic_load(done[place], "acquire")
             T.atomic_store(done[place], 0, "relaxed")

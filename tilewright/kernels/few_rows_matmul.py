@@ -7,8 +7,6 @@ adds up some rows of what all of them found.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
@@ -166,12 +164,12 @@ def few_rows_matmul(
     steps = -(-K // (block_K * parts))
     M = T.dynamic("M")
 
-    def finished(value: Any, factors: Any, m: Value, n: Value) -> Any:
+    def finished(value: Value, factors: tuple[Tile, Tile] | None, m: Value, n: Value) -> Value:
         """An element of C: the sum of a tile's row n and a row m of A, with the factors of both."""
-        return T.cast(value * factors[0][m] * factors[1][n] if scaled else value, result)
+        return T.cast(value if factors is None else value * factors[0][m] * factors[1][n], result)
 
     @T.macro
-    def product(A: Tile, scales_A: Any, B: Tile, scales_B: Any, C: Any) -> None:
+    def product(A: Tile, scales_A: Tile, B: Tile, scales_B: Tile, C: Tile) -> None:
         with T.Kernel(T.ceildiv(N, block_N), parts, threads=2 * block_N, cluster_dims=(1, parts)) as (bn, part):
             a = T.alloc_shared((room, block_K), dtype)
             b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), dtype)

@@ -8,7 +8,6 @@ among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.epilogue import Epilogue, stored
@@ -41,7 +40,7 @@ def begin(
 
 
 @T.macro
-def store(result: Any, epilogue: Epilogue, others: Any, C: Any, first: Any) -> None:
+def store(result: Tile, epilogue: Epilogue, others: tuple[Tile, ...], C: Tile, first: Value) -> None:
     """Sums (tokens, rows) of the rows of W from `first` on, into C; `others` are factor, bias and residual."""
     tokens, rows = result.shape
     factor, bias, residual = others
@@ -58,14 +57,14 @@ def store(result: Any, epilogue: Epilogue, others: Any, C: Any, first: Any) -> N
             C[i, first + j] = stored(value, C.dtype)
 
 
-def shares_of(shape: tuple[int, int, int, int]) -> Any:
+def shares_of(shape: tuple[int, int, int, int]) -> Tile | None:
     """What the blocks of a cluster hand over, [blocks, turns, tokens, rows]; nothing where there is one block."""
     return T.alloc_shared(shape, "float32") if shape[0] > 1 else None
 
 
 @T.macro
 def add_tiles(
-    sums: Tile, found: Channel, columns: int, tiles: Value, shares: Any, epilogue: Epilogue,
+    sums: Tile, found: Channel, columns: int, tiles: Value, shares: Tile, epilogue: Epilogue,
     others: tuple[Tile | None, ...], C: Tile, walk: tuple[Value, int],
 ) -> None:  # fmt: skip
     """What the adders do: add up what the workers of the block found for a tile, always in the same order.
@@ -105,7 +104,7 @@ def add_tiles(
 
 @T.macro
 def add_shares(
-    shares: Any, epilogue: Epilogue, others: tuple[Tile | None, ...], C: Tile, rank: Any, walk: tuple[Value, int],
+    shares: Tile, epilogue: Epilogue, others: tuple[Tile | None, ...], C: Tile, rank: Value, walk: tuple[Value, int],
     worker: Value, warps: int,
 ) -> None:  # fmt: skip
     """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in

@@ -8,6 +8,8 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.values import Tile, Value
+from tilewright.language.trace import PrimFunc
 
 STEP = 64
 """Columns of K of a step at most, where a group has no more."""
@@ -28,7 +30,7 @@ def fp8_matmul(
     transpose_B: bool = False,
     exact: bool = False,
     fast: bool = False,
-) -> Any:
+) -> PrimFunc:
     """Product of two matrices with scales.
 
     Parameters
@@ -58,7 +60,7 @@ def fp8_matmul(
     ]
 
     @T.macro
-    def scale(S: Any, kind: str, first: Any, count: int, run: int, k: Any) -> Any:
+    def scale(S: Tile, kind: str, first: Value, count: int, run: int, k: Value) -> Any:
         if kind == "lines":
             return S[first : first + count]
         if kind == "groups":

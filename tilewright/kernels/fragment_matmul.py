@@ -8,8 +8,6 @@ registers. Where there are too few tiles for the machine, K is divided, and a se
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
@@ -70,7 +68,7 @@ def fragment_matmul(
     direct = splits == 1
 
     @T.macro
-    def multiply(W: Tile, A: Tile, factor: Tile, bias: Tile, residual: Tile, C: Any, partial: Tile) -> None:
+    def multiply(W: Tile, A: Tile, factor: Tile, bias: Tile, residual: Tile, C: Tile, partial: Tile) -> None:
         with T.Kernel(T.ceildiv(N, rows), splits, T.ceildiv(M, tokens), threads=128) as (bn, part, bm):
             records = T.alloc_shared((parts, 1, words), "uint32")
             a = [T.alloc_shared((tokens, HALF), dtype) for _ in range(2)]
@@ -111,7 +109,7 @@ def fragment_matmul(
                         C[row, n] = T.cast(sums[j, i], out) if kept == out else stored(sums[j, i], out)
 
     @T.macro
-    def add(partial: Tile, factor: Any, bias: Tile, residual: Tile, C: Tile) -> None:
+    def add(partial: Tile, factor: Tile, bias: Tile, residual: Tile, C: Tile) -> None:
         with T.Kernel(T.ceildiv(N, PIECE), M, threads=128) as (bn, m):
             total = T.alloc_fragment((PIECE,), "float32")
             T.clear(total)

@@ -14,6 +14,7 @@ from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.epilogue import applied, stored
 from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
 from tilewright.kernels.values import Tile, Value
+from tilewright.language.proxies import Scalar
 from tilewright.language.trace import PrimFunc
 
 FEW_ROWS = 16
@@ -33,7 +34,7 @@ def is_looked_up(recipe: Recipe) -> bool:
     return of.kind not in ("int", "uint") and not (of.name in NATIVE and recipe.whole == 1)
 
 
-def decoded(code: Any, recipe: Recipe, table: Tile) -> Any:
+def decoded(code: Scalar, recipe: Recipe, table: Tile) -> Value:
     """The number that a code (int32) stands for: an int32 where all are whole, else a float32."""
     of = recipe.format
     if of.kind in ("int", "uint"):
@@ -46,7 +47,7 @@ def decoded(code: Any, recipe: Recipe, table: Tile) -> Any:
     return T.cast(T.reinterpret(T.cast(code, "uint8"), NATIVE[of.name]), "float32")
 
 
-def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Any:
+def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Value:
     """The element of a tensor of groups that belongs to row n of the weight and group g, as float32 or wider."""
     if facts.dtype == "float8_e8m0fnu":
         g = T.min(g, facts.columns - 1)  # behind the last column there would be a zero, which this type lacks: a NaN
@@ -55,7 +56,7 @@ def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Any
 
 
 @T.macro
-def packed_zero(zeros: Tile, r: Recipe, n: Value, g: Value) -> Any:
+def packed_zero(zeros: Tile, r: Recipe, n: Value, g: Value) -> Value:
     """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes
     do."""
     bits = r.format.bits
@@ -137,7 +138,7 @@ def general_matmul(
             column = gathered[k] if r.gather else k
             if r.gather and K % block_K:  # columns behind the last one are none, whatever their codes stand for
                 column = T.if_then_else(k < K, column, -1)
-            element = A[row, column]
+            element: Value = A[row, column]
             if shared_byte:  # the last byte of a row may hold more than K elements
                 element = T.if_then_else(column < r.columns, element, T.cast(0, r.activations))
             if r.gather:
@@ -157,9 +158,9 @@ def general_matmul(
         zeros: Tile,
         multipliers: Tile,
         factor: Tile,
-        slots: Any,
-        W_shared: Any,
-        first_row: Any,
+        slots: Tile,
+        W_shared: Tile,
+        first_row: Value,
         first: Value,
     ) -> None:
         """A tile of codes as the numbers that are multiplied."""
@@ -173,7 +174,7 @@ def general_matmul(
             if 8 % bits:
                 following = T.min(bit // 8 + 1, tile_bytes - 1)
                 code = code | T.cast(codes[i, following], "int32") << 8 - bit % 8
-            number = decoded(code & (1 << bits) - 1, r, table)
+            number: Any = decoded(code & (1 << bits) - 1, r, table)
             n, g = first_row + i, (first + j) // r.group
             if r.zeros == "one":
                 number = number - (int(r.zero) if r.zero == int(r.zero) else r.zero)
@@ -196,7 +197,7 @@ def general_matmul(
 
     @T.macro
     def multiply(
-        A: Tile, activation_scales: Tile, W: Tile, table: Tile, scales: Any, zeros: Tile, multipliers: Tile,
+        A: Tile, activation_scales: Tile, W: Tile, table: Tile, scales: Tile, zeros: Tile, multipliers: Tile,
         factor: Tile, slots: Tile, divisors: Tile, gathered: Tile, bias: Tile, residual: Tile, C: Tile, block_M: int,
     ) -> None:  # fmt: skip
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
@@ -204,7 +205,7 @@ def general_matmul(
             W_shared = T.alloc_shared((block_N, block_K), r.right)
             codes: Any = None if as_stored and not tiled else T.alloc_shared(code_tile, code_type)
             partial = T.alloc_fragment((block_M, block_N), r.accumulate)
-            values: Any = table
+            values: Tile = table
             if looked_up:  # behind what the next step loads, each look into the tensor would wait for all of it
                 values = T.alloc_shared((1 << bits,), wide)
                 T.copy(table, values)
@@ -250,7 +251,7 @@ def general_matmul(
             for i, j in T.Parallel(block_M, block_N):
                 row, n = by * block_M + i, bx * block_N + j
                 if (row < M) & (n < N):
-                    value: Any = total[i, j] if period else partial[i, j]
+                    value: Value = total[i, j] if period else partial[i, j]
                     if r.scaled == "result":
                         value = T.cast(value, wide) * of_group(scales, r.scale, n, 0, wide)
                     if r.activation_scales in ("tensor", "token"):

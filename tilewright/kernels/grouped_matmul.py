@@ -110,7 +110,7 @@ def list_tiles(
                     added = T.if_then_else(counts, tile_ends[then, kind, before], 0)
                     tile_ends[now, kind, e] = tile_ends[then, kind, e] + added
         last = steps % 2
-        begins = [0]
+        begins: list[Value] = [0]
         for kind in list(range(kinds)):
             begins.append(begins[kind] + tile_ends[last, kind, experts - 1])
         for one in T.Parallel(1):
@@ -131,7 +131,7 @@ def list_tiles(
                     ends[tile] = run_ends[last, e]
 
 
-def tiles_of_run(size: Any, kind: int, heights: Sequence[int]) -> Value:
+def tiles_of_run(size: Value, kind: int, heights: Sequence[int]) -> Value:
     """How many tiles of a kind a run has: of the first as many as it fills, and what is left in the lowest that holds
     it."""
     full, rest = size // heights[0], size % heights[0]
@@ -174,7 +174,7 @@ def grouped_matmul(
     length = M // (rows * tiles.down) + experts
     groups, sums = tiles.blocks // cluster, sum_type(dtype)
 
-    def place(tile: Value, down: Any, rank: Value, firsts: Tile) -> tuple[Any, Any, Any]:
+    def place(tile: Value, down: Any, rank: Value, firsts: Tile) -> tuple[Value, Value, Value]:
         """The entry of the list that a block's tile belongs to, its first row and its first column."""
         first = tile // (BAND * across) * BAND
         inside = tile - first * across
@@ -232,7 +232,9 @@ def grouped_matmul(
                             ring.publish(turn * steps + k)
 
     @T.macro
-    def finish(total: Any, scales: tuple[Tile, Tile], expert: Value, first: Any, end: Value, n: Any, C: Any) -> None:
+    def finish(
+        total: Tile, scales: tuple[Tile, Tile], expert: Value, first: Value, end: Value, n: Value, C: Tile
+    ) -> None:
         """Store a tile's sums: whole ones in boxes, the last of a run row by row up to its end."""
         of_rows, of_columns = None, None
         if scaled:
@@ -284,9 +286,11 @@ def grouped_matmul(
     return grouped_matmul
 
 
-def factored(value: Any, of_rows: Any, of_columns: Any, row: Value, column: Value) -> Any:
+def factored(value: Value, of_rows: Tile | None, of_columns: Tile | None, row: Value, column: Value) -> Value:
     """A sum times the factors of its row and its column, where there are some."""
-    return value if of_rows is None else T.cast(value, "float32") * of_rows[row] * of_columns[column]
+    return (
+        value if of_rows is None or of_columns is None else T.cast(value, "float32") * of_rows[row] * of_columns[column]
+    )
 
 
 def consumer_registers(warpgroups: int) -> int:

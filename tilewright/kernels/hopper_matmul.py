@@ -6,11 +6,9 @@ into the next tile while the last one is still stored.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.values import Tile
+from tilewright.kernels.values import Tile, Value
 
 
 @tilewright.jit
@@ -26,7 +24,7 @@ def hopper_matmul(
     blocks: int = 132,
     band: int = 8,
     cluster: int = 2,
-) -> Any:
+) -> Tile:
     """Product of two row-major matrices, sums in float32.
 
     Parameters
@@ -87,7 +85,7 @@ def hopper_matmul(
     return C
 
 
-def place(tile: Any, rows: int, columns: int, band: int) -> tuple[Any, Any]:
+def place(tile: Value, rows: int, columns: int, band: int) -> tuple[Value, Value]:
     """Row and column of a group of tiles: bands of rows are walked column by column."""
     band = min(band, rows)
     first = tile // (band * columns) * band

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_digits import digit_quant_candidates, digit_quant_choice, digit_quant_matmul
@@ -58,7 +57,7 @@ def candidates(
     out: str = "float16",
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
-) -> Iterator[dict[str, Any]]:  # arguments of kernels
+) -> Iterator[dict[str, int | str | bool | tuple[int, ...]]]:  # arguments of kernels
     """Ways to compute the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue, speed)

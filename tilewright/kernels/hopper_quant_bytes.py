@@ -22,6 +22,7 @@ from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_results import PADDING, Ending, Factors, ask, factors_of, store, store_parts
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
 from tilewright.kernels.hopper_quant_bytes_sums import (
+    OfRuns,
     multiply,
     multiply_by_groups,
     multiply_running,
@@ -131,7 +132,7 @@ def byte_quant_matmul(
             S = T.alloc_global((across * plan.sets, M), "float32")
             sum_groups(A, S, columns)
         of_A, wide = T.ceildiv(M, tokens), plan.wide
-        grid: Any = (together * wide, of_A)
+        grid: tuple[Value, ...] = (together * wide, of_A)
         if by_tokens:
             grid = together, of_A, wide
         partial, done = None, None
@@ -182,14 +183,21 @@ def byte_quant_matmul(
 
 @T.macro
 def consume(
-    plan: BytePlan, rings: Rings, S: Any, shares: EvenShares, rank: Value, space: Any, staged: Tile, ending: Ending
+    plan: BytePlan,
+    rings: Rings,
+    S: Tile,
+    shares: EvenShares,
+    rank: Value,
+    space: Any,
+    staged: Tile,
+    ending: Ending,
 ) -> None:
     """What a role does that multiplies: its rows of the block's tiles."""
     shape = plan.slab, plan.part
     totals = [[T.alloc_fragment(shape, plan.kept) for _ in range(plan.halves)] for _ in range(plan.tiles)]
     codes = [T.alloc_fragment((plan.slab, plan.columns), str(plan.form.operand)) for _ in range(2)]
     if plan.running:
-        operands: Any = operands_of_runs(plan, codes)
+        operands: OfRuns = operands_of_runs(plan, codes)
     elif plan.promoted:
         operands = operands_of_groups(plan, codes)
     if plan.of_sums:
@@ -224,8 +232,8 @@ def consume(
 
 @T.macro
 def end_stretch(
-    plan: BytePlan, stretch: Any, shares: EvenShares, rank: Value, space: Any, totals: Any, staged: Tile, place: Any,
-    factors: Factors, ending: Ending,
+    plan: BytePlan, stretch: Any, shares: EvenShares, rank: Value, space: Any, totals: list[list[Tile]],
+    staged: Tile, place: Any, factors: Factors, ending: Ending,
 ) -> None:  # fmt: skip
     """Sums of a stretch become results, or go where the block that has the tile's first steps finds them."""
     tile, begin, count = stretch
@@ -249,7 +257,13 @@ def end_stretch(
 
 @T.macro
 def finish_tile(
-    plan: BytePlan, totals: Any, staged: Tile, of_tokens: Any, block: Any, factors: Factors, ending: Ending
+    plan: BytePlan,
+    totals: list[list[Tile]],
+    staged: Tile,
+    of_tokens: Value,
+    block: Value,
+    factors: Factors,
+    ending: Ending,
 ) -> None:
     """A tile's results, with factors asked for now where registers had no room for them before."""
     if not plan.asks_early:

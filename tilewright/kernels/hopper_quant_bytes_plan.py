@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.even_shares import EvenShares, in_panels
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
+from tilewright.kernels.values import Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 PIECE = 32
@@ -107,7 +108,7 @@ class BytePlan:
         """Blocks of a cluster of the machine."""
         return self.cluster * self.sharing
 
-    def place_of(self, tile: Any, shares: EvenShares) -> tuple[Any, Any]:
+    def place_of(self, tile: Any, shares: EvenShares) -> tuple[Value, Value]:
         """A tile's number among those of A's rows, and among those of W's."""
         return in_panels(tile, shares.tiles // self.wide, self.wide, self.band) if self.blocks else tile
 

@@ -3,8 +3,8 @@ write whole lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.epilogue import stored
@@ -25,27 +25,27 @@ class Ending:
     C : results.
     """
 
-    scales_A: Any
-    scales_W: Any
-    shift: Any
-    added: Any
-    C: Any
+    scales_A: Tile
+    scales_W: Tile
+    shift: Tile
+    added: Tile
+    C: Tile
 
 
-def row_scale(plan: BytePlan, ending: Ending, m: Value) -> Any:
+def row_scale(plan: BytePlan, ending: Ending, m: Value) -> Value | None:
     """What the sums of a row of A are multiplied by, or None."""
     if plan.of_rows is None:
         return None
     return ending.scales_A[T.min(m, ending.C.shape[0] - 1) if plan.of_rows == "token" else 0]
 
 
-def column_scale(plan: BytePlan, ending: Ending, n: Value) -> Any:
+def column_scale(plan: BytePlan, ending: Ending, n: Value) -> Value | None:
     """What the sums of a row of W are multiplied by, or None."""
     return T.cast(ending.scales_W[T.min(n, ending.C.shape[1] - 1)], "float32") if plan.by_channel else None
 
 
 @T.macro
-def finish(plan: BytePlan, value: Value, m: Value, n: Value, factors: Any, ending: Ending) -> None:
+def finish(plan: BytePlan, value: Value, m: Value, n: Value, factors: Sequence[Value | None], ending: Ending) -> None:
     """An element of the result out of its sum, multiplied by `factors` of its row and its column."""
     M, N = ending.C.shape
     epilogue, unit = plan.epilogue, plan.unit
@@ -75,8 +75,8 @@ class Factors:
     of_columns : scales of rows of W, for each slab.
     """
 
-    of_rows: list[list[Any]]
-    of_columns: list[Any]
+    of_rows: list[list[Tile]]
+    of_columns: list[Tile]
 
 
 def factors_of(plan: BytePlan) -> Factors:
@@ -87,7 +87,7 @@ def factors_of(plan: BytePlan) -> Factors:
 
 
 @T.macro
-def ask(plan: BytePlan, factors: Factors, of_tokens: Any, block: Any, ending: Ending) -> None:
+def ask(plan: BytePlan, factors: Factors, of_tokens: Value, block: Value, ending: Ending) -> None:
     """Load a tile's factors, behind the wait for the kernel ahead: they arrive while others work."""
     if plan.by_channel:
         for t in list(range(plan.tiles)):
@@ -103,7 +103,13 @@ def ask(plan: BytePlan, factors: Factors, of_tokens: Any, block: Any, ending: En
 
 @T.macro
 def store(
-    plan: BytePlan, totals: Any, staged: Tile, of_tokens: Any, block: Any, factors: Factors, ending: Ending
+    plan: BytePlan,
+    totals: list[list[Tile]],
+    staged: Tile,
+    of_tokens: Value,
+    block: Value,
+    factors: Factors,
+    ending: Ending,
 ) -> None:
     """Sums of a tile into C, multiplied by factors that were asked for."""
     slab, part, piece = plan.slab, plan.part, plan.piece
@@ -127,7 +133,7 @@ def store(
 
 @T.macro
 def store_parts(
-    plan: BytePlan, totals: Any, staged: Tile, of_tokens: Any, block: Any, rank: Value, ending: Ending
+    plan: BytePlan, totals: list[list[Tile]], staged: Tile, of_tokens: Value, block: Value, rank: Value, ending: Ending
 ) -> None:
     """The same where the blocks of a cluster divide K: each adds some of the columns of all."""
     slab, part, share = plan.slab, plan.part, plan.slab // plan.cluster

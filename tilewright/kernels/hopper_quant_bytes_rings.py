@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.even_shares import EvenShares
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.values import Tile, Value
+from tilewright.language.roles import Channel
 from tilewright.machine.fragment_records import COLUMNS
 
 
@@ -22,19 +22,19 @@ class Rings:
     of_w, of_a : who fills and reads them.
     """
 
-    w: Any
-    a: Any
-    of_w: Any
-    of_a: Any
+    w: Tile
+    a: Tile
+    of_w: Channel
+    of_a: Channel
 
 
 @dataclass(frozen=True, slots=True)
 class SumsOfA:
     """Sums of groups of A's columns, [groups, rows], from a stretch's first group and its tile's first row on."""
 
-    S: Any
-    group: Any
-    row: Any
+    S: Tile
+    group: Value
+    row: Value
 
 
 @T.macro
@@ -80,7 +80,7 @@ def bring_activations(plan: BytePlan, A: Tile, rings: Rings, shares: EvenShares)
 
 
 @T.macro
-def sum_groups(A: Tile, S: Any, columns: int) -> None:
+def sum_groups(A: Tile, S: Tile, columns: int) -> None:
     """Sums of each group of A's columns, a kernel of its own."""
     M, K = A.shape
     with T.Kernel(S.shape[0], T.ceildiv(M, 64), threads=128) as (group, block):

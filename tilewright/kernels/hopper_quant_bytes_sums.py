@@ -4,7 +4,6 @@ total."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import tilewright.language as T
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
@@ -14,7 +13,7 @@ from tilewright.kernels.values import Tile, Value
 
 
 @T.macro
-def decode(plan: BytePlan, source: Any, codes: Tile, first: int) -> None:
+def decode(plan: BytePlan, source: Tile, codes: Tile, first: int) -> None:
     """Columns of a record as operands."""
     if plan.in_codes:
         zeros_mode = "original" if plan.zeros == "codes" else None
@@ -26,7 +25,7 @@ def decode(plan: BytePlan, source: Any, codes: Tile, first: int) -> None:
 
 @T.macro
 def multiply_chunk(
-    plan: BytePlan, rings: Rings, codes: Tile, totals: Any, chunk: Any, done: Value, before: int
+    plan: BytePlan, rings: Rings, codes: list[Tile], totals: list[list[Tile]], chunk: Value, done: Value, before: int
 ) -> None:
     """The products of a copy of weights, of which `done` went before in the tile, `before` products since the first set
     of registers."""
@@ -47,7 +46,9 @@ def multiply_chunk(
 
 
 @T.macro
-def multiply(plan: BytePlan, rings: Rings, codes: Tile, totals: Any, before: Value, count: Any) -> None:
+def multiply(
+    plan: BytePlan, rings: Rings, codes: list[Tile], totals: list[list[Tile]], before: Value, count: Value
+) -> None:
     """One sum for all products of `count` copies of weights, the first of which is this block's copy `before`."""
     steps = plan.records * plan.tiles
     copies = 1 + steps % 2  # after which both sets of registers have been used alike
@@ -73,15 +74,15 @@ class OfGroups:
     sums, scale, zero, of_columns : ``ahead`` sums, what each is scaled by, its zeros, and the sums of A's columns.
     """
 
-    codes: Any
-    sums: Any
-    scale: Any
-    zero: Any
-    of_columns: Any
+    codes: list[Tile]
+    sums: list[Tile]
+    scale: list[Tile]
+    zero: list[Tile | None]
+    of_columns: list[Tile | None]
 
 
 @T.macro
-def operands_of_groups(plan: BytePlan, codes: Tile) -> Any:
+def operands_of_groups(plan: BytePlan, codes: list[Tile]) -> OfGroups:
     """Registers for the sums of groups and what they are scaled by."""
     ahead, slab, part = plan.ahead, plan.slab, plan.part
     sums = [T.alloc_fragment((slab, part), plan.sum_type) for _ in range(ahead)]
@@ -93,7 +94,7 @@ def operands_of_groups(plan: BytePlan, codes: Tile) -> Any:
 
 @T.macro
 def multiply_by_groups(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Value, count: Any
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value
 ) -> None:
     """A sum for each group, scaled on its way into the total."""
     if plan.ahead == 1:
@@ -104,7 +105,7 @@ def multiply_by_groups(
 
 @T.macro
 def one_by_one(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Value, count: Any
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value
 ) -> None:
     """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
     products = plan.products
@@ -124,7 +125,7 @@ def one_by_one(
 
 @T.macro
 def overlapped(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, of_a: SumsOfA, before: Value, count: Any
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value
 ) -> None:
     """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
     last = len(plan.products) - 1
@@ -145,7 +146,7 @@ def overlapped(
 
 
 @T.macro
-def decode_step(plan: BytePlan, rings: Rings, own: OfGroups, chunk: Any, step: int) -> None:
+def decode_step(plan: BytePlan, rings: Rings, own: OfGroups, chunk: Value, step: int) -> None:
     """The operand of a product."""
     record, tile, group, _ = plan.products[step]
     source = rings.w[chunk % plan.weight_stages, tile * plan.parts : (tile + 1) * plan.parts, record, :]
@@ -153,7 +154,7 @@ def decode_step(plan: BytePlan, rings: Rings, own: OfGroups, chunk: Any, step: i
 
 
 @T.macro
-def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Any, step: int) -> None:
+def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Value, step: int) -> None:
     """Start a product, and load the scales of its sum."""
     record, tile, group, half = plan.products[step]
     number, place = chunk * plan.records + record, step % plan.ahead
@@ -173,7 +174,7 @@ def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Any
 
 
 @T.macro
-def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, chunk: Any, step: int) -> None:
+def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], chunk: Value, step: int) -> None:
     """A finished product's sum goes into the total."""
     record, tile, group, half = plan.products[step]
     place = step % plan.ahead
@@ -183,7 +184,7 @@ def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: Any, chunk: Any,
 
 
 @T.macro
-def promote(plan: BytePlan, sums: Tile, scale: Any, zero: Any, of_a: Any, total: Tile) -> None:
+def promote(plan: BytePlan, sums: Tile, scale: Tile, zero: Tile, of_a: Tile, total: Tile) -> None:
     """A group's sum, scaled, goes into the total."""
     for i, j in T.Parallel(plan.slab, plan.part):
         value = T.cast(sums[i, j], "float32")
@@ -207,15 +208,15 @@ class OfRuns:
     scale, last, first : scales of the group at hand, of the one before, and of the first of the run.
     """
 
-    codes: Any
-    sums: Any
-    scale: Any
-    last: Any
-    first: Any
+    codes: list[Tile]
+    sums: Tile
+    scale: Tile
+    last: Tile
+    first: Tile
 
 
 @T.macro
-def operands_of_runs(plan: BytePlan, codes: Tile) -> Any:
+def operands_of_runs(plan: BytePlan, codes: list[Tile]) -> OfRuns:
     """Registers for sums that run on, and the scales of three groups."""
     sums = T.alloc_fragment((plan.slab, plan.part), plan.sum_type)
     scale = [T.alloc_fragment((plan.slab,), "float32") for _ in range(3)]
@@ -223,7 +224,7 @@ def operands_of_runs(plan: BytePlan, codes: Tile) -> Any:
 
 
 @T.macro
-def multiply_running(plan: BytePlan, rings: Rings, own: OfRuns, total: Tile, before: Value, count: Any) -> None:
+def multiply_running(plan: BytePlan, rings: Rings, own: OfRuns, total: Tile, before: Value, count: Value) -> None:
     """A product runs while the next codes are decoded; then sums so far enter the total (`running_sums`)."""
     records = plan.records
     T.fill(own.sums, plan.start_of_sums)

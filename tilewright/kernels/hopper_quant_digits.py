@@ -11,7 +11,6 @@ every worker, a warp, streams its columns of W through a ring of its own.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tilewright
 import tilewright.language as T
@@ -196,7 +195,7 @@ def digit_quant_matmul(
                 total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
 
     @T.macro
-    def product(W: Tile, A: Tile, others: Any, C: Tile) -> None:
+    def product(W: Tile, A: Tile, others: tuple[Tile | None, ...], C: Tile) -> None:
         # Nobody works where there are no rows.
         with T.Kernel(T.min(M, 1) * (groups * cluster), threads=32 * (warps + adders), cluster_dims=cluster) as block:
             group, rank = block // cluster, block % cluster
@@ -303,7 +302,7 @@ def digit_quant_candidates(
     return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
 
 
-def exponent_of(most: Any) -> Any:
+def exponent_of(most: Value) -> Value:
     """The exponent of the largest magnitude that has these bits."""
     return T.max((most >> 23) - 127, LEAST)
 

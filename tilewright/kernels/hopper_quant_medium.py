@@ -9,7 +9,7 @@ whole wave of tiles evenly (`even_shares`).
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import tilewright
 import tilewright.language as T
@@ -40,6 +40,9 @@ Others: TypeAlias = tuple[Tile, Tile, Tile | None]
 """What is added to sums or multiplied by them."""
 
 Place: TypeAlias = tuple[Value, Value, Value]
+
+Rings: TypeAlias = tuple[Tile, Tile, Channel, Channel, Tile | None]
+"""Slots of activations and weights, the channels that announce them, and the table of values of codes."""
 
 HALF = 64
 """Columns that are decoded at once: half a record."""
@@ -135,7 +138,9 @@ def medium_quant_matmul(
     boxed = tokens >= BOXED and tokens % 16 == 0 and not experts and leaves_in_boxes(N, out, epilogue)
 
     @T.macro
-    def multiply(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any, left: Any) -> None:
+    def multiply(
+        which: Value, rings: Rings, codes: list[Tile], total: Tile, before: Value, count: Value, left: Value | None
+    ) -> None:
         """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left."""
         a_ring, w_ring, activations, weights, table = rings
         T.clear(total)
@@ -165,7 +170,7 @@ def medium_quant_matmul(
 
     @T.macro
     def multiply_rows(
-        operand: Tile, a_ring: Tile, slot: tuple[Value, int], total: Tile, left: Any, among: tuple[int, ...],
+        operand: Tile, a_ring: Tile, slot: tuple[Value, int], total: Tile, left: Value | None, among: tuple[int, ...],
         begins: Value,
     ) -> None:  # fmt: skip
         """A product with the rows of A in one slot: as many as the lowest of some heights that holds what is left."""
@@ -186,7 +191,9 @@ def medium_quant_matmul(
             T.pass_turn()
 
     @T.macro
-    def multiply_by_groups(which: Any, rings: Any, codes: Any, total: Any, before: Any, count: Any) -> None:
+    def multiply_by_groups(
+        which: Value, rings: Rings, codes: list[Tile], total: Tile, before: Value, count: Value
+    ) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
         a_ring, w_ring, activations, weights, table = rings
         sums = T.alloc_fragment((own, tokens), "float32")
@@ -232,7 +239,7 @@ def medium_quant_matmul(
             store_pieces(which, total, staged, others, C, place, first)
 
     @T.macro
-    def store_boxes(total: Tile, others: Any, C: Tile, first_token: Value, first: Value) -> None:
+    def store_boxes(total: Tile, others: Others, C: Tile, first_token: Value, first: Value) -> None:
         """Finished sums are transposed on their way into boxes, which leave beside what follows."""
         factor, bias, _ = others
         if epilogue.is_plain and unit == 1.0:
@@ -252,7 +259,9 @@ def medium_quant_matmul(
         T.transpose(result, C[first_token : first_token + tokens, first : first + own])
 
     @T.macro
-    def store_pieces(which: Any, total: Tile, staged: Any, others: Others, C: Tile, place: Place, first: Value) -> None:
+    def store_pieces(
+        which: Value, total: Tile, staged: Tile, others: Others, C: Tile, place: Place, first: Value
+    ) -> None:
         """Sums go through shared memory a piece at a time; threads store them."""
         factor, bias, residual = others
         expert, first_token, end = place
@@ -275,7 +284,7 @@ def medium_quant_matmul(
                     put(which, staged, residual, C, first_token + p * piece, end, first + t * SLAB)
 
     @T.macro
-    def put(which: Any, staged: Any, residual: Any, C: Any, first_token: Value, end: Value, first: Value) -> None:
+    def put(which: Value, staged: Tile, residual: Tile, C: Tile, first_token: Value, end: Value, first: Value) -> None:
         """Finished sums into C."""
         if epilogue.pairs:
             for j, i in T.Parallel(piece, SLAB // 2):
@@ -295,7 +304,7 @@ def medium_quant_matmul(
 
     @T.macro
     def consume(
-        which: Value, rings: tuple[Channel | Tile | None, ...], staged: Tile, others: Others, space: tuple[Tile, Tile],
+        which: Value, rings: Rings, staged: Tile, others: Others, space: tuple[Tile, Tile],
         runs: Runs, C: Tile, shares: EvenShares, rank: Value,
     ) -> None:  # fmt: skip
         """What a warpgroup does."""
@@ -333,21 +342,20 @@ def medium_quant_matmul(
         if in_turns and worked > 0:
             T.end_turns()
 
-    def left_of(tile: Value, shares: EvenShares, runs: Runs, rank: Value) -> Any:
+    def left_of(tile: Value, shares: EvenShares, runs: Runs, rank: Value) -> Value | None:
         """Rows of A from a tile's first to its run's end, where that makes a difference."""
         if not lower:
             return None
         _, _, first_token, end = place_of(tile, shares.tiles, runs, rank)
         return end - first_token
 
-    def place_of(tile: Value, listed: Value, runs: Any, rank: Value) -> tuple[Value, Value, Value, Value]:
+    def place_of(tile: Value, listed: Value, runs: Runs, rank: Value) -> tuple[Value, Value, Value, Value]:
         """A tile's number of rows of W, its expert, its first row of A, and the end of that expert's."""
         entry, across_w = in_panels(tile, listed // wide, wide, band)
         row = across_w * sharing + rank
-        expert, first_token, end = 0, entry * tokens, M
-        if runs is not None:
-            expert, first_token, end = runs[0][entry], runs[1][entry], runs[2][entry]
-        return row, expert, first_token, end
+        if runs is None:
+            return row, 0, entry * tokens, M
+        return row, runs[0][entry], runs[1][entry], runs[2][entry]
 
     @T.macro
     def bring_weights(W: Tile, w_ring: Tile, weights: Channel, runs: Runs, shares: EvenShares, rank: Value) -> None:
@@ -384,7 +392,7 @@ def medium_quant_matmul(
 
     @T.macro
     def bring_rows(
-        A: Tile, a_ring: Tile, activations: Channel, first_token: Value, left: Any, among: tuple[int, ...],
+        A: Tile, a_ring: Tile, activations: Channel, first_token: Value, left: Value | None, among: tuple[int, ...],
         begin: Value, count: Value, before: Value,
     ) -> None:  # fmt: skip
         """The columns of a stretch's rows of A: as many rows as the lowest of some heights that holds what is left."""

@@ -10,8 +10,6 @@ adders, in order, so that results repeat bit by bit.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
@@ -103,7 +101,7 @@ def small_quant_matmul(
     bias = 0 if in_codes else form.raw_bias + offset
     added = bias != 0 or form.zero is not None
 
-    def scaled(factor: Value, scale: Tile, row: Value) -> Any:
+    def scaled(factor: Value, scale: Tile, row: Value) -> Value:
         return factor if form.scale is None else scale[row] * factor
 
     @T.macro

@@ -12,7 +12,6 @@ places, two codes of a word at once; the exponents' difference is a power of two
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import tilewright
 import tilewright.language as T
@@ -69,7 +68,7 @@ def pieces(bits: int, place: int) -> list[tuple[int, int, float]]:
     return found
 
 
-def halves(name: str, word: Any, pair: int) -> Any:
+def halves(name: str, word: Value, pair: int) -> Value:
     """Two codes of a word as the bits of two halves: of e2m1 codes ``pair`` and ``pair + 4``, of 8-bit floats ``pair``
     and ``pair + 2``."""
     if name == "e2m1":
@@ -81,7 +80,7 @@ def halves(name: str, word: Any, pair: int) -> Any:
     return (high & 0x80008000) | (moved(word, 7 - 8 * pair) & 0x3F803F80)
 
 
-def moved(word: Any, places: int) -> Any:
+def moved(word: Value, places: int) -> Value:
     """A word shifted to the left, or to the right by less than nothing."""
     return word if places == 0 else word << places if places > 0 else word >> -places
 
@@ -131,9 +130,9 @@ def masked_matmul(
     by_bytes = by_bytes and not floats and 8 % bits == 0
     chains = 2 if by_bytes else 1
 
-    def zero_of(zeros: Tile, n: Value, g: Value) -> Any:
+    def zero_of(zeros: Tile, n: Value, g: Value) -> Value | None:
         """What is subtracted of each code of a group before it is scaled; None for nothing."""
-        found: Any = None
+        found: Value | None = None
         if r.zeros == "one" and r.zero:
             found = T.cast(r.zero, "float32")
         if r.zeros == "groups":
@@ -153,7 +152,7 @@ def masked_matmul(
                 codes[w] = W[n, at + w]
         else:
             for w in T.unroll(words):
-                low: Any = T.cast(W[n, at + 4 // unit * w], "uint32")
+                low: Value = T.cast(W[n, at + 4 // unit * w], "uint32")
                 for part in list(range(1, 4 // unit)):
                     low = low | T.cast(W[n, at + 4 // unit * w + part], "uint32") << 8 * unit * part
                 codes[w] = low
@@ -213,11 +212,11 @@ def masked_matmul(
         pairs: Tile,
         numbers: Tile,
         x: Tile,
-        totals: Any,
-        lowered: Any,
+        totals: Tile,
+        lowered: Tile,
         sums: Tile,
         at: Value,
-        n: Any,
+        n: Value,
         first: Value,
         tensors: tuple[Tile, Tile, Tile, Tile],
     ) -> None:
@@ -243,8 +242,8 @@ def masked_matmul(
             scale = scale_of(scales, multipliers, factor, n, g)
             zero = zero_of(zeros, n, g)
             for m in T.unroll(rows):
-                factor_back: Any = lowered[m] if lifts else growth
-                found: Any = partial[m, 0] if not lifts and growth == 1.0 else partial[m, 0] * factor_back
+                factor_back: Value = lowered[m] if lifts else growth
+                found: Value = partial[m, 0] if not lifts and growth == 1.0 else partial[m, 0] * factor_back
                 if zero is not None:
                     found = found - zero * totals[m, c]
                 if scale is not None:
@@ -253,9 +252,9 @@ def masked_matmul(
                     found = found - of_group(zeros, r.zero_point, n, g, "float32") * totals[m, c]
                 sums[m, at] = sums[m, at] + found
 
-    def scale_of(scales: Tile, multipliers: Tile, factor: Tile, n: Value, g: Value) -> Any:
+    def scale_of(scales: Tile, multipliers: Tile, factor: Tile, n: Value, g: Value) -> Value | None:
         """What the sums of a chunk are multiplied by; None for nothing."""
-        parts: list[Any] = []
+        parts: list[Value] = []
         if r.multiplier:
             parts.append(of_group(multipliers, r.multiplier, n, g, "float32"))
         if r.scaled in ("sums", "weight"):
@@ -268,7 +267,7 @@ def masked_matmul(
         """A sum, times the scale of its row where that is the only one."""
         return total * of_group(scales, r.scale, n, 0, "float32") if r.scaled == "result" else total
 
-    def sum_of_parts(found: Any, m: Value, at: Any) -> Any:
+    def sum_of_parts(found: Tile, m: Value, at: Value) -> Value:
         """What the warps of all parts have found, one after the other."""
         return sum((found[part, m, at] for part in range(1, parts)), start=found[0, m, at])
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from typing import Any
 
 import tilewright
 import tilewright.language as T
@@ -257,7 +256,7 @@ def quant_matmul(
         return columns_of_each(T.machine(), N, column, NARROW, 1 if rows == 1 else 2)
 
     @T.macro
-    def prepare(A: Tile, operands: Tile, token_scales: Any, sums: Any) -> None:
+    def prepare(A: Tile, operands: Tile, token_scales: Tile, sums: Tile) -> None:
         """Each token in the type that is multiplied, with the sums of its groups."""
         with T.Kernel(M, threads=1) as m:
             row = T.alloc_fragment((groups, group), "float32")
@@ -286,14 +285,14 @@ def quant_matmul(
 
     @T.macro
     def multiply(
-        A: Any,
-        token_scales: Any,
-        sums: Any,
-        W: Any,
-        scales: Any,
-        zeros: Any,
-        added: Any,
-        C: Any,
+        A: Tile,
+        token_scales: Tile,
+        sums: Tile,
+        W: Tile,
+        scales: Tile,
+        zeros: Tile,
+        added: tuple[Tile, Tile],
+        C: Tile,
         block_M: int,
         beside_tiles: int = 0,
     ) -> None:
@@ -317,7 +316,7 @@ def quant_matmul(
                 else:
                     T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
                 scale = scales[g : g + together, bn * block_N : bn * block_N + block_N]
-                shift = sums[g : g + together, bm * block_M : bm * block_M + block_M] if begins_shifted else None
+                shift: Any = sums[g : g + together, bm * block_M : bm * block_M + block_M] if begins_shifted else None
                 T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, groups=together)
                 if has_zeros and not begins_shifted and block_M == 1:  # as the scales are read
                     for n in T.Parallel(block_N):
@@ -349,7 +348,7 @@ def quant_matmul(
             return least * scale - point
         return scale if point is None else (least - point) * scale
 
-    def of_zeros(sums: Any, scales: Tile, zeros: Any, row: Value, first: Value, column: Value) -> Any:
+    def of_zeros(sums: Tile, scales: Tile, zeros: Tile, row: Value, first: Value, column: Value) -> Value:
         """What the zeros of the groups that are multiplied together add to an element of the result."""
         parts = (sums[row, first + g] * taken_off(scales, zeros, first + g, column) for g in range(together))
         return functools.reduce(operator.add, parts)

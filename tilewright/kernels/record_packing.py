@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.values import Tile, Value
-from tilewright.language.branches import Escaped
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import ACROSS, COLUMNS, TILE, FragmentRecords
 
@@ -53,7 +51,7 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFu
         return T.if_then_else(inside, T.cast(table[T.cast(found, "int32")], "uint32"), T.uint32(0))
 
     @T.macro
-    def place(values: Tile, target: Any, offset: int, ending: int, block: Value, record: Value) -> None:
+    def place(values: Tile, target: Tile, offset: int, ending: int, block: Value, record: Value) -> None:
         """Scales or zeros, those of rows g and g + 8 side by side (`FragmentRecords.lines`)."""
         for p in T.Parallel(form.rows * form.sets):
             line, group = p % form.rows, record * form.sets + p // form.rows
@@ -62,12 +60,12 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFu
             target[block, record, offset + p] = T.if_then_else(inside, values[n, group], T.cast(ending, values.dtype))
 
     @T.macro
-    def pack(codes: Any, K: Any, table: Any, order: Tile, scales: Tile, zeros: Tile, packed: Tile) -> None:
+    def pack(codes: Tile, K: Value, table: Tile, order: Tile, scales: Tile, zeros: Tile, packed: Tile) -> None:
         with T.Kernel(across // ACROSS, down, threads=threads) as (quarter, block):
             for part in T.serial(ACROSS):
                 record = quarter * ACROSS + part
                 for w in T.Parallel(form.rows * COLUMNS // per_word):
-                    word: Any = T.uint32(0)
+                    word: Value = T.uint32(0)
                     for field in list(range(per_word)):
                         at = order[w * per_word + field]
                         n, k = block * form.rows + at // COLUMNS, record * COLUMNS + at % COLUMNS
@@ -152,7 +150,7 @@ def unpack_codes(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFu
             for i in T.Parallel(reach):
                 b = part * reach + i
                 if b < B:
-                    found: Escaped = T.uint32(0)
+                    found: Value = T.uint32(0)
                     # All codes that have bits in this byte.
                     for field in list(range(-(-(bits + 7) // bits))):
                         k = b * 8 // bits + field

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -146,7 +146,7 @@ class Ways:
         """What launches for so many rows do."""
         raise NotImplementedError
 
-    def fits(self, M: int) -> Any:
+    def fits(self, M: int) -> bool:
         """Which ways serve so many rows."""
         return True
 
@@ -166,7 +166,7 @@ class Ways:
         times = self.cycles(M)
         return self.of[self.kernels.of(M, lambda way: float(times[way]), lambda: int(times.argmin()))]
 
-    def ranked(self, M: int) -> Iterator[dict[str, Any]]:
+    def ranked(self, M: int) -> Iterator[dict[str, int]]:
         """All ways that serve so many rows, the fastest first."""
         times = self.cycles(M)
         yield from (self.of[way] for way in np.argsort(times, kind="stable") if np.isfinite(times[way]))

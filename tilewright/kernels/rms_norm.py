@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.rows import rows_at_once
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import Undeclared
+from tilewright.runtime.tensors import Array
 
 
-def rms_norm(X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32") -> Any:
+def rms_norm(X: Array, weight: Array, eps: float = 1e-6, dtype: str = "float32") -> Array:
     """``X / sqrt(mean(X**2) + eps) * weight`` along the last dimension, in float32 inside.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -33,8 +32,8 @@ def rms_norm(X: Any, weight: Any, eps: float = 1e-6, dtype: str = "float32") -> 
 
 @tilewright.jit
 def rms_norm_of_short_rows(
-    X: Tile, weight: Any, eps: float = 1e-6, dtype: str = "float32", block_M: int = 1, threads: int = 128
-) -> Any:
+    X: Tile, weight: Tile, eps: float = 1e-6, dtype: str = "float32", block_M: int = 1, threads: int = 128
+) -> Tile:
     """`rms_norm` of rows that a block holds whole."""
     M, N = T.dynamic("M"), T.const("N")
     X: T.Tensor((M, N), dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewright.targets.cpu.arch import host
@@ -15,7 +13,7 @@ TILES = 2
 """Tiles of float32 that kernels of rows have at most; on a CPU they stay in a core's second-level cache."""
 
 
-def rows_at_once(columns: int, tensor: Any = None) -> int:
+def rows_at_once(columns: int, tensor: object = None) -> int:
     """Rows of this length that fit a block; 0 where not even one does, or where its length suits no vectors.
 
     Few rows make many blocks, and many blocks keep all of a machine busy. One core of a CPU takes rows of any length
@@ -28,6 +26,6 @@ def rows_at_once(columns: int, tensor: Any = None) -> int:
     return max(1, min(8, 1024 // columns))
 
 
-def _is_on_cpu(tensor: Any) -> bool:
+def _is_on_cpu(tensor: object) -> bool:
     device = getattr(tensor, "device", None)
     return isinstance(tensor, np.ndarray) or getattr(device, "type", None) == "cpu"

@@ -11,8 +11,6 @@ next run begins.
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright.language as T
 from tilewright.kernels.values import Tile
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -47,7 +45,7 @@ def can_run(form: FragmentRecords, offset: int, activations: str) -> bool:
 
 
 @T.macro
-def enter(sums: Any, last: Any, scale: Any, total: Tile) -> None:
+def enter(sums: Tile, last: Tile, scale: Tile, total: Tile) -> None:
     """Sums so far, times what the last group's scale is more than the next one's."""
     for i, j in T.Parallel(*total.shape):
         bits = T.reinterpret(sums[i, j], "float32")
@@ -55,7 +53,7 @@ def enter(sums: Any, last: Any, scale: Any, total: Tile) -> None:
 
 
 @T.macro
-def end_run(sums: Any, last: Any, first: Any, total: Any, start: int) -> None:
+def end_run(sums: Tile, last: Tile, first: Tile, total: Tile, start: int) -> None:
     """What is left of a run enters the total as a number, and the next one begins."""
     for i, j in T.Parallel(*total.shape):
         bits = T.reinterpret(sums[i, j], "float32")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.rows import rows_at_once
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import Undeclared
+from tilewright.runtime.tensors import Array
 
 LOG2_E = 1.4426950408889634
 
 
-def softmax(X: Any, dtype: str = "float32") -> Any:
+def softmax(X: Array, dtype: str = "float32") -> Array:
     """Softmax along the last dimension of ``X[M, N]``, in float32 inside.
 
     Parameters
@@ -29,7 +28,7 @@ def softmax(X: Any, dtype: str = "float32") -> Any:
 
 
 @tilewright.jit
-def softmax_of_short_rows(X: Tile, dtype: str = "float32", block_M: int = 1, threads: int = 128) -> Any:
+def softmax_of_short_rows(X: Tile, dtype: str = "float32", block_M: int = 1, threads: int = 128) -> Tile:
     """`softmax` of rows that a block holds whole."""
     M, N = T.dynamic("M"), T.const("N")
     X: T.Tensor((M, N), dtype)

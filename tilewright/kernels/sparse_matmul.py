@@ -20,6 +20,7 @@ from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tile_choice import MANY
 from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
 from tilewright.kernels.values import Tile
+from tilewright.language.trace import PrimFunc
 
 
 @tilewright.jit
@@ -30,7 +31,7 @@ def sparse_matmul(
     out: str | None = None,
     transpose_B: bool = True,
     tiles: Tiles | Parts | None = None,
-) -> Any:
+) -> PrimFunc:
     """Product of a sparse matrix, such as a pruned weight, and a dense one.
 
     Parameters
@@ -61,7 +62,7 @@ def sparse_matmul(
     step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
 
     @T.macro
-    def multiply(kept: Any, metadata: Any, B: Tile, C: Tile, first: int, height: int, chosen: Tiles) -> None:
+    def multiply(kept: Tile, metadata: Tile, B: Tile, C: Tile, first: int, height: int, chosen: Tiles) -> None:
         """Some rows of the product."""
         block_M, block_N = chosen.block_M, chosen.block_N
         grid = T.ceildiv(N, block_N), T.ceildiv(height, block_M)

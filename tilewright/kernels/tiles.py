@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -259,7 +258,7 @@ def table_of(of: tuple[Tiles, ...]) -> TileTable:
     begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]
     clusters = [tiles.cluster or (1, 1) for tiles in of]
 
-    def column(values: Iterator[Any]) -> np.ndarray:
+    def column(values: Iterator[float]) -> np.ndarray:
         return np.array(list(values))
 
     return TileTable(
@@ -411,7 +410,7 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
     high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
     products = rows * columns * block_K
     # What a warpgroup does one after the other: its own products of a step, and what its lanes do with them.
-    serial: Any = 0.0
+    serial: float | np.ndarray = 0.0
     if not lanes.promote:
         products = products * np.where(table.alone, ALONE, 1.0)
     if lanes.promote or lanes.turn:

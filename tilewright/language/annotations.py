@@ -133,7 +133,7 @@ def annotate_min_blocks_per_sm(n: object) -> None:
 
 
 @author_facing
-def func_attr(attributes: Any) -> None:
+def func_attr(attributes: Mapping[str, object]) -> None:
     """Attributes of the function: ``{"name": constant}``.
 
     Parameters

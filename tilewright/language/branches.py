@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Break, Const, If, Seq, Statement, Unary, While
@@ -34,7 +34,7 @@ class BlockContext:
 
     names: tuple[str, ...] = ()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> object:
         raise NotImplementedError
 
     def __exit__(self, *exception: object) -> None:
@@ -47,7 +47,7 @@ class Escaped:
     def __init__(self, name: str, frame: Frame | None) -> None:
         self.__dict__["_why"] = (name, frame.describe() if frame else None)
 
-    def _fail(self, *_: object, **__: object) -> Any:
+    def _fail(self, *_: object, **__: object) -> NoReturn:
         raise EscapedName(*self.__dict__["_why"])
 
 
@@ -93,7 +93,7 @@ class Branch:
 class Loop:
     """A ``for``: one of the program's loops, or Python's own over an ordinary iterable."""
 
-    def __init__(self, iterable: Any, names: tuple[str, ...]) -> None:
+    def __init__(self, iterable: Iterable[object], names: tuple[str, ...]) -> None:
         self.symbolic = isinstance(iterable, LoopContext)
         self.iterable, self.names = iterable, names
         if not self.symbolic and isinstance(iterable, (Scalar, TensorProxy)):
@@ -101,7 +101,7 @@ class Loop:
 
     def __iter__(self) -> Iterator[Any]:
         builder = current("for")
-        if not self.symbolic:
+        if not isinstance(self.iterable, LoopContext):
             self.control = builder.frame.control
             yield from self.iterable
             return
@@ -151,14 +151,16 @@ class WhileLoop:
         self.condition = Const(BOOL, True)
 
 
+F = TypeVar("F", bound=Callable[..., object])
+
 BUILTINS: dict[int, Callable[..., Any]] = {}
 """Stand-ins for built-in functions that can act on symbolic values; filled by `math.py`, `debug.py`, `loops.py`."""
 
 
-def stand_in(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def stand_in(name: str) -> Callable[[F], F]:
     """Decorator: the function takes the place of a built-in in rewritten code."""
 
-    def register(function: Callable[..., object]) -> Callable[..., Any]:
+    def register(function: F) -> F:
         BUILTINS[id(getattr(builtins, name))] = function
         return function
 
@@ -172,7 +174,7 @@ def check_exit(builder: Builder, word: str) -> None:
         raise LoopExit(word, "a block" if loop is None else loop.kind)
 
 
-def is_symbolic(value: object) -> bool:
+def is_symbolic(value: object) -> TypeGuard[Scalar]:
     """Whether the truth of a value is known only where the program runs."""
     if isinstance(value, TensorProxy):
         bool(value)

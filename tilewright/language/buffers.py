@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
+
+import numpy as np
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
@@ -26,6 +28,7 @@ from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.proxies import (
     Element,
     Scalar,
+    Value,
     Variable,
     as_expr,
     check_scope,
@@ -58,10 +61,10 @@ class TensorProxy:
     def __bool__(self) -> bool:
         raise TensorCondition(self.description)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **options: object) -> NoReturn:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
         self._refuse(f"np.{ufunc.__name__}")
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise SymbolicIteration(self.description)
 
     def __add__(self, other: object) -> NoReturn:
@@ -97,14 +100,14 @@ class TensorProxy:
     __radd__, __rsub__, __rmul__, __rtruediv__ = __add__, __sub__, __mul__, __truediv__
 
 
-def _run(start: Any, size: Extent, what: str) -> Vector:
+def _run(start: Extent, size: Extent, what: str) -> Vector:
     """Neighbouring indices from `start` on."""
     if not isinstance(size, int):
         raise NumberExpected(what, "one of known size", size_text(size))
     return Vector(size, lambda lane: Scalar(nodes.index_binary("add", start, as_expr(lane)), lane.frame))
 
 
-def vector_in(value: object) -> Any:
+def vector_in(value: object) -> object:
     """The elements of a slice along one dimension as a vector; anything else as it is."""
     if not isinstance(value, RegionProxy):
         return value
@@ -115,7 +118,7 @@ def vector_in(value: object) -> Any:
     size = region.extents[wide[0]]
     lanes = _run(region.starts[wide[0]], size, what)
 
-    def of(lane: Any) -> Element:
+    def of(lane: Scalar) -> Element:
         at = [lanes.of(lane).expr if place == wide[0] else start for place, start in enumerate(region.starts)]
         return Element(region.buffer, tuple(at), lane.frame)
 
@@ -172,7 +175,7 @@ class BufferProxy(TensorProxy):
         """Elements from one index to the next along each dimension."""
         if self._buffer.strides is not None:
             return tuple(from_extent(step) for step in self._buffer.strides)
-        steps: list[Any] = [1]
+        steps: list[int | Scalar] = [1]
         for size in self.shape[:0:-1]:
             steps.insert(0, size * steps[0])
         return tuple(steps[: self.ndim])
@@ -183,7 +186,7 @@ class BufferProxy(TensorProxy):
         return TILELANG_SCOPES.get(self._buffer.scope, self._buffer.scope)
 
     def access_ptr(
-        self, access_mask: object = "rw", ptr_type: object = "handle", content_lanes: int = 1, offset: object = 0,
+        self, access_mask: object = "rw", ptr_type: object = "handle", content_lanes: int = 1, offset: Value = 0,
         extent: object = None
     ) -> Any:  # fmt: skip
         """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
@@ -205,6 +208,10 @@ class BufferProxy(TensorProxy):
         sizes = ", ".join(str(getattr(size, "name", size)) for size in self._buffer.shape)
         return f"<{self._buffer.scope} {self._buffer.name}[{sizes}] {self._buffer.dtype}>"
 
+    @overload
+    def __getitem__(self, key: Value | tuple[Value, ...]) -> Element: ...
+    @overload
+    def __getitem__(self, key: object) -> Element | RegionProxy | Vector: ...
     def __getitem__(self, key: object) -> Element | RegionProxy | Vector:
         parts = self._parts(key)
         buffer = self.buffer
@@ -241,13 +248,17 @@ class BufferProxy(TensorProxy):
             raise ScalarExpected(f"an element of {self.description}", describe(value))
         builder.append(Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
 
-    def _ramps(self, parts: tuple[Any, ...]) -> tuple[object, ...]:
+    def _ramps(self, parts: tuple[object, ...]) -> tuple[object, ...]:
         """The indices with vectors in place of slices: of one element but for one of them."""
-        made, wide = [], 0
+        made: list[object] = []
+        wide = 0
         for dimension, part in enumerate(parts):
-            start, size = self._slice(part, dimension) if isinstance(part, slice) else (part, 1)
+            if not isinstance(part, slice):
+                made.append(part)
+                continue
+            start, size = self._slice(part, dimension)
             if size == 1:
-                made.append(Scalar(start, _deepest(self.frame, parts)) if isinstance(part, slice) else part)
+                made.append(Scalar(start, _deepest(self.frame, parts)))
                 continue
             made.append(_run(start, size, f"a slice of {self.description} that is assigned to"))
             wide += 1
@@ -265,7 +276,7 @@ class BufferProxy(TensorProxy):
         body = builder.pop(frame)
         builder.append(For(var, nodes.const(0), nodes.const(lanes), nodes.const(1), body, "vectorize", span=span))
 
-    def _parts(self, key: object) -> tuple[Any, ...]:
+    def _parts(self, key: object) -> tuple[object, ...]:
         """One index or slice a dimension."""
         parts = key if isinstance(key, tuple) else (key,)
         if any(part is Ellipsis for part in parts):

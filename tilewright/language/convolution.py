@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Parallel, Var
 from tilewright.language.buffers import BufferProxy
@@ -11,14 +9,15 @@ from tilewright.language.builder import check_tile_place, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.math import if_then_else
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Scalar, constant, describe
+from tilewright.language.proxies import Scalar, Value, constant, describe
 from tilewright.language.source import statement_here
 
 
 @author_facing
 def im2col(
-    img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: Any, stride: Any = 1, dilation: Any = 1, pad: Any = 0,
-    eviction_policy: Any = None, annotations: Any = None,
+    img: BufferProxy, col: object, nhw_step: Value, c_step: Value, kernel: object, stride: object = 1,
+    dilation: object = 1, pad: object = 0,
+    eviction_policy: object = None, annotations: object = None,
 ) -> None:  # fmt: skip
     """``col = patches[nhw_step * rows : , c_step * columns : ]``: row n, y, x of `patches` is the window there,
     channels last.
@@ -53,7 +52,7 @@ def im2col(
     if min(window, step, gap) < 1 or zeros < 0:
         raise NumberExpected(what, "a window, stride and dilation from 1 up, and a pad from 0 up",
             str((window, step, gap, zeros)))  # fmt: skip
-    sizes: tuple[Any, ...] = img.shape
+    sizes: tuple[Value, ...] = img.shape
     images, height, width, channels = sizes
     rows, columns = col.buffer.static_shape
     down = (height + (2 * zeros - gap * (window - 1) - 1)) // step + 1

@@ -23,7 +23,7 @@ def _printable(value: object) -> Expr | Region | str:
 
 
 @stand_in("print")
-def print_in_kernel(*values: Any, **keywords: Any) -> None:
+def print_in_kernel(*values: object, **keywords: Any) -> None:
     """``print(...)``: the program's where a value is symbolic or a tile, else Python's, while tracing."""
     if not any(isinstance(value, (Scalar, TensorProxy)) for value in values):
         builtins.print(*values, **keywords)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -179,7 +179,7 @@ class _DeclarationBuilder:
     stop: bool
     types: dict[str, TensorType] = field(default_factory=dict)
 
-    def __call__(self, name: str, annotation: Any, value: object) -> Any:
+    def __call__(self, name: str, annotation: object, value: object) -> object:
         if (number := scalar_dtype(annotation)) is not None:
             raise NumberInBody(name, self.builder.name, number.name)
         if not isinstance(annotation, TensorType):
@@ -198,7 +198,7 @@ class _SizeBuilder(Builder):
     """The builder of a direct function."""
 
     def __init__(
-        self, name: str, span: Any, sizes: Mapping[str, int] | None, numbers: Mapping[str, int] | None = None
+        self, name: str, span: Span | None, sizes: Mapping[str, int] | None, numbers: Mapping[str, int] | None = None
     ) -> None:
         super().__init__(name, "direct", span)
         self.sizes = None if sizes is None else dict(sizes)
@@ -343,7 +343,7 @@ class DirectFunction:
         result, place = run(builder, self.function, self._values(builder, constants))
         return finish(builder, returned_outputs(builder, result, place))
 
-    def _values(self, builder: Builder, constants: Mapping[str, object]) -> dict[str, Any]:
+    def _values(self, builder: Builder, constants: Mapping[str, object]) -> dict[str, object]:
         """What the rewritten function is called with."""
         values: dict[str, object] = {}
         for parameter in self.parameters:
@@ -372,7 +372,7 @@ DIRECT_WORDS = ("Kernel", "ClusterKernel", "empty", "const", "launch_thread", "t
 
 
 @functools.lru_cache(maxsize=1024)
-def _body_facts(function: Any) -> tuple[frozenset[str], bool, bool]:
+def _body_facts(function: Callable[..., object]) -> tuple[frozenset[str], bool, bool]:
     """Parameters annotated in the body; whether it holds a T.prim_func; whether it is of the direct style."""
     tree = source_of(function.__code__).tree
     arguments = {argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
@@ -399,7 +399,7 @@ def annotated_in_body(function: object) -> frozenset[str]:
     return _body_facts(function)[0]
 
 
-def is_factory(function: Any) -> bool:  # any callable of Python's
+def is_factory(function: Callable[..., object]) -> bool:  # any callable of Python's
     """Whether a function makes a `PrimFunc` rather than being a kernel of the direct style.
 
     True where it is annotated to return one, or its body defines a `T.prim_func`; where it neither does nor says

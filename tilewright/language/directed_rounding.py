@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64
+from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64, DType
 from tilewright.ir.nodes import Call, Expr, Let, Var, binary, const
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing, taking
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
-from tilewright.language.proxies import Scalar, as_expr, frame_of
+from tilewright.language.proxies import Scalar, Value, as_expr, frame_of
 from tilewright.language.source import statement_here
 
 MODES = ("rn", "rz", "ru", "rd")
@@ -75,7 +74,7 @@ def _root(a: Expr) -> Sides:
     return root, _call("fma", _minus(root), root, a)
 
 
-def _rounded(sides: Sides, dtype: Any, mode: str) -> Expr:
+def _rounded(sides: Sides, dtype: DType, mode: str) -> Expr:
     """The result of a type that `mode` asks for."""
     wide, lacking = sides
     nearest = _named(nodes.cast(wide, dtype))
@@ -111,7 +110,7 @@ OPERATIONS: dict[str, tuple[int, Callable[..., Sides], tuple[int, ...]]] = {
 result does."""
 
 
-def _round_down(name: str, operands: Sequence[Expr], dtype: object) -> Expr:
+def _round_down(name: str, operands: Sequence[Expr], dtype: DType) -> Expr:
     """Downwards is upwards with all signs turned."""
     _, sides, turned = OPERATIONS[name]
     if name == "ieee_fsqrt":
@@ -124,7 +123,7 @@ def _operation(name: str) -> Callable[..., object]:
     arity, sides, _ = OPERATIONS[name]
 
     @taking(*"xyz"[:arity], rounding_mode="rn")
-    def call(*given: object) -> Any:
+    def call(*given: object) -> Value:
         *values, rounding_mode = given
         if rounding_mode not in MODES:
             raise NumberExpected(f"the rounding of T.{name}", ", ".join(map(repr, MODES)), repr(rounding_mode))

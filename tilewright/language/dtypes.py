@@ -58,7 +58,7 @@ class NumberType(str):
     def __reduce__(self) -> tuple[object, ...]:
         return NumberType, (self.name,)
 
-    def __call__(self, *values: object) -> Any:
+    def __call__(self, *values: object) -> Any:  # a number, or a vector of several
         from tilewright.language.builder import active
         from tilewright.language.math import cast
         from tilewright.language.tensors import dynamic

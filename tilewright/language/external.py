@@ -9,12 +9,22 @@ from typing import Any
 from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, constant, describe, is_number
+from tilewright.language.proxies import (
+    Element,
+    Scalar,
+    Value,
+    Variable,
+    as_expr,
+    check_scope,
+    constant,
+    describe,
+    is_number,
+)
 from tilewright.language.source import statement_here
 
 NOTHING = ("handle", "void", "", None)
@@ -54,7 +64,7 @@ def import_source(source: object = None) -> None:
 
 
 @author_facing
-def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
+def call_extern(*args: object, dtype: Any = _FIRST) -> Value | None:
     """Call a function of the device's own language (`import_source`), in each executing thread.
 
     Parameters
@@ -93,10 +103,10 @@ def call_extern(*args: Any, dtype: Any = _FIRST) -> Any:
 class _Discarded(Rewriter):
     """Calls of an author's function whose result nobody takes have none: the function may well return nothing."""
 
-    def __init__(self, mentioned: Counter[Any]) -> None:
+    def __init__(self, mentioned: Counter[object]) -> None:
         self.mentioned = mentioned
 
-    def visit_Let(self, let: Let) -> Any:
+    def visit_Let(self, let: Let) -> Rewritten:
         call = let.value
         if isinstance(call, Call) and call.function == "call_extern" and self.mentioned[let.var] == 1:
             return Evaluate(Call(BOOL, call.function, call.arguments), span=let.span)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
 
 from tilewright.errors import TilewrightError, near
 from tilewright.language.mistakes import NumberExpected, WrongArguments
@@ -70,7 +70,9 @@ def taking(*required: str, **optional: object) -> Callable[[Callable[..., R]], C
     return decorate
 
 
-def mismatch(function: Callable[..., Any], arguments: Any, keywords: Any, name: str = "") -> WrongArguments | None:
+def mismatch(
+    function: Callable[..., object], arguments: Sequence[object], keywords: Mapping[str, object], name: str = ""
+) -> WrongArguments | None:
     """What is wrong with the arguments of a call, None where they fit the signature."""
     signature = inspect.signature(function)
     try:

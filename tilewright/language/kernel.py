@@ -16,7 +16,7 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
-from tilewright.language.proxies import Scalar, check_scope, constant, extent, frame_of
+from tilewright.language.proxies import Scalar, Value, check_scope, constant, extent, frame_of
 from tilewright.language.source import statement_here
 
 
@@ -25,7 +25,7 @@ class BlockIndex(Scalar):
 
     __slots__ = ()
 
-    def __iter__(self) -> Iterator[Scalar]:
+    def __iter__(self) -> Iterator[Scalar]:  # type: ignore[override]
         return iter((self,))
 
 
@@ -83,7 +83,7 @@ class KernelContext(BlockContext):
 
 @author_facing
 def Kernel(
-    *blocks: Any, threads: Any = None, is_cpu: bool = False, cluster_dims: Any = None,
+    *blocks: object, threads: object = None, is_cpu: bool = False, cluster_dims: object = None,
     persistent: bool | str | None = None,
     ping_pong: bool | None = None, specialize: bool | None = None, beside: bool = False, prelude: str | None = None,
 ) -> KernelContext:  # fmt: skip
@@ -142,7 +142,9 @@ def Kernel(
 
 
 @author_facing
-def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None, prelude: Any = None) -> KernelContext:
+def ClusterKernel(
+    *blocks: object, cluster_dims: object, threads: object = None, prelude: str | None = None
+) -> KernelContext:
     """`Kernel` whose blocks form clusters of `cluster_dims`.
 
     Parameters
@@ -263,7 +265,7 @@ def get_block_bindings() -> tuple[Scalar, ...]:
 
 
 @author_facing
-def get_block_extent(dim: int = 0) -> Any:
+def get_block_extent(dim: int = 0) -> Value:
     """Blocks of the grid along a dimension.
 
     Parameters
@@ -278,7 +280,7 @@ def get_block_extent(dim: int = 0) -> Any:
 
 
 @author_facing
-def get_block_extents() -> tuple[Any, ...]:
+def get_block_extents() -> tuple[Value, ...]:
     """Blocks of the grid along every dimension.
 
     Examples

@@ -87,7 +87,7 @@ class Layout:
         the tile takes."""
         return list(self._outputs())
 
-    def map_forward_index(self, indices: Sequence[Any]) -> list[Any]:  # of the indices' kind
+    def map_forward_index(self, indices: Sequence[object]) -> list[object]:  # of the indices' kind
         """Where the element of some indices lies."""
         left, found = self.layout.offset(self.place, *indices), []
         for extent in self._outputs()[:0:-1]:
@@ -191,7 +191,7 @@ class Fragment(Layout):
         """Threads that hold elements."""
         return int(self.layout.extent(THREAD))
 
-    def map_forward_thread(self, indices: Sequence[Any]) -> Any:  # of the indices' kind
+    def map_forward_thread(self, indices: Sequence[object]) -> object:  # of the indices' kind
         """The thread that has the element of some indices, the first of its copies."""
         return self.layout.offset(THREAD, *indices)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import nodes
@@ -317,7 +317,8 @@ def Parallel(
 
 @author_facing
 def Pipelined(
-    start: object, stop: object = None, num_stages: object = 0, order: object = None, stage: object = None,
+    start: object, stop: object = None, num_stages: object = 0, order: Iterable[object] | None = None,
+    stage: Iterable[object] | None = None,
     sync: object = None,
     group: object = None, annotations: object = None, specialize: bool | None = None,
 ) -> LoopContext:  # fmt: skip
@@ -351,7 +352,7 @@ def Pipelined(
     return PipelinedLoop(extent(low, "a bound of T.Pipelined"), extent(high, "a bound of T.Pipelined"), options)
 
 
-def _numbers(plan: Any) -> tuple[int, ...] | None:
+def _numbers(plan: Iterable[object] | None) -> tuple[int, ...] | None:
     return None if plan is None else tuple(constant(number, "the plan of T.Pipelined") for number in plan)
 
 
@@ -375,7 +376,7 @@ def grid(*extents: object) -> LoopContext:
 
 @author_facing
 def Persistent(
-    domain: Any, wave_size: object, index: object, group_size: object = 8, num_stages: object = None,
+    domain: Sequence[object], wave_size: object, index: object, group_size: object = 8, num_stages: object = None,
     annotations: object = None
 ) -> LoopContext:  # fmt: skip
     """Tiles of `domain` for one of `wave_size` blocks that stay on the device.

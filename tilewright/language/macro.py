@@ -64,7 +64,7 @@ class Macro:
         builder.pending_names = names
         return result
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> object:
         return self if instance is None else MethodType(self, instance)
 
     def _references(self) -> set[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tilewright.language.interface import author_facing, taking
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import absolute, combine, floor_divide, floor_modulo, select, shift
 from tilewright.language.promotion import promote
-from tilewright.language.proxies import Scalar, as_expr, describe, frame_of, is_number
+from tilewright.language.proxies import Scalar, Value, as_expr, describe, frame_of, is_number
 from tilewright.language.vectors import Vector
 
 
@@ -27,17 +27,20 @@ def _known(*values: object) -> bool:
     return not any(isinstance(value, Scalar) for value in values)
 
 
+Whole: TypeAlias = "int | Scalar"
+"""A whole number that Python knows, or one of the program."""
+
 PARAMETERS = {"atan2": ("x1", "x2")}
 """Names of the parameters of functions, where they are not x, y, z."""
 
 
-def _function(name: str) -> Callable[..., object]:
+def _function(name: str) -> Callable[..., Value]:
     """A function of the table of intrinsics; integers are converted to float32, Python numbers stay Python's."""
     names = PARAMETERS.get(name, ("x", "y", "z")[: INTRINSICS[name].arity])
     gives_bool = name.startswith("is")
 
     @taking(*names)
-    def call(*values: object) -> Any:
+    def call(*values: object) -> Value:
         exprs = [as_expr(value, what=f"the argument of T.{name}") for value in values]
         common = functools.reduce(promote, (expr.dtype for expr in exprs if expr.dtype.is_float), exprs[0].dtype)
         if not common.is_float:
@@ -61,7 +64,7 @@ def _function(name: str) -> Callable[..., object]:
     return author_facing(call)
 
 
-_TABLE: dict[str, Callable[..., Any]] = {
+_TABLE: dict[str, Callable[..., Value]] = {
     name: _function(name) for name, record in INTRINSICS.items() if record.floats_only
 }
 
@@ -69,7 +72,7 @@ ROUNDINGS = ("ties-to-even", "ties-away-from-zero")
 
 
 @author_facing
-def round_(x: object, rounding_mode: str | None = "ties-to-even") -> Any:
+def round_(x: object, rounding_mode: str | None = "ties-to-even") -> Value:
     """The nearest whole number of a float scalar, in its own dtype.
 
     Parameters
@@ -91,14 +94,14 @@ def round_(x: object, rounding_mode: str | None = "ties-to-even") -> Any:
     return if_then_else(absolute(value - whole) >= 0.5, away, whole)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {**_TABLE, "round": round_}
+FUNCTIONS: dict[str, Callable[..., Value]] = {**_TABLE, "round": round_}
 """The functions of floats by name: exp, exp2, log, sqrt, ..."""
 
 abs_ = author_facing(absolute)
 
 
 @author_facing
-def ceildiv(lhs: Any, rhs: Any) -> Any:
+def ceildiv(lhs: Value, rhs: Value) -> Value:
     """``lhs / rhs`` rounded up, on integers.
 
     Parameters
@@ -118,7 +121,7 @@ cdiv = ceildiv
 
 
 @author_facing
-def floordiv(a: Any, b: Any) -> Any:
+def floordiv(a: Value, b: Value) -> Value:
     """``a // b``.
 
     Parameters
@@ -133,7 +136,7 @@ def floordiv(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def floormod(a: Any, b: Any) -> Any:
+def floormod(a: Value, b: Value) -> Value:
     """``a % b``, with the sign of `b`.
 
     Parameters
@@ -148,7 +151,7 @@ def floormod(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def align_up(x: object, y: object) -> Any:
+def align_up(x: Value, y: Value) -> Value:
     """The least multiple of `y` that is not less than `x`.
 
     Parameters
@@ -165,7 +168,7 @@ def align_up(x: object, y: object) -> Any:
 
 @stand_in("max")
 @author_facing
-def max_(*values: object, **keywords: object) -> Any:
+def max_(*values: object, **keywords: object) -> Value:
     """The greatest of the values; of a number and a NaN, the number.
 
     Parameters
@@ -182,7 +185,7 @@ def max_(*values: object, **keywords: object) -> Any:
 
 @stand_in("min")
 @author_facing
-def min_(*values: object, **keywords: object) -> Any:
+def min_(*values: object, **keywords: object) -> Value:
     """The least of the values; of a number and a NaN, the number.
 
     Parameters
@@ -197,15 +200,18 @@ def min_(*values: object, **keywords: object) -> Any:
     return _extreme("min", builtins.min, values, keywords)
 
 
-def _extreme(op: str, python: Callable[..., object], values: tuple[object, ...], keywords: dict[str, object]) -> object:
-    items = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+def _extreme(op: str, python: Callable[..., Any], values: tuple[object, ...], keywords: dict[str, object]) -> Value:
+    items: tuple[Any, ...] = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
     if _known(*items) or keywords:
         return python(*values, **keywords)
-    return functools.reduce(lambda a, b: python(a, b) if _known(a, b) else combine(op, a, b), items)
+    found, *others = items
+    for item in others:
+        found = python(found, item) if _known(found, item) else combine(op, found, item)
+    return found
 
 
 @author_facing
-def clamp(dst: object, min_val: object, max_val: object) -> Any:
+def clamp(dst: object, min_val: object, max_val: object) -> Value:
     """`dst`, at least `min_val` and at most `max_val`.
 
     Parameters
@@ -220,7 +226,7 @@ def clamp(dst: object, min_val: object, max_val: object) -> Any:
 
 
 @author_facing
-def if_then_else(cond: Any, t: Any, f: Any) -> Any:
+def if_then_else(cond: Value, t: Value, f: Value) -> Value:
     """``t if cond else f``; only the branch taken is evaluated.
 
     Parameters
@@ -236,7 +242,7 @@ def if_then_else(cond: Any, t: Any, f: Any) -> Any:
 
 
 @author_facing
-def Select(condition: Any, true_value: Any, false_value: Any) -> Any:
+def Select(condition: Value, true_value: Value, false_value: Value) -> Value:
     """`if_then_else` under TVM's name.
 
     Parameters
@@ -318,7 +324,7 @@ def Cast(dtype: object, value: object) -> Scalar:
 
 
 @author_facing
-def reinterpret(value: object, dtype: object) -> Any:
+def reinterpret(value: object, dtype: object) -> Any:  # a number, or a vector of several
     """The bits of `value` read as another dtype of the same width.
 
     Parameters
@@ -396,7 +402,7 @@ def min_value(dtype: object) -> Scalar:
 
 
 @author_facing
-def shift_left(x: Any, y: Any) -> Any:
+def shift_left(x: Whole, y: Whole) -> Whole:
     """``x << y``.
 
     Parameters
@@ -412,7 +418,7 @@ def shift_left(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def shift_right(x: Any, y: Any) -> Any:
+def shift_right(x: Whole, y: Whole) -> Whole:
     """``x >> y``, arithmetic on signed dtypes.
 
     Parameters
@@ -428,7 +434,7 @@ def shift_right(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def bitwise_and(x: Any, y: Any) -> Any:
+def bitwise_and(x: Whole, y: Whole) -> Whole:
     """``x & y``.
 
     Parameters
@@ -443,7 +449,7 @@ def bitwise_and(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def bitwise_or(x: Any, y: Any) -> Any:
+def bitwise_or(x: Whole, y: Whole) -> Whole:
     """``x | y``.
 
     Parameters
@@ -458,7 +464,7 @@ def bitwise_or(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def bitwise_xor(x: Any, y: Any) -> Any:
+def bitwise_xor(x: Whole, y: Whole) -> Whole:
     """``x ^ y``.
 
     Parameters
@@ -473,7 +479,7 @@ def bitwise_xor(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def bitwise_not(x: Any) -> Any:
+def bitwise_not(x: Whole) -> Whole:
     """``~x``.
 
     Parameters
@@ -488,7 +494,7 @@ def bitwise_not(x: Any) -> Any:
 
 
 @author_facing
-def popcount(x: object) -> Any:
+def popcount(x: object) -> Value:
     """How many bits of an integer are set.
 
     Parameters
@@ -506,7 +512,7 @@ def popcount(x: object) -> Any:
 
 
 @author_facing
-def index_to_coordinates(index: Any, shape: Any) -> list[Any]:
+def index_to_coordinates(index: Value, shape: Sequence[Value]) -> list[Value]:
     """The coordinates of element number `index` of a row-major array of `shape`.
 
     Parameters
@@ -519,7 +525,7 @@ def index_to_coordinates(index: Any, shape: Any) -> list[Any]:
     >>> y, x = T.index_to_coordinates(bx * 8, (64, 64))
     >>> C[y, x] = 1
     """
-    coordinates: list[Any] = []
+    coordinates: list[Value] = []
     for size in reversed(tuple(shape)):
         coordinates.append(floormod(index, size))
         index = floordiv(index, size)

@@ -19,7 +19,7 @@ from tilewright.language.external import access_ptr
 from tilewright.language.interface import author_facing
 from tilewright.language.machines import machine
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, as_expr, constant, describe, known_value
+from tilewright.language.proxies import Element, Value, as_expr, constant, describe, known_value
 from tilewright.language.source import statement_here
 
 SHORT_NAMES = {
@@ -125,7 +125,7 @@ def load_matrices(transposed: bool, count: int, row: Region, place: Region) -> N
 
 
 @author_facing
-def ptx_ldmatrix(trans: Any, num: Any, src_access_ptr: Any, dst_access_ptr: Any, *older: Any) -> None:
+def ptx_ldmatrix(trans: object, num: object, src_access_ptr: object, dst_access_ptr: object, *older: Any) -> None:
     """Load 1, 2 or 4 matrices of 8 rows of 16 bytes each: a warp's threads get 4 bytes of each.
 
     Parameters
@@ -144,7 +144,8 @@ def ptx_ldmatrix(trans: Any, num: Any, src_access_ptr: Any, dst_access_ptr: Any,
     >>> T.copy(A, wide)
     >>> T.ptx_ldmatrix(False, 4, T.access_ptr(wide[tx % 16, 8 * (tx % 32 // 16)], "r"), own)
     """
-    what, offset = "T.ptx_ldmatrix", 0
+    what = "T.ptx_ldmatrix"
+    offset: object = 0
     if older:
         if len(older) != 4:
             raise NumberExpected(what, "4 arguments, or 8", f"{4 + len(older)} arguments")
@@ -167,7 +168,7 @@ def ptx_ldmatrix(trans: Any, num: Any, src_access_ptr: Any, dst_access_ptr: Any,
 # Where elements lie -------------------------------------------------------------------------------
 
 
-def a_place(bits: int, lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the program's
+def a_place(bits: int, lane: Value, local: Value) -> tuple[Value, Value]:  # numbers, or the program's
     """Row and column, within a tile of 16 rows, of an element that a thread has; of the right operand column and row,
     of 8 columns a register's half (`b_place`)."""
     packed = max(1, 32 // bits)
@@ -175,7 +176,7 @@ def a_place(bits: int, lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or
     return lane // 4 + 8 * (register % 2), lane % 4 * packed + within + 4 * packed * (register // 2)
 
 
-def b_place(bits: int, depth: int, lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the program's
+def b_place(bits: int, depth: int, lane: Value, local: Value) -> tuple[Value, Value]:  # numbers, or the program's
     """Column and row of an element of the right operand, of tiles of 8 columns one behind the other."""
     packed = max(1, 32 // bits)
     held = depth * 8 // 32
@@ -183,7 +184,7 @@ def b_place(bits: int, depth: int, lane: Any, local: Any) -> tuple[Any, Any]:  #
     return lane // 4 + 8 * (local // held), lane % 4 * packed + within % packed + 4 * packed * (within // packed)
 
 
-def result_place(lane: Any, local: Any) -> tuple[Any, Any]:  # numbers, or the program's
+def result_place(lane: Value, local: Value) -> tuple[Value, Value]:  # numbers, or the program's
     """Row and column of a sum, of tiles of 16 rows and 8 columns side by side."""
     return lane // 4 + 8 * (local % 4 // 2), lane % 4 * 2 + local % 2 + 8 * (local // 4)
 

@@ -96,7 +96,7 @@ _SCOPES = {
 
 
 @author_facing
-def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global") -> Any:
+def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global") -> BufferProxy:
     """A buffer in the memory that `scope` names.
 
     Parameters
@@ -171,7 +171,7 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferP
 
 
 @author_facing
-def view(src: Any, shape: object = None, dtype: object = None, strides: object = None) -> BufferProxy:
+def view(src: BufferProxy, shape: object = None, dtype: object = None, strides: object = None) -> BufferProxy:
     """The same memory under another shape or dtype.
 
     Parameters
@@ -212,9 +212,10 @@ def view(src: Any, shape: object = None, dtype: object = None, strides: object =
 
 def _strides(base: Buffer, sizes: tuple[Extent, ...], steps: tuple[Extent, ...]) -> tuple[Extent, ...] | None:
     """Strides of a view, None where they are those of a row-major one."""
-    row_major: list[Any] = [1]
+    row_major: list[int | None] = [1]
     for size in sizes[:0:-1]:
-        row_major.insert(0, row_major[0] * size if isinstance(size, int) and row_major[0] is not None else None)
+        inner = row_major[0]
+        row_major.insert(0, inner * size if isinstance(size, int) and inner is not None else None)
     if len(steps) != len(sizes):
         raise NumberExpected("the strides of T.view", f"{len(sizes)} numbers, one a dimension", str(len(steps)))
     if list(steps) == row_major:
@@ -228,7 +229,7 @@ class TensorWord(TensorAnnotation):
     """``T.Tensor``: an annotation, or within a program the memory of a buffer in another shape."""
 
     @author_facing
-    def __call__(self, shape: Any, dtype: Any = "float32", data: object = None) -> Any:
+    def __call__(self, shape: object, dtype: object = "float32", data: BufferProxy | None = None) -> Any:
         """A row-major tensor; with `data` (``buffer.data``) not a new one, but what `view` makes of that buffer."""
         return super().__call__(shape, dtype) if data is None else view(data, shape, dtype)
 
@@ -237,7 +238,7 @@ Tensor = TensorWord("Tensor")
 
 
 @author_facing
-def alias(buffer: Any, shape: object, dtype: object) -> BufferProxy:
+def alias(buffer: BufferProxy, shape: object, dtype: object) -> BufferProxy:
     """The first bytes of a shared tile as another tile, once the first has served.
 
     Parameters
@@ -272,7 +273,7 @@ def _converted(base: Buffer, record: dtypes.DType) -> int:
 
 
 @author_facing
-def reshape(src: object, shape: object) -> BufferProxy:
+def reshape(src: BufferProxy, shape: object) -> BufferProxy:
     """The same elements in row-major order under another shape.
 
     Parameters
@@ -285,8 +286,7 @@ def reshape(src: object, shape: object) -> BufferProxy:
     >>> flat = T.reshape(A, (4096,))
     >>> C[0, 0] = flat[65]
     """
-    made: BufferProxy = view(src, shape)
-    return made
+    return view(src, shape)
 
 
 def _whole_buffer(value: object, what: str) -> Buffer:

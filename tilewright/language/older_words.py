@@ -18,7 +18,7 @@ from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS, abs_, cast, if_then_else
 from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, describe
+from tilewright.language.proxies import Scalar, Value, as_expr, describe
 from tilewright.language.roles import wgmma_gemm
 from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation
@@ -212,7 +212,7 @@ def _reversed(bits: nodes.Expr) -> nodes.Expr:
 
 
 @author_facing
-def fast_rcp(x: Any) -> Any:
+def fast_rcp(x: Value) -> Value:
     """``1 / x``.
 
     Parameters
@@ -227,7 +227,7 @@ def fast_rcp(x: Any) -> Any:
 
 
 @author_facing
-def ldg(load_or_buf: Any, index: Any = None) -> Any:
+def ldg(load_or_buf: Scalar | BufferProxy, index: object = None) -> object:
     """The value: what a kernel only reads goes through the read-only cache anyway.
 
     Parameters
@@ -245,7 +245,7 @@ def ldg(load_or_buf: Any, index: Any = None) -> Any:
 def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable[..., object]:
     """A word made of others, of floats; integers are taken as float32."""
 
-    def call(*values: object) -> Any:
+    def call(*values: object) -> object:
         return function(*(value if _is_float(value) else cast(value, "float32") for value in values))
 
     names = ("x",) if function.__code__.co_argcount == 1 else ("x1", "x2")
@@ -263,26 +263,26 @@ def _is_float(value: object) -> bool:
     return isinstance(value, Scalar) and value.expr.dtype.is_float
 
 
-def _asinh(x: object) -> Any:
+def _asinh(x: Scalar) -> Value:
     size = F["abs"](x)
     near = F["log1p"](size + size * size / (F["sqrt"](size * size + 1.0) + 1.0))
     return _with_sign(if_then_else(size > 1e8, F["log"](size) + math.log(2), near), x)
 
 
-def _with_sign(size: Any, x: Any) -> Any:
+def _with_sign(size: Value, x: Value) -> Value:
     """A number's size with the sign of another, which -0 has, too."""
     size = F["abs"](size)
     return if_then_else(x < 0, -size, if_then_else(x > 0, size, if_then_else(1.0 / x < 0, -size, size)))
 
 
-def _hypot(x: object, y: object) -> Any:
+def _hypot(x: object, y: object) -> Value:
     a, b = F["abs"](x), F["abs"](y)
     large, small = if_then_else(a > b, a, b), if_then_else(a > b, b, a)
     ratio = if_then_else(large > 0, small / large, large)
     return large * F["sqrt"](1.0 + ratio * ratio)
 
 
-F: dict[str, Callable[..., Any]] = {**FUNCTIONS, "abs": abs_}
+F: dict[str, Callable[..., Value]] = {**FUNCTIONS, "abs": abs_}
 
 MADE_OF_OTHERS = {
     name: _of_floats(function, name, doc)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32
 from tilewright.ir.nodes import BINARY, Call, Const, Expr, Select, Unary
@@ -27,7 +29,7 @@ from tilewright.language.proxies import (
 )  # fmt: skip
 
 
-def operands(what: str, left: Any, right: Any) -> tuple[Expr, Expr]:
+def operands(what: str, left: object, right: object) -> tuple[Expr, Expr]:
     """Two numbers, at least one symbolic, as expressions of one dtype."""
     left, right = plain(left), plain(right)
     for value in (left, right):
@@ -35,17 +37,17 @@ def operands(what: str, left: Any, right: Any) -> tuple[Expr, Expr]:
             if hasattr(value, "description"):
                 raise TensorOperand(what, describe(value))
             raise NumberExpected(f"an operand of {what}", "a number", describe(value))
-    if not isinstance(left, Scalar):
+    if isinstance(left, (bool, int, float)):
         b = as_expr(right)
         a = as_expr(left, literal_dtype(left, b.dtype))
     else:
         a = as_expr(left)
-        b = as_expr(right) if isinstance(right, Scalar) else as_expr(right, literal_dtype(right, a.dtype))
+        b = as_expr(right, literal_dtype(right, a.dtype) if isinstance(right, (bool, int, float)) else None)
     common = promote(a.dtype, b.dtype)
     return convert(a, common), convert(b, common)
 
 
-def combine(op: str, left: object, right: object) -> Any:
+def combine(op: str, left: object, right: object) -> Scalar:
     """``left op right`` with promotion; arithmetic on two bools is done in int32."""
     a, b = operands(f"`{BINARY[op]}`", left, right)
     if a.dtype == BOOL and op not in ("eq", "ne"):
@@ -53,7 +55,7 @@ def combine(op: str, left: object, right: object) -> Any:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def divide(left: object, right: object) -> Value:
+def divide(left: object, right: object) -> Scalar:
     """``left / right``; an error on two integers, since the author may mean either division."""
     a, b = operands("`/`", left, right)
     if not a.dtype.is_float:
@@ -61,7 +63,7 @@ def divide(left: object, right: object) -> Value:
     return Scalar(nodes.binary("div", a, b), frame_of(left, right))
 
 
-def floor_divide(left: object, right: object) -> Any:
+def floor_divide(left: object, right: object) -> Scalar:
     """``left // right``, rounding towards minus infinity on floats too."""
     a, b = operands("`//`", left, right)
     _refuse_zero("`//`", right)
@@ -70,7 +72,7 @@ def floor_divide(left: object, right: object) -> Any:
     return combine("floordiv", left, right)
 
 
-def floor_modulo(left: object, right: object) -> Value:
+def floor_modulo(left: object, right: object) -> Scalar:
     """``left % right`` with the sign of the divisor."""
     a, b = operands("`%`", left, right)
     _refuse_zero("`%`", right)
@@ -86,7 +88,7 @@ def _refuse_zero(what: str, divisor: object) -> None:
         raise NumberExpected(f"the divisor of {what}", "a number other than zero", "0")
 
 
-def power(left: object, right: object) -> Any:
+def power(left: object, right: object) -> object:
     """``left ** right``: multiplications for a small known exponent, else the function ``pow``."""
     exponent = right.known() if isinstance(right, Scalar) else plain(right)
     if isinstance(exponent, (int, float)) and float(exponent).is_integer() and 0 <= exponent <= 4:
@@ -114,7 +116,7 @@ def negative(value: Scalar) -> Scalar:
     return Scalar(Unary(operand.dtype, "neg", operand), value.frame)
 
 
-def absolute(x: Value) -> Any:
+def absolute(x: Value) -> Value:
     """``abs(x)``.
 
     Parameters
@@ -133,7 +135,7 @@ def absolute(x: Value) -> Any:
     return Scalar(Call(operand.dtype, "abs", (operand,)), x.frame)
 
 
-def bitwise(op: str, left: object, right: object) -> Value:
+def bitwise(op: str, left: object, right: object) -> Scalar:
     """``&``, ``|``, ``^`` on integers; on bools the logical operators."""
     a, b = operands(f"`{BINARY[op]}`", left, right)
     if a.dtype.is_float:
@@ -143,14 +145,15 @@ def bitwise(op: str, left: object, right: object) -> Value:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def shift(op: str, left: object, right: object) -> Value:
+def shift(op: str, left: object, right: object) -> Scalar:
     """``left << right`` and ``left >> right`` in the dtype of what is shifted."""
     if isinstance(left, Scalar):
         a = as_expr(left)
         b = as_expr(right, a.dtype, "the shift")
     else:
-        b = as_expr(right)
-        a = as_expr(left, literal_dtype(plain(left), b.dtype) if is_number(left) else None, "what is shifted")
+        b, number = as_expr(right), plain(left)
+        dtype = literal_dtype(number, b.dtype) if isinstance(number, (bool, int, float)) else None
+        a = as_expr(left, dtype, "what is shifted")
         b = convert(b, a.dtype)
     if not (a.dtype.is_integer and b.dtype.is_integer):
         raise NumberExpected(
@@ -159,7 +162,7 @@ def shift(op: str, left: object, right: object) -> Value:
     return Scalar(nodes.binary(op, a, b), frame_of(left, right))
 
 
-def select(test: Scalar, then: object, otherwise: object) -> Value:
+def select(test: object, then: object, otherwise: object) -> Scalar:
     """``then if test else otherwise`` on a symbolic test."""
     for way in (then, otherwise):
         if hasattr(way, "description"):
@@ -212,7 +215,7 @@ for _name, _op in {"lshift": "shl", "rshift": "shr"}.items():
 _binary("divmod", lambda a, b: (floor_divide(a, b), floor_modulo(a, b)))
 
 
-def _comparison(op: str) -> Callable[[Scalar, Any], Any]:
+def _comparison(op: str) -> Callable[[Scalar, object], object]:
     """``==`` and ``!=`` leave what is no number (None, a text) to Python; the others do not."""
 
     def compare(self: Scalar, other: object) -> Value:
@@ -241,10 +244,12 @@ _OF_NUMPY: dict[str, Operation] = {
 """What NumPy calls the operators, which its numbers ask for when they stand on the left."""
 
 
-def _by_numpy(self: Scalar, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+def _by_numpy(self: Scalar, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
     """``np.float32(2) * x`` is the program's product; functions of NumPy are none of its."""
     operation = _OF_NUMPY.get(ufunc.__name__)
-    inputs = tuple(one.item() if getattr(one, "shape", None) == () else one for one in inputs)
+    inputs = tuple(
+        one.item() if isinstance(one, (np.generic, np.ndarray)) and one.shape == () else one for one in inputs
+    )
     if method == "__call__" and operation is not None and all(map(is_number, inputs)) and not options:
         return operation(*inputs)
     raise SymbolicConstant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.nodes import Expr
@@ -14,6 +15,7 @@ from tilewright.language.barriers import (
     sync_threads,
     sync_warp,
 )  # fmt: skip
+from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
 from tilewright.language.interface import author_facing
@@ -22,14 +24,14 @@ from tilewright.language.math import ceildiv, if_then_else
 from tilewright.language.memory import alloc_buffer
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import floor_divide
-from tilewright.language.proxies import Scalar, describe
+from tilewright.language.proxies import Scalar, Value, describe
 from tilewright.language.roles import wait_wgmma
 from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tile_ops import GemmWarpPolicy
 
 
 @author_facing
-def truncdiv(a: Any, b: Any) -> Any:
+def truncdiv(a: Value, b: Value) -> Value:
     """``a / b``, rounded towards zero.
 
     Parameters
@@ -47,7 +49,7 @@ def truncdiv(a: Any, b: Any) -> Any:
 
 
 @author_facing
-def truncmod(a: object, b: object) -> Any:
+def truncmod(a: Value, b: Value) -> Value:
     """What `truncdiv` leaves: it has the sign of `a`.
 
     Parameters
@@ -62,7 +64,7 @@ def truncmod(a: object, b: object) -> Any:
 
 
 @author_facing
-def likely(cond: object) -> Any:
+def likely(cond: Value) -> Value:
     """The condition: which way is taken oftener is nothing that the compiler asks.
 
     Parameters
@@ -78,7 +80,7 @@ def likely(cond: object) -> Any:
 
 
 @author_facing
-def fmul(x: Any, y: Any) -> Any:
+def fmul(x: Value, y: Value) -> Value:
     """``x * y``, rounded by itself, as every product is.
 
     Parameters
@@ -93,7 +95,7 @@ def fmul(x: Any, y: Any) -> Any:
 
 
 @author_facing
-def call_pure_extern(dtype: object, func_name: object, *args: object) -> Any:
+def call_pure_extern(dtype: object, func_name: object, *args: object) -> Value | None:
     """`call_extern` of a function that changes nothing.
 
     Parameters
@@ -127,7 +129,9 @@ def tvm_storage_sync(storage_scope: object) -> None:
 
 
 @author_facing
-def allocate(shape: object, dtype: object = "float32", scope: str = "global", annotations: object = None) -> Any:
+def allocate(
+    shape: object, dtype: object = "float32", scope: str = "global", annotations: object = None
+) -> BufferProxy:
     """`alloc_buffer` under TVM's name.
 
     Parameters
@@ -203,7 +207,7 @@ def get_cluster_size() -> int:
 
 
 @author_facing
-def get_cluster_id(dim: int = 0) -> Any:
+def get_cluster_id(dim: int = 0) -> Value:
     """Which cluster this block is of, along a dimension of the grid.
 
     Parameters
@@ -214,12 +218,12 @@ def get_cluster_id(dim: int = 0) -> Any:
     --------
     >>> C[tx // 64, tx % 64] = T.get_cluster_id()
     """
-    blocks: tuple[Any, ...] = get_block_bindings()
+    blocks: tuple[Value, ...] = get_block_bindings()
     return blocks[dim] // get_cluster_dims()[dim] if dim < len(blocks) else 0
 
 
 @author_facing
-def get_cluster_ids() -> list[Any]:
+def get_cluster_ids() -> list[Value]:
     """`get_cluster_id` along every dimension of the grid.
 
     Examples
@@ -230,7 +234,7 @@ def get_cluster_ids() -> list[Any]:
 
 
 @author_facing
-def get_cluster_extent(dim: int = 0) -> Any:
+def get_cluster_extent(dim: int = 0) -> Value:
     """How many clusters there are along a dimension of the grid.
 
     Parameters
@@ -246,7 +250,7 @@ def get_cluster_extent(dim: int = 0) -> Any:
 
 
 @author_facing
-def get_cluster_extents() -> list[Any]:
+def get_cluster_extents() -> list[Value]:
     """`get_cluster_extent` along all three dimensions.
 
     Examples
@@ -317,7 +321,7 @@ def wgmma_gemm_sp(
 
 
 @author_facing
-def annotate_compile_flags(flags: Any) -> None:
+def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     """Accepted for TileLang's sake: flags of the device's compiler are tilewright's own.
 
     Parameters
@@ -334,7 +338,7 @@ def annotate_compile_flags(flags: Any) -> None:
 
 
 @author_facing
-def annotate_pass_configs(configs: Any) -> None:
+def annotate_pass_configs(configs: Mapping[object, object]) -> None:
     """Accepted for TileLang's sake: how a program is compiled is the compiler's to choose.
 
     Parameters

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Load, Parallel, Region, Select, Store, Var, binary, const, index_binary
+from tilewright.ir.nodes import Extent, Load, Parallel, Region, Select, Store, Var, binary, const, index_binary
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import check_tile_place, in_kernel
 from tilewright.language.interface import author_facing
@@ -68,7 +67,7 @@ def _checked(source: Region, destination: Region, dim: int, what: str) -> int:
     return dim % rank
 
 
-def _elementwise(extents: Any, body: Callable[[tuple[Var, ...]], Store]) -> None:
+def _elementwise(extents: Sequence[Extent], body: Callable[[tuple[Var, ...]], Store]) -> None:
     """A loop over all elements."""
     builder, span = in_kernel("T.Parallel"), statement_here()
     variables = tuple(Var(INT32, f"i{place}") for place in range(len(extents)))

@@ -7,7 +7,7 @@ integer or its hash, and says so when it is.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,18 @@ class Scalar:
     """A value of the program: an expression, and the innermost statement list that it depends on."""
 
     __slots__ = ("_expr", "frame")
+
+    if TYPE_CHECKING:  # the operators, which `language/operators.py` gives it from one table
+
+        def _of_one(self) -> Scalar: ...
+        def _of_two(self, other: object, /) -> Scalar: ...
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __pow__ = __rpow__ = _of_two
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _of_two
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _of_two
+        __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __lt__ = __le__ = __gt__ = __ge__ = _of_two
+        __eq__ = __ne__ = _of_two  # type: ignore[assignment]
+        __neg__ = __pos__ = __abs__ = __invert__ = _of_one
 
     def __init__(self, expr: Expr, frame: Frame | None = None) -> None:
         self._expr, self.frame = expr, frame
@@ -97,13 +109,13 @@ class Scalar:
             )
         return float(value)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise SymbolicIteration("a scalar")
 
     def __hash__(self) -> int:
         raise SymbolicKey()
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: object) -> Scalar:
         raise NotIndexable(describe(self))
 
 
@@ -126,7 +138,7 @@ class Variable(Scalar):
     def name(self) -> str:
         return self.buffer.name
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: object) -> Scalar:
         if key == 0:
             return Scalar(self.expr, self.frame)
         return super().__getitem__(key)
@@ -161,7 +173,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, (Scalar, bool, int, float, np.number, np.bool_))
 
 
-def plain(value: object) -> Any:
+def plain(value: object) -> object:
     """A NumPy scalar as Python's, everything else as it is."""
     return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
@@ -241,7 +253,7 @@ def condition(value: object) -> Expr:
     return found if found.dtype == BOOL else nodes.binary("ne", found, literal(0, found.dtype))
 
 
-def known_value(value: object) -> Value | None:
+def known_value(value: object) -> object:
     """A symbolic literal as the Python number it is; everything else unchanged."""
     if isinstance(value, Scalar):
         found = value.known()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from tilewright.errors import Span
 from tilewright.ir.nodes import Binary, Const, Expr, Extent, If, Load, Select, Seq, Store, Var
 from tilewright.ir.visitor import children
 from tilewright.language.mistakes import IndexOutOfRange
@@ -40,7 +40,7 @@ def _certain(node: object) -> Iterator[Load | Store]:
         yield from _certain(child)
 
 
-def _check(access: Load | Store, sizes: Mapping[Var, int], span: Any) -> None:
+def _check(access: Load | Store, sizes: Mapping[Var, int], span: Span | None) -> None:
     for dimension, (index, size) in enumerate(zip(access.indices, access.buffer.shape, strict=True)):
         sum_ = _sum(index)
         if sum_ is None or not isinstance(size, int) or not sum_[0] or any(var not in sizes for var in sum_[0]):

@@ -14,6 +14,7 @@ from tilewright.ir.nodes import Binary, Buffer, Load
 from tilewright.ir.visitor import same
 from tilewright.language.atomics import ATOMICS
 from tilewright.language.buffers import BufferProxy
+from tilewright.language.builder import Frame
 from tilewright.language.interface import author_facing
 from tilewright.language.loops import serial
 from tilewright.language.memory import alloc_shared
@@ -48,7 +49,7 @@ class ReducerProxy(BufferProxy):
 
     description = "a reducer"
 
-    def __init__(self, buffer: Buffer, frame: Any, op: str) -> None:
+    def __init__(self, buffer: Buffer, frame: Frame | None, op: str) -> None:
         super().__init__(buffer, frame)
         self.op = op
 

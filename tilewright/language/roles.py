@@ -18,8 +18,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from tilewright import ops
 from tilewright.ir import nodes
@@ -77,7 +77,9 @@ class Channel:
 
 
 @author_facing
-def channel(*buffers: object, writers: object, readers: object, scope: str = "block") -> Channel:
+def channel(
+    *buffers: object, writers: str | Iterable[str], readers: str | Iterable[str], scope: str = "block"
+) -> Channel:
     """A channel of shared tiles whose first dimension counts the slots.
 
     Parameters
@@ -110,7 +112,7 @@ def channel(*buffers: object, writers: object, readers: object, scope: str = "bl
     return Channel(name, stages, builder.frame)
 
 
-def _names(given: Any) -> tuple[str, ...]:
+def _names(given: str | Iterable[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 

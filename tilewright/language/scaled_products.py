@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, INT32, UINT8
-from tilewright.ir.nodes import Expr, Load, Parallel, Region, Store, Var, binary, cast, const, index_binary
+from tilewright.ir.nodes import Expr, Extent, Load, Parallel, Region, Store, Var, binary, cast, const, index_binary
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
@@ -221,7 +221,7 @@ def _tile(region: Region, exact: bool) -> Region:
     return tile
 
 
-def _part_of(region: Region, axis: int, offset: Any, size: Any) -> Region:
+def _part_of(region: Region, axis: int, offset: object, size: Extent) -> Region:
     """So many lines of a region along one of its dimensions, from one on."""
     place = len(region.extents) + axis
     begin = const(0) if offset is None else as_expr(offset, INT32)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
@@ -148,7 +148,7 @@ def annotate_ws_schedule(schedule: object) -> None:
 
 
 @author_facing
-def annotate_ws_pipeline_depth(depth_map: Any) -> None:
+def annotate_ws_pipeline_depth(depth_map: Mapping[BufferProxy, int]) -> None:
     """Accepted for TileLang's sake: the compiler chooses how many of a tile there are.
 
     Parameters

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilewright.ir import nodes
@@ -56,6 +56,7 @@ from tilewright.language.proxies import (
     check_scope,
     condition,
     describe,
+    frame_of,
     is_number,
     literal,
 )  # fmt: skip
@@ -87,12 +88,12 @@ class Scope:
     values : the parameters.
     """
 
-    def __init__(self, kind: str, values: dict[str, Any]) -> None:
+    def __init__(self, kind: str, values: dict[str, object]) -> None:
         self.kind = kind
         self.builder: Builder = current(kind)
         self.base = self.builder.frame.control
         self.result_name = self.builder.result_name
-        self.bindings: dict[str, tuple[Any, Frame | None]] = {}
+        self.bindings: dict[str, tuple[object, Frame | None]] = {}
         for name, value in values.items():
             self.bindings[name] = (value, self.base)
             if isinstance(value, Variable):
@@ -100,7 +101,7 @@ class Scope:
 
     # Names --------------------------------------------------------------------------------------
 
-    def naming(self, *names: str) -> Any:
+    def naming(self, *names: str) -> object:
         """Say which names the value about to be computed will get; the names again."""
         self.builder.pending_names = names
         return names[0] if len(names) == 1 else names
@@ -109,8 +110,8 @@ class Scope:
         """``name = value``; what the name means from now on."""
         self.builder.pending_names = ()
         old, owner = self.bindings.get(name, (None, None))
-        stores = isinstance(old, Variable) and (old.frame is None or old.frame.is_open)
-        if stores and not (isinstance(value, Variable) and value.is_fresh):
+        fresh = isinstance(value, Variable) and value.is_fresh
+        if isinstance(old, Variable) and (old.frame is None or old.frame.is_open) and not fresh:
             self._store(old, value)
             return old
         control = self.builder.frame.control
@@ -121,7 +122,7 @@ class Scope:
         self.bindings[name] = (value, control)
         return value
 
-    def declare(self, name: str, value: object) -> Any:
+    def declare(self, name: str, value: object) -> object:
         """Note a name that ``for``, ``with`` or an annotation has bound."""
         self.bindings[name] = (value, self.builder.frame.control)
         return value
@@ -157,7 +158,7 @@ class Scope:
         plain, in_place = OPERATIONS[op]
         target[key] = (plain if isinstance(target, BufferProxy) else in_place)(target[key], value)
 
-    def after(self, name: str) -> Any:
+    def after(self, name: str) -> object:
         """What a name means after a loop or branch of the program that assigned it."""
         value, owner = self.bindings.get(name, (None, None))
         if name not in self.bindings:
@@ -166,11 +167,11 @@ class Scope:
             return value
         return Escaped(name, owner)
 
-    def annotate(self, name: str, annotation: object, value: object) -> Any:
+    def annotate(self, name: str, annotation: object, value: object) -> object:
         """``name: annotation``, a declaration of a parameter of the direct style."""
         return self.declare(name, self.builder.declaration(name, annotation, value))
 
-    def typed(self, name: str, annotation: Callable[[], object], value: object) -> Any:
+    def typed(self, name: str, annotation: Callable[[], object], value: object) -> object:
         """``name: annotation = value``: converted where the annotation is a number type."""
         try:
             found = annotation()
@@ -186,7 +187,7 @@ class Scope:
     def branch(self, test: object) -> Branch:
         return Branch(test)
 
-    def loop(self, iterable: object, *names: str) -> Loop:
+    def loop(self, iterable: Iterable[object], *names: str) -> Loop:
         self.builder.pending_names = ()
         return Loop(iterable, names)
 
@@ -246,21 +247,21 @@ class Scope:
 
     # Expressions --------------------------------------------------------------------------------
 
-    def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def choose(self, test: object, then: Callable[[], object], otherwise: Callable[[], object]) -> object:
         """``then if test else otherwise``."""
         if not is_symbolic(test):
             return then() if test else otherwise()
         return select(test, self._pure(then), self._pure(otherwise))
 
-    def all_of(self, first: object, *others: Callable[[], object]) -> Any:
+    def all_of(self, first: object, *others: Callable[[], object]) -> object:
         """``first and ...``."""
         return self._logical("all", True, first, others)
 
-    def any_of(self, first: object, *others: Callable[[], object]) -> Any:
+    def any_of(self, first: object, *others: Callable[[], object]) -> object:
         """``first or ...``."""
         return self._logical("any", False, first, others)
 
-    def _logical(self, op: str, neutral: bool, value: Any, others: tuple[Callable[[], Any], ...]) -> Any:
+    def _logical(self, op: str, neutral: bool, value: object, others: tuple[Callable[[], object], ...]) -> object:
         for other in others:
             if not is_symbolic(value):
                 if bool(value) is not neutral:
@@ -270,22 +271,22 @@ class Scope:
             right = self._pure(other)
             if not is_symbolic(right):
                 if bool(right) is neutral:
-                    value = Scalar(condition(value), value.frame)
+                    value = Scalar(condition(value), frame_of(value))
                     continue
                 return Scalar(literal(not neutral, BOOL))
-            deeper = max(value.frame, right.frame, key=lambda frame: -1 if frame is None else frame.depth)
+            deeper = frame_of(value, right)
             value = Scalar(nodes.binary(op, condition(value), condition(right)), deeper)
         return value
 
-    def negate(self, value: Any) -> Any:
+    def negate(self, value: object) -> object:
         """``not value``."""
         if not is_symbolic(value):
             return not value
         return Scalar(Unary(BOOL, "not", condition(value)), value.frame)
 
-    def chain(self, first: object, *links: tuple[str, Callable[[], Any]]) -> Any:
+    def chain(self, first: object, *links: tuple[str, Callable[[], object]]) -> object:
         """``a < b < c``, every operand evaluated once."""
-        result: Any = True
+        result: object = True
         left = first
         for op, operand in links:
             if not is_symbolic(result) and not result:
@@ -296,7 +297,7 @@ class Scope:
             left = right
         return result
 
-    def _pure(self, operand: Callable[[], object]) -> Any:
+    def _pure(self, operand: Callable[[], object]) -> object:
         """An operand that is evaluated only under a condition: it may not record statements."""
         before = len(self.builder.frame.statements)
         value = operand()
@@ -304,7 +305,7 @@ class Scope:
             raise EffectInExpression("an operand that is evaluated only under a condition")
         return value
 
-    def builtin(self, function: object) -> Any:
+    def builtin(self, function: object) -> object:
         """The function to call for one of Python's built-in names."""
         return BUILTINS.get(id(function), function)
 
@@ -312,7 +313,7 @@ class Scope:
     """``key[a:b, c]`` is the index that Python would pass."""
 
 
-def settle(value: object, name: str) -> Any:
+def settle(value: object, name: str) -> object:
     """`value` as it is now, to be called `name`: what loads or computes gets a `Let`, sequences element by element."""
     if isinstance(value, Scalar):
         if isinstance(value, Variable) and value.is_fresh:
@@ -339,7 +340,7 @@ def _let(value: Scalar, name: str) -> Scalar:
     return Scalar(var, builder.frame)
 
 
-def _same(value: object) -> Any:
+def _same(value: object) -> object:
     return value
 
 

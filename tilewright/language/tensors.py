@@ -77,7 +77,7 @@ class TensorAnnotation:
         self.name, self.packed = name, packed
 
     @author_facing
-    def __call__(self, shape: Any, dtype: Any = "float32") -> TensorType:
+    def __call__(self, shape: object, dtype: object = "float32") -> TensorType:
         """A contiguous (row-major) tensor.
 
         Parameters
@@ -91,7 +91,7 @@ class TensorAnnotation:
             shape_of(shape, f"T.{self.name}"), element_dtype(dtype), packed=self.packed, pointers=pointers
         )
 
-    def __getitem__(self, key: Any) -> TensorType:
+    def __getitem__(self, key: object) -> TensorType:
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) == 2 and isinstance(parts[0], (tuple, list)):
             return self(*parts)
@@ -107,7 +107,7 @@ class StridedAnnotation:
     """``T.StridedTensor(shape, strides, dtype)`` or ``T.StridedTensor[shape, strides, dtype]``."""
 
     @author_facing
-    def __call__(self, shape: Any, strides: Any = None, dtype: Any = "float32") -> TensorType:
+    def __call__(self, shape: object, strides: object = None, dtype: object = "float32") -> TensorType:
         """A tensor with the given strides, in elements; they may be symbolic."""
         sizes = shape_of(shape, "T.StridedTensor")
         if strides is None:
@@ -117,7 +117,7 @@ class StridedAnnotation:
             raise NumberExpected("the strides", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
         return TensorType(sizes, dtypes.dtype(dtype), steps)
 
-    def __getitem__(self, key: Any) -> TensorType:
+    def __getitem__(self, key: object) -> TensorType:
         made: TensorType = self(*key) if isinstance(key, tuple) else self(key)
         return made
 
@@ -217,7 +217,7 @@ class PointerAnnotation:
 
     @author_facing
     def __call__(
-        self, dtype: Any = None, storage_scope: str = "global", is_size_var: bool = False
+        self, dtype: object = None, storage_scope: str = "global", is_size_var: bool = False
     ) -> PointerAnnotation:
         """A pointer to elements of a dtype, in global memory."""
         if storage_scope != "global":

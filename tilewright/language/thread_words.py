@@ -30,7 +30,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, substitute, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, substitute, walk
 from tilewright.language.branches import BlockContext, LoopContext
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import access_ptr
@@ -38,7 +38,7 @@ from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, condition, constant, describe, is_number, known_value
+from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, is_number, known_value
 from tilewright.language.source import statement_here
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND
@@ -92,7 +92,9 @@ class ThreadLoop(Scalar, LoopContext):
 
 
 @author_facing
-def thread_binding(start: Any, stop: Any = None, thread: Any = "threadIdx.x", annotations: Any = None) -> LoopContext:
+def thread_binding(
+    start: Value, stop: Value | None = None, thread: object = "threadIdx.x", annotations: object = None
+) -> LoopContext:
     """``for i in T.thread_binding(0, n, "threadIdx.x"):`` gives each thread the iteration of its index.
 
     ``tx = T.thread_binding(0, n, "threadIdx.x")`` gives that number a name. Outside `T.Kernel`, nested loops over
@@ -126,7 +128,7 @@ class Reducer:
 
     description = "a reducer"
 
-    def __init__(self, function: Callable[[Any, Any], Any], identity: object) -> None:
+    def __init__(self, function: Callable[[Any, Any], object], identity: object) -> None:
         self.function, self.identity = function, identity
 
 
@@ -182,12 +184,12 @@ class _Asynchronous(Rewriter):
     def visit_Parallel(self, loop: Parallel) -> Parallel:
         return replace(loop, token=BY_HAND)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Rewritten:
         if loop.kind != "vectorize" or not isinstance(loop.stop, Const):
             return self.generic(loop)
         return [part for one in loop.body.statements for part in self._copies(one, loop.var, int(loop.stop.value))]
 
-    def visit_Store(self, store: Store) -> Any:
+    def visit_Store(self, store: Store) -> Rewritten:
         return self._copies(store, None, 1)
 
     def _copies(self, store: Statement, var: Var | None, count: int) -> list[Statement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from tilewright import ops
 from tilewright.errors import near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import Call, Expr, Parallel, Region, Statement, TileOperator
+from tilewright.ir.nodes import Call, Expr, Parallel, Region, Statement, TileOperator, Var
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record, record_operator
@@ -64,13 +64,12 @@ def record_tiles(operator: TileOperator, what: str, **regions: Region | None) ->
     record_operator(operator, what)
 
 
-def pair(source: Any, destination: Any, what: str) -> tuple[Region, Region]:
+def pair(source: object, destination: object, what: str) -> tuple[Region, Region]:
     """Two operands as regions; where one is an element, it is the head of a region as large as the other."""
-    heads = isinstance(source, Element), isinstance(destination, Element)
-    if heads == (True, False):
+    if isinstance(source, Element) and not isinstance(destination, Element):
         to = region_of(destination, f"the destination of {what}")
         return borrow_extents(source, to), to
-    if heads == (False, True):
+    if isinstance(destination, Element) and not isinstance(source, Element):
         from_ = region_of(source, f"the source of {what}")
         return from_, borrow_extents(destination, from_)
     return region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
@@ -324,7 +323,7 @@ def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, wh
     record_tiles(operator, what, source=source, destination=destination)
 
 
-def _reduce_with_nan(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, what: str) -> None:
+def _reduce_with_nan(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
     """The reduction, and which lines have NaN in them beside it: a maximum of ones."""
     builder, span = in_kernel(what), statement_here()
     source = region_of(buffer, f"the source of {what}")
@@ -338,7 +337,7 @@ def _reduce_with_nan(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, wh
         builder.append(nodes.Allocate(made, span=span))
 
     def mark(of: Region, to: Region) -> None:
-        def one(*at: Any) -> Statement:
+        def one(*at: Var) -> Statement:
             found = Call(BOOL, "isnan", (element(of, at),))
             return store_element(to, at, nodes.Select(INT32, found, nodes.const(1), nodes.const(0)))
 
@@ -350,7 +349,7 @@ def _reduce_with_nan(buffer: Any, out: Any, kind: str, dim: Any, clear: bool, wh
     record_operator(ops.Reduce(marks, lines, "max", constant(dim, f"dim of {what}"), bool(clear), span=span), what)
     _reduce(buffer, out, kind, dim, clear, what)
 
-    def keep(*at: Any) -> Statement:
+    def keep(*at: Var) -> Statement:
         kept, nan = element(destination, at), nodes.const(math.nan, destination.dtype)
         has_nan = nodes.binary("ne", element(lines, at), nodes.const(0))
         return store_element(destination, at, nodes.Select(destination.dtype, has_nan, nan, kept))
@@ -487,7 +486,7 @@ def _is_batch(tile: Region) -> bool:
 @author_facing
 def decode(
     source: object, destination: object, *, scale: object = None, zero: object = None, zeros_mode: str = "original",
-    group_size: object = None, axis: Any = -1, codebook: Any = None,
+    group_size: object = None, axis: object = -1, codebook: Iterable[float] | None = None,
 ) -> None:  # fmt: skip
     """Low-bit codes become operands: ``destination = (source - zero) * scale``.
 

@@ -10,17 +10,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Expr, Store
-from tilewright.language.builder import in_kernel
+from tilewright.language.builder import Frame, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_block_extents
 from tilewright.language.memory import alloc_var
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, Variable, as_expr, constant, extent, frame_of
+from tilewright.language.proxies import Scalar, Value, Variable, as_expr, constant, extent, frame_of
 from tilewright.language.source import statement_here
 
 
@@ -61,7 +59,7 @@ class BaseTileScheduler:
         self._set("current_iter", self.current_iter + 1)
 
     @author_facing
-    def valid(self) -> Any:
+    def valid(self) -> Scalar:
         """Whether there is such a tile."""
         return self.linear_idx < Scalar(nodes.expr(self._total))
 
@@ -76,16 +74,16 @@ class BaseTileScheduler:
         return self.coord(self.linear_idx)[1]
 
     @property
-    def linear_idx(self) -> Any:
+    def linear_idx(self) -> Scalar:
         """Running number of the tile."""
         return self._get("linear_idx")
 
     @property
-    def current_iter(self) -> Any:
+    def current_iter(self) -> Scalar:
         """How many tiles the worker has had before."""
         return self._get("current_iter")
 
-    def _get(self, part: str) -> object:
+    def _get(self, part: str) -> Scalar:
         if part not in self._state:
             raise NumberExpected("a tile scheduler", "stateful=True, or scheduler.coord(tile)", "stateful=False")
         variable = self._state[part]
@@ -139,7 +137,7 @@ class PersistentTileScheduler(BaseTileScheduler):
         self._fast, self._slow = (clusters, columns) if column_major else (columns, clusters)
         self._width, self._column_major = width, bool(column_major)
         if num_workers is None:
-            workers: Any = 1
+            workers: Value = 1
             for size in get_block_extents():
                 workers = workers * size
             num_workers = workers // blocks
@@ -160,12 +158,12 @@ class PersistentTileScheduler(BaseTileScheduler):
         return (fast, slow) if self._column_major else (slow, fast)
 
 
-def _value(size: object, what: str) -> Any:
+def _value(size: object, what: str) -> int | Scalar:
     """A size to compute with: an int where it is known."""
     found = extent(size, what)
     return found if isinstance(found, int) else Scalar(found, frame_of(size))
 
 
-def _smaller(value: object, limit: int, frame: Any) -> Scalar:
+def _smaller(value: object, limit: int, frame: Frame | None) -> Scalar:
     found: Expr = as_expr(value, INT32)
     return Scalar(nodes.index_binary("min", found, limit), frame)

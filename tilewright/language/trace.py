@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from types import FunctionType
-from typing import Any
+from types import CellType, FrameType, FunctionType
+from typing import Any, NoReturn
 
 from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError, TilewrightWarning
 from tilewright.ir import nodes
@@ -119,7 +119,7 @@ class PrimFunc:
     def __repr__(self) -> str:
         return f"<PrimFunc {self.name}>"
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         raise WrongArguments(
             f"{self.name} is a traced function and cannot be called",
             "compile it with tilewright.compile, or return it from a function decorated with tilewright.jit",
@@ -151,9 +151,9 @@ def prim_func(func: Callable[..., object] | None = None, *, eager_jit: object = 
     return trace_annotated(func, namespace)
 
 
-def _caller_names() -> Mapping[str, Any]:
+def _caller_names() -> Mapping[str, object]:
     """Names visible where the decorator stands, for annotations that are texts."""
-    frame: Any = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("tilewright.language"):
         frame = frame.f_back
     return {} if frame is None else frame.f_locals
@@ -180,7 +180,7 @@ def trace_annotated(function: Any, namespace: Mapping[str, object]) -> PrimFunc:
         return made
 
 
-def _traced(function: Any, namespace: Mapping[str, Any], alone: bool = False) -> PrimFunc:
+def _traced(function: Any, namespace: Mapping[str, object], alone: bool = False) -> PrimFunc:
     builder = Builder(function.__name__, "prim_func", parameters_span(function))
     annotations = evaluated_annotations(function, namespace)
     values: dict[str, Any] = {}
@@ -201,7 +201,7 @@ def _annotated_inside(function: object) -> frozenset[str]:
     return annotated_in_body(function)
 
 
-def _declared(builder: Builder, name: str, annotation: object, value: object) -> Any:
+def _declared(builder: Builder, name: str, annotation: object, value: object) -> object:
     """``name: annotation`` in the body: a parameter that had none in the signature."""
     if name not in builder.params:
         raise MissingAnnotation(name, builder.name, describe(annotation))
@@ -214,7 +214,7 @@ class Undeclared:
     def __init__(self, name: str) -> None:
         self.__dict__["_name"] = name
 
-    def _fail(self, *_: object) -> Any:
+    def _fail(self, *_: object) -> NoReturn:
         raise UndeclaredTensor(self.__dict__["_name"])
 
     __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
@@ -248,9 +248,9 @@ def parameter_names(function: Any) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
-def evaluated_annotations(function: Any, namespace: Mapping[str, Any]) -> dict[str, Any]:
+def evaluated_annotations(function: Any, namespace: Mapping[str, object]) -> dict[str, object]:
     """The parameters' annotations; those kept as texts (PEP 563) are evaluated where the function was defined."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     enclosed = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     for name, annotation in function.__annotations__.items():
         if type(annotation) is str:
@@ -265,7 +265,7 @@ def evaluated_annotations(function: Any, namespace: Mapping[str, Any]) -> dict[s
     return found
 
 
-def _filled(cell: Any) -> bool:
+def _filled(cell: CellType) -> bool:
     try:
         return cell.cell_contents is not None
     except ValueError:
@@ -300,7 +300,7 @@ def add_parameter(builder: Builder, name: str, annotation: object) -> Any:
 
 
 def run(
-    builder: Builder, function: Any, values: Mapping[str, Any], alone: bool = False
+    builder: Builder, function: Callable[..., object], values: Mapping[str, object], alone: bool = False
 ) -> tuple[Any, Span | None]:  # fmt: skip
     """Run the rewritten function; mistakes leave with the author's line and without our frames.
 
@@ -328,7 +328,7 @@ def run(
         raise UndefinedName(error, names, span=expression_of(error.__traceback__)) from None
 
 
-def _names_where(error: NameError, function: FunctionType) -> list[str] | None:
+def _names_where(error: NameError, function: Any) -> list[str] | None:
     """The names that the author's line could mean; None where the error comes from somebody else's code."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:

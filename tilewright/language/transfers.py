@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32
@@ -274,7 +272,7 @@ def _pending(count: object, what: str) -> int:
 
 
 @author_facing
-def shuffle_elect(thread_extent: object = WARP) -> Any:
+def shuffle_elect(thread_extent: object = WARP) -> Scalar:
     """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Allocate, Buffer, Call, For, Load, Store, Var
+from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, For, Load, Store, Var
 from tilewright.ir.visitor import walk
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.dtypes import NumberType
@@ -36,16 +36,16 @@ class Vector:
     __slots__ = ("is_kept", "lanes", "of")
     description = "a vector"
 
-    def __init__(self, lanes: int, of: Callable[[Any], Any], is_kept: bool = False) -> None:
+    def __init__(self, lanes: int, of: Callable[[Scalar], Any], is_kept: bool = False) -> None:
         self.lanes, self.of, self.is_kept = lanes, of, is_kept
 
 
-def lane_of(value: object, lane: object) -> Any:
+def lane_of(value: object, lane: Scalar) -> object:
     """What a vector has in a lane; anything else as it is."""
     return value.of(lane) if isinstance(value, Vector) else value
 
 
-def lane_at(vector: Vector, lane: Any) -> Any:
+def lane_at(vector: Vector, lane: Value | Expr) -> Scalar:
     """A vector's value in a lane that is an int or an expression."""
     return vector.of(lane if isinstance(lane, Scalar) else Scalar(nodes.expr(lane), current("a vector").frame))
 
@@ -147,17 +147,18 @@ def Broadcast(value: object, lanes: object) -> Vector:
     return Vector(_lanes(lanes, "T.Broadcast"), lambda lane: value)
 
 
-def vector_of(values: tuple[Any, ...], dtype: NumberType) -> Vector:
+def vector_of(values: tuple[object, ...], dtype: NumberType) -> Vector:
     """The vector of some scalars in turn, or one vector's lanes converted; `dtype` is the type of all lanes
     together."""
     from tilewright.language.math import cast, if_then_else  # which speak of buffers, which speak of vectors
 
     scalar, lanes = dtype.record.scalar, dtype.lanes
-    given = values[0].lanes if len(values) == 1 else len(values)
+    whole = values[0]
+    given = whole.lanes if isinstance(whole, Vector) else len(values)
     if lanes > 1 and given != lanes:
         raise NumberExpected(f"T.{dtype}", f"{lanes} values", str(given))
-    if len(values) == 1:
-        return Vector(given, lambda lane: cast(values[0].of(lane), scalar))
+    if isinstance(whole, Vector):
+        return Vector(given, lambda lane: cast(whole.of(lane), scalar))
 
     def of(lane: Value) -> Any:
         chosen: Value = cast(values[-1], scalar)

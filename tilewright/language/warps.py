@@ -6,7 +6,6 @@ All threads of the warp must meet in them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
@@ -342,7 +341,7 @@ def simdgroup_reduce_sum(value: object) -> Scalar:
     return _named(nodes.cast(total, operand.dtype), "total")
 
 
-def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[Any], Scalar]:
+def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[object], Scalar]:
     def call(predicate: object) -> Scalar:
         return _named(Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 

@@ -17,7 +17,7 @@ from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.math import FUNCTIONS, abs_, max_, min_
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, as_expr, condition, constant_within, describe, is_number
+from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_within, describe, is_number
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, common_lanes, kept, lane_at, lane_of
 
@@ -96,7 +96,7 @@ def _where(pred: object, statement: nodes.Statement) -> None:
 def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
     what = f"T.{name}"
 
-    def load(src: object, pred: object = None) -> Any:
+    def load(src: object, pred: object = None) -> Value | Vector:
         builder = in_kernel(what)
         place = _place(src, scope, f"the source of {what}")
         buffer = Buffer(builder.take_name("words"), (words,), UINT32, "local")
@@ -174,7 +174,7 @@ def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
     """Element number `number` of a vector whose bits are read as other unsigned numbers."""
     plain = BITS[source.bits]
 
-    def code(lane: Expr | int) -> Expr:
+    def code(lane: Expr) -> Expr:
         value = nodes.cast(as_expr(lane_at(vector, lane)), source)
         return value if source == plain else nodes.Reinterpret(plain, value)
 
@@ -210,7 +210,7 @@ def _packed(name: str, function: Callable[..., object], meaning: str, operands: 
 
     def of_pairs(*values: object) -> Vector:
         in_kernel(what)
-        pairs = [vector_in(value) for value in values]
+        pairs: list[Any] = [vector_in(value) for value in values]
         for value, given in zip(pairs, values, strict=True):
             if not isinstance(value, Vector) or value.lanes != 2:
                 raise NumberExpected(
@@ -252,7 +252,7 @@ def _packed(name: str, function: Callable[..., object], meaning: str, operands: 
 
 
 @author_facing
-def extract_lane(vector: object, lane: object) -> Any:
+def extract_lane(vector: object, lane: Value) -> Scalar:
     """One lane of a vector.
 
     Parameters
@@ -273,7 +273,7 @@ def extract_lane(vector: object, lane: object) -> Any:
 
 
 @author_facing
-def Shuffle(vectors: Any, indices: Any) -> Any:
+def Shuffle(vectors: Sequence[object], indices: Sequence[object]) -> object:
     """Lanes of vectors that stand side by side, in a new order.
 
     Parameters
@@ -285,7 +285,7 @@ def Shuffle(vectors: Any, indices: Any) -> Any:
     --------
     >>> C[i, 0:2] = T.Shuffle([A[i, 0:4]], [3, 1])
     """
-    lanes: list[Any] = []
+    lanes: list[object] = []
     for one in vectors:
         found = vector_in(one)
         lanes += [lane_at(found, lane) for lane in range(found.lanes)] if isinstance(found, Vector) else [one]

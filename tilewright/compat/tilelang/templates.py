@@ -486,7 +486,7 @@ class GeneralReductionTemplate(_Passing):
         @T.prim_func
         def main(A: T.Tensor(shape, dtype), B: T.Tensor((math.prod(kept),), dtype)) -> None:
             with T.Kernel(math.prod(kept), threads=32) as row:
-                total = T.alloc_var("float32", init=0)
+                total: Any = T.alloc_var("float32", init=0)
                 for step in T.serial(math.prod(summed)):
                     stays, goes = (
                         T.index_to_coordinates(row, kept or (1,)),
