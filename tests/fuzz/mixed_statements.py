@@ -532,14 +532,19 @@ class MixedStatements(MixedState):
         word, values = self.pick((("add", (0, 3)), ("max", (-4, 4)), ("min", (-4, 4)), ("add", (0, 3))))
         if word in ("max", "min") and is_float(dtype):
             dtype = "int32"
-        if dtype == "bfloat16":  # its sums stay small enough to be exact
-            values = 0, 0
+        narrow = dtype in (
+            "float16",
+            "bfloat16",
+        )  # their sums stay small enough to be exact: of ones, an element of the loop each
+        values = (0, 0) if dtype == "bfloat16" else values
         values = (max(0, values[0]), values[1]) if dtype == "uint32" else values
-        into = self.tensor((self.pick((1, 8, 16)), 16), dtype, values)
+        rows = self.pick((1, 8, 16))
+        into = self.tensor((40 if narrow else rows, 16), dtype, values)
+        most = {"float16": 16, "bfloat16": 1}.get(dtype, 2**12)
         sources = [
             one
             for one in self.usable()
-            if one.dtype == dtype and len(one.shape) == 2 and max(map(abs, one.range)) < 2**12
+            if one.dtype == dtype and len(one.shape) == 2 and max(map(abs, one.range)) < most
         ]
         if sources and self.chance(0.4):
             tile = self.pick(sources)
@@ -550,7 +555,7 @@ class MixedStatements(MixedState):
         extents = (self.pick((1, 7, 16, 40)), self.pick((3, 16)))
         indices = self.loop(extents)
         text, *_ = self.term(indices, None, "int32", 1)
-        most = 1 if dtype == "bfloat16" else 4
+        most = 1 if narrow else 4
         value = f'T.cast(T.clamp({text}, {0 if dtype == "uint32" else -most}, {most}), "{dtype}")'
         place = f"i % {into.shape[0]}, j"
         statement = f"T.atomic_{word}({into.name}[{place}], {value})"

@@ -128,8 +128,9 @@ def test_seeds_of_all_families_are_told_apart() -> None:
 
 
 def test_every_operator_dimension_and_stage_is_generated() -> None:
+    """All but `load_ahead`, which a pass writes."""
     features = set().union(*(tile_fuzz.program_of(seed).features for seed in range(2000)))
-    assert {words[1] for words in features if words[0] == "operator"} >= set(TILE_OPERATORS)
+    assert {words[1] for words in features if words[0] == "operator"} >= set(TILE_OPERATORS) - {"load_ahead"}
     for name, kind in (("reduce", 3), ("scan", 3)):
         spoken = {words[kind] for words in features if words[:2] == ("operator", name) and len(words) > kind}
         assert spoken == {f"dim {dim} of {rank}" for rank in (1, 2, 3) for dim in range(-rank, rank)}

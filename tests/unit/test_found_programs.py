@@ -366,3 +366,36 @@ def test_warps_that_count_by_atomics_hand_tiles_on_in_order(target: str) -> None
         given = np.zeros(16, np.int32)
         found = kernel.emulate(given, schedule=schedule)
         assert (found == np.arange(32)[:, None] % 4 + 1).all() and (given == 1).all()
+
+
+@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("operand", ["left", "right", "sum"])
+def test_loops_over_parts_of_operands(operand: str, target: str) -> None:
+    """Fuzz seed 3230090: a part's registers do not follow one another, and the loop wrote to those between them."""
+    shape = {"left": (32, 32), "right": (32, 16), "sum": (32, 16)}[operand]
+    down, across = (list(range(0, extent, 8)) for extent in shape)
+
+    def program():
+        O = T.empty(shape, "int32")
+        with T.Kernel(1, threads=64):
+            tiles = {
+                "left": T.alloc_fragment((32, 32), "float16"),
+                "right": T.alloc_fragment((32, 16), "float16"),
+                "sum": T.alloc_fragment((32, 16), "float32"),
+            }
+            for tile in tiles.values():
+                T.clear(tile)
+            T.gemm(tiles["left"], tiles["right"], tiles["sum"])
+            found = tiles[operand]
+            for first in down:
+                for i, j in T.Parallel(8, shape[1]):
+                    found[first + i, j] = first * 7 + i * 2 + 1
+            for first in across:
+                for i, j in T.Parallel(shape[0], 8):
+                    found[i, first + j] = found[i, first + j] * 2 + first + j
+            T.copy(found, O)
+        return O
+
+    row, column = np.indices(shape)
+    expected = (row // 8 * 56 + row % 8 * 2 + 1) * 2 + column
+    np.testing.assert_array_equal(tilewright.jit(target=target)(program).compile().emulate(), expected)

@@ -33,7 +33,7 @@ from tilewright.ir.nodes import (
     whole,
 )  # fmt: skip
 from tilewright.ir.visitor import Rewriter, find, walk
-from tilewright.layout.algebra import replicate
+from tilewright.layout.algebra import compacted, replicate
 from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import permuted, shared_rows, spread, without
@@ -440,7 +440,10 @@ class _SetLayouts(Rewriter):
         return [allocate, _SetLayouts({loop: _of_loop(loop, layout) for loop in find(fill, Parallel)}, {})(fill)]
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        return replace(loop, layout=self.layouts[loop]) if loop in self.layouts else loop
+        """A thread counts its elements: where the layout is that of a part of a fragment, or one by hand that skips
+        registers, no element has the numbers between."""
+        layout = self.layouts.get(loop)
+        return replace(loop, layout=layout and compacted(layout)) if loop in self.layouts else loop
 
 
 def _of_loop(loop: Parallel, layout: Layout) -> Layout:
