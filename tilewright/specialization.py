@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import TilewrightError, WrongArgumentKind, an, near
+from tilewright.errors import TilewrightError, WrongArgumentDevice, WrongArgumentKind, an, near
 from tilewright.ir.nodes import Function
 from tilewright.language.choices import Choice
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
@@ -27,7 +27,7 @@ from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_tensor, tensor_view
-from tilewright.targets.base import Target
+from tilewright.targets.base import TARGETS, Target
 from tilewright.targets.registry import resolve
 
 
@@ -263,7 +263,10 @@ class JITFunction(_ForTargets):
             values = (*arguments, *named.values())
         known = None
         if len(values) == len(self._kinds):
-            known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
+            try:
+                known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
+            except RuntimeError:  # a tensor without strides: who reads it says what is wrong with it
+                known = None
         if known is not None:
             plan, positions = known
             result = plan(*[values[position] for position in positions]) if positions else plan(*values)
@@ -379,10 +382,10 @@ class JITFunction(_ForTargets):
         """Where the tensors are, unless the author said where to run."""
         if self.target not in (None, "auto"):
             return resolve(self.target)
-        for value in runtime.values():
+        for name, value in runtime.items():
             one = value[0] if isinstance(value, (list, tuple)) and value else value
             if is_tensor(one):
-                return resolve(target_option() or tensor_view(one).device[0])
+                return resolve(target_option() or _kind_of_memory(name, one))
         return resolve("auto")
 
     def _sizes(
@@ -457,3 +460,13 @@ def _frozen(value: object) -> object:
     if isinstance(value, dict):
         return tuple((name, _frozen(item)) for name, item in value.items())
     return value
+
+
+def _kind_of_memory(name: str, tensor: object) -> str:
+    """The kind of memory that an argument is in, which names a target."""
+    kind = tensor_view(tensor).device[0]
+    if kind not in TARGETS:
+        raise WrongArgumentDevice(
+            f"argument {name!r} is on {kind}, where no kernel runs", hint=f"move it: {', '.join(sorted(TARGETS))}"
+        )
+    return kind

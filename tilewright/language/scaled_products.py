@@ -138,6 +138,8 @@ def fp8_scaled_matmul(
     a, of_a, b, of_b, c = (region_of(value, f"{name} of {WHAT}") for name, value in named.items())
     if str(accum_dtype) != "float32":
         raise WrongOperandShape(f"accum_dtype must be float32, not {accum_dtype}", hint="leave accum_dtype out")
+    if exact and fast:
+        raise AuthorError("exact=True and fast=True ask for opposite sums", hint="leave one of them out")
     if block_scale_layout is not None:
         scale_format, scale_block_size = block_scale_layout.scale_format, block_scale_layout.scale_block_size
     if scale_format not in (None, "e8m0", "float32"):

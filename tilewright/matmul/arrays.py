@@ -121,6 +121,8 @@ def with_numbers(array: Any) -> Any:
     memory."""
     if array._is_zerotensor():
         return sys.modules["torch"].zeros(array.shape, dtype=array.dtype, device=array.device)
+    if array.is_neg() and array.itemsize == 1:  # floats of 8 bits, of which torch resolves none itself
+        return (-sys.modules["torch"]._neg_view(array).float()).to(array.dtype)
     return array.resolve_neg()
 
 

@@ -12,10 +12,12 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.matmul.arrays import (
     check_device,
+    check_strided,
     device_of,
     element_type,
     empty_like,
     is_row_major,
+    with_numbers,
 )
 from tilewright.matmul.facts import Request
 from tilewright.matmul.grouped_calls import GroupedCall, epilogue_behind, result_type
@@ -79,6 +81,9 @@ def grouped_matmul(
         return _traced(x, weights, sizes, bias, quantize, function)
     _check_operands(x, weights, activation_scales, quantize)
     on_device = is_torch(sizes)
+    if is_torch(sizes):
+        check_strided("the sizes", sizes)
+        sizes = with_numbers(sizes)
     if on_device and device_of(sizes) != device_of(x):
         raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
     _check_sizes(x, weights, sizes, on_device)
@@ -139,6 +144,8 @@ def _check_operands(
     """The operands are tensors and weights, the scales one a token. Raises WrongArgumentKind, WrongArgumentShape,
     Unsupported."""
     device_of(x, "x")
+    if is_torch(x):
+        check_strided("the activations", x)
     if not isinstance(weights, Sequence):
         raise WrongArgumentKind(
             f"{an(type(weights).__name__)} was given for the weights", hint="a list of PackedWeight"
@@ -173,8 +180,7 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | 
 
 def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
     if on_device:
-        whole = not (sizes.dtype.is_floating_point or sizes.dtype.is_complex)
-        if tuple(sizes.shape) != (len(weights),) or not whole:
+        if tuple(sizes.shape) != (len(weights),) or not element_type(sizes).is_integer:
             raise WrongArgumentShape(
                 f"the sizes are {list(sizes.shape)} of {element_type(sizes)}, expected [{len(weights)}] integers"
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentShape
+from tilewright.errors import Unsupported, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.dense_matmul import SCALES_AT, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
@@ -30,7 +30,7 @@ from tilewright.matmul.arrays import (
     with_rows_at,
 )
 from tilewright.matmul.fp8_operator import register_fp8
-from tilewright.matmul.known_calls import is_watched
+from tilewright.matmul.known_calls import check_transforms, is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import as_float32, is_torch
@@ -85,15 +85,27 @@ def fp8_scaled_matmul(
     """
     torch: Any = sys.modules.get("torch")
     compiling = torch is not None and torch.compiler.is_compiling()
+    if exact and fast:
+        raise Unsupported("exact=True and fast=True together", ("one of the two: they ask for opposite sums",))
+    for name, given in (("b", b), ("b_scale", b_scale)):
+        if given is None:
+            raise WrongArgumentKind(f"{name} is None", hint="only a_scale may be None, for a that is to be quantised")
     if compiling or is_torch(a):
         if not compiling:
             register_fp8(_multiply, _width)
-        if compiling or is_watched() or (a_scale is None and a.requires_grad and torch.is_grad_enabled()):
+            check_transforms(a, a_scale, b, b_scale, of="fp8_scaled_matmul")  # type: ignore[arg-type]
+        if compiling or is_watched() or a.is_meta or _wants_gradients(a, a_scale, b, b_scale):
             if target is not None:
                 raise Unsupported("target= in a call that torch follows", ("kernels for the device of a",))
             of = out_dtype if isinstance(out_dtype, torch.dtype) else getattr(torch, dtype(out_dtype).name)
             return torch.ops.tilewright.fp8_scaled_matmul(a, a_scale, b, b_scale, transpose_B, block_N, of, exact, fast)
     return _multiply(a, a_scale, b, b_scale, transpose_B, block_N, out_dtype, exact, fast, target)
+
+
+def _wants_gradients(*tensors: Any) -> bool:
+    """Whether torch shall remember a call: of what has no gradient it says so when it is asked."""
+    grad_enabled: bool = sys.modules["torch"].is_grad_enabled()
+    return grad_enabled and any(is_torch(one) and one.requires_grad for one in tensors)
 
 
 def _multiply(
@@ -106,8 +118,7 @@ def _multiply(
     for name, array in arrays.items():
         if array is None:
             continue
-        if device_of(array, name) != device:
-            check_device(name, array, "a is", device)
+        check_device(name, array, "a is", device)
         if is_torch(array):
             check_strided(f"the elements of {name}", array)
             arrays[name] = with_numbers(array)
@@ -123,6 +134,11 @@ def _multiply(
     out = empty_like(flat, (flat.shape[0], _width(a, b, transpose_B)), dtype(out_dtype))
     run = _runner(target)
     if a_scale is None:
+        own = element_type(a)
+        if own.is_float and own.bits <= 8:
+            raise WrongArgumentKind(
+                f"a is {own} and has no scale", hint="pass a_scale, one number [1] where there is one for all"
+            )
         flat, a_scale = _quantised(flat, of_b, arch, run)
     of_a = element_type(flat).name
     for name, given in (("a", of_a), ("b", of_b)):
@@ -147,7 +163,7 @@ def _multiply(
 
 def _width(a: Any, b: Any, transpose_B: bool) -> int:
     """Columns of the result.  Raises WrongArgumentShape."""
-    K = a.shape[-1]
+    K = a.shape[-1] if a.ndim else 1
     if b.ndim != 2 or b.shape[1 if transpose_B else 0] != K:
         raise WrongArgumentShape(
             f"b has shape {list(b.shape)}, but a has K = {K}",

@@ -5,6 +5,9 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilewright.errors import Unsupported
+from tilewright.matmul.arrays import check_device, device_of
+
 if TYPE_CHECKING:
     import torch
 
@@ -38,7 +41,7 @@ def register_fp8(multiply: Callable[..., Any], width: Callable[..., int]) -> Non
     @run.register_fake
     def shaped(
         a: torch.Tensor,
-        a_scale: object,
+        a_scale: torch.Tensor | None,
         b: torch.Tensor,
         b_scale: torch.Tensor,
         transpose_B: bool,
@@ -47,14 +50,22 @@ def register_fp8(multiply: Callable[..., Any], width: Callable[..., int]) -> Non
         exact: bool,
         fast: bool,
     ) -> torch.Tensor:
+        given = (("a_scale", a_scale), ("b", b), ("b_scale", b_scale))
+        for name, other in given if a.is_meta else ():
+            if other is not None:
+                check_device(name, other, "a is", device_of(a))
         return a.new_empty((*a.shape[:-1], width(a, b, transpose_B)), dtype=out_dtype)
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
-        a, _, b, b_scale, ctx.transposed, ctx.block, _, _, _ = inputs
+        a, a_scale, b, b_scale, ctx.transposed, ctx.block, _, _, _ = inputs
+        ctx.quantised = a_scale is None
         ctx.save_for_backward(b, b_scale)
         ctx.dtype = a.dtype
 
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        if not ctx.quantised or any(ctx.needs_input_grad[1:4]):
+            what = "gradients of 8-bit floats and their scales"
+            raise Unsupported(what, ("gradients of a that the call quantises, a_scale=None",))
         b, scale = ctx.saved_tensors
         weight = _scaled(b if ctx.transposed else b.T, scale, ctx.block)
         return ((grad.float() @ weight).to(ctx.dtype), *[None] * 8)

@@ -30,7 +30,10 @@ class Calls:
         return self._by_key(arguments) if found is MISSED else found
 
     def _by_key(self, arguments: tuple[object, ...]) -> object:
-        known = self._known.get(self._key(arguments)) if self._known else None
+        try:
+            known = self._known.get(self._key(arguments)) if self._known else None
+        except RuntimeError:  # a tensor without strides: who checks it says what is wrong with it
+            known = None
         if known is None or is_touched(*_tensors_of_torch(arguments)):
             return MISSED
         quick, plan, tensors = known
@@ -96,7 +99,9 @@ def is_touched(*tensors: Any) -> bool:
     graded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if graded or is_watched() or torch.autograd.forward_ad._current_level >= 0:
         return True
-    return any(torch.is_autocast_enabled(t.device.type) or t.is_neg() or t._is_zerotensor() for t in tensors)
+    return any(
+        t.is_meta or torch.is_autocast_enabled(t.device.type) or t.is_neg() or t._is_zerotensor() for t in tensors
+    )
 
 
 def is_watched() -> bool:

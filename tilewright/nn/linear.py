@@ -128,14 +128,18 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         *,
         group: int | None = 128,
         activations: str | None = None,
-        **options: Any,
-    ) -> Linear:  # options of `Rounding`
+        zeros: str | None = None,
+        block: tuple[int, int] | None = None,
+        scale_dtype: object = None,
+        divisors: object = None,
+    ) -> Linear:
         """A float layer rounded to nearest.
 
         Parameters
         ----------
-        to, group, options : as in `tilewright.quant.quantize`; scales are held in the layer's type where that has 16
-            bits.
+        to, group, zeros, block, scale_dtype : as in `tilewright.quant.quantize`; scales are held in the layer's type
+            where that has 16 bits and nothing else is said.
+        divisors : as in `tilewright.quant.quantize`.
         activations : type that activations are quantised to, None for as they come.
         """
         if not isinstance(linear, torch.nn.Linear) or isinstance(linear, HeldWeight):
@@ -144,9 +148,9 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
                 hint="tilewright.quantize(array, scheme) takes a matrix",
             )
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
-            options.setdefault("scale_dtype", str(linear.weight.dtype).removeprefix("torch."))
-        divisors = options.pop("divisors", None)
-        weight = packed_to_nearest(linear.weight, Rounding.of(to, group, **options), divisors=divisors)
+            scale_dtype = scale_dtype or str(linear.weight.dtype).removeprefix("torch.")
+        rounding = Rounding.of(to, group, zeros, block, scale_dtype)
+        weight = packed_to_nearest(linear.weight, rounding, divisors=divisors)
         made = cls.from_packed(weight, linear.bias, activations=activations)
         made.dense_dtype = linear.weight.dtype
         return made

@@ -90,6 +90,8 @@ def _numpy_view(array: np.ndarray) -> TensorView:
 
 
 def _torch_view(tensor: Any) -> TensorView:
+    if tensor.is_nested:
+        raise UnreadableTensor("a tensor of torch is nested: it is many of different sizes", hint="pass x.values()")
     try:
         dtype = dtypes.dtype(tensor.dtype)
     except dtypes.UnknownDType:

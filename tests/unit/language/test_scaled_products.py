@@ -55,6 +55,7 @@ TYPES = {"A_fp8": E4M3, "A_scale": "float32", "B_fp8": E5M2, "B_scale": "float32
         ({"A_scale": (7,)}, {}, {}, ValueError, "A_scale must be per-tensor, per-row"),
         ({"B_scale": (7,)}, {}, {}, ValueError, "B_scale must be per-tensor, per-column"),
         ({}, {}, {"accum_dtype": "float16"}, ValueError, "accum_dtype must be float32"),
+        ({}, {}, {"exact": True, "fast": True}, ValueError, "exact=True and fast=True ask for opposite sums"),
     ],
 )
 def test_mistakes_are_told_while_tracing(shapes: dict, types: dict, options: dict, kind: type, message: str) -> None:

@@ -223,6 +223,12 @@ def test_mistakes_are_named():
         fp8_scaled_matmul(tensor(a)[0, 0], tensor(of_a)[0], tensor(b), tensor(of_b), transpose_B=True)
     with pytest.raises(WrongArgumentKind, match="the elements of a are a"):
         fp8_scaled_matmul(torch.ones(4, 64).to_sparse(), None, tensor(b), tensor(of_b), transpose_B=True)
+    with pytest.raises(Unsupported, match="exact=True and fast=True together are not supported"):
+        fp8_scaled_matmul(a, of_a, b, of_b, transpose_B=True, exact=True, fast=True)
+    with pytest.raises(WrongArgumentKind, match="b_scale is None"):
+        fp8_scaled_matmul(a, of_a, b, None, transpose_B=True)
+    with pytest.raises(WrongArgumentKind, match="a is float8_e4m3fn and has no scale"):
+        fp8_scaled_matmul(a, None, b, of_b, transpose_B=True)
     groups = np.ones((4, 2), np.float32), np.ones((8, 4), np.float32)
     with pytest.raises(Unsupported, match="groups of several sizes"):
         fp8_scaled_matmul(a, groups[0], b, groups[1], transpose_B=True)
