@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -94,10 +95,11 @@ except tilewright.TilewrightError as error:
 
 
 def said_by(tmp_path, text):
-    """What a program says that runs in a process of its own."""
+    """What a program says that runs in a process of its own, with the tree that is tested."""
     program = tmp_path / "program.py"
     program.write_text(text)
-    return subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
+    paths = {**os.environ, "PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
+    return subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, env=paths)
 
 
 def test_an_assertion_names_itself_its_line_and_its_thread(tmp_path):
