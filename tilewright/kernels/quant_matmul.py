@@ -5,8 +5,8 @@ Scales and zero points belong to groups along K; both are given group by group, 
 the columns of a tile lie side by side.
 
 The zero points cost the main loop nothing: as ``sum_k a (c - z) s = s (sum_k a c - z sum_k a)`` in every group, one for
-all of them is a number for each row that its products begin with; a tensor of them is one small product of the groups'
-sums of A with ``zeros * scales``.
+all of them is a number for each row that its products begin with, and a tensor of them a factor of that number for each
+column. Points that are taken off scaled codes are one small product of the groups' sums of A with them.
 """
 
 from __future__ import annotations
@@ -239,6 +239,8 @@ def quant_matmul(
     begins_shifted = (
         has_zeros and (whole_zero or (zero is not None and operand == "float32")) and _is_processor(T.machine())
     )
+    by_columns = zero is None and not rescale and least == 0 and _is_processor(T.machine())
+    taken_after = has_zeros and not begins_shifted and not by_columns
     sum_type = "int32" if begins_shifted and operand == "int8" else "float32"
     tiles = by_tiles(T.machine(), operand)
     together = 1 if tiles or operand != "int8" else groups_together(T.machine(), groups, group)
@@ -277,8 +279,8 @@ def quant_matmul(
             if has_zeros:
                 T.reduce_sum(row, total, dim=1)
                 for g in T.Parallel(groups):
-                    value = T.cast(total[g] if zero is None else total[g] * -zero, sum_type)
-                    if begins_shifted:
+                    value = T.cast(total[g] * (-1.0 if by_columns else 1.0 if zero is None else -zero), sum_type)
+                    if begins_shifted or by_columns:
                         sums[g, m] = value
                     else:
                         sums[m, g] = value
@@ -316,12 +318,19 @@ def quant_matmul(
                 else:
                     T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
                 scale = scales[g : g + together, bn * block_N : bn * block_N + block_N]
-                shift: Any = sums[g : g + together, bm * block_M : bm * block_M + block_M] if begins_shifted else None
-                T.gemm(tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, groups=together)
-                if has_zeros and not begins_shifted and block_M == 1:  # as the scales are read
+                shift: Any = None
+                points = None
+                if begins_shifted or by_columns:
+                    shift = sums[g : g + together, bm * block_M : bm * block_M + block_M]
+                if by_columns:
+                    points = zeros[g : g + together, bn * block_N : bn * block_N + block_N]
+                T.gemm(
+                    tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, shift_B=points, groups=together
+                )
+                if taken_after and block_M == 1:  # as the scales are read
                     for n in T.Parallel(block_N):
                         result[0, n] += of_zeros(sums, scales, zeros, bm, g, bn * block_N + n)
-            if has_zeros and not begins_shifted and block_M > 1:
+            if taken_after and block_M > 1:
                 shift = T.alloc_fragment((groups, block_N), "float32")
                 for g, n in T.Parallel(groups, block_N):
                     shift[g, n] = taken_off(scales, zeros, g, bn * block_N + n)
@@ -366,7 +375,7 @@ def quant_matmul(
         if has_zeros:
             # What rows of one group begin with lies side by side: in steps of a row of groups they would fall into few
             # sets of the cache.
-            sums = T.alloc_global((groups, M) if begins_shifted else (M, groups), sum_type)
+            sums = T.alloc_global((M, groups) if taken_after else (groups, M), sum_type)
         if has_zeros or operand != activations:
             prepare(A, operands, token_scales, sums)
         # Codes become floats in registers as fast as a tile of floats is read.

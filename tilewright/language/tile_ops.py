@@ -222,6 +222,7 @@ def gemm(
     k_pack: int = 1, wg_wait: int = 0, scale_A: object = None, scale_B: object = None, shift: object = None,
     groups: object = None,
     promote_every: object = None,
+    shift_B: object = None,
 ) -> None:  # fmt: skip
     """``C += A @ B`` on tiles.
 
@@ -239,6 +240,8 @@ def gemm(
         K.
     groups : into how many equal parts K is cut; scales and the shift have a line for each then, ``[groups, N]`` or
         ``[groups, M]``.
+    shift_B : one factor of the shift for each column of B, such as zero points:
+        ``C += (A @ B + shift * shift_B) * scales``.
     promote_every : elements of K after which the matrix unit's sum is added to C in full precision.
     k_pack, wg_wait : accepted for TileLang's sake; the compiler decides.
     mbar : must be None: only products in tensor memory (tcgen05) signal barriers.
@@ -257,6 +260,7 @@ def gemm(
     scale_a = None if scale_A is None else region_of(scale_A, "scale_A of T.gemm")
     scale_b = None if scale_B is None else region_of(scale_B, "scale_B of T.gemm")
     added = None if shift is None else region_of(shift, "shift of T.gemm")
+    added_b = None if shift_B is None else region_of(shift_B, "shift_B of T.gemm")
     every = None if promote_every is None else constant(promote_every, "promote_every of T.gemm")
     parts = None if groups is None else constant(groups, "groups of T.gemm")
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
@@ -274,6 +278,7 @@ def gemm(
         every,
         added,
         parts,
+        added_b,
         span=statement_here(),
     )
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)

@@ -71,6 +71,8 @@ class Gemm(TileOperator):
         column of op(b).
     shift : one element for each row of op(a), or None: it is added to every product of that row before scales, which
         have one block along k then: ``c += (a @ b + shift) * scales``.
+    shift_b : with a shift, one factor of it for each column of op(b), as zero points are:
+        ``c += (a @ b + shift * shift_b) * scales``.
     groups : into how many equal parts k is cut, each with a line of its own in the scales and the shift, which are
         (groups, rows of op(a)) or (groups, columns of op(b)) then: ``c += (a_g @ b_g + shift[g]) * scales[g]`` for
         every group. None: scales are laid out as said above.
@@ -97,6 +99,7 @@ class Gemm(TileOperator):
     promote_every: int | None = None
     shift: Region | None = None
     groups: int | None = None
+    shift_b: Region | None = None
     plan: GemmPlan | None = field(default=None, kw_only=True, metadata=UNPRINTED)
 
     @property
@@ -162,14 +165,22 @@ class Gemm(TileOperator):
 
     def _check_shift(self) -> Iterator[str]:
         if self.shift is None:
+            if self.shift_b is not None:
+                yield "factors of a shift were given without it"
             return
         if self.groups is not None:
-            if shape_of_rank(self.shift, 2) != (self.groups, self.m):
-                yield (
-                    f"the shift has shape {shape_text(self.shift)}, but a line of {self.m} for each of "
-                    f"{self.groups} groups is needed"
-                )
+            for name, line, size in (("shift", self.shift, self.m), ("shift's factor", self.shift_b, self.n)):
+                if line is not None and shape_of_rank(line, 2) != (self.groups, size):
+                    yield (
+                        f"the {name} has shape {shape_text(line)}, but a line of {size} for each of "
+                        f"{self.groups} groups is needed"
+                    )
             return
+        if self.shift_b is not None and shape_of_rank(self.shift_b, 1) != (self.n,):
+            yield (
+                f"the shift's factor has shape {shape_text(self.shift_b)}, but one element for each of {self.n} "
+                "columns is needed"
+            )
         if shape_of_rank(self.shift, 1) != (self.m,):
             yield f"the shift has shape {shape_text(self.shift)}, but one element for each of {self.m} rows is needed"
         for scale, operand, is_a in ((self.scale_a, self.a, True), (self.scale_b, self.b, False)):
@@ -234,7 +245,7 @@ class Gemm(TileOperator):
         reads = [self.a, self.b]
         if self.clear is not True:
             reads.append(self.c)
-        reads += [more for more in (self.scale_a, self.scale_b, self.shift) if more is not None]
+        reads += [more for more in (self.scale_a, self.scale_b, self.shift, self.shift_b) if more is not None]
         return Effects(reads=tuple(reads), writes=(self.c,))
 
     def reference(self, *reads: np.ndarray) -> tuple[np.ndarray]:
@@ -260,8 +271,9 @@ class Gemm(TileOperator):
         row: np.ndarray = np.ones((groups, self.n), wide)
         if "scale_a" in operands:
             column = column * _each(operands["scale_a"], groups, self.m).T
-        if "scale_b" in operands:
-            row = row * _each(operands["scale_b"], groups, self.n)
+        for name in ("scale_b", "shift_b"):
+            if name in operands:
+                row = row * _each(operands[name], groups, self.n).astype(wide)
         return np.hstack([a.astype(wide), column]), np.vstack([b.astype(wide), row])
 
     def _operands(self) -> Iterator[str]:
@@ -269,7 +281,7 @@ class Gemm(TileOperator):
         yield from ("a", "b")
         if self.clear is not True:
             yield "c"
-        yield from (name for name in ("scale_a", "scale_b", "shift") if getattr(self, name) is not None)
+        yield from (n for n in ("scale_a", "scale_b", "shift", "shift_b") if getattr(self, n) is not None)
 
     def _scaled(self, values: np.ndarray, scales: np.ndarray | None, is_a: bool) -> np.ndarray:
         wide = values.astype(np.float64)
@@ -350,6 +362,9 @@ class Gemm(TileOperator):
         """What the shift of one group adds to one element of c."""
         assert self.shift is not None
         value = cast(element(self.shift, (i,) if self.groups is None else (group, i)), wide)
+        if self.shift_b is not None:
+            factor = element(self.shift_b, (j,) if self.groups is None else (group, j))
+            value = binary("mul", value, cast(factor, wide))
         for scale, region, at, is_a in ((self.scale_a, self.a, i, True), (self.scale_b, self.b, j, False)):
             if scale is not None:
                 value = binary("mul", value, cast(self._factor(scale, region, is_a, at, group, None), wide))

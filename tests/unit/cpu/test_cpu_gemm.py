@@ -348,15 +348,17 @@ def test_scales_that_end_with_their_tensor_beside_few_rows(rows: int) -> None:
 
 
 @pytest.mark.parametrize("machine", ["native", "avx2", "x86_64"])
-@pytest.mark.parametrize("operand", ["int8", "float32"])
-def test_groups_of_a_product_are_summed_in_registers(machine: str, operand: str) -> None:
+@pytest.mark.parametrize(
+    ("operand", "shift"), [("int8", "rows"), ("int8", "columns"), ("float32", ""), ("float32", "columns")]
+)
+def test_groups_of_a_product_are_summed_in_registers(machine: str, operand: str, shift: str) -> None:
     """Six groups in two products of three, columns behind the last whole vector, rows of a second block."""
     M, N, K, groups = 21, 40, 96, 6
-    shift = operand == "int8"
 
     @T.prim_func
     def main(A: T.Tensor((M, K), operand), B: T.Packed((N, K), "uint4"), scales: T.Tensor((groups, N), "float32"),
-             shifts: T.Tensor((groups, M), "int32"), C: T.Tensor((M, N), "float32")):  # fmt: skip
+             shifts: T.Tensor((groups, M), "int32"), points: T.Tensor((groups, N), "uint8"),
+             C: T.Tensor((M, N), "float32")):  # fmt: skip
         with T.Kernel(2, threads=1) as bm:
             a, b = T.alloc_shared((16, 48), operand), T.alloc_fragment((N, 48), "uint8")
             c = T.alloc_fragment((16, N), "float32")
@@ -365,7 +367,11 @@ def test_groups_of_a_product_are_summed_in_registers(machine: str, operand: str)
                 T.copy(A[bm * 16, part * 48], a)
                 T.decode(B[0:N, part * 48 : part * 48 + 48], b)
                 added = shifts[part * 3 : part * 3 + 3, bm * 16 : bm * 16 + 16] if shift else None
-                T.gemm(a, b, c, transpose_B=True, scale_B=scales[part * 3 : part * 3 + 3, 0:N], shift=added, groups=3)
+                factor = points[part * 3 : part * 3 + 3, 0:N] if shift == "columns" else None
+                T.gemm(
+                    a, b, c, transpose_B=True, scale_B=scales[part * 3 : part * 3 + 3, 0:N], shift=added, groups=3,
+                    shift_B=factor,
+                )  # fmt: skip
             for i, j in T.Parallel(16, N):
                 if bm * 16 + i < M:
                     C[bm * 16 + i, j] = c[i, j]
@@ -379,12 +385,14 @@ def test_groups_of_a_product_are_summed_in_registers(machine: str, operand: str)
     scales = rng.integers(1, 4, (groups, N)).astype(np.float32)
     shifts = rng.integers(-99, 99, (groups, M), np.int32)
     c = np.full((M, N), np.nan, np.float32)
-    kernel(a, kernel.pack(B=tilewright.pack(codes, tilewright.dtype("uint4"))), scales, shifts, c)
+    points = rng.integers(0, 255, (groups, N), np.uint8)
+    kernel(a, kernel.pack(B=tilewright.pack(codes, tilewright.dtype("uint4"))), scales, shifts, points, c)
     exact = np.zeros((M, N))
     for g in range(groups):
         step = slice(g * 16, g * 16 + 16)
         product = a[:, step].astype(int) @ codes[:, step].T.astype(int)
-        exact += (product + (shifts[g][:, None] if shift else 0)) * scales[g]
+        added = shifts[g][:, None] * (points[g].astype(int) if shift == "columns" else 1)
+        exact += (product + (added if shift else 0)) * scales[g]
     np.testing.assert_array_equal(c, exact)
     kept = "sums_0" in kernel.get_kernel_source() or "sums_1_0" in kernel.get_kernel_source()
     assert kept is (kernel.arch.registers >= 32)

@@ -107,8 +107,8 @@ def test_panels_of_bfloat16_serve_few_rows_too(block_M: int) -> None:
 
 
 @tilewright.jit
-def scaled(M: int, N: int, K: int, group: int, zeros: bool) -> Any:
-    """Totals of groups, scaled; with a number for each row that they begin with."""
+def scaled(M: int, N: int, K: int, group: int, zeros: str) -> Any:
+    """Totals of groups, scaled; with a number for each row that they begin with, the same for all columns or not."""
     groups = K // group
 
     @T.prim_func
@@ -117,6 +117,7 @@ def scaled(M: int, N: int, K: int, group: int, zeros: bool) -> Any:
         B: T.Tensor((N, K), "uint8"),
         S: T.Tensor((groups, N), "float32"),
         Z: T.Tensor((M, groups), "int32"),
+        P: T.Tensor((groups, N), "uint8"),
         C: T.Tensor((M, N), "float32"),
     ):
         with T.Kernel(1, threads=1):
@@ -126,31 +127,33 @@ def scaled(M: int, N: int, K: int, group: int, zeros: bool) -> Any:
             for g in T.serial(groups):
                 T.copy(A[0, g * group], a)
                 T.copy(B[0, g * group], b)
-                T.gemm(a, b, c, transpose_B=True, scale_B=S[g, 0:N], shift=Z[0:M, g] if zeros else None)
+                points = P[g, 0:N] if zeros == "columns" else None
+                T.gemm(a, b, c, transpose_B=True, scale_B=S[g, 0:N], shift=Z[0:M, g] if zeros else None, shift_B=points)
             T.copy(c, C)
 
     return scaled
 
 
-@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("zeros", ["", "rows", "columns"])
 @pytest.mark.parametrize(("M", "N", "group"), [(21, 32, 128), (21, 24, 32), (70, 48, 64)])
-def test_scaled_totals(M: int, N: int, group: int, zeros: bool) -> None:
+def test_scaled_totals(M: int, N: int, group: int, zeros: str) -> None:
     """Of 70 rows, vectors finish the first thirty-two while the next are multiplied."""
     K = 256
     kernel = tilewright.compile(scaled.trace(M, N, K, group, zeros), target=f"cpu -arch={MACHINE}")
     assert is_by_tiles(kernel)
     a, b = random((M, K), "int8", 0), random((N, K), "uint8", 1)
     s = np.float32(2.0) ** np.random.default_rng(2).integers(-3, 3, (K // group, N)).astype(np.float32)
-    z = random((M, K // group), "int32", 3) >> 12
+    z, p = random((M, K // group), "int32", 3) >> 12, random((K // group, N), "uint8", 4)
     parts = np.einsum("mgk,ngk->gmn", *(x.reshape(len(x), -1, group).astype(np.float64) for x in (a, b)))
-    exact = ((parts + (z.T[:, :, None] if zeros else 0)) * s[:, None, :]).sum(0)
+    added = z.T[:, :, None].astype(np.float64) * (p[:, None, :] if zeros == "columns" else 1)
+    exact = ((parts + (added if zeros else 0)) * s[:, None, :]).sum(0)
     c = np.zeros((M, N), np.float32)
-    interpret(kernel.program.final, (a, b, s, z, c))
-    np.testing.assert_allclose(c, exact, rtol=1e-5, atol=1)
+    interpret(kernel.program.final, (a, b, s, z, p, c))
+    np.testing.assert_allclose(c, exact, rtol=1e-5, atol=4 if zeros == "columns" else 1)
     if runs_here(kernel.arch):
         found = np.zeros((M, N), np.float32)
         with override(cache=False):
-            kernel(a, b, s, z, found)
+            kernel(a, b, s, z, p, found)
         np.testing.assert_array_equal(found, c)
 
 

@@ -154,8 +154,10 @@ def test_gemm_scales_blocks(transpose_b: bool) -> None:
 @pytest.mark.parametrize(
     "types", [("int8", "int32", "int32"), ("int8", "float32", "int32"), ("float32", "float32", "float32")]
 )
-def test_gemm_begins_with_a_shift_of_each_row(types: tuple[str, str, str]) -> None:
-    """Added before scales, where there are any; whole numbers throughout, so that sums are exact."""
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_gemm_begins_with_a_shift_of_each_row(types: tuple[str, str, str], by_columns: bool) -> None:
+    """Added before scales, where there are any, times a factor of each column; whole numbers, so that sums are
+    exact."""
     rng = np.random.default_rng(3)
     ab, out, shift_type = types
     a, b, c, shift = (
@@ -170,32 +172,40 @@ def test_gemm_begins_with_a_shift_of_each_row(types: tuple[str, str, str]) -> No
         sa, sb = tile("sa", (6,), "float32"), tile("sb", (1, 2), "float32")
         arrays |= {sa: 2.0 ** rng.integers(-2, 3, 6).astype(np.float32), sb: np.array([[2.0, 0.5]], np.float32)}
         factors = {"scale_a": whole(sa), "scale_b": whole(sb)}
+    of_columns = tile("z", (4,), "uint8")
+    if by_columns:
+        arrays |= {of_columns: rng.integers(0, 255, 4).astype(np.uint8)}
+        factors["shift_b"] = whole(of_columns)
     gemm = Gemm(whole(a), whole(b), whole(c), shift=whole(shift), **factors)
     assert not list(gemm.check())
-    product = arrays[a].astype(np.float64) @ arrays[b] + arrays[shift]
-    if factors:
+    added = arrays[shift].astype(np.int64) * (arrays[of_columns] if by_columns else 1)
+    product = arrays[a].astype(np.float64) @ arrays[b] + added
+    if "scale_a" in factors:
         product *= arrays[sa][:, None] * np.repeat(arrays[sb], 2, axis=1)
     for result in both_ways(gemm, dict(arrays), c):
         np.testing.assert_array_equal(result, product + arrays[c])
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_gemm_scales_and_shifts_group_by_group(transposed: bool) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_gemm_scales_and_shifts_group_by_group(transposed: bool, by_columns: bool) -> None:
     """As many groups as columns in a group, and rows as columns: whoever mistakes one axis for the other is found."""
     rng = np.random.default_rng(4)
     shapes = {"a": (12, 4) if transposed else (4, 12), "b": (4, 12) if transposed else (12, 4), "c": (4, 4)}
     kinds = {"a": "int8", "b": "int8", "c": "float32"} | dict.fromkeys(("sa", "sb"), "float32") | {"s": "int32"}
+    kinds |= {"z": "float32"} if by_columns else {}
     tiles = {name: tile(name, shapes.get(name, (4, 4)), kind) for name, kind in kinds.items()}
     arrays = {x: rng.integers(1, 9, x.static_shape).astype(x.dtype.numpy) for x in tiles.values()}
     a, b, c, sa, sb, s = (tiles[name] for name in ("a", "b", "c", "sa", "sb", "s"))
     gemm = Gemm(whole(a), whole(b), whole(c), transposed, transposed, scale_a=whole(sa), scale_b=whole(sb),
-                shift=whole(s), groups=4)  # fmt: skip
+                shift=whole(s), groups=4, shift_b=whole(tiles["z"]) if by_columns else None)  # fmt: skip
     assert not list(gemm.check())
     left, right = (arrays[x].astype(np.float64).T if transposed else arrays[x].astype(np.float64) for x in (a, b))
     exact = arrays[c].astype(np.float64)
     for g in range(4):
         step = slice(3 * g, 3 * g + 3)
-        exact += (left[:, step] @ right[step] + arrays[s][g][:, None]) * arrays[sa][g][:, None] * arrays[sb][g]
+        points = arrays[tiles["z"]][g] if by_columns else 1
+        exact += (left[:, step] @ right[step] + arrays[s][g][:, None] * points) * arrays[sa][g][:, None] * arrays[sb][g]
     for result in both_ways(gemm, dict(arrays), c):
         np.testing.assert_array_equal(result, exact)
 

@@ -79,7 +79,7 @@ class Panels:
         whole = bool(mode) and codes.factor == 1 and codes.table is None and zeros_are_bytes(weight)
         kernel = quant_matmul.for_target(
             machine.arch, facts.N, columns, weights=codes.dtype.name, codebook=codes.table, group=facts.group,
-            zero=None if mode else facts.zero * codes.factor, rescale=bool(mode) and not whole,
+            zero=None if mode else facts.zero * codes.factor, rescale=mode == "rescale",
             activations=request.activations, scaled=scaled, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual),
@@ -167,13 +167,13 @@ def _panels(
     if source.multipliers is not None:
         scales = scales * source.by_group(source.multipliers)
     yield (scales[:groups] / factor).astype(scale.numpy)
-    if zeros:  # scaled once, not in every call
+    if zeros:
         assert source.zeros is not None
         points = source.by_group(source.zeros)[:groups]
         if zeros == "bytes":
             yield points.astype(np.uint8)
             return
-        yield points if zeros == "rescale" else points * factor * (scales[:groups] / factor)
+        yield points if zeros == "rescale" else points * factor
 
 
 def _arguments(

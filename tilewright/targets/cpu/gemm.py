@@ -82,7 +82,7 @@ class VectorProduct(Operands):
             self.sums = self.sum_rows(left, rows)
         if self.plan.left_offset:
             self.column_sums = self.sum_columns(right)
-        self.shift = self.shift_of_rows()
+        self.shift, self.shift_b = self.shift_of_rows(), self.scale(op.shift_b, op.b, False)
         valid = self.panels(op.n // self.lanes)
         loops = self._loops(left, right, rows, valid, scale_a, scale_b)
         body = [*self.before, *self._clear(), *loops]
@@ -196,6 +196,7 @@ class VectorProduct(Operands):
 
         def one(chunk: Expr) -> list[Statement]:
             def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
+                total = self._shifted(add(row, i), add(vector, j), chunk, total)
                 factors = self._factors(add(row, i), add(vector, j), chunk, scale_a, scale_b)
                 if sums is None:
                     return self._finish(add(row, i), add(vector, j), total, factors, lanes)
@@ -245,12 +246,21 @@ class VectorProduct(Operands):
             parts.append(splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes))
         if self.column_sums is not None:
             parts.append(load_vector(self.column_sums, self.lanes, chunk, mul(vector, self.lanes)))
-        if self.shift is not None:
+        if self.shift is not None and self.shift_b is None:
             parts.append(splat(self.shift(row, chunk), self.lanes))
         wide = self.plan.instruction.accumulator.with_lanes(self.lanes)
         if not parts:
             return splat_const(0.0 if wide.is_float else 0, wide)
         return functools.reduce(lambda one, other: binary("add", one, other), parts)
+
+    def _shifted(self, row: Expr, vector: Expr, chunk: Expr, total: Expr) -> Expr:
+        """A vector of totals with the row's shift times the factors of the columns."""
+        if self.shift is None or self.shift_b is None:
+            return total
+        total = self._in_sums(total)
+        shift = splat(cast(self.shift(row, chunk), total.dtype.scalar), self.lanes)
+        factors = cast(self.shift_b.value(mul(vector, self.lanes), chunk), total.dtype)
+        return Call(total.dtype, "fma", (shift, factors, total))
 
     def _factors(
         self, row: Expr, vector: Expr, chunk: Expr, scale_a: Scale | None, scale_b: Scale | None

@@ -77,6 +77,8 @@ class Operands:
         self.column_sums: Buffer | None = None
         self.shift: Callable[[Expr, Expr], Expr] | None = None
         """What the author adds to the products of a row, by row and chunk."""
+        self.shift_b: Scale | None = None
+        """What each column multiplies that by."""
         self.loads: Extent | None = None
         """Loads of the whole tile along k that exist, where they are not as many as its k needs."""
 
@@ -298,10 +300,13 @@ class Operands:
                     self.lanes))  # fmt: skip
 
     def shift_of_rows(self) -> Callable[[Expr, Expr], Expr] | None:
-        """The operator's shift in the accumulator's type; the first chunk of k gets it."""
+        """The operator's shift in the accumulator's type, or in float32 where columns have factors of it; the first
+        chunk of k gets it."""
         op, shift, total = self.op, self.op.shift, self.plan.instruction.accumulator
         if shift is None:
             return None
+        if op.shift_b is not None:
+            total = FLOAT32
         axes = kept_axes(shift, 1 if op.groups is None else 2)
         assert axes is not None
         view = self._own_view(shift.buffer) if self._beside_rows(shift, axes[-1]) else shift.buffer

@@ -315,8 +315,9 @@ class TileProduct(VectorProduct):
             here = add(row, add(line, ROWS * i))
             for j in range(shape.vectors):
                 total = load_vector(totals, self.lanes, shape.accumulator(i, j), line, 0)
-                if self.shift is not None:
+                if self.shift is not None and self.shift_b is None:
                     total = binary("add", total, self._start(here, add(vector, j), chunk))
+                total = self._shifted(here, add(vector, j), chunk, total)
                 factors = self._factors(here, add(vector, j), chunk, scale_a, scale_b)
                 found += self._finish(here, add(vector, j), total, factors, shape.lanes)
             return found

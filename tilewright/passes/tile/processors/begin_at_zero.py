@@ -84,7 +84,7 @@ def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:
     """The gemm that is the first to touch a cleared buffer, and runs once; None where that is not so."""
     if isinstance(node, Gemm):
         mine = node.c.buffer is buffer and node.c.is_whole and node.clear is False
-        others = [value for value in (node.a, node.b, node.scale_a, node.scale_b, node.shift) if value is not None]
+        others = [region for region in node.effects().reads if region is not node.c]
         return node if mine and not any(region.buffer is buffer for region in others) else None
     if isinstance(node, Seq):
         first = next((one for one in node.statements if _touches(one, buffer)), None)

@@ -85,7 +85,10 @@ def _words(whole: int, most: int) -> int:
 def accumulates(instruction: DotInstruction, op: Gemm) -> bool:
     """Whether totals of the instruction become the elements of c."""
     c, total = op.c.dtype, instruction.accumulator
-    if op.shift is not None and total.is_integer and not op.shift.dtype.is_integer:
+    if op.shift_b is not None:  # multiplied and added beside the scales, in float32
+        if c.is_integer:
+            return False
+    elif op.shift is not None and total.is_integer and not op.shift.dtype.is_integer:
         return False
     if c.is_integer:
         return total.is_integer and c.bits <= total.bits
