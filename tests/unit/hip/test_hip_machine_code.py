@@ -15,7 +15,7 @@ import tilewright.language as T
 from tilewright.errors import DeviceCompilationFailed, MissingCapability
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.hip.arch import arch, named
-from tilewright.targets.hip.compiler import compile_text
+from tilewright.targets.hip.compiler import compile_text, find_compiler
 from tilewright.targets.hip.machine_code import hottest_loop
 from tilewright.targets.hip.messages import parse_resources
 
@@ -54,6 +54,7 @@ def test_a_wait_between_loads_and_products_is_seen(first, second, waits):
 
 
 def test_explain_says_what_a_kernel_takes():
+    find_compiler()  # without one it says less
     said = on("gfx942", matmul).compile(*operands(256, 256, 256, "float16"), block=(64, 64, 32)).explain()
     assert re.search(
         r"matmul_kernel: \d+ VGPRs, \d+ AGPRs, \d+ SGPRs, 8192 bytes of LDS, no scratch, \d waves a SIMD", said

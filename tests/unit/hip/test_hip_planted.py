@@ -6,17 +6,36 @@ import warnings
 from collections import Counter
 
 import pytest
+from emulator_kernels import peaked, sharpened
 from hip_programs import WAVES
 from planted_faults import in_child
 from planted_programs import judge, prepare
-from repository_programs import ALL, Program, direct, gemm, whole
+from repository_programs import (
+    ALL,
+    HEADS,
+    AttentionTiles,
+    Program,
+    direct,
+    flash_attention,
+    gemm,
+    softmax_of_long_rows,
+    whole,
+)
 
 TURNED = Program(
     "gemm of turned operands",
     direct(gemm, whole(136, 72), whole(136, 48, seed=1), block=(64, 64, 64), transpose_A=True, transpose_B=False),
 )
-PROGRAMS = {program.name: program for program in (*ALL, TURNED)}
-NAMES = [TURNED.name, "gemm float16 nt", "gemm in one slot", "planned", "softmax_of_long_rows", "flash_attention"]
+FAR_ROWS = Program("softmax of rows far apart", direct(softmax_of_long_rows, peaked(10, 1300, plain=4)), bound=2e-6)
+FAR_SCORES = Program(
+    "attention of scores far apart",
+    direct(flash_attention, sharpened(HEADS[0].copy()), *HEADS[1:], dtype="float16", tiles=AttentionTiles(32, 32, 64)),
+    bound=2e-3,
+)
+"""Where a part of a row is left out of its largest element, exponentials overflow: elsewhere no result depends on it."""
+
+PROGRAMS = {program.name: program for program in (*ALL, TURNED, FAR_ROWS, FAR_SCORES)}
+NAMES = [TURNED.name, "gemm float16 nt", "gemm in one slot", "planned", FAR_ROWS.name, FAR_SCORES.name]
 
 
 def hunted(name: str, architecture: str, most: int) -> Counter:
