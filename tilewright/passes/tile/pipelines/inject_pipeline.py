@@ -148,15 +148,16 @@ class _Inject(Rewriter):
             self._refuse(loop, *found)
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
+        before: list[Statement] = []
         if self.context.arch.has("register_staging"):
             plain = loop
             turns = turns_of(self.kernel, original, shared, self._turned_bits()) if loop.num_stages > 1 else {}
             loop, turns = self._through_registers(loop, turns)
-            divided = staged_in_registers(loop, shared, self.kernel.num_threads, turns)
+            divided = staged_in_registers(loop, shared, self.kernel, turns)
             if divided is not None:
-                loop, layouts = divided
-                self.layouts.update(layouts)
-                self._note({copy: way for copy, way in turns.items() if way.tile in layouts})
+                loop, before = divided.loop, divided.before
+                self.layouts.update(divided.layouts)
+                self._note({copy: way for copy, way in turns.items() if way.tile in divided.layouts})
             elif loop.stage is None and loop.order is None and not _started(loop):
                 return self._plain(plain, original)
         plan = plan_pipeline(loop, shared, self.kernel.thread_vars)
@@ -166,7 +167,7 @@ class _Inject(Rewriter):
         self.context.facts[GROUPS][emission.token] = emission.copies_of_groups()
         for buffer, staged in made.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
-        return Seq(tuple(made.statements), span=loop.span)
+        return Seq((*before, *made.statements), span=loop.span)
 
     def _plain(self, loop: Pipelined, original: Pipelined) -> Statement:
         """The loop without overlap; operands across k are turned all the same."""

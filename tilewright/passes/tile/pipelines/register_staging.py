@@ -23,37 +23,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tilewright.ir.nodes import Allocate, Buffer, Let, Pipelined, Region, Statement, const, seq
+from tilewright.ir.nodes import Allocate, Buffer, Kernel, Let, Parallel, Pipelined, Region, Statement, const, seq
 from tilewright.layout.layout import Layout
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
-from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
+from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load, touched
+from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
 from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms, whole_of
 
 
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A loop with a plan.
+
+    Attributes
+    ----------
+    layouts : of tiles that are turned on their way.
+    before : what is read once.
+    """
+
+    loop: Pipelined
+    layouts: dict[Buffer, Layout]
+    before: list[Statement]
+
+
 def staged_in_registers(
-    loop: Pipelined, unstageable: dict[Buffer, str], threads: int, turns: Mapping[Copy, Turn]
-) -> tuple[Pipelined, dict[Buffer, Layout]] | None:
-    """The loop with its copies in two parts and a plan, and layouts of what is turned; None where no copy can be made
-    ahead.
+    loop: Pipelined, unstageable: dict[Buffer, str], kernel: Kernel, turns: Mapping[Copy, Turn]
+) -> Divided | None:
+    """The loop with its copies in two parts and a plan; None where nothing can be made ahead.
 
     Parameters
     ----------
     unstageable : tiles that cannot have several copies.
-    threads : of the block.
     turns : copies whose tiles are turned on their way.
     """
     if loop.num_stages < 2 or loop.stage is not None or loop.order is not None:
         return None
-    ahead = _affordable([one for one in loop.body.statements if isinstance(one, Copy) and _can_wait(one)], threads)
+    threads = kernel.num_threads
+    copies = [one for one in loop.body.statements if isinstance(one, Copy) and _can_wait(one)]
+    kept, taken = _affordable(copies, threads)
+    written = touched(loop.body).writes
+    reads: dict[Statement, Apart] = {}
+    for one in loop.body.statements:
+        found = reads_apart(loop, one, written, kernel.thread_vars, threads) if isinstance(one, Parallel) else None
+        if found is not None and taken + found.registers <= MOST_REGISTERS:
+            reads[one] = found
+            taken += found.registers
+    ahead: list[Statement] = [*kept, *reads]
     while ahead:
-        made, layouts = _divided(loop, ahead, turns)
-        broken = breaks(made, unstageable)
+        made = _divided(loop, ahead, turns, reads)
+        broken = breaks(made.loop, unstageable)
         if broken is None:
-            return made, layouts
+            return made
         culprits = [one for one in ahead if any(one.span == other.span for other in broken)] or [ahead[-1]]
         ahead = [one for one in ahead if one not in culprits]
     return None
@@ -69,64 +93,67 @@ def _can_wait(copy: Copy) -> bool:
     )  # fmt: skip
 
 
-def _affordable(copies: Sequence[Copy], threads: int) -> list[Copy]:
-    """As many of them, the first ones, as registers hold."""
+def _affordable(copies: Sequence[Copy], threads: int) -> tuple[list[Copy], int]:
+    """As many of them, the first ones, as registers hold, and how many registers those are."""
     kept: list[Copy] = []
     taken = 0
     for copy in copies:
         elements = math.prod(int(str(extent)) for extent in copy.destination.tile_shape)
-        taken += -(-elements * copy.source.dtype.bits // (32 * threads))
-        if taken > MOST_REGISTERS:
+        more = -(-elements * copy.source.dtype.bits // (32 * threads))
+        if taken + more > MOST_REGISTERS:
             break
         kept.append(copy)
-    return kept
+        taken += more
+    return kept, taken
+
+
+_STORE, _LOAD, _WORK = 0, 1, 2
+"""In a step stores come first, then loads, then all else; loads of what work reads in its middle stand behind it."""
 
 
 def _divided(
-    loop: Pipelined, ahead: Collection[Copy], turns: Mapping[Copy, Turn]
-) -> tuple[Pipelined, dict[Buffer, Layout]]:
+    loop: Pipelined, ahead: Collection[Statement], turns: Mapping[Copy, Turn], reads: Mapping[Statement, Apart]
+) -> Divided:
     """The loop whose copies of `ahead` load one iteration early, and store before the loads of the next."""
     last = min(loop.num_stages - 1, 2)
     body: list[Statement] = []
     layouts: dict[Buffer, Layout] = {}
-    stages: list[int] = []
-    turn: list[int] = []  # in a step stores come first, then loads, then all else
-    for statement in loop.body.statements:
+    before: list[Statement] = []
+    plan: list[tuple[int, int, float]] = []  # of each statement its stage, its turn in a step, its place there
+    for place, statement in enumerate(loop.body.statements):
         if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and is_load(statement):
             body.append(statement)  # it is on its way by itself
-            stages.append(0)
-            turn.append(1)
-            continue
-        if statement not in ahead:
+            plan.append((0, _LOAD, place))
+        elif statement not in ahead:
             body.append(statement)
             if not isinstance(statement, (Let, Allocate)):
-                stages.append(last)
-                turn.append(2)
-            continue
-        assert isinstance(statement, Copy)
-        way = turns.get(statement)
-        if way is None:
+                plan.append((last, _WORK, place))
+        elif isinstance(statement, Copy) and statement in turns:
+            body += _turned(statement, turns[statement], layouts)
+            plan += [(0, _LOAD, place), (1, _STORE, place), (1, _STORE, place + 0.5)]
+        elif isinstance(statement, Copy):
             load, store, held = _parts(statement)
             body += [Allocate(held, span=statement.span), load, store]
-            stages += [0, 1]
-            turn += [1, 0]
-            continue
-        body += _turned(statement, way, layouts)
-        stages += [0, 1, 1]
-        turn += [1, 0, 0]
-    places = sorted(range(len(turn)), key=lambda number: (turn[number], number))
-    order = [places.index(number) for number in range(len(turn))]
+            plan += [(0, _LOAD, place), (1, _STORE, place)]
+        else:
+            found = reads[statement]
+            before += allocated(found.once)
+            body += [*allocated(found.each), found.work]
+            plan += [*((last - 1, _WORK, place + 0.5) for _ in found.each), (last, _WORK, place)]
+    places = sorted(range(len(plan)), key=lambda number: (*plan[number][1:], number))
+    order = [places.index(number) for number in range(len(plan))]
     turner = TurnGemms({copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead})
     statements = seq([turner(one) for one in body]).statements
-    made = replace(loop, body=replace(loop.body, statements=statements), stage=tuple(stages), order=tuple(order))
-    return made, layouts
+    stages = tuple(stage for stage, *_ in plan)
+    made = replace(loop, body=replace(loop.body, statements=statements), stage=stages, order=tuple(order))
+    return Divided(made, layouts, before)
 
 
 def turned_in_place(
     loop: Pipelined, turns: Mapping[Copy, Turn], threads: int
 ) -> tuple[Pipelined, dict[Buffer, Layout]]:
     """The loop without a plan, whose copies turn what they bring where they stand; and layouts of what is turned."""
-    able = _affordable([one for one in turns if one in loop.body.statements and _can_wait(one)], threads)
+    able, _ = _affordable([one for one in turns if one in loop.body.statements and _can_wait(one)], threads)
     layouts: dict[Buffer, Layout] = {}
     turner = TurnGemms({copy.destination.buffer: turns[copy].tile for copy in able})
     body: list[Statement] = []

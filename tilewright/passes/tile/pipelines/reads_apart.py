@@ -1,0 +1,224 @@
+"""Reads of tensors in the middle of a pipelined loop's work, as loops of their own that can be an iteration ahead.
+
+Before::
+
+    for i, j in parallel(64, 64):
+        b[i, j] = codes[i, j // 2] * S[i, k * 2 + j // 32]
+
+After, where neighbours that read the same element share it::
+
+    S_ahead = fragment(float16[64, 2])
+    for i, j in parallel(64, 2):
+        S_ahead[i, j] = S[i, k * 2 + j]
+    for i, j in parallel(64, 64):
+        b[i, j] = codes[i, j // 2] * S_ahead[i, j // 32]
+
+Loads come back in the order in which they were started: whoever waits for one that stands behind those of the next
+iteration's tiles waits for all of them.  What is the same in all iterations is read once, before the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from tilewright.arith import Analyzer
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Allocate,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    For,
+    Let,
+    Load,
+    Parallel,
+    Pipelined,
+    Select,
+    Statement,
+    Store,
+    Var,
+    While,
+    const,
+    index_binary,
+    seq,
+)
+from tilewright.ir.signature import root
+from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ops.base import zero
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Elements of a tensor in a fragment, and the loop that brings them."""
+
+    held: Buffer
+    loop: Parallel
+
+
+@dataclass(slots=True)
+class Apart:
+    """A parallel loop that takes from fragments what it read of tensors.
+
+    Attributes
+    ----------
+    work : the loop.
+    once, each : what is read before the pipelined loop, and what in each of its iterations.
+    registers : 32-bit registers of a thread that hold all that, about.
+    """
+
+    work: Parallel
+    once: list[Read] = field(default_factory=list)
+    each: list[Read] = field(default_factory=list)
+    registers: int = 0
+
+
+def reads_apart(loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var],
+                count: int) -> Apart | None:  # fmt: skip
+    """`work`, a statement of `loop`, without its reads of tensors; None where it has none that could be ahead.
+
+    Parameters
+    ----------
+    written : memory that the loop changes.
+    threads, count : variables in which threads differ; how many threads there are.
+    """
+    if work.prefer is not None or not all(isinstance(extent, int) for extent in work.extents):
+        return None
+    taker = _Take(loop, work, written, threads, count)
+    taker.found.work = replace(work, body=taker(work.body))
+    return taker.found if taker.found.each or taker.found.once else None
+
+
+class _Take(Rewriter):
+    """Takes reads out of a loop's body, those within others' indices first."""
+
+    def __init__(
+        self, loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var], count: int
+    ) -> None:
+        self.loop, self.work, self.written, self.count = loop, work, written, count
+        inner = {node.var for node in find(work.body, For)}
+        self.inner = inner | set(threads)
+        self.names: dict[Var, Expr] = {}
+        self.found = Apart(work)
+        self.made: dict[Expr, Expr] = {}
+
+    def visit_While(self, loop: While) -> While:
+        return loop  # what it reads changes as it goes
+
+    def visit_Let(self, let: Let) -> Let:
+        made = self.generic(let)
+        self.names[made.var] = substitute(made.value, self.names)
+        return made
+
+    def visit_Select(self, select: Select) -> Expr:
+        """An element or zero is read as that: the machine's loads know it, and wait for nothing."""
+        guard = self._guard(substitute(self(select.condition), self.names)) if _is_guarded(select) else None
+        found = None if guard is None else self._read(select.then, guard)
+        return self.generic(select) if found is None else found
+
+    def visit_Load(self, load: Load) -> Expr:
+        return self._read(load, None) or self.generic(load)
+
+    def _read(self, load: Expr, condition: Expr | None) -> Expr | None:
+        """What the loop reads in the place of an element, which is zero where a condition says so; None where it
+        reads the tensor itself."""
+        assert isinstance(load, Load)
+        buffer = load.buffer
+        if buffer.scope != "global" or root(buffer) in self.written or buffer.dtype.is_packed or load.dtype.lanes > 1:
+            return None
+        value: Expr = substitute(self.generic(load), self.names)
+        assert isinstance(value, Load)
+        if not all(self._is_known(node) for index in value.indices for node in walk(index)):
+            return None
+        if condition is not None:
+            value = Select(load.dtype, condition, value, zero(load.dtype))
+        if value not in self.made:
+            self.made[value] = self._held(buffer, value)
+        return self.made[value]
+
+    def _guard(self, condition: Expr) -> Expr | None:
+        """A condition as one of the first of some neighbours, which all have the same; None where it is not known."""
+        if not all(self._is_known(node) for node in walk(condition)):
+            return None
+        var, extent = self.work.vars[-1], int(str(self.work.extents[-1]))
+        runs = (run for run in (16, 8, 4, 2) if extent % run == 0)
+        run = next((run for run in runs if self._agree(condition, var, run)), 1)
+        first = index_binary("mul", index_binary("floordiv", var, run), run)
+        return substitute(condition, {var: first}) if run > 1 or extent == 1 else None
+
+    def _agree(self, condition: Expr, var: Var, run: int) -> bool:
+        """Whether a condition certainly is the same for `run` neighbours."""
+        if isinstance(condition, Binary) and condition.dtype == BOOL and condition.left.dtype == BOOL:
+            return self._agree(condition.left, var, run) and self._agree(condition.right, var, run)
+        if self._is_same(condition, var, run):
+            return True
+        if not (isinstance(condition, Binary) and condition.op in ("lt", "ge")):
+            return False
+        place, lane, analyzer = self._place(var, run)
+        beyond = substitute(index_binary("sub", condition.left, condition.right), {var: place})
+        start = analyzer.simplify(index_binary("sub", beyond, lane))
+        return lane not in walk(start) and analyzer.divides(start, run)
+
+    def _is_known(self, node: object) -> bool:
+        """Whether part of an index is the same for all threads, before the work begins."""
+        if isinstance(node, Load):
+            return any(node.buffer is read.held for read in self.found.once)
+        if isinstance(node, Call):
+            return INTRINSICS[node.function].pure
+        return node not in self.inner
+
+    def _held(self, buffer: Buffer, value: Expr) -> Expr:
+        """The element of a fragment that the loop reads in a tensor's place."""
+        extents = [int(str(extent)) for extent in self.work.extents]
+        runs = [self._run(value, var, extent) for var, extent in zip(self.work.vars, extents, strict=True)]
+        shape = tuple(extent // run for extent, run in zip(extents, runs, strict=True))
+        held = Buffer(f"{buffer.name}_ahead", shape, buffer.dtype, "fragment")
+        own = tuple(Var(var.dtype, var.name) for var in self.work.vars)
+        firsts = {
+            var: index_binary("mul", new, run) for var, new, run in zip(self.work.vars, own, runs, strict=True)
+        }
+        body = seq([Store(held, own, substitute(value, firsts), span=self.work.span)])
+        read = Read(held, Parallel(own, shape, body, span=self.work.span))
+        each = any(node is self.loop.var for node in walk(value))
+        (self.found.each if each else self.found.once).append(read)
+        share = -(-math.prod(extents) // self.count) // math.prod(runs)
+        self.found.registers += -(-max(share, 1) * buffer.dtype.bits // 32)
+        places = (index_binary("floordiv", var, run) for var, run in zip(self.work.vars, runs, strict=True))
+        indices = (const(0) if extent == 1 else place for extent, place in zip(shape, places, strict=True))
+        return Load(buffer.dtype, held, tuple(indices))
+
+    def _run(self, value: Expr, var: Var, extent: int) -> int:
+        """How many neighbours along a variable read the same element, always."""
+        return next((run for run in _divisors(extent) if self._is_same(value, var, run)), 1)
+
+    def _is_same(self, value: Expr, var: Var, run: int) -> bool:
+        place, lane, analyzer = self._place(var, run)
+        return lane not in walk(analyzer.simplify(substitute(value, {var: place})))
+
+    def _place(self, var: Var, run: int) -> tuple[Expr, Var, Analyzer]:
+        """One of `run` neighbours along a variable, which of them it is, and who knows that."""
+        first, lane, analyzer = Var(INT32, "first"), Var(INT32, "lane"), Analyzer()
+        for other, extent in zip(self.work.vars, self.work.extents, strict=True):
+            analyzer.bind_extent(other, extent)
+        analyzer.bind(first, 0, None)
+        analyzer.bind_extent(lane, run)
+        return index_binary("add", index_binary("mul", first, run), lane), lane, analyzer
+
+
+def _is_guarded(select: Select) -> bool:
+    other = select.otherwise
+    return isinstance(select.then, Load) and isinstance(other, Const) and other.value == 0
+
+
+def _divisors(extent: int) -> Iterator[int]:
+    """Those of an extent, the largest first, one not among them."""
+    return (one for one in range(extent, 1, -1) if extent % one == 0)
+
+
+def allocated(reads: Collection[Read]) -> list[Statement]:
+    """What reads do, in their order."""
+    return [one for read in reads for one in (Allocate(read.held, span=read.loop.span), read.loop)]
