@@ -114,8 +114,8 @@ def _cdna(name: str, generation: str, features: frozenset[str], **facts: object)
 
 def _rdna(name: str, generation: str, features: frozenset[str], **facts: object) -> AmdArch:
     return _arch(
-        name, generation, features | {"wmma", "turned_bytes"}, warp_size=32, registers=256, shared_bytes=64 * _KB,
-        core_shared_bytes=64 * _KB,
+        name, generation, features | {"wmma", "turned_bytes", "steps_apart"}, warp_size=32, registers=256,
+        shared_bytes=64 * _KB, core_shared_bytes=64 * _KB,
         simds=2, simd_registers=1536, register_step=24, simd_waves=16, l1_bytes=32 * _KB, **facts,
     )  # fmt: skip
 

@@ -75,6 +75,7 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   tw::store_fragment<4>(tile + 4 * t, part, 0);
   tw::sync_threads();
   put(tile[(t * 37) % 512]); give(tw::shared_address(tile + t) - tw::shared_address(tile));
+  tw::schedule_fence();
   tw::sync_shared();
   give(tw::read(tw::place(words, t, t % 3 != 0))); give(tw::read(tw::within(words + t, t % 5 != 0))); put(tw::read(tw::place(floats, t)));
   give(tw::read(tw::place(reinterpret_cast<const uint8_t*>(words), t + 1))); give(tw::read(tw::place(reinterpret_cast<const uint16_t*>(words), t + 1, t % 2 != 0)));

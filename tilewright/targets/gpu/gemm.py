@@ -7,13 +7,16 @@ multiplied, the next one is on its way from shared memory.
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import INT32
+from tilewright.interpreter.evaluate import SPECIAL_CALLS
+from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.intrinsics import Intrinsic, register
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Call,
+    Evaluate,
     For,
     If,
-    Region,
     Seq,
     Statement,
     Var,
@@ -26,6 +29,11 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
 from tilewright.targets.gpu.warp_product import Operand, WarpProduct
+
+register(Intrinsic("schedule_fence", 0, None, pure=False))
+SPECIAL_CALLS["schedule_fence"] = lambda state, node: 0
+SCHEDULE_FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
+"""The compiler moves nothing over it, where it would load what many later steps take."""
 
 
 def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:
@@ -45,7 +53,7 @@ class _WarpGemm(WarpProduct[Gemm]):
         right = Operand(gemm.b, False, not gemm.transpose_b, plan.tiles_n, sizes[1], instruction.k)
         a, b = self._part(left, "a"), self._part(right, "b")
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
-        if any(_gathers(operand) for operand, _ in parts):
+        if self._apart:
             return self._step_by_step(left, right, a, b)
         first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
         unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
@@ -68,34 +76,38 @@ class _WarpGemm(WarpProduct[Gemm]):
         return seq(self._clear(), allocated, first, loop)
 
     def _step_by_step(self, left: Operand, right: Operand, a: Buffer, b: Buffer) -> Seq:
-        """Operands gathered byte by byte: one step at a time, for bytes on their way have a register each."""
+        """One step at a time, where registers are few: bytes that are gathered have one each on their way."""
         step = Var(INT32, "k_step")
         self.block.bind(step, self.plan.tiles_k)
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
         loads = [statement for operand, part in parts for statement in self._loads(operand, part, step)]
-        body = seq(loads, self._multiply(left, right, a, b, step))
-        kind = "serial" if len(parts) == 2 else "unroll"
+        fences = [SCHEDULE_FENCE] if self.arch.has("steps_apart") and self.plan.tiles_k > 1 else []
+        body = seq(loads, self._multiply(left, right, a, b, step), fences)
+        kind = "serial" if len(parts) == 2 and self._gathers else "unroll"
         loop = For(step, const(0), const(self.plan.tiles_k), const(1), body, kind, span=self.gemm.span)
         return seq(self._clear(), [Allocate(part, span=self.gemm.span) for _, part in parts], loop)
 
     @property
     def _sets(self) -> int:
         """Sets of registers that operands from shared memory have."""
+        return 2 if self.plan.tiles_k > 1 and not self._apart else 1
+
+    @property
+    def _apart(self) -> bool:
+        """Whether operands of one step are there at a time."""
+        return self._gathers or self.arch.has("steps_apart")
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether bytes of an operand come one by one: matrix loads transpose nothing but pairs of them."""
         operands = ((self.gemm.a, self.gemm.transpose_a), (self.gemm.b, not self.gemm.transpose_b))
-        gathers = any(_is_gathered(region, transposed) for region, transposed in operands)
-        return 2 if self.plan.tiles_k > 1 and not gathers else 1
+        return any(
+            region.buffer.scope != "fragment" and transposed and region.dtype.bits == 8
+            for region, transposed in operands
+        )
 
 
 def _unrolled(steps: int) -> int:
     """How many of so many steps are written out: an even number where not all of them, for the two sets of
     registers."""
     return next((count for count in (8, 6, 4) if steps > 8 and steps % count == 0), steps)
-
-
-def _is_gathered(region: Region, transposed: bool) -> bool:
-    """Whether bytes of an operand come one by one: matrix loads transpose nothing but pairs of them."""
-    return region.buffer.scope != "fragment" and transposed and region.dtype.bits == 8
-
-
-def _gathers(operand: Operand) -> bool:
-    return _is_gathered(operand.region, operand.transposed)

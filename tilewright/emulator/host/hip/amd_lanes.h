@@ -22,6 +22,7 @@ TW_DEVICE void fence(int order, const char* scope, ::TwSite site) {
 #define __builtin_amdgcn_s_barrier() ::tw_sync_threads(site)
 #define __builtin_amdgcn_wave_barrier() ::tw_sync_warp(there, site)
 #define __builtin_amdgcn_s_sleep(time) ((void)0)
+#define __builtin_amdgcn_sched_barrier(kinds) ((void)0)
 #define __builtin_readcyclecounter() ::tw_clock()
 #define __builtin_readsteadycounter() ::tw_clock()
 #define __builtin_trap() ::tw_trap(::TwSite::here())

@@ -178,9 +178,7 @@ class _Take(Rewriter):
         shape = tuple(extent // run for extent, run in zip(extents, runs, strict=True))
         held = Buffer(f"{buffer.name}_ahead", shape, buffer.dtype, "fragment")
         own = tuple(Var(var.dtype, var.name) for var in self.work.vars)
-        firsts = {
-            var: index_binary("mul", new, run) for var, new, run in zip(self.work.vars, own, runs, strict=True)
-        }
+        firsts = {var: index_binary("mul", new, run) for var, new, run in zip(self.work.vars, own, runs, strict=True)}
         body = seq([Store(held, own, substitute(value, firsts), span=self.work.span)])
         read = Read(held, Parallel(own, shape, body, span=self.work.span))
         each = any(node is self.loop.var for node in walk(value))

@@ -10,6 +10,9 @@ TW_DEVICE void fence_block(TW_SITE) { TW_AT(site); __builtin_amdgcn_fence(__ATOM
 TW_DEVICE void fence_device(TW_SITE) { TW_AT(site); __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
 TW_DEVICE void fence_system(TW_SITE) { TW_AT(site); __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
 
+// The compiler moves no instruction over this place: it would load what many later ones take, and run out of registers.
+TW_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
+
 // ---- block and wave ------------------------------------------------------------------------------------------------
 TW_DEVICE void sync_threads(TW_SITE) {
   TW_AT(site);
@@ -32,6 +35,9 @@ TW_DEVICE void sync_shared(TW_SITE) {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup", "local");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup", "local");
+#endif
+#if TW_WARP_SIZE == 32
+  schedule_fence();
 #endif
 }
 // How many threads of the block a condition holds for: the waves' counts meet in shared memory.

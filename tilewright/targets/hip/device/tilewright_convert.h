@@ -36,7 +36,8 @@ typedef SmallFloat<5, 2, 16, MINUS_ZERO_IS_NAN> E5m2Fnuz;
     TW_DEVICE static uint32_t encode(float x) {                                                                      \
       const uint32_t sign = float_bits(x) >> 24 & 0x80u;                                                             \
       const float near = __builtin_amdgcn_fmed3f(x, -LARGEST, LARGEST);                                              \
-      return x - x == 0.0f ? uint32_t(__builtin_amdgcn_cvt_pk_##KIND##_f32(near, near, 0, false)) & 0xFFu : NO_NUMBER; \
+      const uint32_t none = NO_NUMBER, code = uint32_t(__builtin_amdgcn_cvt_pk_##KIND##_f32(near, near, 0, false)) & 0xFFu; \
+      return x - x == 0.0f ? code : none;                                                                            \
     }                                                                                                                \
   };
 #if defined(TW_GFX950) || defined(TW_GFX1201)
@@ -62,10 +63,10 @@ TW_FORMATS(TW_FORMAT)
 // ---- to float, rounding to odd: a second rounding to fewer bits is then the only one ------------------------------------
 TW_DEVICE float odd(double x) {
   const float y = float(x);
-  if (double(y) == x || x != x || x - x != 0.0) return y;
-  const uint32_t bits = float_bits(y);
-  const bool beyond = x < 0.0 ? double(y) < x : double(y) > x;   // rounding went away from zero: one step back
-  return bits_float((beyond ? bits - 1 : bits) | 1u);
+  const bool same = double(y) == x || x != x || x - x != 0.0;
+  const bool beyond = __builtin_fabs(double(y)) > __builtin_fabs(x);   // rounding went away from zero: one step back
+  const uint32_t bits = float_bits(y), next = (bits - uint32_t(beyond)) | 1u;
+  return bits_float(same ? bits : next);
 }
 // As a double; what is too large for one is rounded to odd.
 TW_DEVICE double odd_double(uint64_t x) { return x >> 53 ? double((x >> 11 | uint64_t((x & 0x7FF) != 0)) << 11) : double(x); }
@@ -84,10 +85,14 @@ TW_DEVICE float to_float_odd(bool x) { return x; }
 
 // ---- float to small float ------------------------------------------------------------------------------------------
 TW_DEVICE void from_float(half& to, float x) { to.bits = machine::half_of_float(x); }
+#ifdef TW_BFLOAT16_OF_FLOAT
+TW_DEVICE void from_float(bfloat16& to, float x) { to.bits = TW_BFLOAT16_OF_FLOAT(x); }
+#else
 TW_DEVICE void from_float(bfloat16& to, float x) {
-  const uint32_t bits = float_bits(x);
-  to.bits = uint16_t(x != x ? 0x7FFFu | bits >> 16 & 0x8000u : bits + 0x7FFFu + (bits >> 16 & 1u) >> 16);
+  const uint32_t bits = float_bits(x), unordered = bits | 0x7FFF0000u, rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
+  to.bits = uint16_t((x != x ? unordered : rounded) >> 16);
 }
+#endif
 TW_DEVICE void from_float(tfloat32& to, float x) {
   const uint32_t bits = float_bits(x);
   to.value = x - x != 0.0f ? x : bits_float((bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu);
@@ -96,7 +101,7 @@ TW_DEVICE void from_float(tfloat32& to, float x) {
 TW_FORMATS(TW_FORMAT)
 #undef TW_FORMAT
 
-// ---- what convert asks for ------------------------------------------------------------------------------------------
+// ---- what convert asks for; choices are of values that are there: what is worked out on one side is a branch ------------------------------------------------------------------------------------------
 template <class To, class From> TW_DEVICE To rounded(From x) {
   To to;
   from_float(to, to_float_odd(x));
@@ -107,7 +112,9 @@ template <class To, class From> TW_DEVICE To truncated(From x) {
   constexpr int bits = int(sizeof(To)) * 8 - (is_signed ? 1 : 0);
   constexpr To largest = To(~uint64_t(0) >> (64 - bits)), least = is_signed ? To(-largest - 1) : To(0);
   const From limit = From(2) * From(uint64_t(1) << (bits - 1));
-  return x != x ? To(0) : x >= limit ? largest : x <= (is_signed ? -limit : From(-1)) ? least : To(x);
+  const To inside = To(x), above = x >= limit ? largest : inside;
+  const To below = x <= (is_signed ? -limit : From(-1)) ? least : above;
+  return x != x ? To(0) : below;
 }
 
 }  // namespace tw

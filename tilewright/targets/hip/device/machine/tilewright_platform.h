@@ -97,6 +97,9 @@ TW_DEVICE __attribute__((address_space(1))) void* global_pointer(const void* poi
 typedef _Float16 Pair __attribute__((ext_vector_type(2)));
 TW_DEVICE float float_of_half(uint16_t bits) { return float(__builtin_bit_cast(_Float16, bits)); }
 TW_DEVICE uint16_t half_of_float(float x) { return __builtin_bit_cast(uint16_t, _Float16(x)); }
+#ifdef __gfx950__
+#define TW_BFLOAT16_OF_FLOAT(x) __builtin_bit_cast(uint16_t, __bf16(x))   // an instruction, of two at a time
+#endif
 #define TW_PAIRS(NAME, EXPRESSION)                                                                  \
   TW_DEVICE uint32_t NAME(uint32_t u, uint32_t v) {                                                 \
     const Pair a = __builtin_bit_cast(Pair, u), b = __builtin_bit_cast(Pair, v);                    \

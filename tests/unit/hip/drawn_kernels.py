@@ -1,0 +1,510 @@
+"""Kernels drawn at random, to be judged by their machine code: products, attention, codes, groups, convolutions, rows, scans."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilewright.language as T
+from tilewright.ir.dtypes import dtype as ir_dtype
+
+OPERANDS = {
+    "gfx90a": ("float16", "bfloat16", "int8", "float32"),
+    "gfx942": ("float16", "bfloat16", "int8", "float8_e4m3fnuz", "float8_e5m2fnuz", "float32"),
+    "gfx950": ("float16", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2", "float32"),
+    "gfx1100": ("float16", "bfloat16", "int8", "uint8"),
+    "gfx1201": ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"),
+}
+"""Types that each machine has matrix instructions for."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A kernel and what its machine code is judged by.
+
+    Attributes
+    ----------
+    name : all that was drawn.
+    function : of the language.
+    arguments : small arrays, of sizes that divide nothing.
+    tile : rows, columns and depth of what a block multiplies in a step of its loop; None where it multiplies nothing.
+    overlaps : whether loads of a later step stand before the products of one.
+    reads_between : whether a step reads tensors while it works on its tiles.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: list[np.ndarray]
+    tile: tuple[int, int, int] | None = None
+    threads: int = 128
+    overlaps: bool = False
+    reads_between: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether rows of scores are longer than waves of 32 lanes have registers for, which hold each element twice."""
+        return "attention" in self.name and self.tile is not None and self.tile[1] > 64
+
+    @property
+    def registers(self) -> int:
+        """What a thread holds of a step, at least: sums and operands that are multiplied or on their way."""
+        if self.tile is None:
+            return 0
+        rows, columns, depth = self.tile
+        return (rows * columns + (rows + columns) * depth // 2) // self.threads
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    kind = ir_dtype(dtype).numpy
+    if math.prod(shape) > 1 << 17:
+        return np.zeros(shape, kind)  # of these only the machine code is looked at
+    if dtype.startswith(("int", "uint")):
+        low, high = (0, 4) if dtype.startswith("u") else (-3, 4)
+        return rng.integers(low, high, shape).astype(kind)
+    return rng.standard_normal(shape).astype(kind)
+
+
+def size_of(pick: random.Random, tile: int, most: int, large: bool) -> int:
+    """A size in tiles: of at most `most` and odd, or of many, as models have them."""
+    if not large:
+        return pick.randrange(1, most * tile + 9)
+    return pick.choice([1, 1, 3]) * 8 * tile + pick.choice([0, 0, 8, pick.randrange(tile)])
+
+
+def summed(dtype: str) -> str:
+    return "int32" if "int" in dtype else "float32"
+
+
+EPILOGUES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "plain": lambda value, column, row: value,
+    "bias": lambda value, column, row: value + column,
+    "relu": lambda value, column, row: T.max(value + column, 0.0),
+    "silu": lambda value, column, row: value * T.sigmoid(value) * row,
+    "gelu": lambda value, column, row: 0.5 * value * (1.0 + T.erf(value * 0.70710678)),
+    "scaled": lambda value, column, row: value * column * row,
+    "tanh": lambda value, column, row: 30.0 * T.tanh(value / 30.0),
+}
+
+
+def gemm(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(OPERANDS[arch])
+    rows, columns = (
+        pick.choice([16, 32, 48, 64, 80, 96, 128, 160, 256]),
+        pick.choice([16, 32, 48, 64, 96, 112, 128, 192, 256]),
+    )
+    depth = pick.choice([16, 32, 48, 64, 128])
+    threads = pick.choice([64, 128, 192, 256, 512])
+    while rows * columns > 128 * threads:
+        rows, columns = max(rows // 2 // 16 * 16, 16), max(columns // 2 // 16 * 16, 16)
+    while (rows + columns) * depth * ir_dtype(dtype).bits // 8 > 32768:
+        depth //= 2
+    stages = pick.choice([0, 1, 2, 2, 2, 3, 4])
+    across_a, across_b = pick.random() < 0.3, pick.random() < 0.5
+    ending = pick.choice(list(EPILOGUES)) if summed(dtype) == "float32" else "plain"
+    out = pick.choice(["float32", "bfloat16", "float16"]) if summed(dtype) == "float32" else "int32"
+    m, n, k = size_of(pick, rows, 2, large), size_of(pick, columns, 2, large), size_of(pick, depth, 5, large)
+    whole = pick.random() < 0.5
+    if whole:
+        m, n, k = -(-m // rows) * rows, -(-n // columns) * columns, -(-k // depth) * depth
+    panel = pick.choice([0, 0, 4, 10])
+    dynamic = pick.random() < 0.25
+    split = pick.choice([1, 1, 1, 2]) if out == "float32" and ending == "plain" else 1
+    acc = summed(dtype)
+
+    def product(A: Any, B: Any, column: Any, row: Any, C: Any) -> None:
+        M, N, K = (T.dynamic("M"), T.dynamic("N"), T.dynamic("K")) if dynamic else (m, n, k)
+        A: T.Tensor((K, M) if across_a else (M, K), dtype)
+        B: T.Tensor((K, N) if across_b else (N, K), dtype)
+        column: T.Tensor((N,), "float32")
+        row: T.Tensor((M,), "float32")
+        C: T.Tensor((M, N), out)
+        with T.Kernel(T.ceildiv(N, columns), T.ceildiv(M, rows), split, threads=threads) as (bx, by, bz):
+            a = T.alloc_shared((depth, rows) if across_a else (rows, depth), dtype)
+            b = T.alloc_shared((depth, columns) if across_b else (columns, depth), dtype)
+            c = T.alloc_fragment((rows, columns), acc)
+            if panel:
+                T.use_swizzle(panel)
+            T.clear(c)
+            steps = T.ceildiv(T.ceildiv(K, depth), split)
+            for k0 in T.Pipelined(steps, num_stages=stages):
+                at = (bz * steps + k0) * depth
+                if across_a:
+                    T.copy(A[at, by * rows], a)
+                else:
+                    T.copy(A[by * rows, at], a)
+                if across_b:
+                    T.copy(B[at, bx * columns], b)
+                else:
+                    T.copy(B[bx * columns, at], b)
+                T.gemm(a, b, c, transpose_A=across_a, transpose_B=not across_b)
+            if split > 1:
+                for i, j in T.Parallel(rows, columns):
+                    T.atomic_add(C[by * rows + i, bx * columns + j], c[i, j])
+            elif ending == "plain":
+                T.copy(c, C[by * rows, bx * columns])
+            else:
+                for i, j in T.Parallel(rows, columns):
+                    if by * rows + i < M and bx * columns + j < N:
+                        C[by * rows + i, bx * columns + j] = EPILOGUES[ending](
+                            c[i, j], column[bx * columns + j], row[by * rows + i]
+                        )
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    arguments = [
+        numbers(rng, (k, m) if across_a else (m, k), dtype), numbers(rng, (k, n) if across_b else (n, k), dtype),
+        numbers(rng, (n,), "float32"), numbers(rng, (m,), "float32"), np.zeros((m, n), ir_dtype(out).numpy),
+    ]  # fmt: skip
+    name = f"gemm {dtype} {rows}x{columns}x{depth} on {threads}, {stages} stages, {m}x{n}x{k}{' dynamic' * dynamic}, across {int(across_a)}{int(across_b)}, {ending} to {out}, split {split}, panel {panel}"
+    return Drawn(name, product, arguments, (rows, columns, depth), threads, stages >= 2)
+
+
+def attention(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float16", "bfloat16"])
+    size = pick.choice([16, 32, 40, 48, 64, 72, 80, 96, 112, 128])
+    padded = -(-size // 16) * 16
+    rows, keys = pick.choice([32, 64, 64, 128]), pick.choice([32, 64, 128])
+    threads = pick.choice([64, 128, 256])
+    while rows * (keys + padded) > 80 * threads:
+        rows, keys = (
+            (rows // 2, keys) if rows > 32 and rows >= keys else (rows, keys // 2) if keys > 32 else (rows, keys)
+        )
+        if rows <= 32 and keys <= 32:
+            threads = max(threads, 128)
+            break
+    stages = pick.choice([0, 1, 2, 2])
+    causal, share = pick.random() < 0.5, pick.choice([1, 2])
+    policy = pick.choice([T.GemmWarpPolicy.Square, T.GemmWarpPolicy.FullRow])
+    length = size_of(pick, max(rows, keys), 2, large)
+
+    def attend(Q: Any, K: Any, V: Any, O: Any) -> None:
+        Q: T.Tensor((2, length, size), dtype)
+        K: T.Tensor((2 // share, length, size), dtype)
+        V: T.Tensor((2 // share, length, size), dtype)
+        O: T.Tensor((2, length, size), dtype)
+        with T.Kernel(T.ceildiv(length, rows), 2, threads=threads) as (bx, head):
+            q, kt, v = (T.alloc_shared((one, padded), dtype) for one in (rows, keys, keys))
+            s, p = T.alloc_fragment((rows, keys), "float32"), T.alloc_fragment((rows, keys), dtype)
+            o = T.alloc_fragment((rows, padded), "float32")
+            m, before, total, sums, factor = (T.alloc_fragment((rows,), "float32") for _ in range(5))
+            T.copy(Q[head, bx * rows, 0], q)
+            T.clear(o)
+            T.clear(total)
+            T.fill(m, -1e30)
+            last = T.ceildiv(T.min((bx + 1) * rows, length), keys) if causal else T.ceildiv(length, keys)
+            for t in T.Pipelined(last, num_stages=stages):
+                T.copy(K[head // share, t * keys, 0], kt)
+                for i, j in T.Parallel(rows, keys):
+                    seen = t * keys + j < length
+                    if causal:
+                        seen = seen & (bx * rows + i >= t * keys + j)
+                    s[i, j] = T.if_then_else(seen, 0.0, -1e30)
+                T.gemm(q, kt, s, transpose_B=True, policy=policy)
+                T.copy(m, before)
+                T.reduce_max(s, m, dim=1, clear=False)
+                for i in T.Parallel(rows):
+                    factor[i] = T.exp2((before[i] - m[i]) * 0.18)
+                for i, j in T.Parallel(rows, keys):
+                    s[i, j] = T.exp2((s[i, j] - m[i]) * 0.18)
+                T.reduce_sum(s, sums, dim=1)
+                for i in T.Parallel(rows):
+                    total[i] = total[i] * factor[i] + sums[i]
+                for i, j in T.Parallel(rows, padded):
+                    o[i, j] *= factor[i]
+                T.copy(s, p)
+                T.copy(V[head // share, t * keys, 0], v)
+                T.gemm(p, v, o, policy=policy)
+            for i, j in T.Parallel(rows, padded):
+                if bx * rows + i < length and j < size:
+                    O[head, bx * rows + i, j] = o[i, j] / total[i]
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    q = numbers(rng, (2, length, size), dtype)
+    k, v = (numbers(rng, (2 // share, length, size), dtype) for _ in range(2))
+    name = f"attention {dtype} {rows}x{keys}x{size} on {threads}, {stages} stages, length {length}{' causal' * causal}, share {share}, {policy.name}"
+    return Drawn(name, attend, [q, k, v, np.zeros_like(q)], (rows, keys, 2 * padded), threads, stages >= 2)
+
+
+def dequantised(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float16", "bfloat16"])
+    bits = pick.choice([2, 4, 8])
+    rows, columns, depth = pick.choice([16, 32, 64, 128]), pick.choice([32, 64, 128]), pick.choice([32, 64])
+    threads, stages, group = pick.choice([64, 128, 256]), pick.choice([0, 2, 2, 3]), 32
+    if rows * columns > 96 * threads:
+        rows = 32
+    per = 8 // bits
+    m, n, steps = (
+        size_of(pick, rows, 2, large),
+        size_of(pick, columns, 2, large),
+        pick.randrange(1, 5) * (8 if large else 1),
+    )
+    k = steps * depth
+    zero = pick.random() < 0.5
+
+    def product(A: Any, B: Any, S: Any, C: Any) -> None:
+        A: T.Tensor((m, k), dtype)
+        B: T.Tensor((n, k // per), "uint8")
+        S: T.Tensor((n, k // group), dtype)
+        C: T.Tensor((m, n), "float32")
+        with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
+            a, codes, b = (
+                T.alloc_shared((rows, depth), dtype),
+                T.alloc_shared((columns, depth // per), "uint8"),
+                T.alloc_shared((columns, depth), dtype),
+            )
+            c = T.alloc_fragment((rows, columns), "float32")
+            T.clear(c)
+            for k0 in T.Pipelined(steps, num_stages=stages):
+                T.copy(A[by * rows, k0 * depth], a)
+                T.copy(B[bx * columns, k0 * depth // per], codes)
+                for i, j in T.Parallel(columns, depth):
+                    code = T.cast((codes[i, j // per] >> (j % per * bits)) & ((1 << bits) - 1), dtype)
+                    if zero:
+                        code = code - T.cast(1 << (bits - 1), dtype)
+                    b[i, j] = code * S[T.min(bx * columns + i, n - 1), (k0 * depth + j) // group]
+                T.gemm(a, b, c, transpose_B=True)
+            T.copy(c, C[by * rows, bx * columns])
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    arguments = [
+        numbers(rng, (m, k), dtype),
+        rng.integers(0, 256, (n, k // per)).astype(np.uint8),
+        numbers(rng, (n, k // group), dtype),
+        np.zeros((m, n), np.float32),
+    ]
+    name = f"dequantised {dtype} by {bits} bits {rows}x{columns}x{depth} on {threads}, {stages} stages, {m}x{n}x{k}{' zeros' * zero}"
+    return Drawn(name, product, arguments, (rows, columns, depth), threads, stages >= 2, True)
+
+
+def grouped(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float16", "bfloat16", "int8"])
+    rows, columns, depth = pick.choice([16, 32, 64]), pick.choice([32, 64, 128]), pick.choice([32, 64])
+    threads, stages = pick.choice([64, 128, 256]), pick.choice([0, 2, 3])
+    groups, n, k = pick.randrange(1, 4), size_of(pick, columns, 2, large), size_of(pick, depth, 4, large)
+    counts = [pick.randrange(0, 2 * rows + 3) for _ in range(groups)]
+    total, most = sum(counts), 2 * rows + 3
+    across = pick.random() < 0.4
+    acc = summed(dtype)
+
+    def product(A: Any, B: Any, first: Any, C: Any) -> None:
+        A: T.Tensor((total, k), dtype)
+        B: T.Tensor((groups, k, n) if across else (groups, n, k), dtype)
+        first: T.Tensor((groups + 1,), "int32")
+        C: T.Tensor((total, n), acc)
+        with T.Kernel(T.ceildiv(n, columns), T.ceildiv(most, rows), groups, threads=threads) as (bx, by, g):
+            a = T.alloc_shared((rows, depth), dtype)
+            b = T.alloc_shared((depth, columns) if across else (columns, depth), dtype)
+            c = T.alloc_fragment((rows, columns), acc)
+            start = first[g] + by * rows
+            end = first[g + 1]
+            if start < end:
+                T.clear(c)
+                for k0 in T.Pipelined(T.ceildiv(k, depth), num_stages=stages):
+                    T.copy(A[start, k0 * depth], a)
+                    if across:
+                        T.copy(B[g, k0 * depth, bx * columns], b)
+                    else:
+                        T.copy(B[g, bx * columns, k0 * depth], b)
+                    T.gemm(a, b, c, transpose_B=not across)
+                for i, j in T.Parallel(rows, columns):
+                    if start + i < end and bx * columns + j < n:
+                        C[start + i, bx * columns + j] = c[i, j]
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    arguments = [
+        numbers(rng, (total, k), dtype),
+        numbers(rng, (groups, k, n) if across else (groups, n, k), dtype),
+        offsets,
+        np.zeros((total, n), ir_dtype(acc).numpy),
+    ]
+    name = f"grouped {dtype} {rows}x{columns}x{depth} on {threads}, {stages} stages, {counts} x{n}x{k}, across {int(across)}"
+    return Drawn(name, product, arguments, (rows, columns, depth), threads, stages >= 2)
+
+
+def convolution(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float16", "bfloat16"])
+    height, width, channels, filters, taps = (
+        pick.randrange(3, 12),
+        pick.randrange(3, 12),
+        pick.choice([8, 16, 24, 32]) * (4 if large else 1),
+        pick.choice([8, 16, 32, 40]) * (4 if large else 1),
+        pick.choice([1, 3, 5]),
+    )
+    rows, columns, depth, threads, stages = (
+        pick.choice([16, 32, 64]),
+        pick.choice([16, 32, 64]),
+        pick.choice([16, 32]),
+        pick.choice([64, 128]),
+        pick.choice([0, 2, 3]),
+    )
+    k = taps * taps * channels
+    pad = taps // 2
+
+    def convolve(X: Any, W: Any, Y: Any) -> None:
+        X: T.Tensor((height, width, channels), dtype)
+        W: T.Tensor((k, filters), dtype)
+        Y: T.Tensor((height * width, filters), "float32")
+        with T.Kernel(T.ceildiv(filters, columns), T.ceildiv(height * width, rows), threads=threads) as (bx, by):
+            a, b = T.alloc_shared((rows, depth), dtype), T.alloc_shared((depth, columns), dtype)
+            c = T.alloc_fragment((rows, columns), "float32")
+            T.clear(c)
+            for k0 in T.Pipelined(T.ceildiv(k, depth), num_stages=stages):
+                for i, j in T.Parallel(rows, depth):
+                    at, place = k0 * depth + j, by * rows + i
+                    y, x = place // width + at // channels // taps - pad, place % width + at // channels % taps - pad
+                    inside = (at < k) & (y >= 0) & (y < height) & (x >= 0) & (x < width)
+                    a[i, j] = T.if_then_else(inside, X[y, x, at % channels], T.cast(0, dtype))
+                T.copy(W[k0 * depth, bx * columns], b)
+                T.gemm(a, b, c)
+            T.copy(c, Y[by * rows, bx * columns])
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    arguments = [
+        numbers(rng, (height, width, channels), dtype),
+        numbers(rng, (k, filters), dtype),
+        np.zeros((height * width, filters), np.float32),
+    ]
+    name = f"convolution {dtype} {height}x{width}x{channels} by {taps} to {filters}, {rows}x{columns}x{depth} on {threads}, {stages} stages"
+    return Drawn(name, convolve, arguments, (rows, columns, depth), threads, stages >= 2, True)
+
+
+def rows(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float16", "bfloat16", "float32"])
+    kind = pick.choice(["softmax", "layernorm", "rmsnorm", "argmax", "logsumexp"])
+    count, length, each, threads = (
+        pick.randrange(1, 20),
+        pick.choice([1, 7, 64, 100, 255, 512, 1000, 2048]),
+        pick.choice([1, 2, 4]),
+        pick.choice([32, 64, 128, 256]),
+    )
+    if each * length > 64 * threads:
+        each = 1
+    while length > 64 * threads:
+        threads *= 2
+    out = "int32" if kind == "argmax" else "float32" if kind == "logsumexp" else dtype
+
+    def work(X: Any, W: Any, Y: Any) -> None:
+        X: T.Tensor((count, length), dtype)
+        W: T.Tensor((length,), dtype)
+        Y: T.Tensor((count,) if kind in ("argmax", "logsumexp") else (count, length), out)
+        with T.Kernel(T.ceildiv(count, each), threads=threads) as block:
+            x, y = T.alloc_fragment((each, length), "float32"), T.alloc_fragment((each, length), "float32")
+            m, s = T.alloc_fragment((each,), "float32"), T.alloc_fragment((each,), "float32")
+            index, best = T.alloc_fragment((each, length), "int32"), T.alloc_fragment((each,), "int32")
+            T.copy(X[block * each, 0], x)
+            if kind in ("softmax", "logsumexp", "argmax"):
+                T.reduce_max(x, m, dim=1)
+            if kind == "argmax":
+                for i, j in T.Parallel(each, length):
+                    index[i, j] = T.if_then_else(x[i, j] == m[i], j, length)
+                T.reduce_min(index, best, dim=1)
+                for i in T.Parallel(each):
+                    if block * each + i < count:
+                        Y[block * each + i] = best[i]
+            elif kind == "logsumexp":
+                for i, j in T.Parallel(each, length):
+                    y[i, j] = T.exp(x[i, j] - m[i])
+                T.reduce_sum(y, s, dim=1)
+                for i in T.Parallel(each):
+                    if block * each + i < count:
+                        Y[block * each + i] = m[i] + T.log(s[i])
+            else:
+                if kind == "softmax":
+                    for i, j in T.Parallel(each, length):
+                        y[i, j] = T.exp(x[i, j] - m[i])
+                    T.reduce_sum(y, s, dim=1)
+                else:
+                    if kind == "layernorm":
+                        T.reduce_sum(x, m, dim=1)
+                        for i, j in T.Parallel(each, length):
+                            x[i, j] = x[i, j] - m[i] / length
+                    for i, j in T.Parallel(each, length):
+                        y[i, j] = x[i, j] * x[i, j]
+                    T.reduce_sum(y, s, dim=1)
+                for i, j in T.Parallel(each, length):
+                    if block * each + i < count:
+                        Y[block * each + i, j] = (
+                            y[i, j] / s[i] if kind == "softmax" else x[i, j] * T.rsqrt(s[i] / length + 1e-5) * W[j]
+                        )
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    shape = (count,) if kind in ("argmax", "logsumexp") else (count, length)
+    arguments = [
+        numbers(rng, (count, length), dtype),
+        numbers(rng, (length,), dtype),
+        np.zeros(shape, ir_dtype(out).numpy),
+    ]
+    return Drawn(f"rows {kind} {dtype} {count}x{length}, {each} each on {threads}", work, arguments, None, threads)
+
+
+def scan(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float32", "int32"])
+    count, length, threads, reverse = (
+        pick.randrange(1, 9),
+        pick.choice([1, 31, 64, 100, 256, 1000]),
+        pick.choice([32, 64, 128, 256]),
+        pick.random() < 0.3,
+    )
+
+    def sums(X: Any, Y: Any) -> None:
+        X: T.Tensor((count, length), dtype)
+        Y: T.Tensor((count, length), dtype)
+        with T.Kernel(count, threads=threads) as block:
+            x = T.alloc_shared((1, length), dtype)
+            T.copy(X[block, 0], x)
+            T.cumsum(x, dim=1, reverse=reverse)
+            T.copy(x, Y[block, 0])
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    x = rng.integers(-9, 10, (count, length)).astype(dtype)
+    return Drawn(
+        f"scan {dtype} {count}x{length} on {threads}{' reverse' * reverse}", sums, [x, np.zeros_like(x)], None, threads
+    )
+
+
+def turned(pick: random.Random, arch: str, large: bool) -> Drawn:
+    dtype = pick.choice(["float16", "float32", "int8"])
+    m, n, side, threads = (
+        pick.randrange(1, 140),
+        pick.randrange(1, 140),
+        pick.choice([16, 32, 64]),
+        pick.choice([64, 128, 256]),
+    )
+
+    def turn(X: Any, Y: Any) -> None:
+        X: T.Tensor((m, n), dtype)
+        Y: T.Tensor((n, m), dtype)
+        with T.Kernel(T.ceildiv(n, side), T.ceildiv(m, side), threads=threads) as (bx, by):
+            tile, other = T.alloc_shared((side, side), dtype), T.alloc_shared((side, side), dtype)
+            T.copy(X[by * side, bx * side], tile)
+            T.transpose(tile, other)
+            T.copy(other, Y[bx * side, by * side])
+
+    x = numbers(np.random.default_rng(pick.randrange(1 << 30)), (m, n), dtype)
+    return Drawn(f"turned {dtype} {m}x{n} by {side} on {threads}", turn, [x, np.zeros((n, m), x.dtype)], None, threads)
+
+
+def conversion(source: str, to: str) -> Drawn:
+    """A tensor's elements in another type."""
+
+    def converted(A: Any, B: Any) -> None:
+        A: T.Tensor((4096,), source)
+        B: T.Tensor((4096,), to)
+        with T.Kernel(4, threads=128) as block:
+            for i in T.Parallel(1024):
+                B[block * 1024 + i] = T.cast(A[block * 1024 + i], to)
+
+    arrays = [np.zeros(4096, ir_dtype(one).numpy) for one in (source, to)]
+    return Drawn(f"{source} as {to}", converted, arrays)
+
+
+FAMILIES = (gemm, gemm, gemm, attention, attention, dequantised, grouped, convolution, rows, scan, turned)
+
+
+def drawn(seed: int, arch: str, large: bool = False) -> Drawn:
+    """The kernel of a seed for a machine, on arrays to run it with or of the sizes that models have."""
+    pick = random.Random(f"{arch} {seed}")
+    return pick.choice(FAMILIES)(pick, arch, large)
