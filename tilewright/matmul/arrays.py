@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tilewright.ir.dtypes import DType, dtype
 from tilewright.options import in_context
 from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.tensors import Array, allocator_like, is_torch, numpy_dtype
+
+if TYPE_CHECKING:
+    import torch
 
 Made = TypeVar("Made")
 
@@ -72,7 +75,7 @@ def placed_like(array: np.ndarray, example: Array) -> Array:
     return as_torch(array, example.device) if is_torch(example) else array
 
 
-def as_torch(array: Any, device: Any) -> Any:  # torch is imported when it is needed
+def as_torch(array: Any, device: Any) -> torch.Tensor:  # torch is imported when it is needed
     """A torch tensor on a device with the elements of an array, of the same type.
 
     Raises
@@ -94,7 +97,7 @@ def as_torch(array: Any, device: Any) -> Any:  # torch is imported when it is ne
     return bits.view(getattr(torch, name)).to(device)
 
 
-def torch_device(device: Any) -> Any:
+def torch_device(device: str | torch.device) -> torch.device:
     """The device of a name, a number or a `torch.device`, which is here.
 
     Raises
@@ -116,7 +119,7 @@ def torch_device(device: Any) -> Any:
     return found
 
 
-def with_numbers(array: Any) -> Any:
+def with_numbers(array: torch.Tensor) -> torch.Tensor:
     """A tensor whose memory holds its numbers: torch has some that are another's with the sign turned, or zeros without
     memory."""
     if array._is_zerotensor():
@@ -126,7 +129,7 @@ def with_numbers(array: Any) -> Any:
     return array.resolve_neg()
 
 
-def check_strided(what: str, array: Any) -> None:  # a tensor of torch
+def check_strided(what: str, array: torch.Tensor) -> None:  # a tensor of torch
     """A tensor of torch has all its elements at strides.  Raises WrongArgumentKind."""
     torch = sys.modules["torch"]
     if array.is_nested or array.layout is not torch.strided:
@@ -143,7 +146,7 @@ def viewed(array: Array, of: DType) -> Array:
     return array.view(getattr(sys.modules["torch"], of.name))
 
 
-def contiguous(array: Any) -> Any:
+def contiguous(array: Array) -> Array:
     """The array itself where it is row-major and aligned, else a copy that is."""
     if isinstance(array, np.ndarray):
         array = np.ascontiguousarray(array)
@@ -177,7 +180,7 @@ def is_row_major(array: Array) -> bool:
     return tuple(array.stride()) == tuple(row_major_strides(tuple(array.shape))) and aligned
 
 
-def _alignment(array: Any) -> int:
+def _alignment(array: torch.Tensor) -> int:
     """Bytes at multiples of which kernels take a tensor's elements."""
     return array.itemsize if array.device.type == "cpu" else ALIGNMENT
 

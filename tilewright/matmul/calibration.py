@@ -18,6 +18,7 @@ from tilewright.kernels.tile_choice import choose_parts
 from tilewright.kernels.tiles import Parts, cycles_of_parts
 from tilewright.machine.arch import Arch
 from tilewright.machine.rates import Rates
+from tilewright.runtime.kernel import Kernel
 from tilewright.tuning import time_call
 
 COPIED = 64 << 20
@@ -69,7 +70,7 @@ def _launch(arch: Arch, speed: Speed, measure: Measure) -> float:
     return max(1.0, measure(_product(arch, SMALL, parts), _shapes(SMALL)) * speed.rates.cycles - beside)
 
 
-def _product(arch: Arch, size: tuple[int, int, int], parts: Parts) -> Any:
+def _product(arch: Arch, size: tuple[int, int, int], parts: Parts) -> Kernel:
     _, N, K = size
     return dense_matmul.for_target(arch, N, K, DTYPE, out=DTYPE, tiles=parts)
 
@@ -79,7 +80,7 @@ def _shapes(size: tuple[int, int, int]) -> tuple[tuple[int, ...], ...]:
     return (M, K), (N, K), (M, N)
 
 
-def _on_device(kernel: Any, shapes: tuple[tuple[int, ...], ...]) -> float:
+def _on_device(kernel: Kernel, shapes: tuple[tuple[int, ...], ...]) -> float:
     """Seconds of a launch with random numbers; zeros are multiplied with less power."""
     import torch
 

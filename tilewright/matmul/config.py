@@ -92,7 +92,7 @@ class MatmulConfig:
     zeros_mode: str = "original"
     storage_dtype: str = "int8"
     fast_decoding: bool | None = None
-    propagate_a: Any = None
+    propagate_a: object = None
     propagate_b: Any = None
     optimize_stratety: int | OptimizeStrategy = OptimizeStrategy.SingleBatchDecodeOnly
     scale_dtype: str | None = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.matmul.arrays import as_torch, constant, kept
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.tensors import Array
+
+if TYPE_CHECKING:
+    import torch
 
 AT_ONCE = 1 << 24
 """Elements that are decoded at a time: indices into the table of values take eight bytes each."""
@@ -37,7 +40,7 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
     for first in range(0, N, step):
         part = slice(first, min(first + step, N))
 
-        def spread(name: str, part: slice = part) -> Array:
+        def spread(name: str, part: slice = part) -> torch.Tensor:
             """An array of groups with one element for each of these rows and columns, or one for all."""
             values = held[name].float().to(wide) if held[name].dtype.itemsize < 4 else held[name].to(wide)
             if len(values) > 1:
@@ -45,7 +48,7 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
             return values.repeat_interleave(group, 1)[:, :columns] if values.shape[1] > 1 else values
 
         numbers = codes[part].to(wide) if table is None else table[_unpacked(codes[part], of.bits, columns)]
-        factor: float | Array = weight.tensor_scale
+        factor: float | torch.Tensor = weight.tensor_scale
         for name in ("multipliers", "scales"):
             if name in held:
                 factor = spread(name) * factor
@@ -73,7 +76,7 @@ def _places(weight: PackedWeight, codes: Array) -> tuple[int, Array | None]:
     return len(gathered), kept(lambda: as_torch(places, codes.device), codes, "columns are put in order")
 
 
-def _unpacked(packed: Any, bits: int, columns: int) -> Any:
+def _unpacked(packed: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
     """Codes, one an element (int64), of bytes that hold them row by row, low bits first."""
     import torch
 

@@ -26,20 +26,20 @@ from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.planning import result_columns
 from tilewright.matmul.product import is_followed, quant_matmul
 from tilewright.matmul.tiers.dispatch import choose
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.registry import resolve
 
 
 def grouped_matmul(
-    x: Any,
+    x: Array,
     weights: Sequence[PackedWeight],
     sizes: Any,
     *,
-    activation_scales: Any = None,
+    activation_scales: Array | None = None,
     quantize: str | None = None,
-    bias: Any = None,
+    bias: Array | None = None,
     function: str | None = None,
-    out_dtype: Any = None,
+    out_dtype: object = None,
 ) -> Any:  # of the library that x is of
     """Rows of `x` in consecutive runs, run i times ``weights[i]``: ``function(x_i @ W_i^T + bias_i)``.
 
@@ -105,8 +105,13 @@ def grouped_matmul(
 
 
 def _traced(
-    x: Any, weights: PackedExperts, sizes: Any, bias: object, quantize: str | None, function: str | None
-) -> Any:
+    x: Array,
+    weights: PackedExperts,
+    sizes: Sequence[int] | Array,
+    bias: object,
+    quantize: str | None,
+    function: str | None,
+) -> Array:
     """The call as an operator of torch (`torch_operators`)."""
     import torch
 
@@ -116,8 +121,8 @@ def _traced(
 
 
 def quant_bmm(
-    x: Any, weights: Sequence[PackedWeight], *, out_dtype: Any = None, **options: Any
-) -> Any:  # of x's library
+    x: Array, weights: Sequence[PackedWeight], *, out_dtype: object = None, **options: Any
+) -> Array:  # of x's library
     """``y[b] = x[b] W_b^T`` for a batch of weights of one shape.
 
     Parameters
@@ -139,7 +144,7 @@ def quant_bmm(
 
 
 def _check_operands(
-    x: Any, weights: Sequence[PackedWeight], activation_scales: Any = None, quantize: str | None = None
+    x: Any, weights: Sequence[PackedWeight], activation_scales: Array | None = None, quantize: str | None = None
 ) -> None:  # fmt: skip
     """The operands are tensors and weights, the scales one a token. Raises WrongArgumentKind, WrongArgumentShape,
     Unsupported."""
@@ -164,7 +169,7 @@ def _check_operands(
         )
 
 
-def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | None) -> None:
+def _check_epilogue(weights: Sequence[PackedWeight], bias: Array | None, function: str | None) -> None:
     """The parts of an epilogue are such as experts have. Raises Unsupported, WrongArgumentShape,
     WrongArgumentDevice."""
     N = weights[0].shape[0]
@@ -178,7 +183,7 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Any, function: str | 
         check_device("bias", bias, "the weights are", weights[0].device)
 
 
-def _check_sizes(x: Any, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
+def _check_sizes(x: Array, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
     if on_device:
         if tuple(sizes.shape) != (len(weights),) or not element_type(sizes).is_integer:
             raise WrongArgumentShape(
@@ -207,7 +212,7 @@ def _check_not_negative(sizes: Sequence[int]) -> None:
         raise WrongArgumentShape(f"a run of {min(sizes)} rows was given")
 
 
-def _makes_pairs(weight: PackedWeight, x: Any, quantize: str | None) -> bool:
+def _makes_pairs(weight: PackedWeight, x: Array, quantize: str | None) -> bool:
     """Whether the kernel of a weight's products ends with functions of pairs; else a kernel behind it does those."""
     source = element_type(x).name
 
@@ -219,9 +224,9 @@ def _makes_pairs(weight: PackedWeight, x: Any, quantize: str | None) -> bool:
 
 
 def _one_by_one(
-    x: Any, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Any, out_dtype: object,
-    quantize: str | None = None, bias: Any = None, function: str | None = None,
-) -> Any:  # fmt: skip
+    x: Array, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Array | None, out_dtype: object,
+    quantize: str | None = None, bias: Array | None = None, function: str | None = None,
+) -> Array:  # fmt: skip
     """A launch for each run that has rows."""
     _check_not_negative(sizes)
     if sum(sizes) > x.shape[0]:

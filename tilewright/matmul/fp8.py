@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ from tilewright.matmul.fp8_operator import register_fp8
 from tilewright.matmul.known_calls import check_transforms, is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import as_float32, is_torch
+from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.targets.registry import resolve
 
 RESULTS = ("float32", "float16", "bfloat16")
@@ -44,7 +45,7 @@ Scale = tuple[str, int, int]
 
 def fp8_scaled_matmul(
     a: Any,
-    a_scale: Any,
+    a_scale: Array,
     b: object,
     b_scale: object,
     *,
@@ -54,7 +55,7 @@ def fp8_scaled_matmul(
     exact: bool = False,
     fast: bool = False,
     target: object = None,
-) -> Any:
+) -> Array:
     """``(a * a_scale) @ (b * b_scale)`` of torch tensors or NumPy arrays.
 
     Parameters
@@ -109,9 +110,9 @@ def _wants_gradients(*tensors: Any) -> bool:
 
 
 def _multiply(
-    a: Any, a_scale: Any, b: Any, b_scale: Any, transpose_B: bool, block_N: int | None, out_dtype: Any, exact: bool,
-    fast: bool, target: Any = None,
-) -> Any:  # fmt: skip
+    a: Array, a_scale: Array, b: Any, b_scale: Any, transpose_B: bool, block_N: int | None, out_dtype: object,
+    exact: bool, fast: bool, target: object = None,
+) -> Array:  # fmt: skip
     """See `fp8_scaled_matmul`; nobody follows what is computed."""
     device = device_of(a, "a")
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
@@ -161,7 +162,7 @@ def _multiply(
     return out.reshape(*leading, N)
 
 
-def _width(a: Any, b: Any, transpose_B: bool) -> int:
+def _width(a: Array, b: Array, transpose_B: bool) -> int:
     """Columns of the result.  Raises WrongArgumentShape."""
     K = a.shape[-1] if a.ndim else 1
     if b.ndim != 2 or b.shape[1 if transpose_B else 0] != K:
@@ -196,7 +197,7 @@ def _runner(target: object) -> Any:
     return run
 
 
-def _quantised(x: Any, to: str, arch: Arch, run: Any) -> tuple[Any, Any]:
+def _quantised(x: Array, to: str, arch: Arch, run: Callable[..., object]) -> tuple[Array, Array]:
     """Rows in 8 bits, and their scales."""
     codes, scales = empty_like(x, tuple(x.shape), dtype(to)), empty_like(x, (x.shape[0], 1), dtype("float32"))
     if x.shape[0] and x.shape[1]:
@@ -205,7 +206,7 @@ def _quantised(x: Any, to: str, arch: Arch, run: Any) -> tuple[Any, Any]:
 
 
 def kind_of_scale(
-    name: str, scale: Any, lines: int, K: int, block: int | None = None, beside: Scale | None = None
+    name: str, scale: Array, lines: int, K: int, block: int | None = None, beside: Scale | None = None
 ) -> Scale:
     """The kind of scales of this shape; `beside` the other operand's, which says what ``[1, N]`` is where it may be one
     for each column or one for each of N parts of K."""
@@ -233,14 +234,14 @@ def kind_of_scale(
     )
 
 
-def _scale(scale: Any, kind: Scale) -> Any:
+def _scale(scale: Array, kind: Scale) -> Array:
     """Scales as kernels take them: in float32, which holds every power of two of e8m0."""
     scale = as_float32(scale)
     return scale.reshape(-1, scale.shape[-1]) if kind[0] == "groups" else scale.reshape(-1)
 
 
 @functools.lru_cache(maxsize=256)
-def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
+def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., object]]:
     """The kernel for a call, and what makes its arguments of contiguous operands and of scales as they lie."""
     alike = call.A_dtype == call.B_dtype
     fed = arch.has_threads and any(
@@ -271,7 +272,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Any]:
     return kernel, lambda a, b, of_a, of_b, out: (a, contiguous(of_a), b, contiguous(of_b), out)
 
 
-def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
+def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[..., object]]:
     """A kernel of warpgroup instructions whose scales are applied to finished sums."""
     by_token, by_channel = call.scale_a[0] == "lines", call.scale_b[0] == "lines"
     if call.M <= FEW_ROWS and alike:
@@ -290,7 +291,7 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Any]:
     return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a), contiguous(of_b), out)
 
 
-def _spread(scale: Any, lines: int) -> Any:
+def _spread(scale: Array, lines: int) -> Array:
     """One scale for each line."""
     if scale.shape[0] == lines:
         return contiguous(scale)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def register_fp8(multiply: Callable[..., Any], width: Callable[..., int]) -> None:
+def register_fp8(multiply: "Callable[..., torch.Tensor]", width: Callable[..., int]) -> None:
     """Make ``torch.ops.tilewright.fp8_scaled_matmul`` known to torch.
 
     Parameters
@@ -62,7 +62,7 @@ def register_fp8(multiply: Callable[..., Any], width: Callable[..., int]) -> Non
         ctx.save_for_backward(b, b_scale)
         ctx.dtype = a.dtype
 
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
         if not ctx.quantised or any(ctx.needs_input_grad[1:4]):
             what = "gradients of 8-bit floats and their scales"
             raise Unsupported(what, ("gradients of a that the call quantises, a_scale=None",))

@@ -55,7 +55,7 @@ class GroupedCall:
         self.launches, self.out = launches, out
         self.kind: Any = None
 
-    def run(self) -> Any:
+    def run(self) -> Array:
         """Launch; returns the result."""
         for kernel, arguments in self.launches:
             kernel(*arguments)
@@ -69,9 +69,9 @@ class GroupedCall:
 
     @staticmethod
     def of(
-        x: Any, weights: PackedExperts, sizes: Any, activation_scales: Any = None, quantize: str | None = None,
-        out_dtype: Any = None, bias: Any = None, function: str | None = None, target: Any = None,
-        chosen: Candidate | None = None,
+        x: Any, weights: PackedExperts, sizes: object, activation_scales: Array | None = None,
+        quantize: str | None = None, out_dtype: object = None, bias: Any = None, function: str | None = None,
+        target: object = None, chosen: Candidate | None = None,
     ) -> GroupedCall | str:  # fmt: skip
         """A call that is ready, or what keeps one launch from serving it.
 
@@ -150,8 +150,8 @@ def result_type(x: Array, out_dtype: object) -> DType:
 
 
 def epilogue_behind(
-    sums: Any, sizes: Any, experts: int, bias: Any, function: str | None, out: Any, arch: Arch
-) -> tuple[Kernel, Sequence[Any]]:  # fmt: skip
+    sums: Any, sizes: object, experts: int, bias: Any, function: str | None, out: Array, arch: Arch
+) -> tuple[Kernel, Sequence[object]]:  # fmt: skip
     """The kernel behind a product of plain sums, and its arguments."""
     of_bias = None if bias is None else element_type(bias).name
     kernel = _epilogue_kernel(experts, sums.shape[1], element_type(out).name, of_bias, function, arch)
@@ -165,7 +165,7 @@ def _epilogue_kernel(
     return compile(expert_epilogue.trace(experts, N, out, bias, function), target=arch)
 
 
-def _bias_of(bias: object, like: Array) -> Array:
+def _bias_of(bias: Array | None, like: Array) -> Array:
     """The bias as kernels take it: one element where there is none."""
     return constant("no bias", lambda: np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
 
@@ -198,8 +198,8 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
 
 
 def _scaled_call(
-    x: Array, weights: PackedExperts, sizes: object, activation_scales: Any, request: Request, arch: Arch,
-    options: Candidate, bias: object,
+    x: Array, weights: PackedExperts, sizes: object, activation_scales: Array | None, request: Request, arch: Arch,
+    options: Candidate, bias: Array | None,
 ) -> GroupedCall:  # fmt: skip
     """Operands that are multiplied as they are."""
     facts, rows = weights[0].facts, x.shape[0]
@@ -245,7 +245,8 @@ def _kernel(
 
 
 def _fragment_call(
-    x: Array, weights: PackedExperts, sizes: object, request: Request, arch: Arch, options: Candidate, bias: object
+    x: Array, weights: PackedExperts, sizes: object, request: Request, arch: Arch, options: Candidate,
+    bias: Array | None
 ) -> GroupedCall:  # fmt: skip
     """Codes that are decoded in registers."""
     facts, experts = weights[0].facts, len(weights)
@@ -287,7 +288,7 @@ def _sizes_like(sizes: object, x: Array) -> Array:
     return placed_like(np.asarray(sizes, np.int32), x)
 
 
-def _ones(like: object, rows: int) -> Any:
+def _ones(like: object, rows: int) -> Array:
     """So many ones, float32, where an array is; not copied there, since a graph may be captured."""
     return like.new_ones(rows, dtype=_torch_type("float32")) if is_torch(like) else np.ones(rows, np.float32)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
+from tilewright.kernels.recipe import Recipe
 from tilewright.matmul.arrays import (
     contiguous,
     device_of,
@@ -74,7 +75,7 @@ class Matmul(WeightForms):
         self.tuned: dict[str, Candidate] = {}
         """What `hardware_aware_finetune` found, by keys of the tuning database."""
         self.raw_weights = RawWeights()
-        self.input_transform: Callable[[Any], Any] | None = None
+        self.input_transform: Callable[[Array], Array] | None = None
 
     def __repr__(self) -> str:
         return f"<Matmul {self.config} on {self.arch.target} {self.arch.name}>"
@@ -107,12 +108,12 @@ class Matmul(WeightForms):
         W: Any,
         scale: Given = None,
         zeros: object = None,
-        bias: Any = None,
+        bias: Array | None = None,
         output: Given = None,
         *,
         a_scale: object = None,
-        residual: Any = None,
-    ) -> Any:  # of the library that A is of
+        residual: Array | None = None,
+    ) -> Array:  # of the library that A is of
         """``C = A @ W^T`` with everything that the config has.
 
         Parameters
@@ -133,7 +134,7 @@ class Matmul(WeightForms):
         """
         torch: Any = sys.modules.get("torch")
         compiling = torch is not None and torch.compiler.is_compiling()
-        arguments: tuple[Any, ...] = ()
+        arguments: tuple[object, ...] = ()
         if type(W) is PackedWeight and not compiling:
             arguments = (A, scale, zeros, bias, output, a_scale, residual, self._calls_name)
             known = W.calls(*arguments)
@@ -157,14 +158,22 @@ class Matmul(WeightForms):
         """By which a weight's known calls are told apart from those of operators with other configs."""
         return repr(self)
 
-    def emulate(self, A: Array, W: Any, *rest: Any, **named: Any) -> Any:  # as `forward`
+    def emulate(self, A: Array, W: Array | PackedWeight, *rest: object, **named: Any) -> Any:  # as `forward`
         """`forward` under the emulator, for a target that is not here; arrays in host memory."""
         names = ("scale", "zeros", "bias", "output", "a_scale", "residual")
         given = {**dict.fromkeys(names), **dict(zip(names, rest)), **named}
         return self._product(A, W, *(given[name] for name in names)).emulate()
 
     def _product(
-        self, A: Array, W: Any, scale: Given, zeros: Any, bias: Any, output: Given, a_scale: Any, residual: Any
+        self,
+        A: Array,
+        W: Any,
+        scale: Given,
+        zeros: Any,
+        bias: Array | None,
+        output: Given,
+        a_scale: Any,
+        residual: Array | None,
     ) -> Product:
         A = self._rows_of(A)
         self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
@@ -177,8 +186,16 @@ class Matmul(WeightForms):
         return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
 
     def _followed(
-        self, A: Any, W: Any, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
-    ) -> Any:
+        self,
+        A: Any,
+        W: Any,
+        scale: Array | None,
+        zeros: Array | None,
+        bias: object,
+        output: Array | None,
+        a_scale: Array | None,
+        residual: Array | None,
+    ) -> Array:
         """The result where torch follows what becomes of A, bias or residual, for their gradients: that of an operator
         which it knows."""
         A = self._rows_of(A)
@@ -219,7 +236,7 @@ class Matmul(WeightForms):
         return rows
 
     def _with_packed(
-        self, A: Array, W: Any, bias: Any, output: Given, a_scale: Any, residual: Any
+        self, A: Array, W: Any, bias: object, output: Given, a_scale: Array | None, residual: Array | None
     ) -> Product:  # fmt: skip
         """A product of activations ``[..., M, K]`` with a weight in our order."""
         x = (A, self.config.A_dtype) if dtype(self.config.A_dtype).is_packed else A
@@ -244,8 +261,8 @@ class Matmul(WeightForms):
         return self.arch if self.arch.target != device_of(A).split(":")[0] else None
 
     def _raw(
-        self, A: Array, W: Array, scale: Given, zeros: object, bias: object, output: Given, a_scale: object,
-        residual: object,
+        self, A: Array, W: Array, scale: Given, zeros: object, bias: Array | None, output: Given, a_scale: Array | None,
+        residual: Array | None,
     ) -> Product:  # fmt: skip
         """A product with raw tensors in the order that they have: nothing of them is remembered."""
         given, operands, result = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
@@ -253,8 +270,16 @@ class Matmul(WeightForms):
         return Product(self._prepared(given, A, request), operands, result, request, self.arch)
 
     def _checked(
-        self, A: Array, W: Array, scale: Given, zeros: object, bias: Any, output: Given, a_scale: Any, residual: Any
-    ) -> tuple[dict[str, Any], Operands, Result]:
+        self,
+        A: Array,
+        W: Array,
+        scale: Given,
+        zeros: object,
+        bias: Array | None,
+        output: Given,
+        a_scale: Array | None,
+        residual: Array | None,
+    ) -> tuple[dict[str, Array], Operands, Result]:
         """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and
         its result."""
         facts, request = self.config.facts(), self.config.request()
@@ -277,7 +302,7 @@ class Matmul(WeightForms):
         made = result_for(A, shape, dtype(request.out), output, read, "output")
         return given, Operands(*read, made.written), made
 
-    def _prepared(self, given: dict[str, object], example: Array, request: Request) -> Ready:
+    def _prepared(self, given: dict[str, Array], example: Array, request: Request) -> Ready:
         """The product with a weight's tensors as they lie."""
         machine = Machine(self.target, self.arch)
         call = general_call(self._recipe, machine, example, {})
@@ -287,7 +312,7 @@ class Matmul(WeightForms):
         return quantizing(self.config.facts().columns, request, machine, example, None, then)
 
     @functools.cached_property
-    def _recipe(self) -> Any:
+    def _recipe(self) -> Recipe:
         facts = self.config.facts()
         table = np.array([v for c, v in enumerate(facts.format.values) if c not in facts.format.unused])
         numbers: np.ndarray | None = table

@@ -88,12 +88,12 @@ class PackedWeight:
         self.zeros_mode, self.tensor_scale = zeros_mode, float(tensor_scale)
         # Models bring activations to ``layer.weight.dtype`` before they call a layer: integers would cut them off.
         self.dtype: Any = self.held["codes"].dtype
-        self._derived: dict[Any, Any] = {}
-        self.prepared: dict[Any, Any] = {}
+        self._derived: dict[object, Any] = {}
+        self.prepared: dict[tuple[Any, ...], Any] = {}
         """What products with this weight have worked out so far, by their request."""
         self.calls = Calls()
         """Calls of `quant_matmul` with it, by what their arguments are."""
-        self.handle: Any = None
+        self.handle: torch.Tensor | None = None
         """The name in graphs of torch, of the weight (`named`) or of the layer that owns it."""
         self.owner: Any = None
         """A weak reference to what gives the owning layer another weight, for those who assign to `data`."""
@@ -135,7 +135,7 @@ class PackedWeight:
     @classmethod
     def __torch_function__(
         cls, function: object, types: object, arguments: tuple[Any, ...] = (), named: Any = None
-    ) -> Any:
+    ) -> object:
         """torch asks here what its functions do with a weight in their arguments: a linear layer is computed, all else
         refused.
 
@@ -206,7 +206,7 @@ class PackedWeight:
         return LAYOUT if self.order is None else str(self.order)
 
     @property
-    def codes(self) -> Any:  # an array of the library that the weight is of
+    def codes(self) -> Array:  # an array of the library that the weight is of
         """The codes row by row, low bits first: uint8 ``[N, bytes]``; dense formats ``[N, K]``."""
         held = self.held["codes"]
         return held if self.order is None else self.order.plain(held, self.format, (self.facts.N, self.facts.K))

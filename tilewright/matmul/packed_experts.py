@@ -58,7 +58,7 @@ class PackedExperts(Sequence[PackedWeight]):
             ))
             for number, one in enumerate(weights)
         )  # fmt: skip
-        self._derived: dict[Any, Any] = {}
+        self._derived: dict[object, Any] = {}
         self.handle: Array | None = None
         named(self)
 
@@ -79,7 +79,7 @@ class PackedExperts(Sequence[PackedWeight]):
         return iter(self._weights)
 
     @property
-    def codes(self) -> Any:  # an array of the library that the weights are of
+    def codes(self) -> Array:  # an array of the library that the weights are of
         """Codes row by row, stacked: made again, once, where kernels hold them otherwise."""
         held = self.held.get("codes")
         return self._once("codes", lambda: _stacked([one.codes for one in self._weights])) if held is None else held
@@ -104,7 +104,7 @@ class PackedExperts(Sequence[PackedWeight]):
     def records(self, form: FragmentRecords, coding: Coding, example: Array) -> tuple[Array, Array]:
         """Records of all weights, one below the other, and a float32 factor of each."""
 
-        def made() -> tuple[Any, Any]:
+        def made() -> tuple[Array, Array]:
             each = [records_of(weight, form, coding, example) for weight in self._weights]
             words, factors = _stacked([one.words for one in each]), _stacked([one.factor for one in each])
             for weight, own in zip(self._weights, words):

@@ -45,7 +45,7 @@ from tilewright.tuning import Candidate
 
 
 def quant_matmul(
-    x: Any,  # an array, or one with the name of its type
+    x: Array,  # an array, or one with the name of its type
     weight: PackedWeight,
     *,
     activation_scales: Array | None = None,
@@ -128,9 +128,9 @@ def wants_gradients(*tensors: Array | None) -> bool:
 
 
 def _traced(
-    x: Array, weight: PackedWeight, scales: tuple[object, int | None], quantize: Any, bias: Any, function: Any,
+    x: Array, weight: PackedWeight, scales: tuple[object, int | None], quantize: object, bias: Any, function: Any,
     residual: Any,
-    out_dtype: Any, out: Any,
+    out_dtype: object, out: Any,
 ) -> Array:  # fmt: skip
     """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of
     it are wanted."""

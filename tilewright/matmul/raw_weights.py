@@ -6,12 +6,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import CannotQuantize
 from tilewright.matmul.arrays import is_capturing
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.tensors import is_torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class _Known:
     """A packed weight, the tensors that it was made of (weakly), and how often these had been written to."""
 
     sources: tuple[weakref.ref[object] | None, ...]
-    state: tuple[Any, ...]
+    state: tuple[object, ...]
     packed: PackedWeight | None
 
 
@@ -74,7 +77,7 @@ class RawWeights:
         return packed
 
 
-def _place(tensor: Any) -> tuple[Any, ...]:
+def _place(tensor: torch.Tensor | None) -> tuple[object, ...]:
     if tensor is None:
         return ()
     return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ class RecordOrder:
     def __str__(self) -> str:
         return str(self.form)
 
-    def plain(self, words: Array, of: Format, shape: tuple[int, int]) -> Any:
+    def plain(self, words: Array, of: Format, shape: tuple[int, int]) -> Array:
         """Codes row by row, low bits first, uint8 ``[N, bytes]``, where the records are."""
         rows, columns = shape
         if not (is_torch(words) and words.is_cuda):

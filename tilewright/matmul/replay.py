@@ -44,7 +44,7 @@ def launches(prepared: Arranging | Prepared, operands: Operands) -> list[Launch]
     return log
 
 
-def _recording(part: Any, log: list[Launch]) -> Any:
+def _recording(part: Any, log: list[Launch]) -> Prepared:
     """A prepared product with recorders in the place of its kernels."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(part):
@@ -120,7 +120,7 @@ class _Writer:
     """
 
     def __init__(self, operands: Operands, made: Result, passed: Mapping[str, Any]) -> None:
-        self.names: dict[str, Any] = {"HANDED": HANDED, "MISSED": MISSED}
+        self.names: dict[str, object] = {"HANDED": HANDED, "MISSED": MISSED}
         self.names |= {"empty": np.empty, "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer}
         self.passed, self.is_new = passed, "out" not in passed
         self.addresses = {_address(value): f"p{name}" for name, value in passed.items()} | {

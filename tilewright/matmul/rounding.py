@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tilewright.matmul.packed import PackedWeight, column_order, named
 from tilewright.quant.quantize import to_nearest
 from tilewright.quant.rounding import Rounding, sum_in_halves
 from tilewright.runtime.tensors import is_torch
+
+if TYPE_CHECKING:
+    import torch
 
 AT_ONCE = 1 << 22
 """Elements that are rounded at once: they take some 150 MB beside the weight."""
@@ -51,7 +54,7 @@ def packed_to_nearest(weight: object, how: Rounding, name: str = "the weight", d
     return PackedWeight.pack(to_nearest(numbers, how, divisors, name), weight.device)
 
 
-def _device_for(weight: Any) -> Any:
+def _device_for(weight: torch.Tensor) -> Any:
     """The GPU on which to round a weight; None for the processor."""
     torch = sys.modules["torch"]
     if weight.is_cuda:
@@ -60,7 +63,7 @@ def _device_for(weight: Any) -> Any:
     return torch.device("cuda") if there else None
 
 
-def packed_there(weight: Any, how: Rounding, name: str) -> PackedWeight:
+def packed_there(weight: torch.Tensor, how: Rounding, name: str) -> PackedWeight:
     """`packed_to_nearest` by torch's operations, on any device that has float64."""
     torch = sys.modules["torch"]
     how.check(tuple(weight.shape))
@@ -95,7 +98,7 @@ def packed_there(weight: Any, how: Rounding, name: str) -> PackedWeight:
     return PackedWeight(how.format, (rows, columns), arrays, block=block, tensor_scale=grid.tensor_scale)
 
 
-def _parts(values: Any, width: int) -> Any:
+def _parts(values: torch.Tensor, width: int) -> torch.Tensor:
     """Rows in parts of so many columns, ``[rows, parts, width]``, as float64; a cut one is filled up with zeros."""
     torch = sys.modules["torch"]
     wide = values.double()
@@ -105,7 +108,7 @@ def _parts(values: Any, width: int) -> Any:
 
 
 def _ranges(
-    weight: Any, slabs: list[slice], width: int, means: bool, name: str
+    weight: torch.Tensor, slabs: list[slice], width: int, means: bool, name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """What `Rounding.settle` asks for."""
     torch = sys.modules["torch"]
@@ -123,7 +126,7 @@ def _ranges(
     return least, most, torch.cat(found[2]).cpu().numpy() if means else None
 
 
-def _packed(codes: Any, of: Format) -> Any:
+def _packed(codes: Any, of: Format) -> torch.Tensor:
     """`formats.pack_plain`: eight codes are as many bytes as one has bits."""
     torch = sys.modules["torch"]
     if of.bits == 8:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.errors import WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.matmul.arrays import check_device, contiguous, element_type
 from tilewright.runtime.tensors import Array
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Shaped:
@@ -37,7 +40,7 @@ class Shaped:
         return array.reshape(expected)
 
 
-def _torch_uint8(array: Array) -> Any:
+def _torch_uint8(array: Array) -> torch.dtype:
     import torch
 
     return torch.uint8

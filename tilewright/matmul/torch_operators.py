@@ -82,12 +82,12 @@ def register_operators() -> None:
         x: torch.Tensor,
         out_features: int,
         handle: torch.Tensor,
-        activation_scales: Any,
-        activation_group: Any,
-        bias: Any,
-        residual: Any,
-        quantize: Any,
-        function: Any,
+        activation_scales: object,
+        activation_group: object,
+        bias: object,
+        residual: object,
+        quantize: object,
+        function: object,
         out_dtype: torch.dtype,
     ) -> torch.Tensor:
         return x.new_empty((*x.shape[:-1], out_features), dtype=out_dtype)
@@ -108,7 +108,7 @@ def register_operators() -> None:
         )  # lives until the gradient was asked for
         ctx.width, ctx.dtype, ctx.others = x.shape[-1], x.dtype, (scales, residual)
 
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
         if ctx.function is not None or any(other is not None and other.requires_grad for other in ctx.others):
             raise Unsupported(
                 "gradients through an epilogue's function, residual or scales", ("gradients of x and of the bias",)
@@ -131,7 +131,7 @@ def register_operators() -> None:
         ctx.save_for_backward(handle)
         ctx.columns = grad.shape[-1]
 
-    def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
         return (
             run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, *[None] * 6, grad.dtype),
             None,
@@ -140,14 +140,14 @@ def register_operators() -> None:
 
     gradient.register_autograd(backward_gradient, setup_context=keep_gradient)
 
-    def batched(info: Any, in_dims: Any, x: torch.Tensor, *rest: Any) -> Any:
+    def batched(info: Any, in_dims: Any, x: torch.Tensor, *rest: object) -> tuple[torch.Tensor, int]:
         if any(dim is not None for dim in in_dims[1:]):
             raise Unsupported("vmap over a layer's weight, bias or scales", ("vmap over its activations",))
         return run(x.movedim(in_dims[0], 0), *rest), 0
 
     run.register_vmap(batched)
 
-    def batched_gradient(info: Any, in_dims: Any, grad: torch.Tensor, *rest: Any) -> Any:
+    def batched_gradient(info: Any, in_dims: Any, grad: torch.Tensor, *rest: object) -> tuple[torch.Tensor, int]:
         return gradient(grad.movedim(in_dims[0], 0), *rest), 0
 
     gradient.register_vmap(batched_gradient)
@@ -168,8 +168,8 @@ def _register_grouped() -> None:
 
     @run.register_fake
     def shaped(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: Any, quantize: Any,
-        function: Any
+        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: object, quantize: object,
+        function: object
     ) -> torch.Tensor:  # fmt: skip
         return x.new_empty((x.shape[0], columns))
 
@@ -192,7 +192,7 @@ def _register_grouped() -> None:
         ctx.width = x.shape[1]
         ctx.save_for_backward(sizes, handle)
 
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
         if ctx.function is not None or ctx.needs_input_grad[4]:
             raise Unsupported("gradients through an epilogue's function or of experts' biases", ("gradients of x",))
         sizes, handle = ctx.saved_tensors

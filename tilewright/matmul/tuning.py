@@ -78,7 +78,7 @@ def tune(
 
 
 def tune_grouped(
-    x: Array, weights: PackedExperts, sizes: Any, *, topk: int = 20, parallel: bool = True, **options: Any
+    x: Array, weights: PackedExperts, sizes: object, *, topk: int = 20, parallel: bool = True, **options: Any
 ) -> list[Outcome]:  # options of `grouped_matmul`
     """As `tune`, for ``grouped_matmul(x, weights, sizes, **options)`` where one launch serves it; nothing otherwise."""
     known = GroupedCall.of(x, weights, sizes, **options)

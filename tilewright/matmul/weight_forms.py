@@ -60,7 +60,7 @@ class WeightForms:
         return packed if all(value is None for value in extra) else [packed, *extra]
 
     @property
-    def weight_transform(self) -> Callable[[Any], Any]:
+    def weight_transform(self) -> Callable[[Array], Array]:
         """From codes to the bytes that `forward` takes, without conversion of numbers.
 
         The function takes integers of any type, in the order that `transform_weight` takes numbers in, and raises
@@ -83,10 +83,10 @@ class WeightForms:
             raise WrongArgumentShape(f"the weight has shape {list(found)}, expected {order} = {expected}")
         return array
 
-    def _bytes(self, codes: np.ndarray, example: Array) -> Any:
+    def _bytes(self, codes: np.ndarray, example: Array) -> Array:
         """Codes ``[N, K]`` as raw tensors hold them, of the kind and on the device of `example`."""
         of = self.config.format
-        packed: Any = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
+        packed: np.ndarray = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
         if not of.is_dense:
             packed = packed.view(np.int8)
         if self._is_turned:
@@ -168,7 +168,7 @@ class WeightForms:
                     f"{self.name} was given {name} beside a packed weight, which has its own", hint=f"leave out {name}"
                 )
 
-    def _packed(self, A: Array, W: Any, scale: Array | None, zeros: Any) -> PackedWeight:
+    def _packed(self, A: Array, W: Any, scale: Array | None, zeros: Array | None) -> PackedWeight:
         """The weight of raw tensors, each of which must be what the config says."""
         config = self.config
         given = self._weight_tensors(A, W, scale, zeros)
@@ -186,11 +186,11 @@ class WeightForms:
         made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
         return PackedWeight.pack(made, getattr(W, "device", None))
 
-    def _plain(self, codes: Array) -> Any:
+    def _plain(self, codes: Array) -> Array:
         """Codes in the order of raw tensors, row by row, low bits first."""
         return codes
 
-    def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Any) -> dict[str, Any]:
+    def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Any) -> dict[str, Array]:
         """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
         facts, shaped = self.config.facts(), Shaped(device_of(A))
         packed_zeros = facts.zeros == "packed"

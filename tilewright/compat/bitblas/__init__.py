@@ -63,7 +63,7 @@ def set_log_level(level: str | int = "WARNING") -> None:
 set_debug_level = set_log_level
 
 
-def apply_transform_on_input(inputs: Any, index_map: Any) -> Any:
+def apply_transform_on_input(inputs: Any, index_map: Any) -> object:
     """Move the elements of ``[.., .., row, column]`` tiles to the places that ``index_map(row, column)`` says.
 
     Parameters

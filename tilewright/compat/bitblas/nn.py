@@ -58,7 +58,7 @@ class Linear(nn.Linear):
         opt_M: int | Sequence[int] | None = (1, 16, 32, 64, 128, 256, 512),
         enable_tuning: bool = True,
         fast_decoding: bool | None = None,
-        propagate_b: Any = False,
+        propagate_b: object = False,
     ) -> None:
         self.config = MatmulConfig(
             M=opt_M, N=out_features, K=in_features, A_dtype=A_dtype, W_dtype=W_dtype, out_dtype=out_dtype,
@@ -93,7 +93,9 @@ class Linear(nn.Linear):
 
     # Weights ------------------------------------------------------------------------------------------
 
-    def load_and_transform_weight(self, weight: Any, scales: Any = None, zeros: Any = None, bias: Any = None) -> None:
+    def load_and_transform_weight(
+        self, weight: object, scales: Any = None, zeros: Any = None, bias: Any = None
+    ) -> None:
         """Take numbers ``[N, K]``, scales ``[N, K / group]`` and zeros as the configuration has them.
 
         Raises
@@ -106,7 +108,7 @@ class Linear(nn.Linear):
             zeros = np.ascontiguousarray(unpack_plain(packed, self.out_features, bits)[:, : self.out_features].T)
         super().load_and_transform_weight(weight, scales, zeros, bias)
 
-    def repack_from_gptq(self, gptq_module: Any, device: Any = None) -> None:
+    def repack_from_gptq(self, gptq_module: torch.nn.Module, device: torch.Tensor | None = None) -> None:
         """Take the weight of a module with AutoGPTQ's buffers, whose zero points are stored less one.
 
         Raises
@@ -115,11 +117,11 @@ class Linear(nn.Linear):
         """
         self._repack(gptq_module, 1, device)
 
-    def repack_from_gptq_v2(self, gptq_module: Any, device: Any = None) -> None:
+    def repack_from_gptq_v2(self, gptq_module: torch.nn.Module, device: torch.Tensor | None = None) -> None:
         """As `repack_from_gptq`, of a module whose zero points are stored as they are."""
         self._repack(gptq_module, 2, device)
 
-    def _repack(self, module: Any, version: int, device: Any) -> None:
+    def _repack(self, module: Any, version: int, device: torch.Tensor | None) -> None:
         weight = from_gptq(
             module.qweight, module.qzeros, module.scales, getattr(module, "g_idx", None), bits=self.config.format.bits,
             version=version, name="the GPTQ module",
@@ -169,7 +171,7 @@ class Linear(nn.Linear):
 
     # State dicts --------------------------------------------------------------------------------------
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, object], prefix: str, keep_vars: bool) -> None:
         for name, array in self.packed_tensors().items():
             destination[prefix + name] = as_torch(array, self.qweight.device)
         if self.bias is not None:
@@ -240,7 +242,7 @@ class Linear(nn.Linear):
         if "bias" in wanted:
             self.bias = given["bias"].detach().to(self.qweight.device).clone()
 
-    def _weight_of(self, packed: Array, scales: Any, zeros: Any) -> QuantizedWeight:
+    def _weight_of(self, packed: Array, scales: torch.Tensor | None, zeros: torch.Tensor | None) -> QuantizedWeight:
         config, name = self.config, "the state dict"
         N, K = self.out_features, self.in_features
         if config.format.is_dense:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Target
@@ -34,7 +33,7 @@ def name_of(target: Target, arch: Arch) -> str:
     return f"{target.name} -arch={arch.name}" if arch.has_threads else target.name
 
 
-def target_name(target: Any) -> str:
+def target_name(target: object) -> str:
     """tilewright's name of a target that a program gives: a name, an object of `bitblas.tvm`, or None for the best
     here."""
     text = "auto" if target is None else str(target)

@@ -25,16 +25,16 @@ from tilewright.tuning.search import search
 
 Configs = Iterable[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | Callable[..., Any]
 
-_INPUTS: list[Sequence[Any]] = []
+_INPUTS: list[Sequence[object]] = []
 
 
-def get_autotune_inputs() -> Sequence[Any] | None:
+def get_autotune_inputs() -> Sequence[object] | None:
     """What candidates are measured on here, None where nobody said."""
     return _INPUTS[-1] if _INPUTS else None
 
 
 @contextmanager
-def set_autotune_inputs(*tensors: Any) -> Iterator[None]:
+def set_autotune_inputs(*tensors: object) -> Iterator[None]:
     """What candidates are measured on inside."""
     _INPUTS.append(tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors)
     try:
@@ -51,17 +51,17 @@ class Measuring:
     rep: float = 100
     supply_type: TensorSupplyType = TensorSupplyType.Auto
     supply_prog: Callable[..., Any] | None = None
-    ref_prog: Callable[..., Any] | None = None
+    ref_prog: Callable[..., object] | None = None
     rtol: float = 1e-2
     atol: float = 1e-2
     max_mismatched_ratio: float = 0.01
     skip_check: bool = False
-    manual_check_prog: Callable[..., Any] | None = None
+    manual_check_prog: Callable[..., object] | None = None
     cache_input_tensors: bool = True
-    made: dict[Any, Sequence[Any]] = field(default_factory=dict, compare=False, repr=False)
+    made: dict[object, Sequence[object]] = field(default_factory=dict, compare=False, repr=False)
     """Inputs by the shapes and types of parameters: candidates of one problem are measured on the same."""
 
-    def inputs(self, kernel: JITKernel) -> Sequence[Any]:
+    def inputs(self, kernel: JITKernel) -> Sequence[object]:
         """Arguments for a candidate."""
         if _INPUTS:
             return _INPUTS[-1]
@@ -98,7 +98,7 @@ class Measuring:
         return float(do_bench(lambda: kernel.kernel(*given), self.warmup, self.rep))
 
 
-def _listed(configs: Configs, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _listed(configs: Configs, arguments: tuple[object, ...], named: Mapping[str, object]) -> list[Mapping[str, object]]:
     given: Any = configs
     if callable(configs):
         together = list(inspect.signature(configs).parameters) == ["args", "kwargs"]
@@ -114,10 +114,10 @@ class Tuned:
     def __init__(self, decorated: JITImpl, configs: Configs, measuring: Measuring) -> None:
         functools.update_wrapper(self, decorated)
         self.decorated, self.configs, self.measuring = decorated, configs, measuring
-        self._chosen: dict[Any, tuple[Mapping[str, Any], float]] = {}
-        self._kernels: dict[Any, JITKernel] = {}
+        self._chosen: dict[object, tuple[Mapping[str, object], float]] = {}
+        self._kernels: dict[object, JITKernel] = {}
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> object:
         configs = _listed(self.configs, () if callable(self.configs) and self.decorated.is_direct else arguments, named)
         if not configs:
             raise InvalidUse("autotune has no configurations", hint="pass configs=[{...}, ...]")
@@ -131,7 +131,7 @@ class Tuned:
             return self._kernels[key]
         return self.decorated(*arguments, **named, **_arguments(config))
 
-    def compile(self, *arguments: Any, **named: Any) -> Any:
+    def compile(self, *arguments: object, **named: object) -> object:
         """The fastest kernel for these arguments, without running it on them."""
         if not self.decorated.is_direct:
             return self(*arguments, **named)
@@ -139,13 +139,15 @@ class Tuned:
         if not configs or set(configs[0]) & set(named):
             return self.decorated.compile(*arguments, **named)
 
-        def build(config: Mapping[str, Any]) -> JITKernel:
+        def build(config: Mapping[str, object]) -> JITKernel:
             return self._built(config, arguments, named)
 
         best = search(configs, build, self.measuring.milliseconds, topk=len(configs))[0]
         return self._tuned(build(best.options), best.milliseconds, best.options)
 
-    def _built(self, config: Mapping[str, Any], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> JITKernel:
+    def _built(
+        self, config: Mapping[str, object], arguments: tuple[object, ...], named: Mapping[str, object]
+    ) -> JITKernel:
         """A candidate's kernel; whatever a function raises for its arguments leaves the candidate out."""
         try:
             return self.decorated.compile(*arguments, **named, **_arguments(config))
@@ -154,17 +156,21 @@ class Tuned:
         except Exception as error:
             raise InvalidUse(f"{dict(config)} makes no kernel: {type(error).__name__}: {error}") from error
 
-    def _tuned(self, kernel: JITKernel, milliseconds: float | None, config: Mapping[str, Any]) -> JITKernel:
+    def _tuned(self, kernel: JITKernel, milliseconds: float | None, config: Mapping[str, object]) -> JITKernel:
         made = JITKernel(kernel.kernel, latency=milliseconds, config=config)
         made.ref_latency = self.measuring.reference_milliseconds(kernel)
         return made
 
     def _choose(
-        self, key: Any, configs: Sequence[Mapping[str, Any]], arguments: tuple[Any, ...], named: Mapping[str, Any]
+        self,
+        key: object,
+        configs: Sequence[Mapping[str, object]],
+        arguments: tuple[object, ...],
+        named: Mapping[str, object],
     ) -> None:
         direct = self.decorated.is_direct
 
-        def build(config: Mapping[str, Any]) -> Any:
+        def build(config: Mapping[str, object]) -> object:
             kernel = self._built(config, arguments, named)
             return functools.partial(self.decorated, *arguments, **named, **_arguments(config)) if direct else kernel
 
@@ -181,13 +187,13 @@ class Tuned:
             self._kernels[key] = self._tuned(kernel, best.milliseconds, best.options)
 
 
-def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(config: Mapping[str, Any]) -> dict[str, object]:
     """What a configuration says to the function; ``pass_configs`` among it say how something is made."""
     check_pass_configs(config.get("pass_configs"))
     return {name: value for name, value in config.items() if name != "pass_configs"}
 
 
-def _key(value: Any) -> Any:
+def _key(value: Any) -> object:
     if hasattr(value, "shape"):
         return tuple(value.shape), str(value.dtype)
     return type(value), str(value)
@@ -218,10 +224,10 @@ class CompileArgs:
 
     out_idx: Any = None
     execution_backend: str = "auto"
-    target: Any = "auto"
-    target_host: Any = None
+    target: object = "auto"
+    target_host: object = None
     verbose: bool = False
-    pass_configs: Mapping[Any, Any] | None = None
+    pass_configs: Mapping[object, object] | None = None
 
     def compile_program(self, program: Any) -> JITKernel:
         """The kernel of one traced function."""
@@ -281,28 +287,28 @@ class AutotuneResult:
 class AutoTuner:
     """The same, step by step: ``AutoTuner.from_kernel(f, configs).set_compile_args(...).run()``."""
 
-    def __init__(self, fn: Callable[..., Any], configs: Configs) -> None:
+    def __init__(self, fn: Callable[..., object], configs: Configs) -> None:
         self.fn, self.configs = fn, configs
         self._compile: dict[str, Any] = {}
         self._measure: dict[str, Any] = {}
-        self._given: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+        self._given: tuple[tuple[object, ...], dict[str, object]] = (), {}
 
     @classmethod
-    def from_kernel(cls, kernel: Callable[..., Any], configs: Configs) -> AutoTuner:
+    def from_kernel(cls, kernel: Callable[..., object], configs: Configs) -> AutoTuner:
         """For a function that returns a `T.prim_func`."""
         return cls(kernel, configs)
 
-    def set_compile_args(self, **named: Any) -> AutoTuner:
+    def set_compile_args(self, **named: object) -> AutoTuner:
         """Arguments of `jit`."""
         self._compile = named
         return self
 
-    def set_profile_args(self, **named: Any) -> AutoTuner:
+    def set_profile_args(self, **named: object) -> AutoTuner:
         """Arguments of `autotune`."""
         self._measure = named
         return self
 
-    def set_kernel_parameters(self, k_parameters: Any, f_parameters: Mapping[str, Any]) -> AutoTuner:
+    def set_kernel_parameters(self, k_parameters: Any, f_parameters: Mapping[str, object]) -> AutoTuner:
         """Say what the function is called with besides a configuration.
 
         Parameters

@@ -8,48 +8,49 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tilewright.ir.nodes import Extent
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.dtypes import NumberType
 from tilewright.language.proxies import Element
 from tilewright.language.reducers import ReducerProxy
 
 
-def is_global(buffer: Any) -> bool:
+def is_global(buffer: object) -> bool:
     """Whether a buffer is a tensor."""
     return _memory(buffer) == "global"
 
 
-def is_shared(buffer: Any, allow_dynamic: bool = True) -> bool:
+def is_shared(buffer: object, allow_dynamic: bool = True) -> bool:
     """Whether a buffer is a shared tile."""
     return allow_dynamic and _memory(buffer) == "shared"
 
 
-def is_shared_dynamic(buffer: Any) -> bool:
+def is_shared_dynamic(buffer: object) -> bool:
     """Whether a buffer is a shared tile: all of them are of TileLang's kind ``shared.dyn``."""
     return is_shared(buffer)
 
 
-def is_local(buffer: Any) -> bool:
+def is_local(buffer: object) -> bool:
     """Whether a buffer is an array of each thread."""
     return _memory(buffer) == "local"
 
 
-def is_local_var(buffer: Any) -> bool:
+def is_local_var(buffer: object) -> bool:
     """Whether a buffer is a `T.alloc_var`."""
     return _memory(buffer) == "scalar"
 
 
-def is_fragment(buffer: Any) -> bool:
+def is_fragment(buffer: object) -> bool:
     """Whether a buffer lies in the registers of a block."""
     return _memory(buffer) == "fragment"
 
 
-def is_tensor_memory(buffer: Any) -> bool:
+def is_tensor_memory(buffer: object) -> bool:
     """Never: there is no tensor memory here."""
     return False
 
 
-def is_reducer(buffer: Any) -> bool:
+def is_reducer(buffer: object) -> bool:
     """Whether a buffer is a `T.alloc_reducer`."""
     return isinstance(buffer, ReducerProxy)
 
@@ -59,14 +60,14 @@ def _memory(value: Any) -> str:
     return str(region.scope)
 
 
-def retrieve_shape(obj: Any) -> list[Any]:
+def retrieve_shape(obj: Any) -> list[Extent]:
     """Extents of a buffer, of a slice, or of the single element that is named."""
     if isinstance(obj, RegionProxy):
         return list(obj.region.extents)
     return [1] * len(obj.indices) if isinstance(obj, Element) else list(obj.shape)
 
 
-def retrieve_stride(obj: Any) -> list[Any]:
+def retrieve_stride(obj: Any) -> list[object]:
     """Strides of a row-major buffer, or of the one that a slice or an element is of, in elements."""
     buffer = (
         obj
@@ -86,12 +87,12 @@ def get_buffer_elems(buffer: Any) -> int:
     return math.prod(int(size) for size in buffer.shape)
 
 
-def bits_product(shape: Iterable[int], dtype: Any) -> int:
+def bits_product(shape: Iterable[int], dtype: object) -> int:
     """Bits of so many elements."""
     return math.prod(shape) * NumberType(dtype).bits
 
 
-def get_prim_func_name(func: Any, default: str | None = None) -> str | None:
+def get_prim_func_name(func: object, default: str | None = None) -> str | None:
     """The name of a traced function."""
     return getattr(func, "name", None) or getattr(func, "__name__", None) or default
 
@@ -105,9 +106,9 @@ def deprecated_warning(method_name: str, new_method_name: str, phaseout_version:
 def deprecated(method_name: str, new_method_name: str, phaseout_version: str | None = None) -> Callable[..., Any]:
     """Decorator of a function that has another name now: a call warns."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., object]) -> Callable[..., object]:
         @functools.wraps(function)
-        def call(*arguments: Any, **named: Any) -> Any:
+        def call(*arguments: object, **named: object) -> object:
             deprecated_warning(method_name, new_method_name, phaseout_version)
             return function(*arguments, **named)
 

@@ -18,7 +18,7 @@ _UNITS = {"bytes": 1, "kb": 1024, "mb": 1024 * 1024}
 class Device:
     """Facts of a machine under the names that TileLang's ``CUDA`` and ``CPU`` have."""
 
-    def __init__(self, target: Any = "auto") -> None:
+    def __init__(self, target: object = "auto") -> None:
         self.target = target
         asked = request(target)
         if asked == "cuda":  # programs speak of a GPU where none is, too
@@ -46,7 +46,7 @@ def check_sm_version(arch: str) -> int:
     return int(digits[1]) if digits else -1
 
 
-def _is(low: int, high: int) -> Callable[[Any], bool]:
+def _is(low: int, high: int) -> Callable[[object], bool]:
     def ask(arch: Any) -> bool:
         return low <= arch.sm_version < high
 
@@ -113,7 +113,7 @@ def get_registers_per_block(device_id: int = 0) -> int:
     return 1 << 16
 
 
-def get_cuda_device_properties(device_id: int = 0) -> Any:
+def get_cuda_device_properties(device_id: int = 0) -> object:
     """torch's properties of a GPU."""
     import torch
 

@@ -7,8 +7,6 @@ TileLang has a text for each case.  Here one writer makes them from what they me
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.formats import WORD_ORDERS
 from tilewright.language.dtypes import NumberType
 from tilewright.specialization import InvalidUse
@@ -18,7 +16,7 @@ _ZEROS = ("original", "rescale", "quantized")
 
 
 def get_lop3_intrin_group(
-    out_dtype: Any, source_format: str = "uint", source_bit: int = 4, storage_dtype: Any = "int8",
+    out_dtype: object, source_format: str = "uint", source_bit: int = 4, storage_dtype: object = "int8",
     with_scaling: bool = False, with_zeros: bool = False, zeros_mode: str = "original", storage_scope: str = "local",
 ) -> dict[str, str]:  # fmt: skip
     """A function ``f(codes, out, [scale, [zeros,]] N)`` that decodes N codes as `interleave_weight` puts them.
@@ -128,8 +126,9 @@ __device__ void decode_fp4_to_bf16_twiddling(T1* codes, T2* out, const int N = 8
 
 
 def get_mxfp_intrin_group(
-    out_dtype: Any = "bfloat16", source_format: Any = "uint", source_bit: int = 4, storage_dtype: Any = "uint8",
-    use_twiddling: bool = False, target: Any = None,
+    out_dtype: object = "bfloat16", source_format: object = "uint", source_bit: int = 4,
+    storage_dtype: object = "uint8",
+    use_twiddling: bool = False, target: object = None,
 ) -> dict[str, str]:  # fmt: skip
     """A function ``f(codes, out, N)`` that decodes N times eight floats of four bits to bfloat16.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from tilewright.specialization import InvalidUse
 
@@ -23,14 +22,14 @@ def __getattr__(name: str) -> bool:
     raise AttributeError(f"tilewright has no tilelang.utils.device.{name}")
 
 
-def get_current_device() -> Any:
+def get_current_device() -> object:
     """torch's device: the number of a GPU of CUDA's, ``"mps:0"``, or None for the processor."""
     if _there("cuda"):
         return sys.modules["torch"].cuda.current_device()
     return "mps:0" if _there("mps") else None
 
 
-def device_synchronize(device: Any = None) -> None:
+def device_synchronize(device: object = None) -> None:
     """Wait until a device has done what was asked of it."""
     torch = sys.modules.get("torch")
     kind = "cuda" if isinstance(device, int) else str(device or ("cuda" if _there("cuda") else "mps")).partition(":")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tilewright.language.foreign import INSTEAD
 from tilewright.specialization import InvalidUse
@@ -17,7 +17,7 @@ class Elsewhere:
     def _refuse(self) -> NoReturn:
         raise InvalidUse(f"tilewright has no {self.__name__}", hint=self.advice)
 
-    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+    def __call__(self, *_: object, **__: object) -> NoReturn:
         self._refuse()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -25,14 +25,14 @@ class Elsewhere:
             raise AttributeError(name)
         self._refuse()
 
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> NoReturn:
+    def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         self._refuse()
 
     def __instancecheck__(self, instance: object) -> bool:
         """Nothing is one of what is not here."""
         return False
 
-    def __or__(self, other: object) -> Any:
+    def __or__(self, other: object) -> object:
         """In an annotation: ``Thing | None``."""
         return self
 

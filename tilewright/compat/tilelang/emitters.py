@@ -13,7 +13,7 @@ from typing import Any
 import tilewright.language as T
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.matrix_words import SHORT_NAMES, a_place, b_place, load_matrices, registers, result_place
-from tilewright.language.proxies import Element, Scalar, as_expr
+from tilewright.language.proxies import Element, Scalar, Value, as_expr
 from tilewright.specialization import InvalidUse
 
 WARP = 32
@@ -22,7 +22,7 @@ WARP = 32
 class _Place:
     """A tile in memory, and where in it the block's own part begins."""
 
-    def __init__(self, value: Any, what: str) -> None:
+    def __init__(self, value: BufferProxy | RegionProxy, what: str) -> None:
         self.frame = value.frame if isinstance(value, (BufferProxy, RegionProxy, Element)) else None
         if isinstance(value, BufferProxy):
             self.buffer, starts = value.buffer, [as_expr(0)] * value.ndim
@@ -34,7 +34,7 @@ class _Place:
             raise InvalidUse(f"{what} is no tile", hint="give a buffer, or a part of one such as tile[k % 2, :, :]")
         self.starts = starts
 
-    def __call__(self, row: Any, column: Any) -> tuple[Any, ...]:
+    def __call__(self, row: Value, column: Value) -> tuple[Value, ...]:
         """Indices of an element of the part."""
         starts = [Scalar(start, self.frame) for start in self.starts]
         return (*starts[:-2], starts[-2] + row, starts[-1] + column)
@@ -63,10 +63,10 @@ class TensorCoreIntrinEmitter:
     WARP_SIZE = WARP
 
     def __init__(
-        self, a_dtype: Any = "float16", b_dtype: Any = "float16", accum_dtype: Any = "float16",
+        self, a_dtype: object = "float16", b_dtype: object = "float16", accum_dtype: object = "float16",
         a_transposed: bool = False, b_transposed: bool = False, block_row_warps: int = 2, block_col_warps: int = 2,
         warp_row_tiles: int = 8, warp_col_tiles: int = 8, chunk: int = 16, reduce_k: int = 1,
-        num_elems_per_byte: int = 1, is_m_first: bool | None = False, thread_var: Any = None,
+        num_elems_per_byte: int = 1, is_m_first: bool | None = False, thread_var: Scalar | None = None,
     ) -> None:  # fmt: skip
         names = [SHORT_NAMES.get(str(one), str(one)) for one in (a_dtype, b_dtype, accum_dtype)]
         self.a_dtype, self.b_dtype, self.accum_dtype = names
@@ -97,11 +97,11 @@ class TensorCoreIntrinEmitter:
         self.local_size_out = self.M_DIM * self.n_dim // WARP
         self.is_m_first, self.thread_var = bool(is_m_first), thread_var
 
-    def get_thread_binding(self) -> Any:
+    def get_thread_binding(self) -> Value:
         """The thread's number in its block."""
         return T.get_thread_binding() if self.thread_var is None else self.thread_var
 
-    def extract_thread_binding(self, thread_id: Any, is_m_first: bool | None = None) -> tuple[Any, Any, Any]:
+    def extract_thread_binding(self, thread_id: Value, is_m_first: bool | None = None) -> tuple[Value, Value, Value]:
         """Lane, and place of the warp along the columns and the rows."""
         warp = thread_id // WARP
         rows, columns = self.block_row_warps, self.block_col_warps
@@ -109,30 +109,38 @@ class TensorCoreIntrinEmitter:
             return thread_id % WARP, warp % columns, warp // columns % rows
         return thread_id % WARP, warp // rows % columns, warp % rows
 
-    def get_store_index_map(self, inverse: bool = False) -> Any:
+    def get_store_index_map(self, inverse: bool = False) -> Callable[..., object]:
         """Row and column, in a tile of the result, by lane and place."""
         if inverse:
             raise InvalidUse("the map of an emitter's results is not turned around", hint="write it out")
         return result_place
 
-    def ldmatrix_a(self, A_local_buf: Any, A_shared_buf: Any, ki: Any, rk: Any = 0) -> None:
+    def ldmatrix_a(
+        self, A_local_buf: BufferProxy | RegionProxy, A_shared_buf: BufferProxy | RegionProxy, ki: Value, rk: Value = 0
+    ) -> None:
         """Load the warp's rows of A at step ki of k into each thread's own array."""
         lane, _, warp = self.extract_thread_binding(self.get_thread_binding())
         source, first, deep = self._deep(A_shared_buf, ki, rk, "A", warp * self.warp_row_tiles)
         for tile in range(self.warp_rows):
             self._load(source, A_local_buf, tile, first + tile * self.M_DIM, deep, lane, True)
 
-    def ldmatrix_b(self, B_local_buf: Any, B_shared_buf: Any, ki: Any, rk: Any = 0) -> None:
+    def ldmatrix_b(
+        self, B_local_buf: BufferProxy | RegionProxy, B_shared_buf: BufferProxy | RegionProxy, ki: Value, rk: Value = 0
+    ) -> None:
         """Load the warp's columns of B at step ki of k into each thread's own array."""
         lane, warp, _ = self.extract_thread_binding(self.get_thread_binding())
         source, first, deep = self._deep(B_shared_buf, ki, rk, "B", warp * self.warp_col_tiles)
         for tile in range(self.warp_cols):
             self._load(source, B_local_buf, tile, first + tile * self.n_dim, deep, lane, False)
 
-    def _deep(self, tile: Any, ki: Any, rk: Any, name: str, first: Any) -> tuple[_Place, Any, Any]:
+    def _deep(
+        self, tile: BufferProxy | RegionProxy, ki: Value, rk: Value, name: str, first: Value
+    ) -> tuple[_Place, Value, Value]:
         return _Place(tile, f"{name} of an emitter"), first, rk * self.chunk + ki * self.k_dim
 
-    def _load(self, source: _Place, own: Any, tile: int, across: Any, deep: Any, lane: Any, left: bool) -> None:
+    def _load(
+        self, source: _Place, own: object, tile: int, across: Value, deep: Value, lane: Value, left: bool
+    ) -> None:
         """One tile of an operand: matrices of 16-byte rows where they lie so, else single elements."""
         size = self.local_size_a if left else self.local_size_b
         turned = self.a_transposed if left else not self.b_transposed
@@ -158,7 +166,9 @@ class TensorCoreIntrinEmitter:
             place = (deep + column, across + row) if turned else (across + row, deep + column)
             _own(own)[base + local] = source.proxy[source(*place)]
 
-    def mma(self, A_local_buf: Any, B_local_buf: Any, C_local_buf: Any, k_inner: Any = 0) -> None:
+    def mma(
+        self, A_local_buf: Any, B_local_buf: Any, C_local_buf: BufferProxy | RegionProxy, k_inner: Value = 0
+    ) -> None:
         """Add the products of all the warp's tiles."""
         if self.bits == 4:
             sizes = self.warp_rows * self.local_size_a, self.warp_cols * self.local_size_b
@@ -180,7 +190,13 @@ class TensorCoreIntrinEmitter:
         return self.warp_cols
 
     def mma_atom(
-        self, A_local_buf: Any, B_local_buf: Any, C_local_buf: Any, inst_m_idx: Any, inst_n_idx: Any, k_inner: Any = 0
+        self,
+        A_local_buf: BufferProxy | RegionProxy,
+        B_local_buf: BufferProxy | RegionProxy,
+        C_local_buf: BufferProxy | RegionProxy,
+        inst_m_idx: Value,
+        inst_n_idx: Value,
+        k_inner: Value = 0,
     ) -> None:
         """Add the product of one of the warp's tiles."""
         if self.bits == 4 and T.dtype(_own(A_local_buf).dtype).bits == 4:
@@ -199,14 +215,16 @@ class TensorCoreIntrinEmitter:
                 C_local_buf, c + half * (self.local_size_out // halves),
             )  # fmt: skip
 
-    def stmatrix(self, C_local_buf: Any, C_buf: Any, pid_m: Any = None, pid_n: Any = None) -> None:
+    def stmatrix(
+        self, C_local_buf: BufferProxy | RegionProxy, C_buf: BufferProxy, pid_m: Any = None, pid_n: Any = None
+    ) -> None:
         """Store the warp's sums, to a tile ``[rows, columns, 16, 16]``, to one ``[m, n]``, or to a tensor at a block's
         place."""
         lane, warp_n, warp_m = self.extract_thread_binding(self.get_thread_binding())
         target = _Place(C_buf, "C of an emitter")
         of_block = pid_m is not None and pid_n is not None
 
-        def place(tile_m: Any, tile_n: Any, local: Any) -> tuple[Any, ...]:
+        def place(tile_m: Any, tile_n: Any, local: Any) -> tuple[Value, ...]:
             row, column = warp_m * self.warp_rows + tile_m, warp_n * self.warp_cols + tile_n
             if of_block:
                 row = row + pid_m * self.block_row_warps * self.warp_rows
@@ -225,7 +243,7 @@ def _a_byte(place: int) -> int:
     return tile * 32 + (register % 2 + 2 * half) * 8 + register // 2 * 4 + within
 
 
-def _bytes(array: Any, first: Any, count: int, dtype: str, of: Callable[[int], int]) -> Any:
+def _bytes(array: object, first: Value, count: int, dtype: str, of: Callable[[int], int]) -> object:
     """Elements of four bits as bytes, in another order."""
     made = T.alloc_local((count,), dtype.replace("int4", "int8"))
     for place in range(count):
@@ -234,7 +252,9 @@ def _bytes(array: Any, first: Any, count: int, dtype: str, of: Callable[[int], i
 
 
 @T.macro
-def _store(target: Any, place: Any, own: Any, rows: int, columns: int, count: int) -> None:
+def _store(
+    target: BufferProxy, place: Callable[..., tuple[Value, ...]], own: BufferProxy, rows: int, columns: int, count: int
+) -> None:
     """Store a warp's sums: one loop, so that threads need not meet in between."""
     for tile_m in T.unroll(rows):
         for tile_n in T.unroll(columns):
@@ -242,13 +262,13 @@ def _store(target: Any, place: Any, own: Any, rows: int, columns: int, count: in
                 target[place(tile_m, tile_n, local)] = own[(tile_m * columns + tile_n) * count + local]
 
 
-def _own(array: Any) -> Any:
+def _own(array: object) -> BufferProxy:
     if not isinstance(array, BufferProxy):
         raise InvalidUse("an emitter keeps what threads hold in arrays of T.alloc_local", hint="give the array itself")
     return array
 
 
-def mma_store_index_map(thread_id: Any, local_id: Any) -> tuple[Any, Any]:
+def mma_store_index_map(thread_id: Value, local_id: Value) -> tuple[Value, Value]:
     """Row and column, in a tile of 16 x 16, of the sum that a thread has at a place of its array.
 
     Parameters
@@ -259,7 +279,7 @@ def mma_store_index_map(thread_id: Any, local_id: Any) -> tuple[Any, Any]:
     return result_place(thread_id, local_id)
 
 
-def get_mma_micro_size(dtype: Any) -> tuple[int, int, int]:
+def get_mma_micro_size(dtype: object) -> tuple[int, int, int]:
     """Rows, columns and depth of what matrix instructions multiply of a type at once.
 
     Parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright import specialization
 from tilewright.compat.tilelang.targets import Target, request
@@ -33,8 +32,8 @@ def postprocessed(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def _registers(name: str) -> Callable[..., Any]:
-    def register(func: Change | None = None, override: bool = True) -> Any:
+def _registers(name: str) -> Callable[..., object]:
+    def register(func: Change | None = None, override: bool = True) -> object:
         if func is None or isinstance(func, bool):
             return lambda found: register(found, override if func is None else func)
         if override or name not in _CHANGES:
@@ -66,10 +65,10 @@ class CompiledArtifact:
 
     kernel_source: str
     params: list[KernelParam]
-    program: Any
+    program: object
 
     @property
-    def device_mod(self) -> Any:
+    def device_mod(self) -> object:
         """The lowered program."""
         return self.program
 
@@ -77,9 +76,9 @@ class CompiledArtifact:
 
 
 def lower(
-    func_or_mod: Any, target: Any = "auto", target_host: Any = None, runtime_only: bool = False,
+    func_or_mod: PrimFunc, target: object = "auto", target_host: object = None, runtime_only: bool = False,
     enable_host_codegen: bool = False,
-    enable_device_compile: bool = False, **_: Any,
+    enable_device_compile: bool = False, **_: object,
 ) -> CompiledArtifact:  # fmt: skip
     """Lower a traced function to the text of a target, without compiling that.
 

@@ -84,7 +84,7 @@ class Environment:
         return os.environ.get(variable, DEFAULTS.get(variable))
 
     @staticmethod
-    def _answer(question: str, value: Any) -> Any:
+    def _answer(question: str, value: Any) -> object:
         if question.endswith("_mode"):
             return None if str(value).lower() in OFF else "terminal" if value in ("1", "true") else value
         if question.startswith(("is_", "should_")) or question == "get_default_verbose":

@@ -61,7 +61,7 @@ class Analyzer:
         return AnalysisResult(self.total_flops, self.total_global_bytes, seconds, flops / 1e12, moved / 1e9)
 
     @classmethod
-    def analysis(cls, fn: Any, device: Device) -> AnalysisResult:
+    def analysis(cls, fn: object, device: Device) -> AnalysisResult:
         """Count a program's work and say how long a machine takes for it.
 
         Parameters
@@ -80,7 +80,7 @@ class Analyzer:
             )
         return max(0, found)
 
-    def _count(self, node: Any, times: int) -> None:
+    def _count(self, node: object, times: int) -> None:
         if isinstance(node, Kernel):
             sizes = [self._size(extent, "a grid") for extent in node.grid]
             for var, size in zip(node.block_vars, sizes, strict=True):

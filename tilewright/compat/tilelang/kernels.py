@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from tilewright.language.dtypes import NumberType
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import InvalidUse, JITFunction
 from tilewright.texts import write_text
+
+if TYPE_CHECKING:
+    import torch
 
 
 class PassConfigKey(str, Enum):
@@ -109,17 +112,17 @@ class JITKernel:
     """
 
     def __init__(
-        self, func: Any, out_idx: Any = None, execution_backend: Any = None, target: Any = "auto",
-        target_host: Any = None, verbose: bool = False, pass_configs: Mapping[Any, Any] | None = None,
-        from_database: bool = False, compile_flags: Any = None, *, latency: float | None = None,
-        config: Mapping[str, Any] | None = None,
+        self, func: object, out_idx: Any = None, execution_backend: object = None, target: object = "auto",
+        target_host: object = None, verbose: bool = False, pass_configs: Mapping[object, object] | None = None,
+        from_database: bool = False, compile_flags: object = None, *, latency: float | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
         made = func if isinstance(func, Kernel) else compile(func, out_idx, target=target, pass_configs=pass_configs)
         self.kernel: Kernel = made if isinstance(made, Kernel) else made.kernel
         self.latency, self.config = latency, config
         self.ref_latency: float | None = None
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:
         return as_torch(self.kernel(*arguments, **named), (*arguments, *named.values()))
 
     def __getattr__(self, name: str) -> Any:
@@ -189,12 +192,14 @@ class JITKernel:
         """`compile` under another name."""
         return compile(tilelang_func, **options)
 
-    def update_tuner_result(self, latency: float, config: Mapping[str, Any], ref_latency: float | None) -> JITKernel:
+    def update_tuner_result(
+        self, latency: float, config: Mapping[str, object] | None, ref_latency: float | None
+    ) -> JITKernel:
         """Say what tuning found."""
         self.latency, self.config, self.ref_latency = latency, config, ref_latency
         return self
 
-    def get_tuner_result(self) -> dict[str, Any]:
+    def get_tuner_result(self) -> dict[str, object]:
         """What tuning found."""
         if self.latency is None:
             raise InvalidUse(
@@ -260,7 +265,7 @@ class JITKernel:
         """A profiler on arguments of a kind."""
         return Profiler(self.kernel, tensor_supply_type)
 
-    def run_once(self, func: Callable[..., Any] | None = None) -> Any:
+    def run_once(self, func: Callable[..., object] | None = None) -> object:
         """Run on arguments that are made for it."""
         return self.get_profiler().run_once(func)
 
@@ -269,7 +274,7 @@ class Decorated(JITKernel):
     """What `jit` makes of a `T.prim_func`: called without arguments it gives its kernel, as factories do; with them it
     runs."""
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:
         return super().__call__(*arguments, **named) if arguments or named else JITKernel(self.kernel)
 
     def compile(self) -> JITKernel:
@@ -281,7 +286,7 @@ class Decorated(JITKernel):
         return self.prim_func
 
 
-def as_torch(result: Any, arguments: Sequence[Any]) -> Any:
+def as_torch(result: object, arguments: Sequence[object]) -> object:
     """Results as torch's tensors, where the program has torch and passed nothing of NumPy's that says otherwise."""
     torch = sys.modules.get("torch")
     if torch is None or any(isinstance(one, np.ndarray) for one in arguments):
@@ -291,7 +296,7 @@ def as_torch(result: Any, arguments: Sequence[Any]) -> Any:
     return _view_of_torch(result) if isinstance(result, np.ndarray) else result
 
 
-def _view_of_torch(array: np.ndarray) -> Any:
+def _view_of_torch(array: np.ndarray) -> torch.Tensor:
     torch = sys.modules["torch"]
     if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 and array.dtype.isbuiltin == 1:
         return torch.from_numpy(array)
@@ -299,7 +304,7 @@ def _view_of_torch(array: np.ndarray) -> Any:
     return torch.from_numpy(array.view(carrier)).view(NumberType(array.dtype).as_torch())
 
 
-def check_pass_configs(pass_configs: Mapping[Any, Any] | None) -> None:
+def check_pass_configs(pass_configs: Mapping[object, object] | None) -> None:
     """Refuse keys that TileLang has not."""
     known = {key.value for key in PassConfigKey}
     for key in pass_configs or {}:
@@ -308,9 +313,9 @@ def check_pass_configs(pass_configs: Mapping[Any, Any] | None) -> None:
 
 
 def compile(
-    func: Any, out_idx: int | Sequence[int] | None = None, execution_backend: Any = None, target: Any = "auto",
-    target_host: Any = None, verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None,
-    compile_flags: Any = None,
+    func: Any, out_idx: int | Sequence[int] | None = None, execution_backend: object = None, target: object = "auto",
+    target_host: object = None, verbose: bool | None = None, pass_configs: Mapping[object, object] | None = None,
+    compile_flags: object = None,
 ) -> JITKernel:  # fmt: skip
     """`tilewright.compile`.
 
@@ -326,7 +331,7 @@ cached = compile
 """``tilelang.cache.cached``: kernels are kept however they are compiled."""
 
 
-def par_compile(funcs: Iterable[Any], *arguments: Any, ignore_error: bool = False, **options: Any) -> list[Any]:
+def par_compile(funcs: Iterable[object], *arguments: Any, ignore_error: bool = False, **options: Any) -> list[object]:
     """`compile` of several functions, whose binaries are built side by side.
 
     Parameters
@@ -337,10 +342,13 @@ def par_compile(funcs: Iterable[Any], *arguments: Any, ignore_error: bool = Fals
     return _side_by_side([functools.partial(compile, one, *arguments, **options) for one in funcs], ignore_error)
 
 
+Made = TypeVar("Made")
+
+
 def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool) -> list[Any]:
     """Kernels whose binaries are built together; None for those that fail, where that is asked for."""
 
-    def attempt(step: Callable[[], Any]) -> Any:
+    def attempt(step: Callable[[], Made]) -> Made | None:
         try:
             return step()
         except Exception:
@@ -363,7 +371,7 @@ def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool)
 class JITImpl:
     """A decorated function: a factory gives kernels, a direct function runs."""
 
-    def __init__(self, function: Callable[..., Any], out_idx: Any, target: Any, **options: Any) -> None:
+    def __init__(self, function: Callable[..., object], out_idx: Any, target: object, **options: object) -> None:
         functools.update_wrapper(self, function)
         self.jitted = specialization.jit(function, out_idx=out_idx, target=target)
         self.out_idx, self.target, self.func, self.options = out_idx, target, function, options
@@ -372,7 +380,7 @@ class JITImpl:
         self._wrapped: dict[int, JITKernel] = {}
         """The object of each kernel, which `jitted` keeps."""
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> Any:
         if not self.is_direct:
             return self.compile(*arguments, **named)
         if has_changes():
@@ -389,27 +397,27 @@ class JITImpl:
         """The text of the function."""
         return inspect.getsource(self.func)
 
-    def compile(self, *arguments: Any, **named: Any) -> JITKernel:
+    def compile(self, *arguments: object, **named: object) -> JITKernel:
         """The kernel, without running it."""
         made = self.jitted.compile(*arguments, **named)
         if id(made) not in self._wrapped:
             self._wrapped[id(made)] = JITKernel(postprocessed(made))
         return self._wrapped[id(made)]
 
-    def get_tir(self, *arguments: Any, **named: Any) -> Any:
+    def get_tir(self, *arguments: object, **named: object) -> PrimFunc:
         """The traced program."""
         return self.jitted.trace(*arguments, **named)
 
-    def get_kernel_source(self, *arguments: Any, **named: Any) -> str:
+    def get_kernel_source(self, *arguments: object, **named: object) -> str:
         """The emitted text."""
         return self.compile(*arguments, **named).get_kernel_source()
 
-    def par_compile(self, configs: Iterable[Any], num_workers: int | None = None, ignore_error: bool = False) -> Any:
+    def par_compile(self, configs: Iterable[Any], num_workers: int | None = None, ignore_error: bool = False) -> object:
         """A kernel for each set of arguments (dicts or tuples)."""
         named = (one if isinstance(one, Mapping) else dict(zip(self.signature.parameters, one)) for one in configs)
         return _side_by_side([functools.partial(self.compile, **one) for one in named], ignore_error)
 
-    def initialize_jit_mode(self, *arguments: Any, **named: Any) -> str:
+    def initialize_jit_mode(self, *arguments: object, **named: object) -> str:
         """``"lazy"`` for a function that returns a traced one, ``"eager"`` for one that is traced itself."""
         return "eager" if self.is_direct else "lazy"
 
@@ -422,7 +430,7 @@ class JITImpl:
         """Whether a call gives a kernel."""
         return not self.is_direct
 
-    def parse_cache_key(self, *arguments: Any, **named: Any) -> Any:
+    def parse_cache_key(self, *arguments: object, **named: object) -> object:
         """What tells the kernels of this function apart."""
         bound = self.signature.bind(*arguments, **named)
         bound.apply_defaults()
@@ -433,16 +441,17 @@ class JITImpl:
 
 
 def jit(
-    func: Callable[..., Any] | None = None, *, out_idx: Any = None, target: Any = "auto", target_host: Any = None,
-    execution_backend: Any = None, verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None,
-    debug_root_path: Any = None, compile_flags: Any = None, mode: str = "auto",
+    func: Callable[..., object] | None = None, *, out_idx: Any = None, target: object = "auto",
+    target_host: object = None, execution_backend: object = None, verbose: bool | None = None,
+    pass_configs: Mapping[object, object] | None = None,
+    debug_root_path: object = None, compile_flags: object = None, mode: str = "auto",
 ) -> Any:  # fmt: skip
     """`tilewright.jit`, bare or with arguments; see `compile` for those that are only accepted."""
     check_pass_configs(pass_configs)
     if mode not in ("auto", "lazy", "eager"):
         raise InvalidUse(f"there is no mode {mode!r}", hint="'auto', 'lazy' or 'eager'")
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: Any) -> object:
         if isinstance(function, (PrimFunc, Function)):
             return Decorated(compile(function, out_idx, target=target, pass_configs=pass_configs).kernel)
         return JITImpl(
@@ -457,11 +466,11 @@ def jit(
 lazy_jit = jit
 
 
-def simplify_prim_func(func: Any) -> Any:
+def simplify_prim_func(func: Callable[..., object] | None) -> object:
     """The function as it is, or what makes functions: every kernel is simplified when it is compiled."""
     return func
 
 
-def apply_simplify(stmt: Any, *_: Any) -> Any:
+def apply_simplify(stmt: object, *_: object) -> object:
     """The program as it is."""
     return stmt

@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from tilewright.language import Fragment, Layout
+from tilewright.language.buffers import BufferProxy
 from tilewright.language.dtypes import NumberType
 from tilewright.language.layouts import Advised
+from tilewright.language.proxies import Value
 
 __all__ = [
     "Fragment",
@@ -28,12 +30,12 @@ __all__ = [
 CHUNK_BITS, ROWS = 128, 8
 
 
-def make_fully_replicated_layout_fragment(buffer: Any, threads: int) -> Any:
+def make_fully_replicated_layout_fragment(buffer: BufferProxy, threads: int) -> Layout:
     """The layout of a fragment that every thread holds whole."""
     shape = tuple(int(extent) for extent in buffer.shape)
 
-    def place(*indices: Any) -> Any:
-        offset: Any = 0
+    def place(*indices: Value) -> Value:
+        offset: Value = 0
         for index, extent in zip(indices[:-1], shape, strict=True):
             offset = offset * extent + index
         return offset
@@ -41,27 +43,29 @@ def make_fully_replicated_layout_fragment(buffer: Any, threads: int) -> Any:
     return Fragment(shape, forward_thread_fn=lambda *indices: indices[-1], forward_index_fn=place, replicate=threads)
 
 
-def make_cutlass_metadata_layout(buffer: Any, mma_dtype: Any = "float16", arch: Any = None, **options: Any) -> Any:
+def make_cutlass_metadata_layout(
+    buffer: object, mma_dtype: object = "float16", arch: object = None, **options: object
+) -> Layout:
     """The layout of the metadata of a sparse operand, which lie row by row as `tilelang.utils.sparse` makes them."""
     return make_linear_layout(buffer)
 
 
-def make_gemm_fragment_8x8() -> Any:
+def make_gemm_fragment_8x8() -> Layout:
     """How the lanes of a warp hold 8 by 8 halves of a matrix instruction: two neighbours of a row each."""
     return Fragment((8, 8), forward_thread_fn=lambda i, j: i * 4 + j // 2, forward_index_fn=lambda i, j: j % 2)
 
 
-def make_gemm_fragment_8x8_transposed() -> Any:
+def make_gemm_fragment_8x8_transposed() -> Layout:
     """The same of a tile whose dimensions are swapped."""
     return Fragment((8, 8), forward_thread_fn=lambda i, j: j * 4 + i // 2, forward_index_fn=lambda i, j: i % 2)
 
 
-def make_linear_layout(*of: Any) -> Any:
+def make_linear_layout(*of: Any) -> Layout:
     """The row-major layout of a tile, or of a shape given as ints."""
     shape = tuple(int(extent) for extent in (of if isinstance(of[0], int) else of[0].shape))
 
-    def place(*indices: Any) -> Any:
-        offset: Any = 0
+    def place(*indices: Value) -> Value:
+        offset: Value = 0
         for index, extent in zip(indices, shape, strict=True):
             offset = offset * extent + index
         return offset
@@ -69,7 +73,7 @@ def make_linear_layout(*of: Any) -> Any:
     return Layout(shape, place)
 
 
-def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: Any, swizzle_bytes: int | None = None) -> Any:
+def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: object, swizzle_bytes: int | None = None) -> object:
     """Row and column at which an element of a swizzled tile lies.
 
     Parameters
@@ -84,7 +88,7 @@ def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: Any, swizzle
     return row, column ^ (row // (ROWS // span) % span * chunk)
 
 
-def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
+def make_swizzled_layout(buffer: BufferProxy, *_: Any, **options: Any) -> Layout:
     """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks; for `T.annotate_layout` advice to
     swizzle.
 
@@ -97,7 +101,7 @@ def make_swizzled_layout(buffer: Any, *_: Any, **options: Any) -> Any:
     chunk = CHUNK_BITS // buffer.buffer.dtype.bits
     span = math.gcd(ROWS, columns // chunk) if columns % chunk == 0 else 1
 
-    def place(*indices: Any) -> Any:
+    def place(*indices: Any) -> Value:
         row: Any = 0
         for index, extent in zip(indices[:-1], outer, strict=True):
             row = row * extent + index

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 from tilewright.compat.tilelang.elsewhere import ELSEWHERE, inside
 
@@ -180,7 +179,7 @@ class _Shared(Loader):
             return
         found = [importlib.import_module(name) for name in self.sources]
 
-        def lookup(name: str) -> Any:
+        def lookup(name: str) -> object:
             if not name.startswith("__"):
                 for source in found:
                     if name in vars(source):
@@ -204,7 +203,7 @@ def with_names_elsewhere(module: ModuleType, *sources: ModuleType) -> None:
     """Let a module of ours be a package, as TileLang's is, and have the names of others, and those that only say what
     to write."""
 
-    def lookup(name: str) -> Any:
+    def lookup(name: str) -> object:
         for source in sources:
             if not name.startswith("_") and name in vars(source):
                 return vars(source)[name]
@@ -222,7 +221,7 @@ class Finder(MetaPathFinder):
 
     answers_tilelang = False
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if self.answers_tilelang and name in TVM:
             targets = f"{HERE}.targets"
             return ModuleSpec(

@@ -14,7 +14,7 @@ from tilewright.targets.cuda.nvrtc import find_nvrtc
 from tilewright.targets.registry import resolve
 
 
-def get_target_compute_version(target: Any = None) -> str:
+def get_target_compute_version(target: object = None) -> str:
     """The compute capability, ``"9.0"`` for example."""
     return ".".join(map(str, compute_version(target)))
 
@@ -31,7 +31,7 @@ def get_target_arch(compute_version: Any) -> str:
     return f"{major}{minor}" + ("a" if major >= 9 else "")
 
 
-def have_tensorcore(compute_version: str | None = None, target: Any = None) -> bool:
+def have_tensorcore(compute_version: str | None = None, target: object = None) -> bool:
     """Whether there are matrix instructions."""
     return parse_compute_version(compute_version or get_target_compute_version(target)) >= (7, 0)
 
@@ -48,7 +48,7 @@ have_fp16, have_int8 = _from((5, 3), "arithmetic of halves"), _from((6, 1), "pro
 have_bf16, have_fp8 = _from((8, 0), "bfloat16"), _from((8, 9), "products of floats of eight bits")
 
 
-def have_tma(target: Any = None) -> bool:
+def have_tma(target: object = None) -> bool:
     """Whether there is an engine that copies tiles."""
     return compute_version(target) >= (9, 0)
 
@@ -57,7 +57,7 @@ have_pdl = have_mbarrier = have_tma
 """Launches that begin before the last one ends, and barriers that count bytes, came with that engine."""
 
 
-def is_hopper(target: Any = None) -> bool:
+def is_hopper(target: object = None) -> bool:
     """Whether a target is of compute capability 9."""
     return compute_version(target)[0] == 9
 
@@ -67,7 +67,7 @@ def have_cudagraph() -> bool:
     return True
 
 
-def get_cuda_version(cuda_path: Any = None) -> tuple[int, ...]:
+def get_cuda_version(cuda_path: object = None) -> tuple[int, ...]:
     """The version of the compiler that makes binaries."""
     return tuple(find_nvrtc().version)
 
@@ -85,7 +85,7 @@ def find_cuda_path() -> str:
     return str(find_nvcc().parent.parent)
 
 
-def _compiled(code: str, arch: Any, options: Sequence[str] | str | None) -> Binary:
+def _compiled(code: str, arch: object, options: Sequence[str] | str | None) -> Binary:
     digits = re.fullmatch(r"(?:sm_|compute_)?(\d+[a-z]?)", str(arch)) if arch is not None else None
     if arch is not None and digits is None:
         raise InvalidUse(f"there is no architecture {arch!r}", hint="90, '90a' or 'sm_90a'")
@@ -95,7 +95,7 @@ def _compiled(code: str, arch: Any, options: Sequence[str] | str | None) -> Bina
 
 
 def compile_cuda(
-    code: str, target_format: str = "ptx", arch: Any = None, options: Sequence[str] | str | None = None,
+    code: str, target_format: str = "ptx", arch: object = None, options: Sequence[str] | str | None = None,
     path_target: Any = None, verbose: bool = False,
 ) -> bytearray:  # fmt: skip
     """Compile a CUDA text, by NVRTC.

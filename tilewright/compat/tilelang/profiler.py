@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,16 +23,19 @@ from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import InvalidUse
 from tilewright.tuning.measure import call_times
 
+if TYPE_CHECKING:
+    import torch
+
 MODES: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean, "median": statistics.median, "min": min, "max": max,
 }  # fmt: skip
 
 
 def do_bench(
-    fn: Callable[[], Any], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0,
+    fn: Callable[[], object], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0,
     quantiles: Sequence[float] | None = None, fast_flush: bool = True, backend: str = "event",
     return_mode: str = "median",
-    **options: Any,
+    **options: object,
 ) -> Any:  # fmt: skip
     """Milliseconds of ``fn()``; on a GPU, of launches with the second-level cache flushed before each.
 
@@ -52,16 +55,16 @@ def do_bench(
     return _told(times, quantiles, return_mode)
 
 
-def _told(times: Sequence[float], quantiles: Sequence[float] | None, return_mode: str) -> Any:
+def _told(times: Sequence[float], quantiles: Sequence[float] | None, return_mode: str) -> float | list[float]:
     if quantiles is not None:
         return [float(one) for one in np.quantile(times, list(quantiles))]
     return float(MODES[return_mode](times))
 
 
 def bench_with_wall(
-    fn: Callable[[], Any], n_repeat: int, quantiles: Sequence[float] | None = None, return_mode: str = "mean",
-    synchronize: Callable[[], Any] | None = None,
-) -> Any:  # fmt: skip
+    fn: Callable[[], object], n_repeat: int, quantiles: Sequence[float] | None = None, return_mode: str = "mean",
+    synchronize: Callable[[], object] | None = None,
+) -> float | list[float]:  # fmt: skip
     """Milliseconds of ``fn()`` by the clock; see `do_bench`.
 
     Parameters
@@ -81,9 +84,9 @@ def bench_with_wall(
 
 
 def bench_with_cuda_events(
-    fn: Callable[[], Any], cache: Any, n_repeat: int, quantiles: Sequence[float] | None = None,
-    return_mode: str = "mean", device_idx: Any = None,
-) -> Any:  # fmt: skip
+    fn: Callable[[], object], cache: object, n_repeat: int, quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean", device_idx: object = None,
+) -> float | list[float]:  # fmt: skip
     """`do_bench` with a number of launches; `cache` is what TileLang flushes with."""
     return do_bench(fn, _n_repeat=n_repeat, quantiles=quantiles, return_mode=return_mode)
 
@@ -105,11 +108,11 @@ class Profiler:
     def __init__(self, kernel: Kernel, supply: TensorSupplyType = TensorSupplyType.Auto) -> None:
         self.kernel, self.supply = kernel, TensorSupplyType.Auto if supply is None else supply
 
-    def with_default_adapter(self, adapter: Any) -> Profiler:
+    def with_default_adapter(self, adapter: object) -> Profiler:
         """Itself: it has its kernel."""
         return self
 
-    def arguments(self, known: Mapping[str, int] | None = None) -> list[Any]:
+    def arguments(self, known: Mapping[str, int] | None = None) -> list[object]:
         """Inputs of the declared shapes, made where the kernel runs; the same for every kernel of these parameters.
 
         Parameters
@@ -127,7 +130,7 @@ class Profiler:
 
     def _get_inputs(
         self, with_output: bool = False, dynamic_symbolic_constraints: Mapping[str, int] | None = None
-    ) -> list[Any]:
+    ) -> list[object]:
         """`arguments` under TileLang's name; with the tensors that a call returns, where they are asked for."""
         given = self.arguments(dynamic_symbolic_constraints)
         if not with_output:
@@ -138,13 +141,13 @@ class Profiler:
         made = [self._made(one, sizes, device) if one in function.outputs else next(number) for one in function.params]
         return made
 
-    def _made(self, param: Buffer | Var, sizes: dict[Var, int], device: str) -> Any:
+    def _made(self, param: Buffer | Var, sizes: dict[Var, int], device: str) -> object:
         if isinstance(param, Var):
             return 1
         shape = tuple(int(evaluate(extent, sizes)) for extent in param.shape)
         return filled(NumberType(param.dtype), shape, self.supply, device)
 
-    def _filled(self, value: Any, rng: np.random.Generator) -> Any:
+    def _filled(self, value: object, rng: np.random.Generator) -> object:
         if not isinstance(value, np.ndarray) or value.dtype.kind == "b":
             return value
         if self.supply is TensorSupplyType.Zero:
@@ -157,16 +160,16 @@ class Profiler:
             return value
         return np.asarray(rng.uniform(-1, 1, value.shape)).astype(value.dtype)
 
-    def run_once(self, func: Callable[..., Any] | None = None) -> Any:
+    def run_once(self, func: Callable[..., object] | None = None) -> object:
         """One call."""
         return (func or self.kernel)(*self.arguments())
 
     def do_bench(
-        self, func: Callable[..., Any] | None = None, warmup: float = 25, rep: float = 100,
-        n_warmup: int = 0, n_repeat: int = 0, input_tensors: Sequence[Any] | None = None, backend: str = "event",
+        self, func: Callable[..., object] | None = None, warmup: float = 25, rep: float = 100,
+        n_warmup: int = 0, n_repeat: int = 0, input_tensors: Sequence[object] | None = None, backend: str = "event",
         quantiles: Sequence[float] | None = None, return_mode: str = "median",
-        dynamic_symbolic_constraints: Mapping[str, int] | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
+        dynamic_symbolic_constraints: Mapping[str, int] | None = None, **options: object,
+    ) -> float | list[float]:  # fmt: skip
         """Milliseconds of the kernel, or of another function of the same arguments.
 
         Parameters
@@ -181,7 +184,8 @@ class Profiler:
         )
 
     def assert_allclose(
-        self, reference_program: Callable[..., Any], input_tensors: Sequence[Any] | None = None, atol: float = 1e-2,
+        self, reference_program: Callable[..., object], input_tensors: Sequence[object] | None = None,
+        atol: float = 1e-2,
         rtol: float = 1e-2, max_mismatched_ratio: float = 0.01,
     ) -> None:  # fmt: skip
         """Compare what the kernel returns with what a reference does.
@@ -221,7 +225,7 @@ class Profiler:
                     raise ResultsDiffer(f"result {number} differs from one run to the next")
 
     def manual_assert_close(
-        self, reference_program: Callable[..., Any], input_tensors: Sequence[Any] | None = None,
+        self, reference_program: Callable[..., object], input_tensors: Sequence[object] | None = None,
         manual_check_prog: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
         """Let a function of two lists of results compare what the kernel returns with what a reference does."""
@@ -250,5 +254,5 @@ class Profiler:
         return list(self.kernel.out_idx)
 
 
-def _as_float(value: Any) -> np.ndarray:
+def _as_float(value: torch.Tensor) -> np.ndarray:
     return np.asarray(value.detach().cpu().double() if is_torch(value) else value).astype(np.float64)

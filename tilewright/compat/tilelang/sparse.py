@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.formats import sparse
 from tilewright.language.dtypes import NumberType
 
+if TYPE_CHECKING:
+    import torch
 
-def _group(dtype: Any) -> int:
+
+def _group(dtype: object) -> int:
     """Neighbours of which half is kept: matrix units take pairs of 32-bit floats."""
     return sparse.PAIR if NumberType(dtype) == "float32" else sparse.GROUP
 
 
-def get_e_factor(a_dtype: Any, meta_dtype: Any) -> int:
+def get_e_factor(a_dtype: object, meta_dtype: object) -> int:
     """Columns of a dense row that one number of the metadata speaks of."""
     return NumberType(meta_dtype).bits // 4 * _group(a_dtype)
 
 
-def compress(A: Any, meta_dtype: Any = None, **_: Any) -> tuple[Any, Any]:
+def compress(A: torch.Tensor, meta_dtype: object = None, **_: object) -> tuple[torch.Tensor, torch.Tensor]:
     """What is kept of a sparse tensor, and where it stood.
 
     Parameters
@@ -36,7 +39,7 @@ def compress(A: Any, meta_dtype: Any = None, **_: Any) -> tuple[Any, Any]:
     return torch.from_numpy(kept).to(A.dtype).to(A.device), words.to(A.device)
 
 
-def _pruned(dense: Any, dtype: Any, transposed: bool) -> Any:
+def _pruned(dense: torch.Tensor, dtype: torch.dtype | None, transposed: bool) -> torch.Tensor:
     import torch
 
     group = _group(dtype)
@@ -46,7 +49,9 @@ def _pruned(dense: Any, dtype: Any, transposed: bool) -> Any:
     return (made.t().contiguous() if transposed else made).to(dtype)
 
 
-def randn_semi_sparse(M: int, K: int, dtype: Any = None, device: Any = "cuda", transposed: bool = False) -> Any:
+def randn_semi_sparse(
+    M: int, K: int, dtype: torch.dtype | None = None, device: str | torch.device = "cuda", transposed: bool = False
+) -> torch.Tensor:
     """A sparse tensor of normal numbers."""
     import torch
 
@@ -54,15 +59,23 @@ def randn_semi_sparse(M: int, K: int, dtype: Any = None, device: Any = "cuda", t
 
 
 def randint_semi_sparse(
-    M: int, K: int, low: int, high: int, dtype: Any = None, device: Any = "cuda", transposed: bool = False
-) -> Any:
+    M: int,
+    K: int,
+    low: int,
+    high: int,
+    dtype: torch.dtype | None = None,
+    device: str | torch.device = "cuda",
+    transposed: bool = False,
+) -> torch.Tensor:
     """A sparse tensor of integers from `low` to below `high`."""
     import torch
 
     return _pruned(torch.randint(low, high, (M, K), device=device), torch.int32 if dtype is None else dtype, transposed)
 
 
-def arange_semi_sparse(M: int, K: int, dtype: Any = None, device: Any = "cuda", transposed: bool = False) -> Any:
+def arange_semi_sparse(
+    M: int, K: int, dtype: torch.dtype | None = None, device: str | torch.device = "cuda", transposed: bool = False
+) -> torch.Tensor:
     """A sparse tensor of the numbers from 0 on."""
     import torch
 

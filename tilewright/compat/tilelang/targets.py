@@ -8,11 +8,15 @@ import json
 import os
 import re
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tilewright.language.dtypes import NumberType
 from tilewright.specialization import InvalidUse
 from tilewright.targets.registry import TARGETS, resolve
+
+if TYPE_CHECKING:
+    import torch
 
 KINDS = {
     "cpu": "cpu", "c": "cpu", "llvm": "cpu", "cuda": "cuda", "cutedsl": "cuda", "tileir": "cuda",
@@ -38,7 +42,7 @@ class Target:
     attrs, keys : its options, and words that say what it can do.
     """
 
-    def __init__(self, target: Any, host: Any = None) -> None:
+    def __init__(self, target: object, host: object = None) -> None:
         self.attrs = _attributes(target)
         self.kind = types.SimpleNamespace(name=self.attrs.pop("kind"))
         self.arch = self.attrs.get("arch", "")
@@ -55,14 +59,14 @@ class Target:
         _OPEN.set((*_OPEN.get(), self))
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         _OPEN.set(_OPEN.get()[:-1])
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> dict[str, object]:
         """The target as a dict."""
         return {"kind": self.kind.name, **self.attrs}
 
-    def with_host(self, host: Any) -> Target:
+    def with_host(self, host: object) -> Target:
         """The same target; what runs beside a device is tilewright's business."""
         return Target(self.export(), host)
 
@@ -78,7 +82,7 @@ class Target:
         return hash(str(self))
 
 
-def _attributes(target: Any) -> dict[str, Any]:
+def _attributes(target: object) -> dict[str, object]:
     """Kind and options of a target."""
     if isinstance(target, Target):
         return target.export()
@@ -95,7 +99,7 @@ def _attributes(target: Any) -> dict[str, Any]:
     return {"kind": kind, **{name: value for name, _, value in pairs}}
 
 
-def request(target: Any) -> Any:
+def request(target: object) -> str:
     """A program's target as `tilewright.compile` takes it; options that only TVM has are left out.
 
     Raises
@@ -115,7 +119,7 @@ def request(target: Any) -> Any:
     return f"{kind} -arch={'sm_90a' if arch == 'sm_90' else arch}"  # TileLang's sm_90 has the instructions of sm_90a
 
 
-def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
+def determine_target(target: object = "auto", return_object: bool = False) -> object:
     """The target that a request means on this machine.
 
     Parameters
@@ -150,15 +154,15 @@ def check_metal_availability() -> bool:
     return _present("metal")
 
 
-def compute_version(target: Any = None) -> tuple[int, int]:
+def compute_version(target: object = None) -> tuple[int, int]:
     """Major and minor number of a target's architecture, (0, 0) for a processor."""
     _, arch = resolve(request(target))
     digits = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", arch.name)
     return (int(digits[1]), int(digits[2])) if digits else (0, 0)
 
 
-def _is(kind: str, *majors: int) -> Any:
-    def ask(target: Any) -> bool:
+def _is(kind: str, *majors: int) -> Callable[[object], bool]:
+    def ask(target: object) -> bool:
         found = resolve(request(target))[0].name
         return found == kind and (not majors or compute_version(target)[0] in majors)
 
@@ -171,7 +175,7 @@ target_is_cuda, target_is_hopper, target_is_sm100 = _is("cuda"), _is("cuda", 9),
 target_is_ampere, target_is_volta, target_is_sm120 = _is("cuda", 8), _is("cuda", 7), _is("cuda", 12)
 
 
-def target_get_warp_size(target: Any) -> int:
+def target_get_warp_size(target: object) -> int:
     """Threads of a warp."""
     return 32
 
@@ -184,7 +188,7 @@ def determine_fp8_type(fp8_format: str = "e4m3") -> NumberType:
     return NumberType(known[fp8_format])
 
 
-def determine_torch_fp8_type(fp8_format: str = "e4m3") -> Any:
+def determine_torch_fp8_type(fp8_format: str = "e4m3") -> torch.dtype:
     """The same as torch's type."""
     return determine_fp8_type(fp8_format).as_torch()
 

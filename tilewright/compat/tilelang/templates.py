@@ -12,11 +12,12 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import tilewright.language as T
 from tilewright.compat.tilelang.carver import Device
 from tilewright.kernels.roofline import Speed, speed_of
+from tilewright.language.trace import PrimFunc
 from tilewright.specialization import InvalidUse
 
 MOST_STAGES = 4
@@ -68,11 +69,11 @@ class Hint:
     use_tc: bool = False
     pipeline_stage: int = 1
     use_async: bool = False
-    rasterization_plan: Any = field(default_factory=NoRasterization)
+    rasterization_plan: object = field(default_factory=NoRasterization)
     vectorize: dict[str, int] = field(default_factory=dict)
-    arch: Any = None
+    arch: object = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What it says, by name, without what says nothing."""
         return {one.name: value for one in fields(self) if one.name != "arch" and (value := getattr(self, one.name))}
 
@@ -90,7 +91,7 @@ class Hint:
         return str(self.to_dict())
 
 
-def _bytes(dtype: Any) -> float:
+def _bytes(dtype: object) -> float:
     return float(T.dtype(dtype).bits) / 8
 
 
@@ -102,6 +103,9 @@ def _powers(least: int, most: int) -> list[int]:
 def _up(value: int) -> int:
     """The next power of two."""
     return 1 << max(0, value - 1).bit_length()
+
+
+Made = TypeVar("Made", bound="BaseTemplate")
 
 
 class BaseTemplate:
@@ -116,7 +120,7 @@ class BaseTemplate:
             if not isinstance(value, int) or value < 1:
                 raise InvalidUse(f"{name}={value!r} of {type(self).__name__}", hint="give a number above 0")
 
-    def with_arch(self, arch: Any) -> Any:
+    def with_arch(self: Made, arch: Any) -> Made:
         """The same for a machine."""
         self._arch = arch
         return self
@@ -148,7 +152,7 @@ class BaseTemplate:
         """Whether that is one of AMD's gfx11 or gfx12."""
         return self.arch.machine.name.startswith("gfx1")
 
-    def get_hardware_aware_configs(self, arch: Any = None, topk: int = 10) -> list[Hint]:
+    def get_hardware_aware_configs(self, arch: object = None, topk: int = 10) -> list[Hint]:
         """`recommend_hints` for a machine."""
         return (self if arch is None else self.with_arch(arch)).recommend_hints(topk)
 
@@ -160,12 +164,12 @@ class BaseTemplate:
         )
         return [one for _, _, one in ranked[:topk]]
 
-    def params_as_dict(self) -> dict[str, Any]:
+    def params_as_dict(self) -> dict[str, object]:
         """Its sizes and types."""
         return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
 
     @property
-    def class_attributes(self) -> dict[str, Any]:
+    def class_attributes(self) -> dict[str, object]:
         """As `params_as_dict`."""
         return self.params_as_dict()
 
@@ -177,7 +181,7 @@ class BaseTemplate:
         """Cycles that the model takes a way for."""
         raise NotImplementedError
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         """A program that does the work, without any tiles of its own."""
         raise NotImplementedError
 
@@ -194,7 +198,7 @@ class _Product(BaseTemplate):
         """Rows, columns, and what is summed."""
         raise NotImplementedError
 
-    def _types(self) -> tuple[Any, Any]:
+    def _types(self) -> tuple[object, object]:
         return self.in_dtype, self.accum_dtype  # type: ignore[attr-defined]
 
     def candidates(self) -> Iterable[Hint]:
@@ -238,16 +242,16 @@ class MatmulTemplate(_Product):
     K: int = 0
     trans_A: bool = False
     trans_B: bool = True
-    in_dtype: Any = "float16"
-    out_dtype: Any = "float16"
-    accum_dtype: Any = "float16"
+    in_dtype: str = "float16"
+    out_dtype: str = "float16"
+    accum_dtype: str = "float16"
     with_bias: bool = False
     sizes = ("M", "N", "K")
 
     def extents(self) -> tuple[int, int, int]:
         return self.M, self.N, self.K
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         M, N, K, A_turned, B_turned = self.M, self.N, self.K, self.trans_A, self.trans_B
         given, made, total = self.in_dtype, self.out_dtype, self.accum_dtype
 
@@ -282,9 +286,9 @@ class ConvTemplate(_Product):
     S: int = 1
     D: int = 1
     P: int = 0
-    in_dtype: Any = "float16"
-    out_dtype: Any = "float16"
-    accum_dtype: Any = "float16"
+    in_dtype: str = "float16"
+    out_dtype: str = "float16"
+    accum_dtype: str = "float16"
     with_bias: bool = False
     sizes = ("N", "C", "H", "W", "F", "K", "S", "D")
 
@@ -296,7 +300,7 @@ class ConvTemplate(_Product):
         high, wide = self._made()
         return self.N * high * wide, self.F, self.K * self.K * self.C
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         N, C, H, W, F, K, S, D, P = (getattr(self, name) for name in "NCHWFKSDP")
         high, wide = self._made()
         given, made, total = self.in_dtype, self.out_dtype, self.accum_dtype
@@ -332,15 +336,15 @@ class FlashAttentionTemplate(_Product):
     seq_length: int = 1
     seq_kv_length: int = 1
     is_causal: bool = False
-    in_dtype: Any = "float16"
-    out_dtype: Any = "float16"
-    accum_dtype: Any = "float16"
+    in_dtype: str = "float16"
+    out_dtype: str = "float16"
+    accum_dtype: str = "float16"
     sizes = ("batch_size", "num_heads", "head_dim", "seq_length", "seq_kv_length")
 
     def extents(self) -> tuple[int, int, int]:
         return self.batch_size * self.num_heads * self.seq_length, self.seq_kv_length, self.head_dim
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         heads, S, S_kv, D = self.batch_size * self.num_heads, self.seq_length, self.seq_kv_length, self.head_dim
         given, made = self.in_dtype, self.out_dtype
 
@@ -419,16 +423,16 @@ class GEMVTemplate(_Passing):
     N: int = 0
     K: int = 0
     trans_B: bool = True
-    in_dtype: Any = "float16"
-    out_dtype: Any = "float16"
-    accum_dtype: Any = "float16"
+    in_dtype: str = "float16"
+    out_dtype: str = "float16"
+    accum_dtype: str = "float16"
     with_bias: bool = False
     sizes = ("N", "K")
 
     def shape_of(self) -> tuple[Sequence[int], int, float]:
         return (self.N,), self.K, _bytes(self.in_dtype)
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         return MatmulTemplate(
             1, self.N, self.K, False, self.trans_B, self.in_dtype, self.out_dtype, self.accum_dtype
         ).equivalent_function()
@@ -444,7 +448,7 @@ class ElementwiseTemplate(_Passing):
     def shape_of(self) -> tuple[Sequence[int], int, float]:
         return tuple(self.shape), 1, _bytes(self.dtype)
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         count, dtype = math.prod(self.shape), self.dtype
 
         @T.prim_func
@@ -478,7 +482,7 @@ class GeneralReductionTemplate(_Passing):
         summed = math.prod(size for letter, size in zip(self.structure, self.shape, strict=True) if letter == "R")
         return kept, summed, _bytes(self.dtype)
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         letters, shape, dtype = "".join(self.structure), tuple(self.shape), self.dtype
         kept = [size for letter, size in zip(letters, shape, strict=True) if letter == "S"]
         summed = [size for letter, size in zip(letters, shape, strict=True) if letter == "R"]

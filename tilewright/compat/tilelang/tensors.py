@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import TilewrightError
-from tilewright.ir.nodes import Var
+from tilewright.ir.nodes import Buffer, Var
 from tilewright.language.dtypes import NumberType
 from tilewright.runtime.arguments import storage_shape
 from tilewright.specialization import InvalidUse
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ResultsDiffer(TilewrightError, AssertionError):
@@ -44,12 +47,12 @@ class KernelParam:
         return [cls(NumberType(one.dtype), () if isinstance(one, Var) else tuple(one.shape)) for one in params]
 
     @classmethod
-    def from_buffer(cls, buffer: Any) -> KernelParam:
+    def from_buffer(cls, buffer: Buffer) -> KernelParam:
         """Of a tensor of a traced function."""
         return cls.of([buffer])[0]
 
     @classmethod
-    def from_var(cls, var: Any) -> KernelParam:
+    def from_var(cls, var: Var) -> KernelParam:
         """Of a number that a traced function takes."""
         return cls(NumberType(var.dtype), ())
 
@@ -62,7 +65,7 @@ class KernelParam:
         """Whether it has floats of four bits."""
         return self.dtype.is_float and self.dtype.bits == 4
 
-    def torch_dtype(self) -> Any:
+    def torch_dtype(self) -> torch.dtype:
         """torch's type of the elements."""
         return self.dtype.as_torch()
 
@@ -83,12 +86,12 @@ class KernelParam:
         return self.dtype.record.kind == "bool"
 
 
-def map_torch_type(intype: Any) -> Any:
+def map_torch_type(intype: object) -> torch.dtype:
     """torch's type of a name."""
     return NumberType(intype).as_torch()
 
 
-def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, device: str) -> Any:
+def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, device: str) -> torch.Tensor:
     """A tensor of torch's, made where it is used: without more said, floats between -1 and 1, small integers.
 
     Parameters
@@ -115,13 +118,13 @@ def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, 
     return made.to(of)
 
 
-def is_float8_dtype(dtype: Any) -> bool:
+def is_float8_dtype(dtype: object) -> bool:
     """Whether a type has floats of eight bits."""
     found = NumberType(dtype)
     return found.is_float and found.bits == 8
 
 
-def fp8_remove_negative_zeros_(tensor: Any) -> None:
+def fp8_remove_negative_zeros_(tensor: torch.Tensor) -> None:
     """Make every -0 of a tensor of 8-bit floats a +0, in place."""
     import torch
 
@@ -130,11 +133,13 @@ def fp8_remove_negative_zeros_(tensor: Any) -> None:
     tensor.view(torch.uint8)[tensor.float() == 0] = 0
 
 
-def get_tensor_supply(supply_type: TensorSupplyType = TensorSupplyType.Integer) -> Callable[[KernelParam], Any]:
+def get_tensor_supply(
+    supply_type: TensorSupplyType = TensorSupplyType.Integer,
+) -> Callable[[KernelParam], torch.Tensor]:
     """A function that makes a tensor for a parameter."""
     import torch
 
-    def supply(param: KernelParam) -> Any:
+    def supply(param: KernelParam) -> torch.Tensor:
         if param.is_scalar() or not all(isinstance(extent, int) for extent in param.shape):
             raise InvalidUse("tensors are made for shapes that are known", hint="pass tensors of your own")
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -144,9 +149,10 @@ def get_tensor_supply(supply_type: TensorSupplyType = TensorSupplyType.Integer) 
 
 
 def torch_assert_close(
-    tensor_a: Any, tensor_b: Any, rtol: float = 1e-2, atol: float = 1e-3, max_mismatched_ratio: float = 0.001,
+    tensor_a: torch.Tensor, tensor_b: torch.Tensor, rtol: float = 1e-2, atol: float = 1e-3,
+    max_mismatched_ratio: float = 0.001,
     verbose: bool = False, equal_nan: bool = True, check_device: bool = True, check_dtype: bool = True,
-    check_layout: bool = True, check_stride: bool = False, base_name: str = "LHS", ref_name: str = "RHS", **_: Any,
+    check_layout: bool = True, check_stride: bool = False, base_name: str = "LHS", ref_name: str = "RHS", **_: object,
 ) -> bool:  # fmt: skip
     """Compare two tensors of torch's, of which a small part may differ.
 

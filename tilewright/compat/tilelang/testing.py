@@ -37,7 +37,7 @@ class PerfResult:
 _MEASURED: list[PerfResult] = []
 
 
-def process_func(func: Callable[..., float], name: str | None = None, /, **kwargs: Any) -> None:
+def process_func(func: Callable[..., float], name: str | None = None, /, **kwargs: object) -> None:
     """Keep the latency that ``func(**kwargs)`` measures, for `regression`."""
     called, latency = name or str(getattr(func, "__name__", "function")), float(func(**kwargs))
     if latency <= 0:

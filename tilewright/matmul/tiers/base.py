@@ -31,9 +31,9 @@ class Operands:
     """The arguments of a call, None for what it does not have; scales of groups may lie column by column."""
 
     activations: Any
-    activation_scales: Any
-    bias: Any
-    residual: Any
+    activation_scales: Array | None
+    bias: Array | None
+    residual: Array | None
     out: Any
 
 
@@ -53,7 +53,7 @@ class Prepared:
     tier: str
     kernel: Kernel
     held: Sequence[Any]
-    arguments: Callable[[Operands, Sequence[Any]], Sequence[Any]]
+    arguments: Callable[[Operands, Sequence[Any]], Sequence[object]]
     recipe: Recipe | None = None
 
     def __call__(self, operands: Operands) -> None:
@@ -111,7 +111,7 @@ class Quantizing(_Behind):
     """
 
     first: Kernel
-    divisors: tuple[Any, ...]
+    divisors: tuple[object, ...]
     codes: DType
     then: Ready
 
@@ -151,8 +151,8 @@ class Arranging(_Behind):
     """
 
     first: Kernel
-    order: Any
-    divisors: Any
+    order: object
+    divisors: object
     columns: int
     dtype: DType
     then: Prepared

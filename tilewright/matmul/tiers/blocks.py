@@ -3,8 +3,7 @@ added up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class Blocks:
         scales = weight.derived(("block scales", type(example)), lambda: _block_scales(weight, example))
         one = placed_like(np.ones(1, np.float32), example)
 
-        def arguments(call: Operands, held: Any) -> Any:
+        def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
             given = call.activation_scales
             if given is None:
                 scales = one
@@ -91,7 +90,7 @@ class Blocks:
         return Prepared(self.name, begun(kernel, example), [codes, scales], arguments)
 
 
-def _block_scales(weight: PackedWeight, example: Array) -> Any:
+def _block_scales(weight: PackedWeight, example: Array) -> Array:
     """The weight's scales with its tensor scale in them."""
     scales = as_numpy(weight.held["scales"]).astype(np.float32) * np.float32(weight.tensor_scale)
     return placed_like(np.ascontiguousarray(scales), example)

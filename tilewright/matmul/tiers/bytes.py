@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,7 +191,7 @@ class Bytes:
         absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
         absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
-        def arguments(call: Operands, held: Any) -> Any:
+        def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
             scales = call.activation_scales
             return (
                 held[0], call.activations, one if scales is None else as_float32(scales.reshape(-1)), held[1],
@@ -228,10 +228,10 @@ def plan_of(weight: PackedWeight, coding: ByteCoding) -> HeldPlan:
     return _plan(weight, coding, both, "original", less)
 
 
-def _groups(weight: PackedWeight, name: str, absent: float) -> Any:
+def _groups(weight: PackedWeight, name: str, absent: float) -> Array:
     """Numbers of a weight's groups, float64, two dimensions: tensors where the weight's are."""
     values: Any = weight.held.get(name)
-    codes: Any = weight.held["codes"]
+    codes: Array | None = weight.held["codes"]
     if is_torch(codes):
         values = codes.new_full((1, 1), absent, dtype=sys.modules["torch"].float64) if values is None else values
         return (values.float() if values.dtype.itemsize == 1 else values).double()
@@ -249,7 +249,7 @@ def _fit(weight: PackedWeight, coding: ByteCoding, less: Any, multipliers: Any) 
 
 
 def _plan(
-    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Any, multipliers: object = None,
+    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Array, multipliers: object = None,
 ) -> HeldPlan:  # fmt: skip
     """The plan with zeros that enter codes or sums, and scales that follow from there."""
     facts = weight.facts
@@ -284,7 +284,7 @@ def _plan(
     return HeldPlan(form, None if constant else zeros, offset, by_channel, parts, of_channels, moderate)
 
 
-def _narrowest(scales: Any) -> DType:
+def _narrowest(scales: Array) -> DType:
     """The smallest float that has all the scales; float32 rounds them."""
     for name in ("float16", "bfloat16"):
         if is_torch(scales):
@@ -295,6 +295,6 @@ def _narrowest(scales: Any) -> DType:
     return ALL["float32"]
 
 
-def words(weight: PackedWeight, plan: HeldPlan, coding: ByteCoding, example: Any) -> Any:
+def words(weight: PackedWeight, plan: HeldPlan, coding: ByteCoding, example: Array) -> Array | None:
     """A weight's records, packed where the weight is."""
     return words_of(weight, plan.form, coding.table(weight.format), plan.parts, example)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -113,7 +112,7 @@ class Fragments:
         absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
         absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
-        def arguments(call: Operands, held: Any) -> Any:
+        def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
             if plain:
                 return held[0], call.activations, call.out
             bias = absent_bias if call.bias is None else call.bias

@@ -102,7 +102,7 @@ class GeneralCall:
     def _placed(self, array: Array) -> Array:
         return placed_like(array, self.example) if isinstance(array, np.ndarray) else array
 
-    def arguments(self, call: Operands, held: Sequence[object]) -> Sequence[Any]:
+    def arguments(self, call: Operands, held: Sequence[object]) -> Sequence[object]:
         """All arguments of the kernel."""
         absent = self._absent
         return (

@@ -8,6 +8,7 @@ No packed weight is made: the kernel of the tier `bytes` copies the caller's own
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class LadderCall:
         held = [_words(given["codes"]).reshape(self.shape), self._one if scales is None else scales.reshape(-1)]
         return Prepared(NAME, self.kernel, held, self._arguments)
 
-    def _arguments(self, call: Operands, held: Any) -> Any:
+    def _arguments(self, call: Operands, held: Sequence[object]) -> Sequence[object]:
         scales = call.activation_scales
         return (
             held[0], call.activations, self._one if scales is None else as_float32(scales.reshape(-1)), held[1],
@@ -119,7 +120,7 @@ class LadderCall:
         )  # fmt: skip
 
 
-_CALLS: dict[Any, LadderCall] = {}
+_CALLS: dict[tuple[Any, ...], LadderCall] = {}
 
 
 def ladder_call(
@@ -142,7 +143,7 @@ def forget(facts: WeightFacts, request: Request) -> None:
         _CALLS.pop(known, None)
 
 
-def _words(codes: Any) -> Any:
+def _words(codes: Array) -> Array:
     """Bytes as words of 32 bits."""
     if isinstance(codes, np.ndarray):
         return codes.reshape(-1).view(np.uint32)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -178,7 +177,7 @@ def _panels(
 
 def _arguments(
     request: Request, scaled: bool, zeros: bool, example: Array
-) -> Callable[[Operands, Sequence[Any]], Sequence[Any]]:
+) -> Callable[[Operands, Sequence[object]], Sequence[object]]:
     """From the operands of a call, and the weight's arrays, to the kernel's arguments."""
     scales = _token_scales(request, example) if scaled else None
     if not (request.bias or request.function or request.residual):
@@ -189,7 +188,7 @@ def _arguments(
     no_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
     no_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
-    def arguments(call: Operands, held: Sequence[object]) -> Sequence[Any]:
+    def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
         bias = no_bias if call.bias is None else call.bias
         residual = no_residual if call.residual is None else call.residual
         given = none if scales is None else scales(call)
@@ -312,7 +311,7 @@ PANEL_TYPES = ("uint2", "int2", "uint4", "int4", "uint8", "int8")
 """Types that a kernel takes apart in registers, the narrowest first; unsigned ones need no correction."""
 
 
-def _token_scales(request: Request, example: Array) -> Callable[[Operands], Any]:
+def _token_scales(request: Request, example: Array) -> Callable[[Operands], object]:
     """One float32 scale a row, whatever the call gives."""
 
     def expanded(call: Operands) -> Array:

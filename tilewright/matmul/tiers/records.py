@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tilewright.ir.dtypes import ALL, DType
 from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, contiguous, element_type, placed_like, wait_for_copies
+from tilewright.matmul.arrays import as_numpy, as_torch, contiguous, element_type, placed_like, wait_for_copies
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
@@ -25,6 +25,9 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
+
+if TYPE_CHECKING:
+    import torch
 
 ROOM = {"float16": 2.0**15, "bfloat16": 2.0**126}
 """What a scaled weight may be at most in registers."""
@@ -87,7 +90,7 @@ def float_parts(of: Format) -> tuple[int, int] | None:
     return None
 
 
-def recoded(codes: Array, of: Format) -> Any:
+def recoded(codes: Array, of: Format) -> Array:
     """Codes (uint8, NumPy's or torch's) as records hold them: integers unsigned, floats at the upper end of 4 or 8
     bits."""
     if of.kind == "int" and of.name != "int1":
@@ -129,7 +132,7 @@ def record_group(facts: WeightFacts) -> int:
 class Records:
     """A weight's records, and the factor of all sums (float32, one element) that scales of the operand's type leave."""
 
-    words: Any
+    words: Array
     factor: object
 
 
@@ -141,14 +144,14 @@ def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, exam
     CannotQuantize : codes that stand for no number.
     """
     parts, factor = scales_and_zeros(weight, form)
-    table = recoded(np.arange(1 << weight.format.bits).astype(np.uint8), weight.format)
+    table = as_numpy(recoded(np.arange(1 << weight.format.bits).astype(np.uint8), weight.format))
     words = words_of(weight, form, table, parts, example)
     return Records(words, placed_like(np.array([factor], np.float32), example))
 
 
 def words_of(
     weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, Any], example: Array
-) -> Any:
+) -> Array:
     """Records of a weight's codes, packed on its device.
 
     Parameters
@@ -254,7 +257,7 @@ def _magnitudes(scales: Any, zeros: Any, operand: DType) -> tuple[float, float, 
     return float(sizes.max(initial=0.0)), float(least), exact, 0.0 if zeros is None else float(np.abs(zeros).max())
 
 
-def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float]:
+def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Array], float]:
     """Scales (and zeros) ``[N, groups of the form]``, and the factor that they were divided by.
 
     Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power
@@ -281,7 +284,7 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
     }, weight.tensor_scale * 2.0**-power
 
 
-def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Any], float] | None:
+def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Array], float] | None:
     """What `scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare
     kinds.
 
@@ -312,7 +315,7 @@ def _stays(weight: PackedWeight, form: FragmentRecords) -> bool:
     return weight.facts.multiplier is None and all(is_torch(array) and array.dtype.itemsize <= 4 for array in held)
 
 
-def _numbers(found: Sequence[Any]) -> list[float]:
+def _numbers(found: Sequence[torch.Tensor]) -> list[float]:
     """Tensors of one element as numbers, waited for once."""
     import torch
 
@@ -333,7 +336,7 @@ def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
     return round_float(values.astype(np.float64), of).astype(of.numpy, copy=False)
 
 
-def by_row(weight: PackedWeight, form: FragmentRecords, values: Array) -> Any:
+def by_row(weight: PackedWeight, form: FragmentRecords, values: Array) -> Array:
     """Scales or zeros of a weight's groups (NumPy's or torch's), one for each row and each group of the form."""
     facts, rows = weight.facts, weight.block[0]
     wanted = -(-facts.K // form.group)
@@ -361,15 +364,15 @@ def _check_numbers(weight: PackedWeight) -> None:
         )
 
 
-def _uint8() -> Any:
+def _uint8() -> torch.dtype:
     import torch
 
     return torch.uint8
 
 
 def _pack_on_device(
-    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, object]
-) -> Any:
+    form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, Array]
+) -> torch.Tensor:
     """`FragmentRecords.pack` by a kernel, where the codes are."""
     import torch
 
@@ -382,14 +385,14 @@ def _pack_on_device(
     return words
 
 
-def _as_bits(part: Any, of: DType, plain: Any) -> Any:
+def _as_bits(part: Array, of: DType, plain: torch.Tensor) -> torch.Tensor:
     """Scales or zeros as unsigned integers with the bits of their type, where the codes are."""
     import torch
 
     if is_torch(part):
         return part.to(plain.device, _torch_type(of)).view(getattr(torch, f"uint{of.bits}"))
     rounded = np.ascontiguousarray(_rounded(part, of))
-    return placed_like(rounded.view(f"u{rounded.itemsize}"), plain)
+    return as_torch(rounded.view(f"u{rounded.itemsize}"), plain.device)
 
 
 def packing_begun(weight: PackedWeight, form: FragmentRecords) -> None:

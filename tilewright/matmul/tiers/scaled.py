@@ -4,9 +4,8 @@ sums."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -83,7 +82,7 @@ class Scaled:
         scales = weight.derived(("channel scales", type(example)), lambda: channel_scales(weight, example))
         ones = placed_like(np.ones(1, np.float32), example)
 
-        def arguments(call: Operands, held: Any) -> Any:
+        def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
             given = call.activation_scales
             of_tokens = ones if given is None else as_float32(given.reshape(-1))
             bias = () if call.bias is None else (as_float32(call.bias),)
@@ -92,7 +91,7 @@ class Scaled:
         return Prepared(self.name, begun(kernel, example), [codes, scales], arguments)
 
 
-def as_options(tiles: Tiles) -> dict[str, Any]:
+def as_options(tiles: Tiles) -> dict[str, object]:
     """Tiles as they are kept on disk."""
     return asdict(tiles)
 

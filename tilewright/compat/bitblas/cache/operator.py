@@ -11,7 +11,6 @@ import json
 import threading
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from tilewright.checkpoints.bounds import read_json
 from tilewright.checkpoints.whole import whole_directory
@@ -69,7 +68,7 @@ class OperatorCache:
         with self._lock:
             return len(self.cache)
 
-    def save_into_database(self, database_path: str | None = None, target: Any = None) -> None:
+    def save_into_database(self, database_path: str | None = None, target: object = None) -> None:
         """Write every operator (those for `target`, where one is given) to a directory of its own.
 
         Each appears there whole or not at all, and replaces an earlier one: other processes may do the same.
@@ -84,7 +83,7 @@ class OperatorCache:
             if target is None or _directory(target) == _directory(operator):
                 _save(Path(database_path or get_database_path()) / _directory(operator), config, operator)
 
-    def load_from_database(self, database_path: str | None = None, target: Any = None) -> None:
+    def load_from_database(self, database_path: str | None = None, target: object = None) -> None:
         """Add the operators that were saved for a target, by default the best machine here.
 
         Raises
@@ -108,7 +107,7 @@ class OperatorCache:
             self.add(config, operator)
 
 
-def _directory(target: Any) -> str:
+def _directory(target: object) -> str:
     """A name for a target, or for that of an operator."""
     if isinstance(target, Matmul):
         return f"{target.arch.target}-{target.arch.name}"
@@ -135,7 +134,7 @@ def _save(root: Path, config: MatmulConfig, operator: Matmul) -> None:
 global_operator_cache = OperatorCache()
 
 
-def load_global_ops_cache(database_path: str | None = None, target: Any = None) -> OperatorCache:
+def load_global_ops_cache(database_path: str | None = None, target: object = None) -> OperatorCache:
     """Fill the cache that all share from a directory."""
     global_operator_cache.load_from_database(database_path, target)
     return global_operator_cache

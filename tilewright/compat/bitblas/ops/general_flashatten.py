@@ -12,7 +12,7 @@ from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.attention import flash_attention
 from tilewright.matmul.arrays import placed_like
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 
@@ -89,7 +89,7 @@ class FlashAtten:
         self,
         config: FlashAttenConfig,
         name: str = "flashatten",
-        target: Any = None,
+        target: object = None,
         enable_tuning: bool = False,
         from_database: bool = False,
         backend: str = "tl",
@@ -103,7 +103,7 @@ class FlashAtten:
         traced = flash_attention.trace(*samples, causal=config.is_causal, dtype=config.Q_dtype)
         self.kernel = compile(traced, target=self.arch)
 
-    def forward(self, Q: Any, K: Any, V: Any, output: Any = None) -> Any:
+    def forward(self, Q: Array, K: Array, V: Array, output: Any = None) -> Array:
         """``[batch, seq_len, heads, dim]``, written to `output` too where it is given.
 
         Raises
@@ -127,14 +127,14 @@ class FlashAtten:
 
     __call__ = forward
 
-    def get_source(self, target: Any = None, kenrel_only: bool = False) -> str:
+    def get_source(self, target: object = None, kenrel_only: bool = False) -> str:
         """The text of the kernel."""
         return str(self.kernel.get_kernel_source())
 
 
-def _moved(tensor: Any, order: tuple[int, ...]) -> Any:
+def _moved(tensor: Array, order: tuple[int, ...]) -> Array:
     return tensor.permute(order) if is_torch(tensor) else tensor.transpose(order)
 
 
-def _contiguous(tensor: Any) -> Any:
+def _contiguous(tensor: Array) -> Array:
     return tensor.contiguous() if is_torch(tensor) else np.ascontiguousarray(tensor)

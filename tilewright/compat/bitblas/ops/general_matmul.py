@@ -63,7 +63,7 @@ class MatmulConfig(OwnConfig):
     accum_dtype: str | None = "float16"
 
     def __post_init__(self) -> None:
-        def put(name: str, value: Any) -> None:
+        def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         batching = self.optimize_stratety == OptimizeStrategy.ContigousBatching
@@ -145,7 +145,7 @@ class Matmul(OwnMatmul):
         self,
         config: MatmulConfig,
         name: str = "matmul",
-        target: Any = None,
+        target: object = None,
         enable_tuning: bool = True,
         from_database: bool = False,
         backend: str = "tl",
@@ -168,7 +168,7 @@ class Matmul(OwnMatmul):
         return BITBLAS_TRICK_DTYPE_MAP.get(self.config.W_dtype, (self.config.format.kind, 0))[0]
 
     @property
-    def lut(self) -> Any:
+    def lut(self) -> object:
         """The sixteen numbers of nf4 in A's type, a tensor of torch; None for other formats."""
         if self.config.format.kind != "codebook":
             return None
@@ -196,7 +196,7 @@ class Matmul(OwnMatmul):
         shape = self.config.order.shape(*self._size)
         return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
 
-    def _weight_tensors(self, A: Array, W: Array, scale: Any, zeros: Any) -> dict[str, Array]:
+    def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Array | None) -> dict[str, Array]:
         expected = self._code_shape()
         if hasattr(W, "reshape") and not self._is_turned and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
@@ -214,7 +214,7 @@ class Matmul(OwnMatmul):
         return codes
 
     @property
-    def weight_transform(self) -> Callable[[Any], Any] | None:  # type: ignore[override]
+    def weight_transform(self) -> Callable[[Array], Array] | None:  # type: ignore[override]
         """From stored codes ``[N, K]`` (in the layouts nn and tn ``[K, N]``), one an element, to ``[N, K * bits / 8]``;
         None where they stay as they are."""
         order, of = self.config.order, self.config.format
@@ -226,7 +226,7 @@ class Matmul(OwnMatmul):
 
         return transform
 
-    def transform_weight(self, weight: Array, scale: Any = None, zeros: Any = None, bias: Any = None) -> Array:
+    def transform_weight(self, weight: Array, scale: object = None, zeros: Any = None, bias: Any = None) -> Array:
         """Numbers ``[N, K]`` (-8 to 7 for int4; codes for nf4 and fp4) to BitBLAS's packed bytes.
 
         Only the weight is given back, as BitBLAS does.
@@ -251,23 +251,41 @@ class Matmul(OwnMatmul):
 
         return on_arrays(transform, weight)
 
-    def transform_input(self, input_tensor: Any) -> Any:
+    def transform_input(self, input_tensor: Array) -> Array:
         """A as it is: no kernel wants it otherwise."""
         return input_tensor
 
     # Calls --------------------------------------------------------------------------------------------
 
     def _product(
-        self, A: Array, W: Array, scale: Any, zeros: Any, bias: Any, output: Array | None, a_scale: Any, residual: Any
+        self,
+        A: Array,
+        W: Array,
+        scale: Array | None,
+        zeros: Array | None,
+        bias: Array | None,
+        output: Array | None,
+        a_scale: Array | None,
+        residual: Array | None,
     ) -> Product:
         return super()._product(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
 
     def _followed(
-        self, A: Array, W: Array, scale: Any, zeros: Any, bias: Any, output: Any, a_scale: Any, residual: Any
+        self,
+        A: Array,
+        W: Array,
+        scale: Array | None,
+        zeros: Array | None,
+        bias: Any,
+        output: Any,
+        a_scale: Any,
+        residual: Any,
     ) -> Any:
         return super()._followed(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
 
-    def _in_order(self, W: Array, scale: Any, zeros: Any, bias: Any) -> tuple[Any, Any, Any]:
+    def _in_order(
+        self, W: Array, scale: Array | None, zeros: Array | None, bias: Array | None
+    ) -> tuple[Array | None, Array | None, Array | None]:
         """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so
         ``matmul(A, W, bias)`` is a call there."""
         given, own = (scale, zeros, bias), isinstance(W, PackedWeight)
@@ -290,7 +308,7 @@ class Matmul(OwnMatmul):
         return ladder.refuses(self.config.facts(), self.config.request(), self.arch) is None
 
     def _prepared(
-        self, given: dict[str, Any], example: Any, request: Request, chosen: Candidate | None = None
+        self, given: dict[str, Array], example: Array, request: Request, chosen: Candidate | None = None
     ) -> Ready:
         if not self._reads_as_it_lies:
             return super()._prepared(given, example, request)
@@ -327,7 +345,9 @@ class Matmul(OwnMatmul):
         (A, W, scale, _, bias), named = random_operands(self.config, rows, self._device())
         return A, W, {"scale": scale, "bias": bias, **named}
 
-    def hardware_aware_finetune(self, topk: int = 20, target: Any = None, parallel_build: bool = True) -> list[Outcome]:
+    def hardware_aware_finetune(
+        self, topk: int = 20, target: object = None, parallel_build: bool = True
+    ) -> list[Outcome]:
         """Measure up to `topk` ways to divide the product on the machine here and keep the fastest.
 
         Where the target is not here nothing can be measured, and the product stays as the machine's model divides it.
@@ -384,7 +404,7 @@ class Matmul(OwnMatmul):
         return super().profile_latency(M or (dynamic_symbolic_constraints or {}).get("m"))
 
     @property
-    def lib(self) -> Any:
+    def lib(self) -> object:
         """The compiled kernel."""
         return self.kernel
 
@@ -405,7 +425,7 @@ def log_outcomes(outcomes: list[Outcome]) -> None:
         logger.info("Time cost of this config: %.3f ms", one.milliseconds)
 
 
-def _unsigned(array: Any) -> Any:
+def _unsigned(array: Array) -> Any:
     if not is_torch(array):
         return np.uint8
     import torch

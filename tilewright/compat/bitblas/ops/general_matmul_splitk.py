@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
 from tilewright.errors import Unsupported
@@ -32,6 +31,6 @@ class MatmulWithSplitK(Matmul):
     config: MatmulConfigWithSplitK
 
     @property
-    def k_split(self) -> Any:
+    def k_split(self) -> object:
         """The parts that the configuration asks for."""
         return self.config.k_split

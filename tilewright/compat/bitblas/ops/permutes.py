@@ -74,14 +74,14 @@ class LOP3PermutateConfig:
 class _Step:
     """A step as an operator with BitBLAS's methods."""
 
-    def __init__(self, config: Any, name: str = "permutate", target: Any = "llvm", **options: Any) -> None:
+    def __init__(self, config: Any, name: str = "permutate", target: object = "llvm", **options: object) -> None:
         self.config, self.name, self.target = config, name, target
 
     def step(self, array: np.ndarray) -> np.ndarray:
         """The step on an array."""
         raise NotImplementedError
 
-    def forward(self, inp: Array, out: Any = None) -> Array:
+    def forward(self, inp: Array, out: Array | None = None) -> Array:
         """The step on a tensor; written to `out` where given."""
         return on_arrays(self.step, inp, out)
 
@@ -109,7 +109,7 @@ class LadderPermutate(_Step):
     config: LadderPermutateConfig
 
     def __init__(
-        self, config: LadderPermutateConfig, name: str = "permutate", target: Any = "llvm", **options: Any
+        self, config: LadderPermutateConfig, name: str = "permutate", target: object = "llvm", **options: object
     ) -> None:
         super().__init__(config, name, target)
         if config.propagate_kind not in ("A", "B"):
