@@ -19,7 +19,7 @@ import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.tile_choice import MANY, choose_parts
 from tilewright.kernels.tiles import BLOCK as SCALED
-from tilewright.kernels.tiles import Parts, Tiles
+from tilewright.kernels.tiles import Parts, Tiles, padded_rows
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.macro import Macro
 from tilewright.language.trace import PrimFunc
@@ -29,9 +29,6 @@ DEEP, WIDE = 128, 256
 
 PADDING = 8
 """Columns beyond those of a tile of sums, so that eight rows of an accumulator meet in no bank."""
-
-SLOT = 32
-"""Scales of rows come in a multiple of so many: 128 bytes, at whose multiples the copy engine begins."""
 
 SCALES_AT = 16
 """Bytes at whose multiples the scales of a step begin where the copy engine brings them."""
@@ -279,8 +276,7 @@ def _product(
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)
         b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
-        # Scales of rows beyond the tile's come along, so that slots begin where the copy engine may.
-        of_group: Any = T.alloc_shared((1, -(-block_M // SLOT) * SLOT), "float32") if by_group else None
+        of_group: Any = T.alloc_shared((1, padded_rows(block_M)), "float32") if by_group else None
         of_A: Any = of_group[0, :block_M] if by_group else None
         many = by_group and chosen.turned  # a thread has factors of many columns: it reads them before the product
         if many:

@@ -107,7 +107,7 @@ def _first_parts(
                 yield (
                     max(launch.cycles, speed.rates.launch + work / speed.cores),
                     width,
-                    fitted_tiles(table.of[line], M, width, speed),
+                    fitted_tiles(table.of[line], M, width, speed, lanes),
                     launch,
                 )
 
@@ -126,7 +126,7 @@ def _fastest(
     taken = np.where(suiting(table, M, N, speed, lanes), found.cycles, np.inf)
     alike = np.where(taken <= ALIKE * taken.min(), table.rows * table.columns, 0)
     order = [int(line) for line in np.lexsort((taken, -alike))[:TRIED] if np.isfinite(taken[line])]
-    return [(fitted_tiles(table.of[line], M, N, speed), found.one(line)) for line in order]
+    return [(fitted_tiles(table.of[line], M, N, speed, lanes), found.one(line)) for line in order]
 
 
 def choose_tiles(
@@ -152,7 +152,7 @@ def candidates(
     """All tiles that a product of so many rows and columns may be cut into."""
     table = all_tiles(tilewright.dtype(dtype).storage_bytes, turned)
     for line in np.flatnonzero(suiting(table, M, N, speed, lanes)):
-        yield fitted_tiles(table.of[int(line)], M, N, speed)
+        yield fitted_tiles(table.of[int(line)], M, N, speed, lanes)
 
 
 def candidate_parts(
@@ -189,8 +189,8 @@ def kernels_of(
     rows, lanes = list(ROWS), lanes_of(dtype, turned, promoted, in_blocks)
     tiles = all_tiles(tilewright.dtype(dtype).storage_bytes, turned).of
     table = table_of((
-        *(with_stages(one, True) for one in tiles if not one.ping_pong),
-        *(with_stages(one, False) for one in tiles if one.splits == 1),
+        *(with_stages(one, True, lanes) for one in tiles if not one.ping_pong),
+        *(with_stages(one, False, lanes) for one in tiles if one.splits == 1),
     ))  # fmt: skip
     taken = np.array([launches_of(table, M, N, K, speed, lanes).cycles for M in rows])
     suits = np.array([suiting(table, M, N, speed, lanes) for M in rows])

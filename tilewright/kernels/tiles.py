@@ -37,8 +37,9 @@ and those for each of a thread's sums; other warpgroups multiply meanwhile (592 
 SCALING, SCALED_SUM, FACTOR = 50, 2.0, 2.7
 """The same where sums are scaled before, and those for each of a thread's sums and for each factor that it reads."""
 
-TURNING, TURNING_STEP = 45, 14
-"""The same where lanes turn the bytes of an operand, and cycles of a step that nothing hides."""
+TURNING, THIRD = 10, 1.06
+"""The same where lanes turn the bytes of an operand, and how much longer products out of registers take of three
+warpgroups (28 products of `[K, N]`, 126 times, H200, 24 November 2026)."""
 
 NEXT = {1: 4600, 2: 3100, 4: 3100, 8: 3100}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
@@ -97,6 +98,9 @@ PROMOTED = {128: 96, 256: 96, 384: 64}
 
 BLOCK = 128
 """Elements of k, and rows of a weight, that share a scale where it is one of blocks."""
+
+SLOT = 32
+"""Scales of float32 in a slot of a ring: 128 bytes begin wherever the copy engine may write."""
 
 FEW_ROWS = 64
 """Up to so many rows the weight's rows are those of the instruction, and the activations its columns."""
@@ -316,19 +320,26 @@ def _once(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed) -> np.n
     return (table.splits > 1) | few
 
 
-def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed) -> Tiles:
+def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed, lanes: Lanes = IDLE) -> Tiles:
     """Tiles with as many stages as there is room for."""
     if tiles.stages:
         return tiles
-    return with_stages(tiles, bool(_once(table_of((tiles,)), M, N, speed)[0]))
+    return with_stages(tiles, bool(_once(table_of((tiles,)), M, N, speed)[0]), lanes)
 
 
-def with_stages(tiles: Tiles, once: bool) -> Tiles:
+def with_stages(tiles: Tiles, once: bool, lanes: Lanes = IDLE) -> Tiles:
     """Tiles with as many stages as there is room for where each block has one of them, or several."""
     # Where a block has one tile, the result leaves through the ring's bytes.
     room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
-    stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES))
+    scales = 4 * padded_rows(tiles.block_M) if lanes.scale else 0
+    stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES + scales))
     return replace(tiles, stages=stages, persistent=False if once else None)
+
+
+def padded_rows(rows: int) -> int:
+    """Scales of rows in a slot: those of rows beyond the tile's come along, so that slots begin where the copy engine
+    may."""
+    return -(-rows // SLOT) * SLOT
 
 
 def _threads(rows: int) -> int:
@@ -413,6 +424,8 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
     serial: float | np.ndarray = 0.0
     if not lanes.promote:
         products = products * np.where(table.alone, ALONE, 1.0)
+    if lanes.turn:
+        products = products * np.where(table.groups > 2, THIRD, 1.0)
     if lanes.promote or lanes.turn:
         serial = products / speed.multiplied(size) / table.groups
         serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
@@ -432,7 +445,7 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
         shared=read + (rows + columns) * ROW_BYTES,
         loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES,
         empty=missing,
-        fixed=STEP + TURNING_STEP * lanes.turn,
+        fixed=STEP,
         serial=serial,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),

@@ -9,8 +9,17 @@ import tilewright
 from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.repertoire import MOST
-from tilewright.kernels.tile_choice import parts_for
-from tilewright.kernels.tiles import PROMOTED, Tiles
+from tilewright.kernels.tile_choice import lanes_of, parts_for
+from tilewright.kernels.tiles import (
+    PROMOTED,
+    RESERVED,
+    ROW_BYTES,
+    SHARED_BYTES,
+    Tiles,
+    all_tiles,
+    padded_rows,
+    with_stages,
+)
 from tilewright.specialization import JITFactory
 
 pytestmark = pytest.mark.sampled(3)
@@ -66,6 +75,24 @@ def test_threads_hold_both_accumulators(M, N, K, turned):
     for _, tiles in parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=True):
         assert tiles.block_M * tiles.block_N <= PROMOTED[tiles.threads] * tiles.threads
         assert turned is None or tiles.turned
+
+
+def test_rings_have_room_for_scales_of_rows():
+    blocks = lanes_of(E4M3, None, True, True)
+    for tiles in all_tiles(1, None).of:
+        one = with_stages(tiles, True, blocks)
+        slot = (one.block_M + one.block_N) * ROW_BYTES + 4 * padded_rows(one.block_M)
+        assert one.stages >= 2 and one.stages * slot <= SHARED_BYTES - RESERVED
+
+
+@pytest.mark.parametrize("M, N, K", [(96, 3072, 8192), (128, 3072, 8192), (190, 1024, 1024)])
+def test_what_is_chosen_for_blocks_compiles(M, N, K):
+    """A ring of 128 x 128 tiles had one slot too many for the scales beside it, and the call raised an error."""
+    parts = parts_for(M, N, K, E4M3, promoted=True, in_blocks=True)
+    kernel = JITFactory(scaled_matmul.function, None, "cuda -arch=sm_90a", None)(
+        N, K, E4M3, E4M3, "bfloat16", "group", "block", tiles=parts
+    )
+    assert "of_group" in kernel.get_kernel_source()
 
 
 @pytest.mark.parametrize("turned, promoted", [(None, True), (True, True), (True, False)])
