@@ -50,7 +50,7 @@ from tilewright.language.kernel import (
     get_thread_extents,
 )  # fmt: skip
 from tilewright.language.launches import launch_thread
-from tilewright.language.layouts import Fragment, Layout
+from tilewright.language.layouts import Fragment, Layout, PartialFragment
 from tilewright.language.loops import (
     Parallel,
     Persistent,
@@ -170,7 +170,7 @@ globals().update(_NAMED)
 
 __all__ = [
     "BaseTileScheduler", "Broadcast", "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel",
-    "Layout", "Packed", "Parallel",
+    "Layout", "Packed", "Parallel", "PartialFragment",
     "Persistent", "PersistentTileScheduler", "Pipelined", "PrimFunc", "Ramp", "Ref", "Select", "Serial",
     "StridedTensor", "Tensor", "Unroll", "Vectorized",
     "alias", "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared",

@@ -10,7 +10,7 @@ from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
-from tilewright.language.layouts import Advised, layout_of
+from tilewright.language.layouts import Advised, PartialFragment, layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import as_expr, condition, constant, constant_within, describe
 from tilewright.language.source import statement_here
@@ -37,7 +37,7 @@ def annotate_layout(layout_map: object) -> None:
     Parameters
     ----------
     layout_map : one for each tile; a shared tile takes a `Layout`, a fragment a `Fragment`. Arrays of single threads
-        have none.
+        have none, and the `PartialFragment` of a reducer is advice.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def annotate_layout(layout_map: object) -> None:
     context = in_kernel("T.annotate_layout").kernel
     for buffer, layout in _pairs(layout_map, "T.annotate_layout"):
         found = layout_of(layout, buffer)
-        if not isinstance(layout, Advised) and buffer.scope not in ("local", "scalar"):
+        if not isinstance(layout, (Advised, PartialFragment)) and buffer.scope not in ("local", "scalar"):
             context.layouts.append((buffer, found))
 
 

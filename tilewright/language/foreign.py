@@ -58,7 +58,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write T.reduce_argmax": ("argmax",),
     "write T.reduce_argmin": ("argmin",),
     "write T.ptx_cp_async, and T.cp_async_barrier_noinc behind it": ("ptx_cp_async_barrier", "ptx_cp_async_bulk"),
-    "write T.annotate_layout with a T.Fragment for tiles; a T.alloc_reducer needs no layout": ("PartialFragment",),
     "leave it out: it belongs to TVM's runtime, which tilewright does without": (
         "TVMBackendAllocWorkspace", "TVMBackendFreeWorkspace", "anylist_getitem", "anylist_resetitem",
         "anylist_setitem_call_cpacked", "anylist_setitem_call_packed", "call_cpacked", "call_cpacked_lowered",

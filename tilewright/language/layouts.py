@@ -248,6 +248,32 @@ class Advised(Layout):
     """
 
 
+class PartialFragment(Fragment):
+    """A layout of what threads hold of a reducer before it is finished: copies are addends, not equals.
+
+    `T.annotate_layout` takes one for a `T.alloc_reducer`, where it is advice: a reducer lies in shared memory here.
+
+    Parameters
+    ----------
+    shape, forward_fn, forward_thread_fn, replicate, forward_index_fn : as those of `Fragment`.
+    combine : of the copies, those that are added up, a divisor of `replicate`; all of them where None.
+
+    Examples
+    --------
+    >>> part = T.PartialFragment((64,), forward_fn=lambda i, copy: (copy, i), replicate=128)
+    """
+
+    @author_facing
+    def __init__(
+        self, shape: object, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
+        forward_index_fn: Map | None = None, combine: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(shape, forward_fn, forward_thread_fn, replicate, forward_index_fn)
+        self.combine = replicate if combine is None else constant(combine, "combine of T.PartialFragment")
+        if self.combine < 1 or replicate % self.combine:
+            raise NumberExpected("combine of T.PartialFragment", f"a divisor of {replicate}", str(combine))
+
+
 def layout_of(layout: Any, buffer: Buffer) -> Any:
     """The layout that an annotation gives to `buffer`: one of its shape, or a function of its indices."""
     if callable(layout):

@@ -12,89 +12,90 @@ from __future__ import annotations
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Expr, Store
+from tilewright.ir.nodes import Expr
 from tilewright.language.builder import Frame, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_block_extents
 from tilewright.language.memory import alloc_var
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, Variable, as_expr, constant, extent, frame_of
-from tilewright.language.source import statement_here
 
 
 class BaseTileScheduler:
-    """Running numbers of tiles; a subclass says where a tile lies (`coord`) and how many there are.
+    """Running numbers of tiles, of a worker that has one after the other.
+
+    A subclass sets ``self._total_tiles``, and says in ``update_current_idx(linear_idx)`` where a tile lies, by
+    ``self._m_idx[0] = ...`` and ``self._n_idx[0] = ...``.
 
     Parameters
     ----------
-    total : tiles of all workers together.
-    step : workers, which is the distance between two tiles of one of them.
-    stateful : False for `coord` alone, without running numbers.
+    stateful : False for a subclass's own methods alone, without running numbers.
+    name : how the running numbers are called in the program.
     """
 
-    def __init__(self, total: object, step: object, stateful: bool = True, name: str | None = None) -> None:
-        self._total, self._step = extent(total, "the tiles of a scheduler"), extent(step, "the workers of a scheduler")
+    STATE: tuple[str, ...] = ("m_idx", "n_idx", "linear_idx", "current_iter")
+
+    @author_facing
+    def __init__(self, stateful: bool = True, name: str | None = None) -> None:
+        self._total_tiles: object = None
         self._state: dict[str, Variable] = {}
         if stateful:
             in_kernel("a tile scheduler")
-            prefix = f"{name}_" if name else ""
-            for part in ("linear_idx", "current_iter"):
-                self._state[part] = _named_variable(f"{prefix}{part}")
+            for part in self.STATE:
+                self._state[part] = _named_variable(f"{name}_{part}" if name else part)
+                setattr(self, f"_{part}", self._state[part])
 
-    def coord(self, tile_id: object) -> tuple[Scalar, Scalar]:
-        """Row and column of a tile."""
-        raise NotImplementedError
+    def update_current_idx(self, linear_idx: object) -> None:
+        """Say row and column of a tile: a subclass's business."""
+        raise NumberExpected(
+            f"update_current_idx of {type(self).__name__}", "a method that sets _m_idx[0] and _n_idx[0]", "none"
+        )
 
     @author_facing
     def init(self, linear_init: object) -> None:
         """Begin with tile number `linear_init`: the worker's own number."""
-        self._set("current_iter", 0)
-        self._set("linear_idx", linear_init)
+        self._variable("current_iter")[0] = 0
+        self._variable("linear_idx")[0] = linear_init
+        self.update_current_idx(self.linear_idx)
 
     @author_facing
-    def next_tile(self, step: object = None) -> None:
-        """Go to the worker's next tile."""
-        step = Scalar(nodes.expr(self._step)) if step is None else step
-        self._set("linear_idx", self.linear_idx + step)
-        self._set("current_iter", self.current_iter + 1)
+    def next_tile(self, step: object) -> None:
+        """Go to the tile `step` further on."""
+        self._variable("linear_idx")[0] = self.linear_idx + step
+        self._variable("current_iter")[0] = self.current_iter + 1
+        self.update_current_idx(self.linear_idx)
 
     @author_facing
     def valid(self) -> Scalar:
         """Whether there is such a tile."""
-        return self.linear_idx < Scalar(nodes.expr(self._total))
+        if self._total_tiles is None:
+            raise NumberExpected(f"_total_tiles of {type(self).__name__}", "how many tiles there are", "none")
+        return self.linear_idx < self._total_tiles
 
     @property
     def m_idx(self) -> Scalar:
         """Row of the tile that is the worker's now."""
-        return self.coord(self.linear_idx)[0]
+        return self._variable("m_idx")[0]
 
     @property
     def n_idx(self) -> Scalar:
         """Column of the tile that is the worker's now."""
-        return self.coord(self.linear_idx)[1]
+        return self._variable("n_idx")[0]
 
     @property
     def linear_idx(self) -> Scalar:
         """Running number of the tile."""
-        return self._get("linear_idx")
+        return self._variable("linear_idx")[0]
 
     @property
     def current_iter(self) -> Scalar:
         """How many tiles the worker has had before."""
-        return self._get("current_iter")
+        return self._variable("current_iter")[0]
 
-    def _get(self, part: str) -> Scalar:
+    def _variable(self, part: str) -> Variable:
         if part not in self._state:
             raise NumberExpected("a tile scheduler", "stateful=True, or scheduler.coord(tile)", "stateful=False")
-        variable = self._state[part]
-        return Scalar(variable.expr, variable.frame)
-
-    def _set(self, part: str, value: object) -> None:
-        self._get(part)
-        variable = self._state[part]
-        builder = in_kernel("a tile scheduler")
-        expr = as_expr(value, INT32, "the number of a tile")
-        builder.append(Store(variable.buffer, variable.indices, expr, span=statement_here()))
+        return self._state[part]
 
 
 def _named_variable(name: str) -> Variable:
@@ -120,6 +121,8 @@ class PersistentTileScheduler(BaseTileScheduler):
     name : how the running numbers are called in the program.
     """
 
+    STATE = ("linear_idx", "current_iter")
+
     @author_facing
     def __init__(
         self, num_m_tiles: object, num_n_tiles: object, num_workers: object = None, swizzle_size: object = 1,
@@ -141,7 +144,26 @@ class PersistentTileScheduler(BaseTileScheduler):
             for size in get_block_extents():
                 workers = workers * size
             num_workers = workers // blocks
-        super().__init__(clusters * columns, num_workers, stateful, name)
+        super().__init__(stateful, name)
+        self._total_tiles, self._workers = clusters * columns, _value(num_workers, f"num_workers of {what}")
+
+    @property
+    def m_idx(self) -> Scalar:
+        """Row of the tile that is the worker's now: its own formula, whose bounds the compiler sees."""
+        return self.coord(self.linear_idx)[0]
+
+    @property
+    def n_idx(self) -> Scalar:
+        """Column of the tile that is the worker's now."""
+        return self.coord(self.linear_idx)[1]
+
+    def update_current_idx(self, linear_idx: object) -> None:
+        """Nothing: row and column are told by the running number."""
+
+    @author_facing
+    def next_tile(self, step: object = None) -> None:
+        """Go to the worker's next tile."""
+        super().next_tile(self._workers if step is None else step)
 
     @author_facing
     def coord(self, tile_id: object) -> tuple[Scalar, Scalar]:

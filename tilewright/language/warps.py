@@ -97,8 +97,8 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
     def call(value: object, lane: object, width: object, mask: object) -> Scalar:
         operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
         size = constant(width, f"the width of T.{name}")
-        if size not in (2, 4, 8, 16, 32):
-            raise NumberExpected(f"the width of T.{name}", "2, 4, 8, 16 or 32", str(size))
+        if size not in (1, 2, 4, 8, 16, 32):
+            raise NumberExpected(f"the width of T.{name}", "1, 2, 4, 8, 16 or 32", str(size))
         _mask(mask, f"T.{name}")
         if size == WARP:
             return _named(Call(operand.dtype, function, (operand, by)), "other")
@@ -122,16 +122,21 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
 
 
 def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
-    """The lane of the warp that a lane of a smaller group asks; itself where there is no such one."""
+    """The lane of the warp that a lane of a smaller group asks; itself where there is no such one.
+
+    An exclusive or reaches into groups before its own, and not into those behind it, as the hardware's does.
+    """
     lane = index_binary("floormod", linear_thread(), WARP)
     own = index_binary("floormod", lane, size)
     first = index_binary("sub", lane, own)
     if function == "shuffle":
         return index_binary("add", first, index_binary("floormod", by, size))
     other = {"shuffle_xor": "xor", "shuffle_up": "sub", "shuffle_down": "add"}[function]
-    asked = index_binary(other, own, by)
-    there = binary("all", binary("ge", asked, const(0)), binary("lt", asked, const(size)))
-    return index_binary("add", first, nodes.Select(INT32, there, asked, own))
+    asked = index_binary(other, lane, by)
+    there = binary("lt", asked, index_binary("add", first, const(size)))
+    if other != "xor":
+        there = binary("all", binary("ge", asked, first), there)
+    return nodes.Select(INT32, there, asked, lane)
 
 
 shfl_sync = _shuffle("shuffle", "shfl_sync", "srcLane", "lane `srcLane` of the warp has")

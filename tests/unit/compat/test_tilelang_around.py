@@ -34,7 +34,7 @@ def scaled(N, factor=2, block=16):
     [
         ("transform", "LetInline", "part of TileLang's compiler"), ("jit.adapter.cython", "CythonKernelAdapter", "part of TileLang's compiler"),
         ("cuda.intrinsics.macro.wgmma_macro_generator", "TensorCoreIntrinEmitter", "or T.gemm"),
-        ("layout", "PartialFragment", "T.annotate_layout"), ("tileop.gemm.registry", "resolve_gemm_impl", "part of TileLang's compiler"),
+        ("tileop.gemm.registry", "resolve_gemm_impl", "part of TileLang's compiler"),
         ("cuda.language.gemm_op", "tcgen05_gemm", "no tensor memory"),
     ],
 )  # fmt: skip
@@ -53,6 +53,7 @@ def test_a_module_named_like_a_word_leaves_the_word():
 
 def test_switches_are_those_of_the_environment(monkeypatch):
     env = tilelang.env
+    assert importlib.import_module("tilewright.compat.tilelang.env").env is env is tilelang.env
     for name in ("TILELANG_VERBOSE", "TILELANG_DEFAULT_TARGET", "TL_LOWER_TRACE", "TILELANG_COMPILE_TIMEOUT_SECONDS"):
         monkeypatch.delenv(name, raising=False)
     assert env.get_default_target() == "auto" and env.get_default_verbose() is False and env.is_span_enable() is True

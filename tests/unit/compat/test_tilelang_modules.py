@@ -1,13 +1,16 @@
 """TileLang's modules: one copy of each under every name, what they say of machines, and a program that runs as it is."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
+import tilewright
 import tilewright.compat.tilelang as tilelang
 import tilewright.language as T
 from tilewright.compat.tilelang.modules import MODULES
@@ -44,6 +47,101 @@ def test_a_program_that_imports_tilelang_runs_as_it_is(tmp_path):
     command = [sys.executable, "-m", "tilewright.compat.tilelang", str(file), "an argument"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "right float16\n", done.stderr
+
+
+STARTS = """
+import subprocess, sys
+import multiprocessing as processes
+
+def of_a_spawned_process():
+    import tilelang
+    assert tilelang.cdiv(3, 2) == 2
+
+if __name__ == "__main__":
+    code = "import tvm, tilelang; from tvm import tir; assert tilelang.tvm is tvm and tir.const(3, 'int32') is not None"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    child = processes.get_context("spawn").Process(target=of_a_spawned_process)
+    child.start()
+    child.join(100)
+    assert child.exitcode == 0
+    print("right")
+"""
+
+
+def test_processes_that_a_program_starts_are_answered_too(tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(STARTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright.compat.tilelang", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "right\n", done.stderr
+
+
+def test_workers_of_pytest_are_answered(tmp_path):
+    """They get the list of folders of the process that starts them, and nothing else of it."""
+    (tmp_path / "test_one.py").write_text("import tilelang\n\n\ndef test_it():\n    assert tilelang.cdiv(3, 2) == 2\n")
+    command = [
+        sys.executable,
+        "-m",
+        "tilewright.compat.tilelang",
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "1",
+        "-p",
+        "no:cacheprovider",
+    ]
+    env = os.environ | {"PYTHONPATH": str(Path(tilewright.__file__).parents[1])}
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+WORDS_OF_TVM = """
+import tvm, torch, tilelang, tilelang.language as T
+import tvm.tir as same
+from tvm import DataType, IRModule, arith, te, tir
+from tvm.script import ir as I
+from tvm.tir import Buffer, BufferLoad, IndexMap, PrimExpr, stmt_functor
+
+def of_a_type(region: tir.BufferRegion, value: "tvm.tir.PrimExpr") -> tvm.IRModule: ...
+
+@tilelang.jit(out_idx=-1, target="c")
+def codes(n):
+    @T.prim_func
+    def main(A: T.Tensor((n,), "uint8"), B: T.Tensor((n,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                two = (A[i] >> tir.const(2, "uint8")) & tir.const(3, T.uint8)
+                inner = tir.all(A[i] > tir.IntImm("int32", 5), A[i] < 200, tir.Not(A[i] == 7))
+                few = tir.any(A[i] == 3, tir.EQ(A[i], 4))
+                B[i] = T.Select(inner, two.astype("int32"), -1) + tir.if_then_else(few, 100, 0) + tir.FloorMod(T.Cast("int32", A[i]), 5)
+    return main
+
+assert tvm is tilelang.tvm and tir is same and not isinstance(3, tir.BufferLoad)
+found = codes(256)(torch.arange(256, dtype=torch.uint8)).tolist()
+for i, value in enumerate(found):
+    assert value == (i // 4 % 4 if 5 < i < 200 and i != 7 else -1) + 100 * (i in (3, 4)) + i % 5
+try:
+    tvm.relax.build()
+except Exception as error:
+    print("right", "tvm.relax.build" in str(error))
+"""
+
+
+def test_words_of_tvm(tmp_path):
+    """``tir.const`` gave the language's `T.const`, and most modules and classes of TVM's did not import."""
+    file = tmp_path / "program.py"
+    file.write_text(WORDS_OF_TVM)
+    command = [sys.executable, "-W", "ignore", "-m", "tilewright.compat.tilelang", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "right True\n", done.stderr
+
+
+def test_modules_are_attributes_without_an_import():
+    program = "import tilelang; assert tilelang.carver.arch.CUDA and tilelang.carver.template and tilelang.utils.target"
+    command = [sys.executable, "-c", f"import tilewright.compat.tilelang.modules as m; m.answer_tilelang(); {program}"]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

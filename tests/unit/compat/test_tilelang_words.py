@@ -124,6 +124,7 @@ def test_reducers_combine_what_iterations_give(op, dtype, target):
         with T.Kernel(1, threads=64):
             values, result = T.alloc_fragment((M, K), dtype), T.alloc_fragment((M,), dtype)
             acc = T.alloc_reducer((M,), dtype, op=op)
+            T.annotate_layout({acc: T.PartialFragment((M,), lambda i, copy: (copy, i), replicate=64, combine=32)})
             T.copy(A, values)
             T.reducer_init(acc)
             for i, k in T.Parallel(M, K):
@@ -154,6 +155,52 @@ def test_what_a_reducer_is_not():
             with T.Kernel(1):
                 acc = T.alloc_reducer((4,), "float32", op="max")
                 acc[0] += A[0]
+
+
+def test_what_no_layout_of_a_reducer_is():
+    with pytest.raises(TilewrightError, match=r"combine of T\.PartialFragment is 3"):
+        T.PartialFragment((4,), lambda i, copy: (copy, i), replicate=4, combine=3)
+
+
+class Diagonals(T.BaseTileScheduler):
+    """The tiles of a square along its diagonals."""
+
+    def __init__(self, side, stateful=True, name=None):
+        super().__init__(stateful=stateful, name=name)
+        self.side, self._total_tiles = side, side * side
+
+    def update_current_idx(self, linear_idx):
+        self._m_idx[0] = (linear_idx % self.side + linear_idx // self.side) % self.side
+        self._n_idx[0] = linear_idx // self.side
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_in_the_order_of_a_scheduler_of_ones_own(target):
+    side, workers = 5, 3
+
+    @T.prim_func
+    def main(C: T.Tensor((side, side), "int32")):
+        with T.Kernel(workers, threads=32) as worker:
+            tiles = Diagonals(side, name="diagonal")
+            tiles.init(worker)
+            while tiles.valid():
+                if T.get_thread_binding() == 0:
+                    C[tiles.m_idx, tiles.n_idx] = 10 * tiles.current_iter + worker
+                tiles.next_tile(workers)
+
+    c = np.full((side, side), -1, np.int32)
+    call(tilelang.compile(main, target=target).kernel, c)
+    tile = np.arange(side * side)
+    assert np.array_equal(c[(tile % side + tile // side) % side, tile // side], 10 * (tile // workers) + tile % workers)
+
+
+def test_a_scheduler_that_does_not_say_where_tiles_are():
+    with pytest.raises(TilewrightError, match="update_current_idx of BaseTileScheduler"):
+
+        @T.prim_func
+        def main(C: T.Tensor((4,), "int32")):
+            with T.Kernel(1) as worker:
+                T.BaseTileScheduler().init(worker)
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -36,7 +36,7 @@ CASES = {
     "groups of eight": (
         lambda v: T.shfl_sync(v, 11, 8) + T.shfl_xor(v, 9, width=8) + T.shfl_up(v, 3, width=8) + T.shfl_down(v, 3, width=8),
         lambda w: (
-            w[LANES // 8 * 8 + 3] + w + w[np.where(LANES % 8 < 3, LANES, LANES - 3)] + w[np.where(LANES % 8 > 4, LANES, LANES + 3)]
+            w[LANES // 8 * 8 + 3] + w[np.where(LANES // 8 % 2, LANES ^ 9, LANES)] + w[np.where(LANES % 8 < 3, LANES, LANES - 3)] + w[np.where(LANES % 8 > 4, LANES, LANES + 3)]
         ), "SHFL.IDX",
     ),
     "a lane of one's own": (
@@ -77,6 +77,37 @@ def test_words(name):
         assert np.array_equal(y, expected.astype(np.uint32).astype(np.int32) if name != "indices" else expected), run
     if instruction:
         assert instruction in kernel.sass()
+
+
+def asked(kind, lane, by, width):
+    """The lane that PTX names for ``shfl.sync``: its pages say ``segmask``, ``maxLane`` and which comparison leaves the own value."""
+    segmask = 32 - width & 31
+    low, top = lane & segmask, (lane & segmask) | (31 & ~segmask)
+    other = {"up": lane - by, "down": lane + by, "xor": lane ^ by, "sync": low | (by & ~segmask & 31)}[kind]
+    return np.where(other >= low if kind == "up" else other <= top, other, lane)
+
+
+@pytest.mark.parametrize("kind", ["up", "down", "xor", "sync"])
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
+def test_groups_of_lanes_are_those_of_the_instruction(kind, width):
+    """An exclusive or that leaves its group gave the own value, where the instruction reads groups before it."""
+    distances = (0, 1, 3, 5, 9, 20)
+    word = getattr(T, f"shfl_{kind}")
+
+    @T.prim_func
+    def program(X: T.Tensor((32,), "int32"), Y: T.Tensor((len(distances), 32), "int32")):
+        with T.Kernel(1, threads=32):
+            thread = T.get_thread_binding()
+            for i, by in enumerate(distances):
+                Y[i, thread] = word(X[thread], by, width=width)
+
+    kernel = tilewright.compile(program, target="cuda -arch=sm_80")
+    x = np.random.default_rng(0).permutation(32).astype(np.int32)
+    for run in (kernel.interpret, kernel.emulate):
+        y = np.full((len(distances), 32), -1, np.int32)
+        run(x, y)
+        for row, by in zip(y, distances, strict=True):
+            assert np.array_equal(row, x[asked(kind, LANES, by, width)]), by
 
 
 def test_a_warp_that_does_not_meet_is_an_error():

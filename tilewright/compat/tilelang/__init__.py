@@ -56,7 +56,8 @@ sys.modules[f"{__name__}.language"] = language
 sys.modules[f"{__name__}.jit"] = kernels
 sys.modules[f"{__name__}.engine.lower"] = engine
 sys.modules[f"{__name__}.language.allocate"] = language
-# Here already, or importing them would put the module in place of the function.
+# Here already, or importing them would put the module in place of the function or the object.
+sys.modules[f"{__name__}.env"] = environment
 
 __version__ = "0.1.13"
 

@@ -1,16 +1,17 @@
 """``python -m tilewright.compat.tilelang PROGRAM [arguments]``: run a program whose ``import tilelang`` gives
 tilewright.
 
-``-m package.module`` runs a module, ``-m pytest tests`` tests for example.
+``-m package.module`` runs a module, ``-m pytest tests`` tests for example.  Processes that it starts are answered, too.
 """
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
 
-from tilewright.compat.tilelang.modules import answer_tilelang
+from tilewright.compat.tilelang.modules import CHILDREN, answer_tilelang
 
 
 def main(arguments: list[str]) -> None:
@@ -22,6 +23,9 @@ def main(arguments: list[str]) -> None:
         )
         raise SystemExit(0 if arguments else 2)
     answer_tilelang()
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{CHILDREN}{os.pathsep}{inherited}" if inherited else str(CHILDREN)
+    sys.path.append(str(CHILDREN))  # workers of pytest get this list
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path.insert(0, "")

@@ -12,12 +12,15 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 
 from tilewright.compat.tilelang.elsewhere import ELSEWHERE, inside
 
 HERE = __package__
 OTHER = "tilelang"
+CHILDREN = Path(__file__).parent / "children"
+"""Where processes that a program starts find ``tilelang``."""
 
 LANGUAGE = (
     "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel",
@@ -156,11 +159,16 @@ for _parent, _children in INSIDES.items():
         _name = f"{_parent}.{_child}".lstrip(".")
         MODULES.setdefault(_name, PARTS_OF.get(_name) or PARTS_OF.get(_parent, ()))
 
-TVM: dict[str, tuple[str, ...]] = {
-    "tvm": (), "tvm.target": (f"{HERE}.targets",), "tvm.tir": ("tilewright.language",),
-    "tvm.tirx": ("tilewright.language",),
-}  # fmt: skip
-"""The same for the modules of TVM's that programs take types and targets from, where TVM itself is not installed."""
+TVM = (
+    "", "target", "tir", "tirx", "tir.op", "arith", "contrib", "ffi", "ir", "ir.transform", "relax", "runtime",
+    "script", "script.ir", "script.parser", "te", "testing", "tir.analysis", "tir.expr", "tir.stmt",
+    "tir.stmt_functor", "tir.transform", "topi", "transform",
+)  # fmt: skip
+"""Modules of TVM's that programs import, which are ours where TVM itself is not installed."""
+
+_WORDS = (f"{HERE}.expressions", "tilewright.language")
+MODULES |= {f"tvm.{name}".rstrip("."): () for name in TVM}
+MODULES |= {"tvm.target": (f"{HERE}.targets",), "tvm.tir": _WORDS, "tvm.tirx": _WORDS, "tvm.tir.op": _WORDS}
 
 
 class _Shared(Loader):
@@ -188,7 +196,8 @@ class _Shared(Loader):
                     return importlib.import_module(f"{HERE}.{inner}.{name}")
                 if name in ELSEWHERE:
                     return ELSEWHERE[name]
-                if not name.startswith("_") and (not found or inner in HALF_INSIDES):
+                halfway = inner in HALF_INSIDES or inner.startswith("tvm.")
+                if not name.startswith("_") and (not found or halfway):
                     return inside(inner, name)
                 if found and hasattr(found[0], "__getattr__"):
                     return getattr(found[0], name)
@@ -207,6 +216,8 @@ def with_names_elsewhere(module: ModuleType, *sources: ModuleType) -> None:
         for source in sources:
             if not name.startswith("_") and name in vars(source):
                 return vars(source)[name]
+        if f"{module.__name__}.{name}".removeprefix(f"{HERE}.") in MODULES:
+            return importlib.import_module(f"{module.__name__}.{name}")
         if name in ELSEWHERE:
             return ELSEWHERE[name]
         raise AttributeError(f"tilewright has no {module.__name__}.{name}")
@@ -215,30 +226,31 @@ def with_names_elsewhere(module: ModuleType, *sources: ModuleType) -> None:
     module.__getattr__ = lookup  # type: ignore[method-assign]
 
 
+def _one_there(inner: str) -> ModuleType | None:
+    """The module that stands for one of TileLang's whole, if there is such."""
+    if inner == "language":
+        return importlib.import_module("tilewright.language")
+    return importlib.import_module(f"{HERE}.targets").tvm if inner == "tvm" else None
+
+
 class Finder(MetaPathFinder):
     """Answers the names of the table, and `tilelang` (and `tvm`, which is installed with it) where that is asked
     for."""
 
     answers_tilelang = False
+    answers_tvm = True
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if self.answers_tilelang and name in TVM:
-            targets = f"{HERE}.targets"
-            return ModuleSpec(
-                name,
-                _Shared(importlib.import_module(targets).tvm if name == "tvm" else None, TVM[name]),
-                is_package=True,
-            )
+        if self.answers_tilelang and self.answers_tvm and name.partition(".")[0] == "tvm":
+            if name not in MODULES:
+                return None
+            return ModuleSpec(name, _Shared(importlib.import_module(f"{HERE}.{name}"), ()), is_package=True)
         if self.answers_tilelang and (name == OTHER or name.startswith(OTHER + ".")):
             real = importlib.import_module(HERE + name[len(OTHER) :])
             return ModuleSpec(name, _Shared(real, ()), is_package=True)
         inner = name[len(HERE) + 1 :] if name.startswith(HERE + ".") else None
         if inner in MODULES:
-            sources = MODULES[inner]
-            same = inner == "language"
-            return ModuleSpec(
-                name, _Shared(importlib.import_module(sources[0]) if same else None, sources), is_package=True
-            )
+            return ModuleSpec(name, _Shared(_one_there(inner), MODULES[inner]), is_package=True)
         return None
 
 
@@ -254,8 +266,9 @@ def install() -> None:
 def answer_tilelang() -> None:
     """Let ``import tilelang``, and that of its modules, give these."""
     install()
-    if importlib.util.find_spec("tvm") is not None:
-        TVM.clear()
+    if not Finder.answers_tilelang:
+        found = importlib.util.find_spec("tvm")
+        Finder.answers_tvm = found is None or str(found.origin).startswith(str(CHILDREN))
     Finder.answers_tilelang = True
     for name, module in list(sys.modules.items()):
         if name == HERE or name.startswith(HERE + "."):

@@ -4,6 +4,7 @@ programs ask of them."""
 from __future__ import annotations
 
 import contextvars
+import importlib.util
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tilewright.compat.tilelang.elsewhere import inside
 from tilewright.language.dtypes import NumberType
 from tilewright.specialization import InvalidUse
 from tilewright.targets.registry import TARGETS, resolve
@@ -193,6 +195,15 @@ def determine_torch_fp8_type(fp8_format: str = "e4m3") -> torch.dtype:
     return determine_fp8_type(fp8_format).as_torch()
 
 
+def _of_tvm(name: str) -> object:
+    """A module of TVM's, or what stands for a name of its own, which imports and says so when it is used."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    module = f"{__package__}.tvm.{name}"
+    return importlib.import_module(module) if importlib.util.find_spec(module) else inside("tvm", name)
+
+
 tvm = types.ModuleType("tvm", "What programs ask of ``tilelang.tvm``: targets and names of number types.")
-tvm.target = types.SimpleNamespace(Target=Target)  # type: ignore[attr-defined]
 tvm.DataType = NumberType  # type: ignore[attr-defined]
+tvm.__getattr__ = _of_tvm  # type: ignore[method-assign]
+tvm.__path__ = []
