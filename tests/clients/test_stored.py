@@ -151,6 +151,36 @@ def test_layers_that_files_have_in_one_piece(tmp_path: Path, which: str, name: s
     assert torch.equal(logits_of(filled), logits_of(found))
 
 
+@pytest.mark.parametrize("form", DEALT)
+def test_a_weight_that_a_model_multiplies_by_itself(tmp_path: Path, form: str) -> None:
+    """Mamba takes `dt_proj.weight`: it gets the numbers, in the model's type, and not the codes that have the name in files."""
+    said, write = DEALT[form]
+    torch.manual_seed(0)
+    model, rng = (
+        tf.MambaForCausalLM(
+            tf.MambaConfig(hidden_size=64, num_hidden_layers=2, vocab_size=WORDS, state_size=8, time_step_rank=16)
+        ).eval(),
+        np.random.default_rng(0),
+    )
+    tensors = {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and name.endswith(("in_proj", "dt_proj")):
+            made = write(rng, *layer.weight.shape)
+            layer.weight.data = torch.from_numpy(made.weight).float()
+            del tensors[f"{name}.weight"]
+            tensors |= {f"{name}.{end}": one for end, one in made.tensors.items()}
+    model.config.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+    save_safetensors(tmp_path / "model.safetensors", tensors, {"format": "pt"})
+    for dtype, most in ((torch.float32, 5e-4), (torch.bfloat16, 0.1)):
+        found = tf.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=AS_STORED(), dtype=dtype)
+        own = found.backbone.layers[0].mixer.dt_proj
+        assert type(own) is torch.nn.Linear and own.weight.dtype is dtype
+        expected = logits_of(model)
+        assert (logits_of(found) - expected).abs().max() <= most * expected.abs().max()
+
+
 def test_the_page_on_transformers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

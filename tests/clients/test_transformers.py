@@ -71,6 +71,16 @@ def test_weights_are_rounded_as_quantize_rounds_them(tmp_path: Path) -> None:
             assert (layer.weight.to_dense() == expected).all()
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_type_of_a_model_changes_no_choice(tmp_path: Path, kind: str) -> None:
+    """Falcon's layers and experts are known by what they compute: in half precision, which is torch's default type while transformers
+    loads, that was not seen."""
+    path, of = saved(tmp_path, kind), MODELS[kind]().__class__
+    count = ours(tilewright.quantize(model_of(kind), "int8-g32"))
+    for dtype in (torch.float16, torch.bfloat16):
+        assert ours(of.from_pretrained(path, quantization_config=INT8, dtype=dtype)) == count
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_words_are_generated_as_by_the_dequantised_model(tmp_path: Path, dtype: torch.dtype) -> None:
     path = saved(tmp_path, "qwen3")

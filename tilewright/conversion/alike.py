@@ -62,7 +62,9 @@ def _multiplies(kind: Any) -> bool:
     """Whether a class gives what `torch.nn.Linear` gives, for a small matrix in the place of its own."""
     import torch
 
-    with torch.no_grad(), torch.device("cpu"):
+    from tilewright.nn.probing import in_float32
+
+    with in_float32():
         numbers = torch.Generator().manual_seed(0)
         weight, bias, x = (torch.randn(*shape, generator=numbers) for shape in ((4, 8), (4,), (3, 8)))
         expected = torch.nn.functional.linear(x, weight, bias)

@@ -145,19 +145,20 @@ def _multiplies_runs(module: Any) -> bool:
     import torch
 
     from tilewright.nn.expert_form import probe_of
+    from tilewright.nn.probing import in_float32
 
     if len(inspect.signature(module.forward).parameters) != 2:
         return False
-    probe, (experts, _, width) = probe_of(module, {}), module.weight.shape
-    x = torch.randn(experts + 1, width, device="cpu")
-    expected = torch.cat(
-        [x[:2] @ probe.weight[0].T, *(x[e + 1 : e + 2] @ probe.weight[e].T for e in range(1, experts))]
-    )
-    try:
-        with torch.no_grad(), torch.device("cpu"):
+    with in_float32():
+        probe, (experts, _, width) = probe_of(module, {}), module.weight.shape
+        x = torch.randn(experts + 1, width)
+        expected = torch.cat(
+            [x[:2] @ probe.weight[0].T, *(x[e + 1 : e + 2] @ probe.weight[e].T for e in range(1, experts))]
+        )
+        try:
             found = probe.forward(x, [2, *[1] * (experts - 1)])
-    except (RuntimeError, IndexError, TypeError, ValueError, AttributeError):
-        return False
+        except (RuntimeError, IndexError, TypeError, ValueError, AttributeError):
+            return False
     return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())
 
 

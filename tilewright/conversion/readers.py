@@ -79,9 +79,16 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         )
     weight = from_gptq(
         words, zeros, scales, order, bits=bits, version=_VERSIONS[form], planes=form == "gptq_p" or bits in PLANE_BITS,
-        group=group, name=layer,
+        borrowed=_borrows(settings), group=group, name=layer,
     )  # fmt: skip
     return {layer: weight}
+
+
+def _borrows(settings: Settings) -> bool:
+    """Whether GPTQModel or AutoRound wrote a checkpoint, whose first version AutoGPTQ has in words of another kind."""
+    meta = settings.get("meta")
+    writers = meta.get("quantizer") if isinstance(meta, Mapping) else ()
+    return "autoround_version" in settings or "gptqmodel" in str(writers).lower()
 
 
 _VERSIONS = {"gptq": 1, "gptq_v2": 2, "gptq_p": 2}

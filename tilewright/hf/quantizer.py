@@ -65,7 +65,7 @@ class TilewrightQuantizer(HfQuantizer):
             self._dense = _Dense(model, scheme, self.quantization_config.skip)
         else:
             self._stored = _Stored(model, checkpoint_files or [], self.quantization_config.activations)
-            self._unfilled.later = self._stored.filled
+            self._unfilled.later = self._stored.filled.keys()
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         if self._unfilled is not None:
@@ -238,7 +238,8 @@ class _Stored:
     Attributes
     ----------
     aside : layers and experts by name, and what stands in their places.
-    filled : dense tensors of the model that get the numbers of codes when all others are there.
+    filled : dense tensors of the model that get the numbers of codes when all others are there, with their types: a
+        file may have codes under their names, of bytes.
     """
 
     def __init__(self, model: Any, files: list[str], activations: Any) -> None:
@@ -257,7 +258,7 @@ class _Stored:
             )
         self.renamed = names_in(model, self.source)
         self.aside: dict[str, tuple[Any, _Aside]] = {}
-        self.filled: set[str] = set()
+        self.filled: dict[str, torch.dtype] = {}
         experts, modules = GatheredExperts(model), dict(model.named_modules())
         of_numbers = needing_numbers(modules)
         joined = JoinedLayers(self.renamed, (layer.name for layer in self.found))
@@ -269,7 +270,7 @@ class _Stored:
                 if owner is None:
                     continue  # which place_weights has a word about
                 if owner in of_numbers:
-                    self.filled.add(f"{owner}.weight")
+                    self.filled[f"{owner}.weight"] = modules[owner].weight.dtype
                 elif owner not in self.aside:
                     self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
                     self._put(owner, self.aside[owner][1])
@@ -301,6 +302,9 @@ class _Stored:
             placed = place_weights(
                 self.model, self.source, self.found, self.settings, self.activations, bar, self.renamed, devices
             )
+        for name, kind in self.filled.items():
+            held = self.model.get_parameter(name)
+            held.requires_grad_(False).data = held.data.to(kind)
         state = self.model.state_dict()
         for name, values in placed.tensors.items():
             state[name].copy_(as_torch(values, "cpu"))

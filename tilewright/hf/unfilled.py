@@ -3,6 +3,7 @@ a new head and wrong for a layer of the model that the files hold."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -24,12 +25,13 @@ class Unfilled:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.missing, self.later = model, set[str](), set[str]()
+        self.model, self.missing = model, set[str]()
+        self.later: Collection[str] = ()
         adjust = model._adjust_missing_and_unexpected_keys
 
         def told(found: Any) -> None:
             adjust(found)
-            found.missing_keys -= self.later
+            found.missing_keys -= set(self.later)
             found.mismatched_keys = {one for one in found.mismatched_keys if one[0] not in self.later}
             self.missing = set(found.missing_keys)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from tilewright.nn.probing import in_float32
 from tilewright.runtime.tensors import Array
 
 CLAMPED = "clamped_swiglu"
@@ -119,6 +120,7 @@ def _ordered(index: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Ten
     return torch.argsort(flat, stable=True), sizes
 
 
+@in_float32()
 def form_of(module: object, names: tuple[str, str], columns: bool) -> ExpertForm | None:
     """How a module with two parameters of three dimensions computes; None where no candidate gives what it gives.
 
@@ -188,7 +190,7 @@ def probe_of(module: Any, alike: dict[str, int]) -> Any:  # a module of the same
         small = shape
         if name in alike and parameter.numel() > MOST_NUMBERS:
             small = tuple(extent if axis == alike[name] else 1 for axis, extent in enumerate(shape))
-        values = torch.randn(small, generator=generator, device="cpu").expand(shape)
+        values = torch.randn(small, generator=generator).expand(shape)
         made[name] = torch.nn.Parameter(values, requires_grad=False)
     probe.__dict__["_parameters"] = made
     probe.training = False
@@ -203,14 +205,14 @@ def _agrees(probe: Any, names: tuple[str, str], form: ExpertForm, scale: float) 
     generator = torch.Generator("cpu").manual_seed(1)
     tokens = 5
     rows = experts if form.call == "even" else tokens
-    x = torch.randn(rows, width, generator=generator, device="cpu") * scale * width**-0.5
+    x = torch.randn(rows, width, generator=generator) * scale * width**-0.5
     routing: tuple[Any, ...] = ()
     if form.call != "even":
         each = min(2, experts)
-        index = torch.stack([torch.randperm(experts, generator=generator, device="cpu")[:each] for _ in range(tokens)])
-        factors = torch.rand(tokens, each, generator=generator, device="cpu")
+        index = torch.stack([torch.randperm(experts, generator=generator)[:each] for _ in range(tokens)])
+        factors = torch.rand(tokens, each, generator=generator)
         if form.call == "scores":
-            factors = torch.zeros(tokens, experts, device="cpu").scatter_(1, index, factors)
+            factors = torch.zeros(tokens, experts).scatter_(1, index, factors)
         routing = (index, factors)
 
     def product(rows: torch.Tensor, sizes: torch.Tensor, of: Any, bias: Array | None) -> torch.Tensor:
@@ -225,12 +227,11 @@ def _agrees(probe: Any, names: tuple[str, str], form: ExpertForm, scale: float) 
         between = form.passed(product(rows, sizes, first, biases[0]), act_of(probe, form))
         return product(between, sizes, second, biases[1])
 
-    with torch.no_grad(), torch.device("cpu"):
-        try:
-            found = probe.forward(x, *routing)
-            expected = form.routed(x, routing, experts, products)
-        except (RuntimeError, IndexError, TypeError, ValueError, AttributeError, NotImplementedError):
-            return False
+    try:
+        found = probe.forward(x, *routing)
+        expected = form.routed(x, routing, experts, products)
+    except (RuntimeError, IndexError, TypeError, ValueError, AttributeError, NotImplementedError):
+        return False
     if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
         return False
     return bool((found - expected).abs().max() <= 1e-4 * expected.abs().max())

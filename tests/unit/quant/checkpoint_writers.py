@@ -51,8 +51,10 @@ def write_gptq(
     version: int,
     act_order: bool,
     symmetric: bool = False,
+    borrowed: bool = False,
 ) -> Written:
-    """AutoGPTQ: qweight packed down the rows (K), qzeros along N; version 1 stores zero points less one."""
+    """AutoGPTQ: qweight packed down the rows (K), qzeros along N; version 1 stores zero points less one, GPTQModel (`borrowed`) by a
+    difference of whole words."""
     groups = -(-K // group)
     codes = rng.integers(0, 1 << bits, (K, N))
     zeros = rng.integers(0, 1 << bits, (groups, N))
@@ -67,8 +69,12 @@ def write_gptq(
         qweight[:, n] = words_of([int(c) for c in codes[:, n]], bits, qweight.shape[0])
     qzeros = np.zeros((groups, -(-N * bits // 32)), np.int32)
     for g in range(groups):
-        stored = [(int(z) - 1) % (1 << bits) if version == 1 else int(z) for z in zeros[g]]
+        fields = version == 1 and not borrowed
+        stored = [(int(z) - 1) % (1 << bits) if fields else int(z) for z in zeros[g]]
         qzeros[g] = words_of(stored, bits, qzeros.shape[1])
+        if borrowed:
+            less = sum(1 << at for at in range(0, 32, bits))
+            qzeros[g] = [(int(word) - less + 2**31) % 2**32 - 2**31 for word in qzeros[g]]
     weight = np.zeros((N, K))
     for k in range(K):
         weight[:, k] = (codes[k] - zeros[g_idx[k]]) * scales[g_idx[k]].astype(np.float64)

@@ -75,6 +75,14 @@ def test_gptq_version_1_wraps_the_largest_zero_point() -> None:
     assert made.zeros is not None and (made.zeros == 0).all()
 
 
+@QUICK
+@given(SEEDS, st.sampled_from([2, 4, 8]))
+def test_gptqmodel_takes_one_off_of_words(seed: int, bits: int) -> None:
+    """A zero point 0, which borrows from its neighbour, was read as it is and the neighbour as one less."""
+    written = write_gptq(np.random.default_rng(seed), 32, 64, bits, 16, 1, False, borrowed=True)
+    same(from_gptq(**written.tensors, bits=bits, borrowed=True), written)
+
+
 def test_symmetric_gptq_has_one_zero_point() -> None:
     written = write_gptq(np.random.default_rng(0), 24, 64, 4, 16, 1, False, symmetric=True)
     made = from_gptq(**written.tensors, bits=4)

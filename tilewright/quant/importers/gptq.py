@@ -27,6 +27,7 @@ def from_gptq(
     bits: int,
     version: int = 1,
     planes: bool = False,
+    borrowed: bool = False,
     group: int | None = None,
     name: str = "weight",
 ) -> QuantizedWeight:
@@ -38,6 +39,7 @@ def from_gptq(
         code[n, k] = field(qweight[:, n], k)
         zero[g, n] = field(qzeros[g, :], n)             version 2
         zero[g, n] = (field(qzeros[g, :], n) + 1) mod 2**bits    version 1
+        zero[g, n] = field(qzeros[g, :] + ones, n)      version 1 with `borrowed`, ones with a 1 in every field
         w[n, k]    = (code[n, k] - zero[g_idx[k], n]) * scales[g_idx[k], n]
 
     Fields of 3 bits run over from one word into the next (32 codes in three words). With `planes` (``gptq_p``, whose
@@ -55,6 +57,8 @@ def from_gptq(
     bits : 2, 3, 4 or 8, with `planes` 2 to 8.
     version : of the checkpoint's format, 1 (``gptq``) or 2 (``gptq_v2``).
     planes : whether codes are kept in planes of bits.
+    borrowed : whether version 1 has taken one off of all fields of a word by one difference of words, mod 2**32, as
+        GPTQModel and AutoRound do: a zero point 0 borrows from the next one. Fields of 3 bits never do.
     group : columns of a group; by default ``K / groups``, rounded up.
     name : what messages call the weight.
 
@@ -83,8 +87,11 @@ def from_gptq(
     unpack = _of_planes if planes else fields
     if planes and (K % _RUN or N % _RUN):
         raise InvalidTensor(f"{name} is {N} x {K}, which planes of {_RUN} codes do not divide")
+    borrowed = borrowed and version == 1 and 32 % bits == 0
+    if borrowed:
+        points = (points.view(np.uint32) + np.uint32((2**32 - 1) // (2**bits - 1))).view(np.int32)
     zeros = unpack(points, bits, N)
-    if version == 1:
+    if version == 1 and not borrowed:
         zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
     group = group_size(f"{name}.scales", K, groups, group)
     return assemble(
