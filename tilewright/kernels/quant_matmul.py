@@ -19,7 +19,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
-from tilewright.kernels.epilogue import PLAIN, Epilogue, paired
+from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
 from tilewright.kernels.matmul import by_tiles
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
@@ -67,8 +67,9 @@ def _check_options(
 ) -> None:  # fmt: skip
     """Raise InvalidOption for the first option that has an impossible value."""
     codes = tilewright.dtype(weights)
-    if codes.bits > 8 or not (codes.is_integer or (codes.is_float and not codes.is_packed)):
-        raise _invalid("weights", weights, "an integer type of at most 8 bits, or a float type of 8")
+    least, most = (8, 32) if codes.is_float else (1, 8)
+    if (codes.is_packed and codes.is_float) or not least <= codes.bits <= most:
+        raise _invalid("weights", weights, "an integer type of at most 8 bits, or a float type of 8, 16 or 32")
     if codes.is_float and arithmetic != "float32":
         raise _invalid("arithmetic", arithmetic, f"'float32', in which {weights} are multiplied")
     number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and math.isfinite(zero)
@@ -76,8 +77,8 @@ def _check_options(
         raise _invalid("zero", zero, "a number, or None where the kernel takes a tensor of zero points")
     if activations != "int8" and not tilewright.dtype(activations).is_float:
         raise _invalid("activations", activations, "a float type or 'int8'")
-    if not tilewright.dtype(out).is_float:
-        raise _invalid("out", out, "a float type")
+    if tilewright.dtype(out).bits < 8:
+        raise _invalid("out", out, "a float type, or an integer type of whole bytes")
     if codebook is not None and not _is_table(codebook, codes.bits, activations, arithmetic):
         expected = (
             f"{1 << codes.bits} whole numbers, at most 255 apart, multiplied in int8, or as many floats in float32"
@@ -182,6 +183,7 @@ def quant_matmul(
     rescale: bool = False,
     scale_dtype: str = "float32",
     zero_dtype: str = "float32",
+    exact: bool = False,
 ) -> PrimFunc:
     """The product with a quantised weight ``[N, K]``.
 
@@ -193,7 +195,7 @@ def quant_matmul(
     zero : the one zero point of all groups (0 for signed codes, 8 for offset uint4), or None where the kernel
         takes a tensor of them.
     activations : float type of A, or ``"int8"`` for activations already quantised, which come with a scale a token.
-    out : float type of C.
+    out : type of C, a float or an integer, to which sums are rounded and which keeps those within its range.
     arithmetic : ``"int8"``: float activations are quantised, one scale a token, as part of the call; ``"float32"``:
         they are multiplied as they are, and so are int8 activations by codes that are floats.
     codebook : the numbers that unsigned codes of at most four bits stand for, where they are not their own; from these
@@ -202,6 +204,7 @@ def quant_matmul(
     scaled : whether float activations, too, come with a scale a token.
     rescale : whether the tensor of zero points holds what is taken off scaled codes: ``code * scale - zero``.
     scale_dtype, zero_dtype : types in which scales and zero points are given.
+    exact : whether sums are whole numbers (int32) that no scale changes: of int8 by integers with one whole zero point.
 
     Returns
     -------
@@ -308,7 +311,7 @@ def quant_matmul(
             # Few rows are multiplied by codes as they come out of the registers, many by a tile of what is multiplied.
             codes = "float32" if fractions else weights if floats else "uint8" if weights.startswith("u") else "int8"
             weight = T.alloc_fragment((block_N, run), codes)
-            result = T.alloc_fragment((block_M, block_N), "float32")
+            result = T.alloc_fragment((block_M, block_N), "int32" if exact else "float32")
             T.clear(result)
             for part in T.serial(K // run):
                 k, g = part * run, part * run // group
@@ -317,7 +320,7 @@ def quant_matmul(
                     T.copy(W[bn * block_N : bn * block_N + block_N, k : k + run], weight)
                 else:
                     T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
-                scale = scales[g : g + together, bn * block_N : bn * block_N + block_N]
+                scale: Any = None if exact else scales[g : g + together, bn * block_N : bn * block_N + block_N]
                 shift: Any = None
                 points = None
                 if begins_shifted or by_columns:
@@ -341,11 +344,16 @@ def quant_matmul(
                 parts = []
                 for part in list(range(each)):
                     added_bias = T.cast(bias[column * each + part], "float32") if epilogue.bias else None
-                    parts.append(epilogue.before_residual(result[m, n * each + part] * factor, None, added_bias))
+                    total = result[m, n * each + part]
+                    if not exact:
+                        total = total * factor
+                    elif not epilogue.is_plain:
+                        total = T.cast(total, "float32")
+                    parts.append(epilogue.before_residual(total, None, added_bias))
                 value = paired(parts[0], parts[1], epilogue.function) if epilogue.pairs else parts[0]
                 if epilogue.residual:
                     value = value + T.cast(residual[row, column], "float32")
-                C[row, column] = T.cast(value, out)
+                C[row, column] = stored(value, out)
 
     def taken_off(scales: Tile, zeros: Tile, g: Value, column: Value) -> Value:
         """What the zero of one group adds to a column for each unit of the group's sum."""

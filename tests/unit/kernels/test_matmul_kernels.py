@@ -127,7 +127,7 @@ def test_groups_must_divide() -> None:
         ("zero", float("nan"), "a number, or None where the kernel takes a tensor of zero points"),
         ("weights", "int16", "an integer type of at most 8 bits"),
         ("activations", "int32", "a float type or 'int8'"),
-        ("out", "int8", "a float type"),
+        ("out", "int4", "a float type, or an integer type of whole bytes"),
         ("arithmetic", "int4", "'int8' or 'float32'"),
         ("codebook", (0, 300, *range(14)), "16 whole numbers, at most 255 apart, multiplied in int8"),
         ("codebook", tuple(range(8)), "16 whole numbers, at most 255 apart, multiplied in int8"),

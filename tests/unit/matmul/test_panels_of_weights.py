@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import Unsupported, WrongArgumentShape
+from tilewright.formats import number_format
 from tilewright.matmul import PackedWeight, grouped_matmul, quant_matmul
 from tilewright.matmul.facts import Request
 from tilewright.matmul.tiers.dispatch import choose
@@ -19,7 +20,8 @@ from tilewright.targets.registry import resolve
 
 pytestmark = pytest.mark.sampled(130)
 
-FORMATS = ["int1", "uint2", "int3", "uint4", "int4", "int6", "uint8", "int8", "e2m1", "nf4", "e3m2", "e4m3", "e5m2"]
+FORMATS = ["int1", "uint2", "int3", "uint4", "int4", "int6", "uint8", "int8", "e2m1", "nf4", "e3m2", "e4m3", "e5m2",
+           "e4m3fnuz", "e5m2fnuz", "e3m4", "e5m1"]  # fmt: skip
 KINDS = ["plain", "one zero", "zeros", "rescale", "short last group", "groups of 20", "act-order", "divisors", "multipliers", "blocks"]  # fmt: skip
 ACTIVATIONS = ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"]
 WAYS = ["as they are", "scale of tokens", "one scale", "int8", "float8_e4m3fn"]
@@ -127,6 +129,45 @@ def test_every_kind_of_weight(format: str, kind: str, way: str) -> None:
         assert (np.abs(out - expected) <= 1e-5 + 2e-6 * bound + 4e-6 * np.abs(expected)).all()
 
 
+@pytest.mark.parametrize("format", ["float16", "bfloat16", "float32", "e8m0"])
+@pytest.mark.parametrize("act", ACTIVATIONS)
+def test_weights_without_groups(format: str, act: str) -> None:
+    draw = np.random.default_rng(len(format + act))
+    N, K, of = int(draw.integers(1, 90)), int(draw.integers(1, 200)), number_format(format)
+    codes = draw.integers(120, 131, (N, K)).astype(np.uint8) if format == "e8m0" else draw.standard_normal((N, K))
+    source = QuantizedWeight(codes.astype(of.carrier), format)
+    weight, bias = PackedWeight.pack(source), draw.standard_normal(N).astype(np.float32)
+    assert choose(weight.facts, Request(act, "float32", bias="float32"), resolve("cpu")[1])[0].name == "panels"
+    for rows in (0, 1, 7, 40):
+        x = (draw.standard_normal((rows, K)) * (40 if act == "int8" else 1)).clip(-127, 127)
+        x = x.astype(np.dtype(getattr(ml_dtypes, act, act)))
+        out = np.full((rows, N), np.nan, np.float32)
+        quant_matmul(x, weight, bias=bias, function="relu", out=out)
+        left, dense = x.astype(np.float64), source.dequantize().astype(np.float64)
+        bound = np.abs(left) @ np.abs(dense).T
+        assert (np.abs(out - np.maximum(left @ dense.T + bias, 0)) <= 1e-5 + 2e-6 * bound).all()
+
+
+@pytest.mark.parametrize("case", range(32))
+def test_whole_results(case: int) -> None:
+    """Sums of bytes by integers without a scale are exact however long; others are rounded, and kept within the type."""
+    draw = np.random.default_rng(case)
+    format, out = str(draw.choice(FORMATS[:8])), np.dtype(draw.choice(["int32", "int32", "int8", "uint8", "int16"]))
+    N, K, rows = int(draw.integers(1, 99)), 64 * int(draw.integers(1, 40)), [1, 5, 40, 0][case % 4]
+    scaled, zeros = case % 3 == 0, np.full((1, 1), draw.integers(0, 9), np.float32) if draw.integers(2) else None
+    if scaled:
+        source = quantize(draw.standard_normal((N, K)).astype(np.float32), format, group=32)
+    else:
+        codes = draw.integers(0, 1 << number_format(format).bits, (N, K)).astype(np.uint8)
+        source = QuantizedWeight(codes, format, zeros=zeros)
+    weight, x = PackedWeight.pack(source), draw.integers(-127, 128, (rows, K)).astype(np.int8)
+    assert choose(weight.facts, Request("int8", out.name), resolve("cpu")[1])[0].name == "panels"
+    found = quant_matmul(x, weight, out_dtype=out.name).astype(np.float64)
+    sums, range_ = x.astype(np.float64) @ source.dequantize().astype(np.float64).T, np.iinfo(out)
+    error = np.abs(found - sums.clip(range_.min, range_.max))
+    assert (error <= (2e-6 * np.abs(x).astype(np.float64) @ np.abs(source.dequantize()).T + 0.5 if scaled else 0)).all()
+
+
 @pytest.mark.parametrize("case", range(24))
 def test_functions_of_pairs_end_the_kernel(case: int) -> None:
     """Half as many columns, from the sums that the call without a function gives."""
@@ -147,9 +188,9 @@ def test_functions_of_pairs_end_the_kernel(case: int) -> None:
 
 
 def test_other_tiers_name_what_they_do_not_do() -> None:
-    weight = PackedWeight.pack(quantize(np.ones((6, 64), np.float32), "e4m3fnuz"))
-    x = np.zeros((1, 64), np.float16)
-    with pytest.raises(Unsupported, match="swiglu behind products of this weight by float16"):
+    weight = PackedWeight.pack(quantize(np.ones((6, 64), np.float32), "int4"))
+    x = np.zeros((1, 64), np.float64)
+    with pytest.raises(Unsupported, match="swiglu behind products of this weight by float64"):
         quant_matmul(x, weight, function="swiglu")
     assert grouped_matmul(x, [weight], [1], function="swiglu").shape == (1, 3)
     odd = PackedWeight.pack(quantize(np.ones((5, 64), np.float32), "int4", group=32))

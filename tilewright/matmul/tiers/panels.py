@@ -44,10 +44,14 @@ class Panels:
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
             (
                 panel_codes(facts.format, request) is None,
-                f"it unpacks whole numbers and floats of at most 8 bits, which {facts.format}'s are no multiples of",
+                f"it unpacks whole numbers of at most 8 bits and floats of at most 32, which {facts.format}'s are no "
+                "multiples of",
             ),
             (bool(facts.slots or facts.tiles[1]), "raw bytes in an order of their own"),
-            (not dtype(request.out).is_float, f"results of {request.out}"),
+            (
+                is_whole(facts, request) and not is_exact(facts, request),
+                f"whole sums of {facts.format}, which are {request.out} and no int32",
+            ),
             (request.activation_scales == "group", "activation scales of groups"),
             (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize} as part of "
                                                      "the kernel"),
@@ -82,7 +86,7 @@ class Panels:
             activations=request.activations, scaled=scaled, out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual),
-            scale_dtype=scale, zero_dtype="uint8" if whole else "float32", **options,
+            scale_dtype=scale, zero_dtype="uint8" if whole else "float32", exact=is_exact(facts, request), **options,
         )  # fmt: skip
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
         held = weight.derived(
@@ -108,6 +112,20 @@ def multiplied(facts: WeightFacts, request: Request) -> Request:
     if facts.divisors and not request.divided and request.activations in ACTIVATIONS:
         return replace(request, activations="float32")
     return request
+
+
+def is_whole(facts: WeightFacts, request: Request) -> bool:
+    """Whether a product of whole numbers without any scale is asked for, in whole numbers."""
+    scaled = facts.scale is not None or facts.factor or facts.multiplier is not None
+    of_bytes = request.activations == "int8" and request.activation_scales == "none"
+    return dtype(request.out).is_integer and of_bytes and not scaled
+
+
+def is_exact(facts: WeightFacts, request: Request) -> bool:
+    """Whether the kernel sums such a product in int32."""
+    codes = panel_codes(facts.format, request)
+    plain = codes is not None and codes.factor == 1 and codes.table is None and not codes.dtype.is_float
+    return is_whole(facts, request) and plain and facts.zeros in ("none", "one") and facts.zero == int(facts.zero)
 
 
 def scale_type(facts: WeightFacts, factor: float, arch: Arch) -> str:
@@ -219,7 +237,7 @@ class PanelCodes:
         if self.table is not None:
             return pack(weight.codes, self.dtype)
         if self.floats:
-            return np.frombuffer(self.floats, np.uint8)[weight.codes].view(self.dtype.numpy)
+            return np.frombuffer(self.floats, f"u{self.dtype.storage_bytes}")[weight.codes].view(self.dtype.numpy)
         if weight.format.dtype == self.dtype:
             return weight.packed
         values = weight.format.decode(weight.codes) * self.factor
@@ -232,6 +250,10 @@ def panel_codes(format: Format, request: Request) -> PanelCodes | None:
     What is multiplied by int8 activations may come out of a table: exactly where all values are multiples of one number
     (e2m1), else (nf4) as the nearest bytes, where activations are rounded to bytes too.
     """
+    if format.is_dense:
+        assert format.dtype is not None
+        short = format.dtype.is_float and format.dtype.bits <= 32
+        return PanelCodes(format.dtype, 1.0) if short and not request.quantize else None
     plain, factor = panel_type(format), format.whole_factor
     int8 = request.activations == "int8" or request.quantize == "int8"
     short = plain is None or plain.bits == 8
@@ -259,7 +281,8 @@ def byte_factor(format: Format) -> float:
 
 @functools.cache
 def panel_floats(format: Format) -> PanelCodes | None:
-    """The float type of 8 bits that holds a format's values, or their doubles, exactly; None where there is none."""
+    """The float type that holds a format's values, or their doubles, exactly: of 8 bits, else of 16; None where there
+    is none."""
     if not format.values or format.unused:
         return None
     for name in FLOAT_TYPES:
@@ -270,6 +293,9 @@ def panel_floats(format: Format) -> PanelCodes | None:
             found = [known.get(_bits(value * factor)) for value in format.values]
             if None not in found:
                 return PanelCodes(of.dtype, factor, floats=bytes(code for code in found if code is not None))
+    for wide in map(dtype, WIDE_FLOATS):
+        if _holds(wide, format):
+            return PanelCodes(wide, 1.0, floats=round_float(format.table, wide).astype(wide.numpy).tobytes())
     return None
 
 
@@ -287,8 +313,10 @@ def _bits(value: float) -> bytes:
     return np.float64(np.nan if np.isnan(value) else value).tobytes()
 
 
-FLOAT_TYPES = ("e4m3", "e5m2")
-"""Formats whose codes a kernel makes floats of in registers."""
+FLOAT_TYPES = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
+"""Formats whose codes a kernel makes floats of in registers, those first that take the fewest operations."""
+WIDE_FLOATS = ("float16", "bfloat16")
+"""Types for values of at most 8 bits that none of those has."""
 
 
 @functools.cache
