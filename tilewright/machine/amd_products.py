@@ -157,8 +157,16 @@ def _cdna3(generation: str, e4m3: DType, e5m2: DType) -> list[WaveProduct]:
         *found,
         _mfma(generation, "f32_16x16x4_f32", 16, 4, (F32, F32, F32), 32),
         _mfma(generation, "f64_16x16x4_f64", 16, 4, (F64, F64, F64), 32),
-        _mfma(generation, "f32_16x16x32_f16", 16, 32, (F16, F16, F32), 16, sparse=True),
+        *(
+            _mfma(generation, f"f32_16x16x32_{name}", 16, 32, (dtype, dtype, F32), 16, sparse=True)
+            for name, dtype in (("f16", F16), ("bf16", BF16))
+        ),
         _mfma(generation, "i32_16x16x64_i8", 16, 64, (S8, S8, S32), 16, sparse=True),
+        *(
+            _mfma(generation, f"f32_16x16x64_{left_name}_{right_name}", 16, 64, (left, right, F32), 16, sparse=True)
+            for left_name, left in (("fp8", e4m3), ("bf8", e5m2))
+            for right_name, right in (("fp8", e4m3), ("bf8", e5m2))
+        ),
     ]
 
 
@@ -187,7 +195,7 @@ PRODUCTS: tuple[WaveProduct, ...] = (
     *_wide(("f32", "f16"), 32, (F16, F16, F32)),
     *_wide(("f32", "bf16"), 32, (BF16, BF16, F32)),
     *_wide(("i32", "i8"), 64, (S8, S8, S32)),
-    *(one for one in _cdna3("cdna4", E4M3, E5M2) if not one.sparse),
+    *_cdna3("cdna4", E4M3, E5M2),
     *(
         _wmma(generation, f"f32_16x16x16_{kind}", 16, (dtype, dtype, F32), cycles)
         for generation, cycles in (("rdna3", 32), ("rdna4", 16))
@@ -220,6 +228,14 @@ def _function(one: WaveProduct, steps: int) -> MatrixInstruction:
     return MatrixInstruction(
         f"{kind}_m16n16k{k}", one.lanes, 16, 16, k, one.a, one.b, one.d, REGISTERS, REGISTERS,
         left, permuted(left, (1, 0)), one.result if first else permuted(one.result, (1, 0)), rate=one.rate,
+    )  # fmt: skip
+
+
+def _sparse(one: WaveProduct) -> MatrixInstruction:
+    """The function of a product whose left operand is sparse: it is the instruction's, so that results lie as there."""
+    return MatrixInstruction(
+        f"smfmac_m16n16k{one.k}", one.lanes, 16, 16, one.k, one.a, one.b, one.d, REGISTERS, REGISTERS, one.left,
+        one.right, one.result, rate=one.rate, sparse=True,
     )  # fmt: skip
 
 
@@ -265,4 +281,5 @@ def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tup
     best: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
     for made in sorted(found, key=lambda made: -made.rate):
         best.setdefault((made.function, made.a, made.b, made.accumulator), made)
-    return tuple(sorted(best.values(), key=lambda made: (-made.rate, -made.k))), ()
+    sparse = tuple(_sparse(one) for one in PRODUCTS if one.generation == generation and one.sparse)
+    return tuple(sorted(best.values(), key=lambda made: (-made.rate, -made.k))), sparse

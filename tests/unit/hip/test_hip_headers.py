@@ -122,8 +122,8 @@ def functions_with_constants() -> dict[tuple[str, str], list[tuple[int, int, str
 
 
 FUNCTIONS = functions_with_constants()
-ALIKE = {"global_timer", "bits_of"}
-"""What no result shows: the rate of a clock, and what a value's own bits are written over."""
+ALIKE = {"global_timer", "bits_of", "schedule_fence"}
+"""What no result shows: the rate of a clock, what a value's own bits are written over, what a compiler may move."""
 
 
 @functools.cache

@@ -140,9 +140,9 @@ def test_a_callback_changes_the_text(monkeypatch):
     assert (b == 3 * a).all() and "gfx942" in seen[0] and kernel.resources()
 
 
-@pytest.mark.parametrize("architecture", ["gfx942", "gfx1201"])
+@pytest.mark.parametrize("architecture", ["gfx90a", "gfx1201"])
 def test_sparse_products_say_that_no_instruction_takes_them(architecture):
-    """Both machines have such instructions (smfmac, swmmac): their records are tested, and not lowered to."""
+    """gfx1201 has such instructions (swmmac); where they have elements nobody has printed."""
     (program,) = (one for one in ALL if one.name == "sparse_matmul")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,25 +1,12 @@
-"""`T.gemm_sp` on ``mma.sp``: the loads of a gemm, half of A, and for each tile of rows a word of metadata a lane."""
+"""`T.gemm_sp` on ``mma.sp``: words of metadata as its lanes give them."""
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Expr,
-    For,
-    Let,
-    Seq,
-    Statement,
-    Var,
-    const,
-    index_binary,
-    seq,
-)
-from tilewright.layout.digits import REGISTER
+from tilewright.ir.nodes import Expr, Statement, index_binary
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.targets.cuda.sparse_metadata import STEP_BYTES, lane_word
-from tilewright.targets.gpu.warp_product import Operand, WarpProduct
+from tilewright.targets.gpu.sparse_product import SparseWarpProduct
 
 
 def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
@@ -27,37 +14,7 @@ def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
     return _SparseWarpGemm.lower(gemm, context)
 
 
-class _SparseWarpGemm(WarpProduct[SparseGemm]):
-    """A warp's gemm whose left operand is half as deep."""
-
-    def statements(self) -> Seq:
-        gemm, plan = self.gemm, self.plan
-        instruction = plan.instruction
-        assert instruction.a_fragment is not None and instruction.b_fragment is not None
-        left = Operand(gemm.a, True, False, plan.tiles_m, instruction.a_fragment.extent(REGISTER), instruction.kept)
-        right = Operand(
-            gemm.b, False, not gemm.transpose_b, plan.tiles_n, instruction.b_fragment.extent(REGISTER), instruction.k
-        )
-        a, b = self._part(left, "a"), self._part(right, "b")
-        step = Var(INT32, "k_step")
-        self.block.bind(step, plan.tiles_k)
-        loads = [
-            statement for operand, part in ((left, a), (right, b)) for statement in self._loads(operand, part, step)
-        ]
-        body = seq(loads, self._multiply(left, right, a, b, step))
-        loop = For(step, const(0), const(plan.tiles_k), const(1), body, "unroll", span=gemm.span)
-        return seq(self._clear(), [Allocate(part, span=gemm.span) for part in (a, b)], loop)
-
-    def _beside(self, row: Var, step: Expr) -> tuple[list[Statement], tuple[Expr, ...]]:
-        self.block.bind(row, self.plan.tiles_m)
-        word = Var(UINT32, "places")
-        return [Let(word, self._word(row, step), span=self.gemm.span)], (word,)
-
-    def _word(self, tile: Var, step: Expr) -> Expr:
-        """This lane's word of metadata for a tile of rows at a step of k."""
-        plan = self.plan
-        warp = index_binary("floormod", index_binary("floordiv", self.block.thread, 32), plan.warps_m)
-        first = index_binary("add", index_binary("mul", warp, plan.tiles_m), tile)
+class _SparseWarpGemm(SparseWarpProduct):
+    def word(self, first_row: Expr, step: Expr) -> Expr:
         step_bytes = STEP_BYTES * (2 if self.gemm.a.dtype.bits == 8 else 1)
-        row, byte = index_binary("mul", first, plan.instruction.m), index_binary("mul", step, step_bytes)
-        return lane_word(self.gemm, self.block, row, byte, 2)
+        return lane_word(self.gemm, self.block, first_row, index_binary("mul", step, step_bytes), 2)

@@ -42,7 +42,7 @@ def _coordinates(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
     return rows, columns
 
 
-def _assemble(registers: np.ndarray, layout: Layout) -> np.ndarray:
+def assemble(registers: np.ndarray, layout: Layout) -> np.ndarray:
     """The tile of each warp from its threads' registers."""
     warps = registers.reshape(-1, layout.extent(THREAD), layout.extent(REGISTER))
     tiles = np.zeros((warps.shape[0], *layout.shape), registers.dtype)
@@ -57,17 +57,22 @@ def _multiply(state: Evaluator, node: Call) -> int:
     instruction = _PRODUCTS[node.function, _operand(a.dtype), _operand(b.dtype), d.dtype]
     whole_warps(state, node.function, instruction.threads)
     assert instruction.a_fragment is not None and instruction.b_fragment is not None
-    left = _assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)
-    right = _assemble(_truncated(read_each(state, b), instruction.b), instruction.b_fragment)
-    total = _assemble(read_each(state, d), instruction.d_fragment)
-    if d.dtype.is_integer:
-        products = np.stack([integer_product(x, y) for x, y in zip(left, right, strict=True)])
-        result = wrap(products + total, d.dtype)
-    else:
-        result = round_float(left.astype(np.float64) @ right.astype(np.float64) + total.astype(np.float64), d.dtype)
-    rows, columns = _coordinates(instruction.d_fragment)
-    write_each(state, d, result[:, rows, columns].reshape(*state.lanes, -1))
+    left = assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)
+    right = assemble(_truncated(read_each(state, b), instruction.b), instruction.b_fragment)
+    total = assemble(read_each(state, d), instruction.d_fragment)
+    write_each(state, d, accumulated(left, right, total, d.dtype, instruction.d_fragment).reshape(*state.lanes, -1))
     return 0
+
+
+def accumulated(left: np.ndarray, right: np.ndarray, total: np.ndarray, dtype: DType, layout: Layout) -> np.ndarray:
+    """``total + left @ right`` of every warp, as its threads' registers have it."""
+    if dtype.is_integer:
+        products = np.stack([integer_product(x, y) for x, y in zip(left, right, strict=True)])
+        result = wrap(products + total, dtype)
+    else:
+        result = round_float(left.astype(np.float64) @ right.astype(np.float64) + total.astype(np.float64), dtype)
+    rows, columns = _coordinates(layout)
+    return result[:, rows, columns]
 
 
 def _operand(dtype: DType) -> DType:

@@ -12,6 +12,7 @@ from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Override
 from tilewright.targets.gpu import copy_meanings as _copy_meanings  # noqa: F401  gives copies a meaning in NumPy
@@ -19,11 +20,12 @@ from tilewright.targets.gpu.gemm import lower_gemm
 from tilewright.targets.gpu.meanings import register_products
 from tilewright.targets.gpu.reduce import lower_reduce
 from tilewright.targets.hip.async_copy import lower_commit, lower_copy, lower_wait
+from tilewright.targets.hip.sparse_gemm import lower_sparse_gemm
 from tilewright.targets.hip.turned_blocks import lower_transpose
 
 OVERRIDES: Mapping[type[Statement], Override] = {
     Gemm: lower_gemm, Reduce: lower_reduce, Copy: lower_copy, Commit: lower_commit, Wait: lower_wait,
-    Transpose: lower_transpose,
+    Transpose: lower_transpose, SparseGemm: lower_sparse_gemm,
 }  # fmt: skip
 
 for _arch in ARCHITECTURES.values():

@@ -39,6 +39,19 @@ TW_DEVICE SUM wave_product(const LEFT& a, const RIGHT& b, SUM c, ::TwSite site) 
   ::tw_wave_mma(wave_form<FORM, K, A, B, D>(), &c, &a, &b, &c, site);
   return c;
 }
+// Products of which the left operand has two of every four elements along k: a lane says by four bits of each group which two.
+// The lane's part of k is its part of the right operand's; the others are zeros there.
+template <uint32_t K, uint32_t A, uint32_t B, uint32_t D, class LEFT, class RIGHT, class SUM>
+TW_DEVICE SUM sparse_product(const LEFT& kept, const RIGHT& b, SUM c, int32_t places, ::TwSite site) {
+  constexpr uint32_t size = sizeof(RIGHT) / (K / 4);
+  unsigned char whole[sizeof(RIGHT)] = {};
+  for (uint32_t i = 0; i < K / 8; ++i) {
+    const uint32_t place = i / 2 * 4 + (uint32_t(places) >> (2 * i) & 3u);
+    __builtin_memcpy(whole + place * size, reinterpret_cast<const unsigned char*>(&kept) + i * size, size);
+  }
+  ::tw_wave_mma(wave_form<Mfma<K>, K, A, B, D>(), &c, whole, &b, &c, site);
+  return c;
+}
 // Bytes of which an instruction says whether they have a sign.
 template <class FORM, class LEFT, class SUM> TW_DEVICE SUM byte_product(bool signed_a, const LEFT& a, bool signed_b, const LEFT& b, SUM c, ::TwSite site) {
   return signed_a ? signed_b ? wave_product<FORM, 16, TW_S8, TW_S8, TW_S32>(a, b, c, site) : wave_product<FORM, 16, TW_S8, TW_U8, TW_S32>(a, b, c, site)
@@ -88,3 +101,12 @@ template <int FLAGS, class SUM> TW_DEVICE SUM plain(SUM sum) {
 #define __builtin_amdgcn_wmma_f32_16x16x16_fp8_bf8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E4M3, TW_E5M2, TW_F32, a, b, c)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf8_fp8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E5M2, TW_E4M3, TW_F32, a, b, c)
 #define __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8_w32_gfx12(a, b, c) TW_WAVE(Wmma12<8>, 16, TW_E5M2, TW_E5M2, TW_F32, a, b, c)
+#define TW_SPARSE(K, A, B, D, a, b, c, places, x, y) TW_PLAIN(x, y, 0, TW_SPARSE_OF(K, A, B, D, a, b, c, places))
+#define TW_SPARSE_OF(K, A, B, D, a, b, c, places) ::tw::machine::sparse_product<K, A, B, D>(a, b, c, places, site)
+#define __builtin_amdgcn_smfmac_f32_16x16x32_f16(a, b, c, places, x, y) TW_SPARSE(32, TW_F16, TW_F16, TW_F32, a, b, c, places, x, y)
+#define __builtin_amdgcn_smfmac_f32_16x16x32_bf16(a, b, c, places, x, y) TW_SPARSE(32, TW_BF16, TW_BF16, TW_F32, a, b, c, places, x, y)
+#define __builtin_amdgcn_smfmac_i32_16x16x64_i8(a, b, c, places, x, y) TW_SPARSE(64, TW_S8, TW_S8, TW_S32, a, b, c, places, x, y)
+#define __builtin_amdgcn_smfmac_f32_16x16x64_fp8_fp8(a, b, c, places, x, y) TW_SPARSE(64, TW_FP8, TW_FP8, TW_F32, a, b, c, places, x, y)
+#define __builtin_amdgcn_smfmac_f32_16x16x64_fp8_bf8(a, b, c, places, x, y) TW_SPARSE(64, TW_FP8, TW_BF8, TW_F32, a, b, c, places, x, y)
+#define __builtin_amdgcn_smfmac_f32_16x16x64_bf8_fp8(a, b, c, places, x, y) TW_SPARSE(64, TW_BF8, TW_FP8, TW_F32, a, b, c, places, x, y)
+#define __builtin_amdgcn_smfmac_f32_16x16x64_bf8_bf8(a, b, c, places, x, y) TW_SPARSE(64, TW_BF8, TW_BF8, TW_F32, a, b, c, places, x, y)

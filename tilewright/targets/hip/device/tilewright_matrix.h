@@ -70,6 +70,20 @@ TW_FP8_PRODUCTS(Fp8, Bf8, __builtin_amdgcn_mfma_f32_16x16x32_bf8_fp8)
 TW_FP8_PRODUCTS(Bf8, Fp8, __builtin_amdgcn_mfma_f32_16x16x32_fp8_bf8)
 TW_FP8_PRODUCTS(Bf8, Bf8, __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8)
 #undef TW_FP8_PRODUCTS
+// 2:4 sparse ones: a is the instruction's first operand, and the low bits of a lane's word say where its elements stood.
+#define TW_SPARSE_PRODUCT(NAME, D, RESULT, A, B, N, LEFT, RIGHT, BUILTIN)                                            \
+  TW_DEVICE void NAME(Fragment<D, 4>& d, const Fragment<A, N>& a, const Fragment<B, 2 * N>& b, uint32_t places, TW_SITE) { \
+    TW_AT(site);                                                                                                     \
+    set_result(d, BUILTIN(operand<LEFT>(a), operand<RIGHT>(b), operand<RESULT>(d), int32_t(places), 0, 0));          \
+  }
+TW_SPARSE_PRODUCT(smfmac_m16n16k32, float, machine::Float4, half, half, 4, machine::Half4, machine::Half8, __builtin_amdgcn_smfmac_f32_16x16x32_f16)
+TW_SPARSE_PRODUCT(smfmac_m16n16k32, float, machine::Float4, bfloat16, bfloat16, 4, machine::Short4, machine::Short8, __builtin_amdgcn_smfmac_f32_16x16x32_bf16)
+TW_SPARSE_PRODUCT(smfmac_m16n16k64, int32_t, machine::Int4, int8_t, int8_t, 8, machine::Int2, machine::Int4, __builtin_amdgcn_smfmac_i32_16x16x64_i8)
+TW_SPARSE_PRODUCT(smfmac_m16n16k64, float, machine::Float4, Fp8, Fp8, 8, machine::Int2, machine::Int4, __builtin_amdgcn_smfmac_f32_16x16x64_fp8_fp8)
+TW_SPARSE_PRODUCT(smfmac_m16n16k64, float, machine::Float4, Fp8, Bf8, 8, machine::Int2, machine::Int4, __builtin_amdgcn_smfmac_f32_16x16x64_fp8_bf8)
+TW_SPARSE_PRODUCT(smfmac_m16n16k64, float, machine::Float4, Bf8, Fp8, 8, machine::Int2, machine::Int4, __builtin_amdgcn_smfmac_f32_16x16x64_bf8_fp8)
+TW_SPARSE_PRODUCT(smfmac_m16n16k64, float, machine::Float4, Bf8, Bf8, 8, machine::Int2, machine::Int4, __builtin_amdgcn_smfmac_f32_16x16x64_bf8_bf8)
+#undef TW_SPARSE_PRODUCT
 #endif
 #endif
 

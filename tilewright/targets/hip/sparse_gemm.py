@@ -1,0 +1,97 @@
+"""`T.gemm_sp` on smfmac: the loads of a gemm, half of A, and for each tile of rows where each lane's elements stood.
+
+A lane has a row of A, and of a step of k a quarter: the bytes of metadata of that row and quarter are its word.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand
+from tilewright.interpreter.collectives import read_each, whole_warps, write_each
+from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.intrinsics import INTRINSICS, Intrinsic, register
+from tilewright.ir.nodes import Call, Expr, Load, Region, Statement, binary, cast, const, index_binary
+from tilewright.machine.amd import ARCHITECTURES
+from tilewright.machine.instructions import MatrixInstruction
+from tilewright.ops.sparse_gemm import SparseGemm, lane_place
+from tilewright.passes.context import Context
+from tilewright.targets.gpu.meanings import accumulated, assemble
+from tilewright.targets.gpu.sparse_product import SparseWarpProduct
+
+
+def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
+    """The thread code of a sparse gemm that has a plan."""
+    return _SparseWaveGemm.lower(gemm, context)
+
+
+class _SparseWaveGemm(SparseWarpProduct):
+    def word(self, first_row: Expr, step: Expr) -> Expr:
+        instruction = self.plan.instruction
+        size = instruction.k // 8 // (instruction.threads // instruction.m)  # bytes of a lane
+        lane = index_binary("floormod", self.block.thread, instruction.threads)
+        row = index_binary("add", first_row, index_binary("floormod", lane, instruction.m))
+        first = index_binary("mul", step, instruction.k // 8)
+        first = index_binary("add", first, index_binary("mul", index_binary("floordiv", lane, instruction.m), size))
+        word: Expr = const(0, UINT32)
+        for number in range(size):
+            part = cast(self._byte(row, index_binary("add", first, number)), UINT32)
+            word = part if number == 0 else binary("or", word, binary("shl", part, const(8 * number, UINT32)))
+        return word
+
+    def _byte(self, row: Expr, byte: Expr) -> Expr:
+        """A byte of a row's metadata, wherever it lies."""
+        region = self.gemm.metadata
+        if self.gemm.order == "lanes":
+            row, byte = self._among_lanes(row, byte)
+        leading: list[Expr] = [const(0)] * (region.buffer.rank - 2)
+        place = self.block.shared(region, [*leading, self.block.simplify(row), self.block.simplify(byte)])
+        return Load(place.buffer.dtype, place.buffer, place.starts)
+
+    def _among_lanes(self, row: Expr, byte: Expr) -> tuple[Expr, Expr]:
+        """Where `formats.sparse.in_lanes` puts a byte of a row: lanes are those of a warp of 32 there."""
+        width = 4 if self.gemm.a.dtype.bits == 8 else 2  # neighbours along a row that stay together
+        inside, half = index_binary("floormod", byte, LANE_BYTES), index_binary("floormod", row, LANE_ROWS)
+        line, upper = index_binary("floormod", half, 8), index_binary("floordiv", half, 8)
+        column, part = index_binary("floordiv", inside, width), index_binary("floormod", inside, width)
+        pieces = LANE_BYTES // width
+        place = index_binary("add", index_binary("mul", line, pieces), column)
+        place = index_binary(
+            "add", index_binary("mul", index_binary("add", index_binary("mul", place, 2), upper), width), part
+        )
+        columns = self.gemm.metadata.buffer.static_shape[-1]
+        rows, piece = index_binary("floordiv", row, LANE_ROWS), index_binary("floordiv", byte, LANE_BYTES)
+        return lane_place(columns, rows, piece, const(0), place)
+
+
+_PRODUCTS: dict[tuple[object, ...], MatrixInstruction] = {}
+"""Sparse instructions by function and types of their operands."""
+
+
+def _multiply(state: Evaluator, node: Call) -> int:
+    """``d += expand(a, places) @ b`` in every wave, each element rounded once."""
+    d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
+    word = node.arguments[3]
+    assert isinstance(word, Expr)
+    instruction = _PRODUCTS[node.function, a.dtype, b.dtype, d.dtype]
+    whole_warps(state, node.function, instruction.threads)
+    assert instruction.a_fragment is not None and instruction.b_fragment is not None
+    kept = assemble(read_each(state, a), instruction.a_fragment)
+    words = np.broadcast_to(np.asarray(state.value(word)), state.lanes).reshape(-1, 4, instruction.m)
+    size = instruction.k // 32
+    parts = np.stack([(words >> (8 * number)) & 255 for number in range(size)], -1).astype(np.uint8)
+    places = parts.transpose(0, 2, 1, 3).reshape(-1, instruction.m, 4 * size)
+    left = np.stack([expand(one, where) for one, where in zip(kept, places, strict=True)])
+    right = assemble(read_each(state, b), instruction.b_fragment)
+    total = assemble(read_each(state, d), instruction.d_fragment)
+    write_each(state, d, accumulated(left, right, total, d.dtype, instruction.d_fragment).reshape(*state.lanes, -1))
+    return 0
+
+
+for _arch in ARCHITECTURES.values():
+    for _one in _arch.sparse_instructions:
+        _PRODUCTS.setdefault((_one.function, _one.a, _one.b, _one.accumulator), _one)
+        if _one.function not in INTRINSICS:
+            register(Intrinsic(_one.function, 4, None, pure=False, collective=True, writes=(0,)))
+            SPECIAL_CALLS[_one.function] = _multiply
