@@ -148,6 +148,8 @@ def compiled(found: Any, arguments: dict[str, Any], target: str | None) -> Kerne
     elif callable(found) and not isinstance(found, (Kernel, PrimFunc)):
         _must_fit(found, arguments)
         found = found(**arguments)
+    elif isinstance(found, (Kernel, PrimFunc)) and arguments:
+        Binder(found.function, "cpu").bind([], arguments)
     if isinstance(found, Kernel) and target is None:
         return found
     return compile(found.function if isinstance(found, Kernel) else found, target=wanted)

@@ -112,6 +112,18 @@ def test_tensors_that_a_call_would_refuse(kernels: str, given: str, capsys: pyte
     assert capsys.readouterr().err.startswith("error:")
 
 
+@pytest.mark.parametrize(
+    "given", ["X=float64[64] Y=float32[64]", "X=float32[65] Y=float32[64]", "X=float32[64]", "Z=float32[64]"]
+)
+def test_tensors_that_a_finished_program_would_refuse(
+    kernels: str, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its arguments were passed over."""
+    assert main(["inspect", f"{kernels}:program", *given.split()]) != 0
+    assert capsys.readouterr().err.startswith("error:")
+    assert main(["inspect", f"{kernels}:program", "X=float32[64]", "Y=float32[64]"]) == 0
+
+
 def test_what_is_no_kernel_is_refused(kernels: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", f"{kernels}:wrong"]) == 1
     assert capsys.readouterr().err.startswith("error: tilewright.compile got an int")
