@@ -283,7 +283,7 @@ def main() -> None:
     log = options.log.open("a")
 
     def write(lines: Iterator[dict]) -> None:
-        log.writelines(json.dumps({**one, "device": device}) + "\n" for one in list(lines))
+        log.writelines(json.dumps({**one, "counted": True, "device": device}) + "\n" for one in list(lines))
         log.flush()
 
     def known(**line: Any) -> bool:

@@ -24,7 +24,7 @@ from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.tiles import Parts, cycles_of_parts, launches_of, table_of
+from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of
 
@@ -35,7 +35,8 @@ SIZES = ("tokens", "warpgroups", "tiles", "records", "cluster", "sharing", "bloc
 
 DIVIDED = 28
 """Cycles of a step by which kernels were slower when the logs were made, in rings of no power of two slots: they divided by
-the number of slots, where kernels count on from step to step today and the model has no such cycles."""
+the number of slots, where kernels count on from step to step today and the model has no such cycles. Lines that say
+``counted`` are of such kernels."""
 
 Problem = tuple[Any, ...]
 
@@ -51,7 +52,11 @@ def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
         elif "times" in line:
             problem = line["kind"], line["M"], line["N"], line["K"]
             listed = kernels[line["kind"], line["N"], line["K"]]
-            found[problem] += [{"options": listed[number], "choice": False, "us": us} for number, us in line["times"]]
+            counted = line.get("counted", False)
+            found[problem] += [
+                {"options": listed[number], "choice": False, "us": us, "counted": counted}
+                for number, us in line["times"]
+            ]
         elif "us" in line:
             size = (
                 (line["M"], line["N"], line["K"]) if "M" in line else (tuple(line["heads"]), line["dim"], line["keys"])
@@ -79,7 +84,10 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
     elif "parts" in lines[0]["options"]:
         for line in lines:
             parts = tuple((part["columns"], tiles_of(part)) for part in line["options"]["parts"])
-            yield line, cycles_of_parts(parts, size[0], size[2]) + DIVIDED * _divided_steps(parts, size[0], size[2])
+            if any(tiles.splits not in CLUSTERS for _, tiles in parts):
+                continue
+            divided = 0 if line.get("counted") else DIVIDED * _divided_steps(parts, size[0], size[2])
+            yield line, cycles_of_parts(parts, size[0], size[2]) + divided
     else:
         ways = ways_of(kind, *size[1:])
         told = {_key(one): float(cycles) for one, cycles in zip(ways.of, ways.cycles(size[0]))}

@@ -33,8 +33,9 @@ APART = 0.66
 STEP, COPY = 30, 245
 """Cycles of 128 columns that nothing hides, and of a copy of weights."""
 
-END = 8500
-"""Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
+END, NEXT = 8500, 6000
+"""Cycles that a further tile of 128 rows of W by 256 of A costs, where another block begins, and where a block stays
+and has brought its first operands before."""
 
 HANDED, HANDED_EACH = 6500, 0.36
 """Cycles that handing sums over takes where blocks stay, and for each sum of a tile."""
@@ -159,7 +160,7 @@ class ByteWays(Ways):
             shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
             loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
             lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART, fixed=STEP + COPY / of["records"],
-            ends=END * sums / (128 * 256), handed=handed + met,
+            ends=np.where(stay, NEXT, END) * sums / (128 * 256), handed=handed + met,
         )  # fmt: skip
 
 

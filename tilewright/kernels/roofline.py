@@ -3,10 +3,10 @@ and `took` how long that takes.
 
 A multiprocessor takes one piece of work after the other, and all of them in waves. A step takes as long as its
 products, as shared memory takes to be written and read for them, as the second-level cache takes to bring the operands,
-or as the lanes take for what they work out beside the products, whichever is longest, and a share of the others where
-they do not hide. A launch takes as long as the steps of its busiest multiprocessor, or as memory takes for all
-operands, and a share of the shorter of the two. Long launches meet the power limit, where bytes that move cost
-products.
+or as the lanes take for what they work out beside the products, whichever is longest, a little more where two of them
+are nearly as long, and a share of what lanes do that does not hide. A launch takes as long as the steps of its busiest
+multiprocessor, or as memory takes for all operands, and a share of the shorter of the two. Long launches meet the power
+limit, where bytes that move cost products.
 
 Kernels know no machine: what they say is counted, or measured once in cycles that nothing hides (barriers, ends of
 tiles), which are much the same on all machines. What cannot be counted is corrected by `matmul.tuning.tune`.
@@ -54,9 +54,17 @@ HANDED, HANDED_EACH, PEERS, WAITED = 5500, 0.43, 0.07, 0.77
 """Cycles in which blocks that share tiles evenly hand sums to one another, for each sum of a tile, and for each of them
 that a further block has made; they fall by this power of the share of a tile that a block has not (H200)."""
 
+PIECES = 2000
+"""Cycles that it costs besides where shares end within tiles, so that a block has the end of one and the beginning of
+another (W4A16, H200)."""
+
 POWER = 0.15
 """How much slower products are where all cores multiply all the time than where hardly any does: the clock follows what
 the machine draws."""
+
+NEAR = 10
+"""What a step waits for adds up where several take nearly as long, as the sum of these powers of them: loads that take
+98% of the time of the products make a step 6% longer, those that take 70% make it no longer."""
 
 EMPTY = 4
 """Cycles of the copy engine for a row of a box that it fills with zeros: more than for one that it brings."""
@@ -185,7 +193,8 @@ def took(work: Work, speed: Speed) -> Number:
     """Cycles that a launch takes."""
     products = work.products / speed.multiplied(work.size)
     loads = work.loads / speed.cache * np.minimum(1.0, work.blocks / work.resident)
-    fed = np.maximum(np.maximum(products, work.shared / speed.rates.shared), loads + EMPTY * work.empty)
+    shared, brought = work.shared / speed.rates.shared, loads + EMPTY * work.empty
+    fed = (products**NEAR + shared**NEAR + brought**NEAR) ** (1 / NEAR)
     fed = np.maximum(fed, work.serial)
     lanes = work.lanes / speed.rates.lanes
     step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
@@ -212,6 +221,7 @@ def handed_over(shared: Number, steps: int, groups: Number, sums: Number) -> tup
     part = share / steps
     each = HANDED_EACH + PEERS * np.maximum(0, peers - 1)
     handed = (HANDED + each * sums) * np.maximum(0.0, 1 - part) ** WAITED
+    handed = handed + np.where(steps % np.maximum(share, 1) > 0, PIECES, 0)
     return share, np.where((shared > 0) & (share < steps), handed, 0.0)
 
 

@@ -1,9 +1,10 @@
 """Tiles of a dense product on a GPU, and what a launch does with them (`roofline.Work`).
 
-What is said in cycles fits 64 products of bfloat16 and 16 of e4m3 with 1,000 times of tiles of every kind (H200, 5 to
-7,000 rows, 24 November 2026): of the tiles that were tried for a product, the model chose some that were 1.7% slower
-than the best, on average, 1.0% for e4m3. Slots were divided for then, where they are counted now: 28 cycles of a step
-of rings that have no power of two of them, which are left out here. `tile_choice` chooses by it.
+What is said in cycles fits 74 products of bfloat16 and 19 of e4m3 with 1,130 times of tiles of every kind (H200, 5 to
+7,000 rows, 24 November 2026): of the tiles that were tried for a product, the model chose some that were 0.9% slower
+than the best, on average, 1.4% for e4m3; 2.4% and 0.5% on an H100, to which it is not fitted. Most of these kernels
+divided by their slots, where slots are counted now: 28 cycles of a step of rings that have no power of two of them,
+which are left out here. `tile_choice` chooses by it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ BEGIN = 2000
 
 STEP = 6
 """Cycles of a step that nothing hides."""
+
+TOGETHER = 25
+"""The same for blocks that share loads: each waits until its partners have room for what it brings them."""
 
 ALONE = 1.08
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
@@ -75,7 +79,7 @@ STAGING_BYTES, RESERVED = 33 << 10, 3 << 10
 MOST_STAGES = 12
 """Slots of a ring: more hide no more."""
 
-WIDTHS = {64: (32, 256), 128: (48, 256), 192: (96, 192), 256: (64, 192)}
+WIDTHS = {64: (32, 256), 128: (48, 256), 192: (64, 192), 256: (64, 192)}
 """Rows of an instruction's operands in a tile, and the fewest and the most columns of accumulators that fit the
 registers of the warpgroups that share these rows."""
 
@@ -445,7 +449,7 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
         shared=read + (rows + columns) * ROW_BYTES,
         loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES,
         empty=missing,
-        fixed=STEP,
+        fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),

@@ -1,4 +1,5 @@
-"""The model of speed on 1,500 launches that were timed on an H200: what it takes is near the best of what was tried."""
+"""The model of speed on 1,900 launches that were timed on an H200 and an H100: what it takes is near the best of what was
+tried."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-from regret import regrets
+from regret import LOG, regrets
 
 BOUNDS = {
-    "bfloat16": 0.03, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.02, "int4 by e4m3": 0.02, "int2 by int8": 0.02,
+    "bfloat16": 0.02, "e4m3 by e4m3": 0.02, "int4 by float16": 0.01, "int4 by int8": 0.02, "int4 by e4m3": 0.02, "int2 by int8": 0.02,
     "attention": 0.06,
 }  # fmt: skip
 """Mean regret; what chose before lost 0.091, 0.055, 0.015, 0.143, 0.081, 0.025 and 0.103."""
@@ -29,3 +30,21 @@ def test_what_the_model_takes_is_near_the_best(kind: str, found: dict[str, objec
     assert len(numbers) >= 6  # type: ignore[arg-type]
     _, regret, off = numbers.mean(axis=0)  # type: ignore[attr-defined]
     assert regret <= BOUNDS[kind] and off < 0.08
+
+
+BESIDE = {
+    "2026-11-24-h200-worst": {"bfloat16": 0.02, "e4m3 by e4m3": 0.02, "int4 by float16": 0.02},
+    "2026-11-24-h100-candidates": {
+        "bfloat16": 0.03, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.04, "int4 by e4m3": 0.03,
+        "int2 by int8": 0.02,
+    },
+}  # fmt: skip
+"""Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; and another card, which nothing
+is fitted to."""
+
+
+@pytest.mark.parametrize("log", BESIDE)
+def test_what_the_model_takes_elsewhere(log: str) -> None:
+    found = regrets(LOG.parent / f"{log}.jsonl")
+    for kind, bound in BESIDE[log].items():
+        assert found[kind][:, 1].mean() <= bound, (kind, found[kind])
