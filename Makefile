@@ -30,8 +30,13 @@ test: $(VENV)/.test ## install, then run every check and test that needs no GPU
 proof: $(VENV)/.test ## install, then run the long proofs (SLICE=2/8: the second of eight parts)
 	@$(BIN)/python -m pytest -m "proof and not gpu" -n auto --dist worksteal --slice $(or $(SLICE),1/1)
 
-clients: $(VENV)/.clients ## install transformers, accelerate and PEFT, then run the tests with them
-	@$(BIN)/python -m pytest -m clients tests/clients
+clients: $(VENV)/.clients ## install transformers, accelerate and PEFT, then run the tests with them (PYTHONS="...": with other environments' too)
+	@failed=""; \
+	for python in $(BIN)/python $(PYTHONS); do \
+		echo "== $$python"; $$python -m pytest -m clients tests/clients || failed="$$failed $$python"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "== failed:$$failed"; exit 1; fi; \
+	echo "== all passed"
 
 docs: $(VENV)/.docs ## install Sphinx, then build the documentation into docs/_build
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build && echo "see docs/_build/index.html"

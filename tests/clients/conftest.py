@@ -13,10 +13,19 @@ sys.path[:0] = [
     *(str(Path(__file__).parents[1] / "unit" / room) for room in ("quant", "checkpoints", "conversion")),
 ]
 
-_THERE = importlib.util.find_spec("transformers")
-collect_ignore = (
-    [] if _THERE else [file.name for file in Path(__file__).parent.glob("*.py") if file.name != "conftest.py"]
-)
+NEEDED = {"test_gguf.py": "gguf", "test_peft.py": "peft"}
+"""Packages without which a file has no tests; all of them need transformers."""
+
+
+def _there(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+collect_ignore = [
+    file.name
+    for file in Path(__file__).parent.glob("*.py")
+    if file.name != "conftest.py" and not (_there("transformers") and _there(NEEDED.get(file.name, "transformers")))
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,12 +13,12 @@ import pytest
 import torch
 import transformers as tf
 from checkpoint_writers import Written, write_float8, write_gptq, write_int8
-from gguf_files import gguf_model, write_gguf
 from test_end_to_end import FORMS
-from tiny_models import WORDS, logits_of
+from tiny_models import WORDS, logits_of, model_of
 
 import tilewright
 from tilewright.checkpoints import open_checkpoint, save_safetensors
+from tilewright.errors import MissingTensor, WrongArgumentShape
 
 SIZE = {
     "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
@@ -152,6 +152,39 @@ def test_layers_that_files_have_in_one_piece(tmp_path: Path, which: str, name: s
 
 
 @pytest.mark.parametrize("form", DEALT)
+def test_gates_apart_in_files_and_joined_in_the_model(tmp_path: Path, form: str) -> None:
+    """As GPTQModel writes Phi 3: beside the model with the numbers of the two in one layer; one of the two alone is an error."""
+    said, write = DEALT[form]
+    model, rng, tensors = model_of("phi3"), np.random.default_rng(0), dict[str, np.ndarray]()
+    for name, tensor in model.state_dict().items():
+        if name.endswith("gate_up_proj.weight"):
+            parts = [write(rng, len(tensor) // 2, tensor.shape[1]) for _ in range(2)]
+            tensor.copy_(torch.from_numpy(np.concatenate([one.weight for one in parts])).float())
+            for part, made in zip(("gate_proj", "up_proj"), parts):
+                layer = name.replace("gate_up_proj.weight", part)
+                tensors |= {f"{layer}.{end}": one for end, one in made.tensors.items()}
+        else:
+            tensors[name] = tensor.numpy().copy()
+    model.config.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": said}))
+    save_safetensors(tmp_path / "model.safetensors", tensors, {"format": "pt"})
+    if form == "gptq act-order":  # each has an order of columns of its own, which one matrix cannot
+        with pytest.raises(WrongArgumentShape, match="is made of weights of two forms"):
+            tf.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=AS_STORED())
+        return
+    expected = logits_of(model)
+    found = tf.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=AS_STORED(), dtype=torch.float32)
+    assert isinstance(found.model.layers[0].mlp.gate_up_proj, tilewright.Linear)
+    assert (logits_of(found) - expected).abs().max() <= 5e-4 * expected.abs().max()
+    assert torch.equal(logits_of(tilewright.load_quantized(model_of("phi3"), tmp_path)), logits_of(found))
+    left = {name: one for name, one in tensors.items() if "layers.1.mlp.up_proj" not in name}
+    save_safetensors(tmp_path / "model.safetensors", left, {"format": "pt"})
+    with pytest.raises(MissingTensor, match="gate_up_proj is made of gate_proj and up_proj"):
+        tf.AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=AS_STORED())
+
+
+@pytest.mark.parametrize("form", DEALT)
 def test_a_weight_that_a_model_multiplies_by_itself(tmp_path: Path, form: str) -> None:
     """Mamba takes `dt_proj.weight`: it gets the numbers, in the model's type, and not the codes that have the name in files."""
     said, write = DEALT[form]
@@ -182,6 +215,9 @@ def test_a_weight_that_a_model_multiplies_by_itself(tmp_path: Path, form: str) -
 
 
 def test_the_page_on_transformers_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gguf")
+    from gguf_files import gguf_model, write_gguf
+
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     size = {**SIZE, "hidden_size": 128, "intermediate_size": 128}

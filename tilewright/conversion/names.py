@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.errors import CannotQuantize
+from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.matmul.arrays import as_torch
 
 if TYPE_CHECKING:
     import torch
+
+_GATED, _GATES = ("gate_proj", "up_proj"), "gate_up_proj"
+"""Two layers that transformers' models have as the rows of one, in this order, and GPTQModel takes apart (Phi 3)."""
 
 _PROBED = 4
 """Columns of the matrices that show what becomes of rows."""
@@ -110,6 +113,9 @@ class _TransformersNames(Names):
     def made_of(self, layer: str) -> list[str]:
         if ".experts." in layer or self(layer) in self._modules:
             return []
+        head, _, last = self(layer).rpartition(".")
+        if last in _GATED and f"{head}.{_GATES}" in self._modules:
+            return [f"{head}.{_GATES}"]
         weight, pattern = self._renamed(f"{layer}.weight", converted=True)
         if pattern is None or weight not in self._held:
             return []
@@ -119,6 +125,13 @@ class _TransformersNames(Names):
     def rows(self, target: str, sources: Mapping[str, int]) -> dict[str, np.ndarray]:
         weight, one = f"{target}.weight", None
         begun = dict(zip(sources, np.cumsum([0, *sources.values()])))
+        apart = {name.rpartition(".")[2]: begun[name] + np.arange(count) for name, count in sources.items()}
+        if target.endswith(f".{_GATES}") and apart.keys() <= set(_GATED):
+            if len(apart) < len(_GATED):
+                raise MissingTensor(
+                    f"{target} is made of {' and '.join(_GATED)}, of which only {', '.join(sources)} is of codes"
+                )
+            return {target: np.concatenate([apart[part] for part in _GATED])}
         for name in sorted(sources, key=self.order):
             pattern = self._renamed(f"{name}.weight", converted=True)[1]
             one = one or copy.deepcopy(self._known[str(pattern)])
