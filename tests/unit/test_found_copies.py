@@ -9,6 +9,7 @@ from test_found_programs import AMD, AMPERE, GPUS, NVIDIA, agree, numbers
 import tilewright
 import tilewright.language as T
 from tilewright.errors import NotAsynchronous
+from tilewright.ir.dtypes import ALL
 from tilewright.options import override
 
 STARTS = {
@@ -316,3 +317,28 @@ def test_right_operands_in_registers_have_safe_values_beyond_the_tensor(target: 
     kernel = tilewright.jit(target=target)(program).compile(*given)
     for found, expected in zip(kernel.emulate(*given), kernel.interpret(*given), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 40, 64])
+@pytest.mark.parametrize("dtype", ["int8", "float32", "bfloat16"])
+def test_products_read_what_the_author_calls_safe(dtype: str, rows: int) -> None:
+    """Fuzz seed 10060212: processors count rows beyond a tensor's end as zeros in a product, whatever was said of them."""
+
+    def program(A):
+        m = T.dynamic("m")
+        A: T.Tensor((m, 16), dtype)
+        total = "int32" if dtype == "int8" else "float32"
+        O = T.empty((64, 24), total)
+        with T.Kernel(1, threads=32):
+            left, right = T.alloc_shared((64, 16), dtype), T.alloc_shared((16, 24), dtype)
+            T.annotate_safe_value({A: 2})
+            T.copy(A[0:64, 0:16], left)
+            T.fill(right, 1)
+            product = T.alloc_fragment((64, 24), total)
+            T.gemm(left, right, product, clear_accum=True)
+            T.copy(product, O)
+        return O
+
+    given = np.full((rows, 16), 3, ALL[dtype].numpy)
+    kernel = tilewright.jit(target="cpu")(program).compile(given)
+    np.testing.assert_array_equal(kernel(given), np.where(np.arange(64)[:, None] < rows, 48, 32) + np.zeros((1, 24)))

@@ -501,6 +501,7 @@ class _Sink:
         """What stays before the roles, the roles, and what stays behind them."""
         own = self._own()
         bodies, after = self._with_endings(roles, own)
+        own -= self._crossing(bodies, after)
         slices = [_slice(self.before, body, own) for body in bodies]
         moved = {one for needed in slices for one in needed}
         stays = [one for one in self.before if one not in moved]
@@ -529,21 +530,61 @@ class _Sink:
                 own.add(one.var)
         return own - set(self.dividing.thread_vars)
 
+    @staticmethod
+    def _crossing(bodies: Sequence[Seq], after: Sequence[Statement]) -> set[Buffer]:
+        """What a thread sets in its role and reads behind it: a copy of the role's own would be lost."""
+        written = {root(buffer) for body in bodies for buffer in _all_written(body)}
+        found = {one for one in written if one.scope in PRIVATE}
+        first = {one: next((user for user in after if one in _mentioned(user)), None) for one in found}
+        return {one for one, user in first.items() if user is not None and not _overwrites(user, one)}
+
     def _with_endings(self, roles: Roles, own: set[Buffer]) -> tuple[list[Seq], list[Statement]]:
-        """The roles' bodies, each with the statements behind the roles that go on with its tiles alone."""
+        """The roles' bodies, each with the statements behind the roles that go on with its fragments alone: what is in
+        them of a thread for itself, all threads do."""
         users = [_mentioned(role.body) & own for role in roles.roles]
         bodies = [list(role.body.statements) for role in roles.roles]
         after: list[Statement] = []
         for one in self.after:
             touched = _mentioned(one) & own
-            owners = [number for number, used in enumerate(users) if not touched.isdisjoint(used)]
+            held = {node for node in touched if isinstance(node, Buffer) and node.scope == "fragment"}
+            owners = [number for number, used in enumerate(users) if not held.isdisjoint(used)]
             tiles = [node for node in find(one, Buffer) if root(node).scope in ("shared", "barrier")]
-            if len(owners) == 1 and not tiles and isinstance(one, (TileOperator, Parallel, For, If)):
+            goes_on = len(owners) == 1 and not tiles and isinstance(one, (TileOperator, Parallel, For, If))
+            if goes_on and not _follows(one, after):
                 bodies[owners[0]].append(one)
                 users[owners[0]] |= touched
             else:
                 after.append(one)
         return [replace(role.body, statements=tuple(body)) for role, body in zip(roles.roles, bodies)], after
+
+
+def _follows(statement: Statement, earlier: Sequence[Statement]) -> bool:
+    """Whether a statement needs what stands before it to be done first: its values, its reads, or that threads meet."""
+    touched, written = _mentioned(statement), _made(statement)
+    in_memory = any(root(node).scope == "global" for node in find(statement, Buffer))
+    return any(
+        not touched.isdisjoint(_made(one))
+        or not written.isdisjoint(_mentioned(one))
+        or (in_memory and any(node.function in TOGETHER for node in find(one, Call)))
+        for one in earlier
+    )
+
+
+def _overwrites(statement: Statement, tile: Buffer) -> bool:
+    """Whether a statement sets the whole of a tile and reads nothing of it."""
+    if isinstance(statement, TileOperator):
+        effects = statement.effects()
+        read = any(root(region.buffer) is tile for region in effects.reads)
+        return not read and any(region.buffer is tile and region.is_whole for region in effects.writes)
+    if not isinstance(statement, Parallel) or any(root(node.buffer) is tile for node in find(statement, Load)):
+        return False
+    return any(
+        isinstance(one, nodes.Store)
+        and one.buffer is tile
+        and one.indices == statement.vars
+        and tuple(statement.extents) == tuple(tile.shape)
+        for one in statement.body.statements
+    )
 
 
 def _slice(before: Sequence[Statement], body: Seq, own: set[Buffer]) -> list[Statement]:

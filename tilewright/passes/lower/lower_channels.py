@@ -152,7 +152,8 @@ class _Lower(Rewriter):
         return [barrier(), self.generic(roles)] if self.rings else self.generic(roles)
 
     def visit_Role(self, role: Role) -> Role:
-        self.role, self.alone = role, all(self._is_light(node) for node in walk(role.body))
+        own = {node.buffer for node in find(role.body, Allocate)}
+        self.role, self.alone = role, all(self._is_light(node, own) for node in walk(role.body))
         self.held = {}
         body = self(role.body)
         if self.alone:
@@ -160,8 +161,8 @@ class _Lower(Rewriter):
         self.role, self.alone = None, False
         return replace(role, body=body)
 
-    def _is_light(self, node: Record) -> bool:
-        """Whether one thread may do it alone."""
+    def _is_light(self, node: Record, own: set[Buffer]) -> bool:
+        """Whether one thread may do it alone: each has its own of a scalar that outlives the role."""
         if isinstance(node, Copy):
             return node.prefer in ENGINE and node.source.buffer.scope == "global" and node.barrier is None
         if isinstance(node, nodes.TileOperator):
@@ -169,7 +170,7 @@ class _Lower(Rewriter):
         if isinstance(node, Evaluate):
             return isinstance(node.value, Call) and node.value.function in WORDS
         if isinstance(node, nodes.Store):
-            return node.buffer.scope == "scalar"
+            return node.buffer.scope == "scalar" and node.buffer in own
         return not isinstance(node, Statement) or isinstance(node, _LIGHT)
 
     # Slots ---------------------------------------------------------------------------------------

@@ -87,12 +87,14 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
             filled = staged.get(region.buffer)
             if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
                 continue
+            if filled.source.buffer in safe:  # what a gemm does not read counts as zero
+                continue
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
             in_place = filled.statement in beginnings.of(name) and not (name == "a" and copied)
             if in_place and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
-            elif tells_ends(filled.statement, region) and filled.source.buffer not in safe:
+            elif tells_ends(filled.statement, region):
                 sources[region] = filled.source
     if not changes:
         return kernel
