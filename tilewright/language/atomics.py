@@ -12,7 +12,7 @@ from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Let, Region, 
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
-from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, Variable, as_expr, check_scope, describe, is_number
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, lane_at
@@ -36,6 +36,14 @@ def _place(value: object, what: str) -> Region:
     return Region(value.buffer, value.indices, (1,) * len(value.indices))
 
 
+def _common_place(value: object, what: str, kind: str = "add") -> Region:
+    """The same in memory that threads have in common: of fragments and locals each has some of its own."""
+    place = _place(value, what)
+    for problem in ops.Atomic(place, const(0), kind).check():
+        raise OperatorMismatch(what, problem)
+    return place
+
+
 def _value_of(call: Call, name: str) -> Scalar:
     """What a call gives back, under a name of its own: the call happens once, here."""
     builder = in_kernel("an atomic operation")
@@ -54,7 +62,7 @@ def _atomic(kind: str) -> Callable[..., Any]:
         builder = in_kernel(what)
         order = _order(memory_order, what)
         if isinstance(dst, Element) and is_number(value):
-            place = _place(dst, what)
+            place = _common_place(dst, what, kind)
             made = Call(place.dtype, f"atomic_{kind}", (place, as_expr(value, place.dtype), order))
             if return_prev:
                 return _value_of(made, "previous")
@@ -132,7 +140,7 @@ def atomic_load(src: object, memory_order: str = "seq_cst") -> Scalar:
     >>> C[i, 0] = T.atomic_load(N[i])
     """
     in_kernel("T.atomic_load")
-    place = _place(src, "T.atomic_load")
+    place = _common_place(src, "T.atomic_load")
     return _value_of(Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load"))), "loaded")
 
 
@@ -151,7 +159,7 @@ def atomic_store(dst: object, src: object, memory_order: str = "seq_cst") -> Non
     >>> T.atomic_store(N[i], 3)
     """
     builder = in_kernel("T.atomic_store")
-    place = _place(dst, "T.atomic_store")
+    place = _common_place(dst, "T.atomic_store")
     order = _order(memory_order, "T.atomic_store")
     call = Call(place.dtype, "atomic_store", (place, as_expr(src, place.dtype, "the value of T.atomic_store"), order))
     builder.append(Evaluate(call, span=statement_here()))
@@ -162,7 +170,7 @@ def _packed(count: int) -> Callable[..., Any]:
 
     def call(dst: object, value: object, return_prev: bool = False, memory_order: object = None) -> Any:
         builder = in_kernel(what)
-        place = _place(dst, what)
+        place = _common_place(dst, what)
         order, lane, span = _order(memory_order, what), Var(INT32, "lane"), statement_here()
         target = Region(place.buffer, _shifted(place.starts, lane), place.extents)
         element = as_expr(_lane(value, count, lane, what), place.dtype, f"the value of {what}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tilewright.language.mistakes import (
     SymbolicIteration,
     TensorCondition,
     TensorOperand,
+    UnknownAttribute,
     WrongRank,
 )
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
@@ -57,6 +58,13 @@ class TensorProxy:
 
     def _refuse(self, what: str) -> NoReturn:
         raise TensorOperand(what, self.description)
+
+    if not TYPE_CHECKING:  # a type checker knows what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise UnknownAttribute(self.description, name, dir(type(self)))
 
     def __bool__(self) -> bool:
         raise TensorCondition(self.description)

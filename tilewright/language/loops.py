@@ -311,6 +311,9 @@ def Parallel(
     sizes = tuple(extent(size, "an extent of T.Parallel") for size in extents)
     if not sizes:
         raise NumberExpected("T.Parallel", "at least one extent", "none")
+    for size in sizes:
+        if isinstance(size, int) and size < 0:
+            raise NumberExpected("an extent of T.Parallel", "a size that is not negative", str(size))
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.Parallel")
     return ParallelLoop(sizes, getattr(loop_layout, "layout", loop_layout), width)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.errors import Span, TilewrightError, near
 
@@ -32,6 +32,21 @@ class UnknownName(AuthorError, AttributeError):
 
     def __init__(self, name: str, hint: str, *, span: Span | None = None) -> None:
         super().__init__(f"tilewright.language has no name {name!r}", span=span, hint=hint or None)
+
+
+class UnknownAttribute(AuthorError, AttributeError):
+    """``A.something`` that tensors, tiles and numbers of a program do not have."""
+
+    def __init__(self, owner: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(one for one in known if not one.startswith("_"))
+        super().__init__(f"{owner} has no attribute {name!r}", hint=near(name, names) or f"it has {', '.join(names)}")
+
+
+class MatrixOfNumbers(AuthorError, TypeError):
+    """``@`` between numbers."""
+
+    def __init__(self) -> None:
+        super().__init__("`@` multiplies matrices, not numbers", hint="T.gemm multiplies tiles, `*` numbers")
 
 
 class UndefinedName(AuthorError, NameError):
@@ -302,5 +317,7 @@ _ADVICE = {
     "T.gemm_sp": "A is (M, K / 2), E is uint8 (M, K / 8) as formats.sparse.compress gives them, B is (K, N), C "
     "is (M, N)",
     "T.gemm": "A is (M, K), B is (K, N), C is (M, N) and wide enough to sum in; transpose_A and transpose_B swap axes",
+    "T.atomic": "an element of a tensor or a shared tile, of a type that the operation has; what one thread has needs "
+    "none",
     "T.reduce": "the destination has the source's shape without `dim`, or with 1 there",
 }

@@ -18,12 +18,14 @@ from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load, Store
 from tilewright.language.builder import Frame, active, current
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
+    MatrixOfNumbers,
     NotIndexable,
     NumberExpected,
     SymbolicCondition,
     SymbolicConstant,
     SymbolicIteration,
     SymbolicKey,
+    UnknownAttribute,
 )
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.promotion import literal_dtype
@@ -72,6 +74,18 @@ class Scalar:
 
     def __repr__(self) -> str:
         return f"<symbolic {self._expr.dtype}{' ' + self.name if self.name else ''}>"
+
+    if not TYPE_CHECKING:  # a type checker knows what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise UnknownAttribute("a value of the program", name, dir(type(self)))
+
+    def __matmul__(self, other: object) -> NoReturn:
+        raise MatrixOfNumbers
+
+    __rmatmul__ = __matmul__
 
     # What Python may ask of a number, and cannot be told ------------------------------------------
 

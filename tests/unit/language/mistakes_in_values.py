@@ -17,6 +17,113 @@ InvalidLayout: not a layout: rows first
   help: as a layout prints itself: layout(shape=(16, 8), digits=('8:t4 2:r2', '2:r1 4:t1'))
 """,
     ),
+    "negative_extent_of_a_parallel_loop": (
+        """
+for i in T.Parallel(-3):
+    A[i, 0] = 1
+""",
+        """
+NumberExpected: an extent of T.Parallel is -3
+  --> kernel.py:8:18
+  |
+8 |         for i in T.Parallel(-3):
+  |                  ^^^^^^^^^^^^^^
+  help: expected a size that is not negative
+""",
+    ),
+    "attribute_of_a_tensor": (
+        """
+A[0, 0] = A.shap[0]
+""",
+        """
+UnknownAttribute: the tensor 'A' has no attribute 'shap'
+  --> kernel.py:8:19
+  |
+8 |         A[0, 0] = A.shap[0]
+  |                   ^^^^^^
+  help: did you mean 'shape'?
+""",
+    ),
+    "attribute_of_a_number": (
+        """
+A[0, 0] = A[0, 1].dtyp
+""",
+        """
+UnknownAttribute: a value of the program has no attribute 'dtyp'
+  --> kernel.py:8:19
+  |
+8 |         A[0, 0] = A[0, 1].dtyp
+  |                   ^^^^^^^^^^^^
+  help: did you mean 'dtype' or 'astype'?
+""",
+    ),
+    "matrix_product_of_numbers": (
+        """
+A[0, 0] = A[0, 0] @ A[0, 1]
+""",
+        """
+MatrixOfNumbers: `@` multiplies matrices, not numbers
+  --> kernel.py:8:19
+  |
+8 |         A[0, 0] = A[0, 0] @ A[0, 1]
+  |                   ^^^^^^^^^^^^^^^^^
+  help: T.gemm multiplies tiles, `*` numbers
+""",
+    ),
+    "atomic_on_a_tile_of_registers": (
+        """
+for i in T.Parallel(64):
+    T.atomic_add(tile[0, 0], 1)
+""",
+        """
+OperatorMismatch: T.atomic_add: the destination is a fragment buffer, but atomics need global or shared memory
+  --> kernel.py:9:13
+  |
+9 |             T.atomic_add(tile[0, 0], 1)
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: an element of a tensor or a shared tile, of a type that the operation has; what one thread has needs none
+""",
+    ),
+    "atomic_on_what_a_thread_has": (
+        """
+own = T.alloc_local((4,), "float32")
+T.atomic_max(own[0], 1)
+""",
+        """
+OperatorMismatch: T.atomic_max: the destination is a local buffer, but atomics need global or shared memory
+  --> kernel.py:9:9
+  |
+9 |         T.atomic_max(own[0], 1)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^
+  help: an element of a tensor or a shared tile, of a type that the operation has; what one thread has needs none
+""",
+    ),
+    "atomic_load_of_registers": (
+        """
+A[0, 0] = T.atomic_load(tile[0, 0])
+""",
+        """
+OperatorMismatch: T.atomic_load: the destination is a fragment buffer, but atomics need global or shared memory
+  --> kernel.py:8:19
+  |
+8 |         A[0, 0] = T.atomic_load(tile[0, 0])
+  |                   ^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: an element of a tensor or a shared tile, of a type that the operation has; what one thread has needs none
+""",
+    ),
+    "atomic_and_of_floats": (
+        """
+T.atomic_and(A[0, 0], 1)
+""",
+        """
+OperatorMismatch: T.atomic_and: atomic and needs integers, but the destination is float32
+  --> kernel.py:8:9
+  |
+8 |         T.atomic_and(A[0, 0], 1)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^
+  help: an element of a tensor or a shared tile, of a type that the operation has; what one thread has needs none
+""",
+    ),
     "misspelt_python_name": (
         """
 for i in T.Parallel(64):
