@@ -14,6 +14,7 @@ from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import number_format
 from tilewright.matmul import PackedWeight, grouped_matmul, quant_matmul
 from tilewright.matmul.facts import Request
+from tilewright.matmul.product import explain
 from tilewright.matmul.tiers.dispatch import choose
 from tilewright.quant import QuantizedWeight, quantize
 from tilewright.targets.registry import resolve
@@ -166,6 +167,17 @@ def test_whole_results(case: int) -> None:
     sums, range_ = x.astype(np.float64) @ source.dequantize().astype(np.float64).T, np.iinfo(out)
     error = np.abs(found - sums.clip(range_.min, range_.max))
     assert (error <= (2e-6 * np.abs(x).astype(np.float64) @ np.abs(source.dequantize()).T + 0.5 if scaled else 0)).all()
+
+
+def test_what_would_be_rounded_is_left_to_others() -> None:
+    """Halves are summed as whole numbers by the general tier, and by float32 where the weight has scales anyway."""
+    plain = PackedWeight.pack(QuantizedWeight(np.zeros((4, 64), np.uint8), "e2m1"))
+    scaled = PackedWeight.pack(quantize(np.ones((4, 64), np.float32), "e2m1", group=32))
+    dense = PackedWeight.pack(QuantizedWeight(np.zeros((4, 64), np.float16), "float16"))
+    reason = "not panels: int32 results of e2m1 without a scale, which sums in float32 would round"
+    assert reason in explain(plain.facts, Request("int8", "int32"), "cpu")
+    for one in (scaled, dense):
+        assert explain(one.facts, Request("int8", "int32"), "cpu").startswith("panels")
 
 
 @pytest.mark.parametrize("case", range(24))

@@ -50,7 +50,7 @@ class Panels:
             (bool(facts.slots or facts.tiles[1]), "raw bytes in an order of their own"),
             (
                 is_whole(facts, request) and not is_exact(facts, request),
-                f"whole sums of {facts.format}, which are {request.out} and no int32",
+                f"{request.out} results of {facts.format} without a scale, which sums in float32 would round",
             ),
             (request.activation_scales == "group", "activation scales of groups"),
             (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize} as part of "
@@ -118,13 +118,15 @@ def is_whole(facts: WeightFacts, request: Request) -> bool:
     """Whether a product of whole numbers without any scale is asked for, in whole numbers."""
     scaled = facts.scale is not None or facts.factor or facts.multiplier is not None
     of_bytes = request.activations == "int8" and request.activation_scales == "none"
-    return dtype(request.out).is_integer and of_bytes and not scaled
+    codes = panel_codes(facts.format, request)
+    floats = codes is not None and codes.dtype.is_float
+    return dtype(request.out).is_integer and of_bytes and not scaled and not floats
 
 
 def is_exact(facts: WeightFacts, request: Request) -> bool:
     """Whether the kernel sums such a product in int32."""
     codes = panel_codes(facts.format, request)
-    plain = codes is not None and codes.factor == 1 and codes.table is None and not codes.dtype.is_float
+    plain = codes is not None and codes.factor == 1 and codes.table is None
     return is_whole(facts, request) and plain and facts.zeros in ("none", "one") and facts.zero == int(facts.zero)
 
 
