@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -44,10 +45,16 @@ def owner(file: Path) -> str:
     return parts[0]
 
 
+@functools.cache
+def tree(file: Path) -> ast.Module:
+    """A file's syntax, read once for all tests here."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
 def test_public_classes_have_names_of_their_own() -> None:
     found: dict[str, set[Path]] = defaultdict(set)
     for file in FILES:
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for node in tree(file).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and owner(file) != "compat":
                 found[node.name].add(file)
     shared = {
@@ -79,10 +86,10 @@ def test_every_function_has_a_caller() -> None:
     ]
     elsewhere = {word for text in others for word in words.findall(text)}
     dead = []
-    for file, text in texts.items():
+    for file in FILES:
         if owner(file) in ("compat", "hf"):  # other libraries' names, which their programs call
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(tree(file)):
             if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or node.decorator_list or counts[node.name] > 1:
                 continue
             if node.name.startswith(CALLED_BY_NAME) or node.name in CALLED_BY_OTHERS:
@@ -106,10 +113,10 @@ MOST_UNEXPLAINED = 4
 """Signatures with `Any` that other rooms call and that say nothing of why: the tensors of products of float8 wait."""
 
 
-def unexplained(called: set[str], text: str) -> list[str]:
+def unexplained(called: set[str], text: str, syntax: ast.Module | None = None) -> list[str]:
     """Functions, and methods of classes, of those names whose signatures have an `Any` and no comment beside it."""
     lines, found = text.split("\n"), []
-    for top in ast.parse(text).body:
+    for top in (syntax or ast.parse(text)).body:
         if not isinstance(top, (ast.FunctionDef, ast.ClassDef)) or top.name not in called:
             continue
         for one in [top] if isinstance(top, ast.FunctionDef) else top.body:
@@ -131,9 +138,8 @@ def unexplained(called: set[str], text: str) -> list[str]:
 
 def test_any_in_what_other_rooms_call_has_a_reason() -> None:
     called: dict[str, set[str]] = defaultdict(set)
-    trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
-    for file, tree in trees.items():
-        for node in ast.walk(tree):
+    for file in FILES:
+        for node in ast.walk(tree(file)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright."):
                 room = (node.module or "").split(".")[1]
                 if room != room_of(file):
@@ -141,7 +147,7 @@ def test_any_in_what_other_rooms_call_has_a_reason() -> None:
     found = [
         f"{file.relative_to(ROOT)}: {name}"
         for file in FILES
-        for name in unexplained(called[room_of(file)], file.read_text(encoding="utf-8"))
+        for name in unexplained(called[room_of(file)], file.read_text(encoding="utf-8"), tree(file))
     ]
     assert len(found) <= MOST_UNEXPLAINED, "\n".join(["say why these cannot have a type:", *found])
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
+import graphlib
+import re
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +27,12 @@ FREE = {"tilewright", "__main__"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    """A file's syntax, read once for all tests here."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def room_of(module: str) -> str:
     """The room of a dotted module name: ``tilewright.ir.nodes`` is in ``ir``."""
     parts = module.split(".")
@@ -36,12 +45,12 @@ def module_name(path: Path) -> str:
     return ".".join(parts)
 
 
-def imports(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imports(path: Path, syntax: ast.AST) -> Iterator[tuple[int, str]]:
     """Every tilewright module that a file imports, wherever in it: functions and TYPE_CHECKING blocks count."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
-    for node in ast.walk(tree):
+    for node in ast.walk(syntax):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -102,10 +111,63 @@ def test_imports_upwards_are_fine(text: str) -> None:
     assert not wrong_imports(PACKAGE / "ir" / "imaginary.py", text)
 
 
+def test_no_modules_import_each_other() -> None:
+    """In a circle, inside a room or between rooms, as files are read; what a function imports later is another thing."""
+    files = {module_name(path): path for path in MODULES}
+    needs: dict[Path, set[Path]] = {}
+    for path in MODULES:
+        names = [
+            f"{node.module}.{alias.name}"
+            for node in tree(path).body
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright")
+            for alias in node.names
+        ]
+        needs[path] = {found for name in names if (found := files.get(name) or files.get(name.rpartition(".")[0]))}
+    assert sum(map(len, needs.values())) > 3 * len(MODULES)
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError, which names them
+
+
+FACTS = {65536, 232448, 227, 132, 114}
+"""Registers and bytes of a multiprocessor, and how many of them a GPU has."""
+
+
+def facts_of_machines(path: Path, syntax: ast.AST) -> list[str]:
+    """Numbers and names of architectures that only records of machines say."""
+    found = []
+    for node in ast.walk(syntax):
+        value = node.value if isinstance(node, ast.Constant) else None
+        if (type(value) is int and value in FACTS) or (isinstance(value, str) and re.fullmatch(r"sm_\d+a?", value)):
+            found.append(f"{where(path, node)} {value}")
+    return found
+
+
+ASK_BY_NAME = {"hopper.py", "roofline.py"}
+"""Modules of kernels made for one architecture, which ask for its record by name."""
+
+
+def test_facts_of_machines_stand_in_their_records() -> None:
+    """A second maker's machine is then a folder.  `compat` has other libraries' names for machines."""
+    found = [
+        fact
+        for path in MODULES
+        if room_of(module_name(path)) not in ("machine", "targets", "compat") and path.name not in ASK_BY_NAME
+        for fact in facts_of_machines(path, tree(path))
+    ]
+    assert not found, "\n".join(["ask the machine's record:", *found])
+
+
+def test_a_fact_is_seen() -> None:
+    path = PACKAGE / "passes" / "imaginary.py"
+    assert facts_of_machines(path, ast.parse("ROOM = 227 << 10\nif arch.name == 'sm_90a':\n    pass")) == [
+        "tilewright/passes/imaginary.py:1 227", "tilewright/passes/imaginary.py:2 sm_90a"
+    ]  # fmt: skip
+    assert facts_of_machines(path, ast.parse("hint = 'cuda -arch=sm_80'\nbits = 32")) == []
+
+
 def test_torch_is_only_imported_inside_functions() -> None:
     found = []
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree(path).body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             theirs = any(name.split(".")[0] in ("torch", "jax", "cupy", "transformers") for name in names)
@@ -118,7 +180,7 @@ def functions() -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef, 
     """Every function of the package, and whether the public may call it."""
     for path in MODULES:
         hidden = any(part.startswith("_") and part != "__init__.py" for part in path.relative_to(PACKAGE).parts)
-        stack: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), not hidden)]
+        stack: list[tuple[ast.AST, bool]] = [(tree(path), not hidden)]
         while stack:
             node, public = stack.pop()
             for child in ast.iter_child_nodes(node):
@@ -155,10 +217,10 @@ def is_kernel(entry: str) -> bool:
 def test_every_public_module_level_function_and_class_has_a_docstring() -> None:
     found = []
     for path in MODULES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if tree.body and ast.get_docstring(tree) is None:
-            found.append(where(path, tree))
-        for node in tree.body:
+        module = tree(path)
+        if module.body and ast.get_docstring(module) is None:
+            found.append(where(path, module))
+        for node in module.body:
             named = isinstance(node, (ast.FunctionDef, ast.ClassDef))
             if named and not node.name.startswith("_") and ast.get_docstring(node) is None and len(lines(node)) > 4:
                 found.append(f"{where(path, node)} {node.name}")
@@ -181,6 +243,8 @@ def test_files_stay_short() -> None:
 
 
 def test_functions_stay_short() -> None:
+    long = [f"{where(path, one)} {one.name}" for path, one, _ in functions() if len(lines(one)) > 120]
+    assert not [entry for entry in long if not is_kernel(entry)]
     assert percentile_90([len(lines(function)) for _, function, _ in functions()]) <= 40
 
 
@@ -192,7 +256,7 @@ def test_nothing_is_read_that_may_run_code() -> None:
     """What the package keeps on disk is text, JSON, or what a compiler made; arrays are never NumPy's object arrays."""
     found = []
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

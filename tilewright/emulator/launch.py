@@ -24,6 +24,7 @@ from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
 from tilewright.emulator.watch import Watch
 from tilewright.errors import EmulationError, EmulationFailed, Span, an
+from tilewright.machine.nvidia import DEVICES
 from tilewright.options import options
 from tilewright.targets.cuda.emulation import CUDA
 from tilewright.targets.cuda.tma import TmaDescriptor
@@ -229,7 +230,7 @@ def run(
     seed: int = 0,
     check: bool = True,
     trace: str | os.PathLike[str] | None = None,
-    multiprocessors: int = 132,
+    multiprocessors: int = DEVICES[0].cores,
     registers: int | None = None,
     names: Sequence[str] | None = None,
     named: Sequence[tuple[np.ndarray, Named]] = (),

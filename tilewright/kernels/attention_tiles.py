@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import tilewright
 from tilewright.ir.dtypes import DType
+from tilewright.kernels import hopper
 from tilewright.kernels.roofline import Speed, Work, ceil_div, speed_of, took
 from tilewright.machine.arch import Arch
 
@@ -68,9 +69,6 @@ TOGETHER = 8
 
 SHARED_BYTES = 192 << 10
 """For queries, keys and values, beside the boxes through which results leave."""
-
-LARGEST = 227 << 10
-"""Shared memory of a block."""
 
 BESIDE = 48
 """Registers of a thread beside scores, weights and result."""
@@ -256,7 +254,7 @@ class Attention:
     def _most_keys(self, groups: int, blocks: int) -> int:
         """Keys of a step for which warpgroups have registers, and a block shared memory."""
         registers = CONSUMING_WELL if blocks == 2 else {1: 240, 2: 240, 3: 160}[groups]
-        room = (LARGEST if blocks == 1 else LARGEST // 2 - (1 << 10)) - groups * BOXES
+        room = (hopper.SHARED_BYTES if blocks == 1 else hopper.SHARED_BYTES // 2 - (1 << 10)) - groups * BOXES
         return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room // (2 * self.dim) - 64 * groups) // 4)
 
     def cycles(self, tiles: AttentionTiles) -> float:

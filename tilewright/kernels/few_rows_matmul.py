@@ -12,8 +12,9 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.cluster_sums import PADDING, add_shares
 from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
-from tilewright.kernels.tiles import FEW_ROWS, SHARED_BYTES
+from tilewright.kernels.tiles import FEW_ROWS
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 

@@ -14,8 +14,9 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
 from tilewright.kernels.roofline import HOPPER, Speed
-from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, SHARED_BYTES, STAGING_BYTES
+from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 
@@ -291,9 +292,3 @@ def factored(value: Value, of_rows: Tile | None, of_columns: Tile | None, row: V
     return (
         value if of_rows is None or of_columns is None else T.cast(value, "float32") * of_rows[row] * of_columns[column]
     )
-
-
-def consumer_registers(warpgroups: int) -> int:
-    """Registers of a consumer's thread: what is left of a multiprocessor's 65536 where the producers keep 40."""
-    even = 65536 // (128 * (warpgroups + 1)) // 8 * 8
-    return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)

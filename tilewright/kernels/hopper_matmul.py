@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.values import Tile, Value
 
 
@@ -21,7 +22,7 @@ def hopper_matmul(
     block_N: int = 256,
     block_K: int = 64,
     stages: int = 4,
-    blocks: int = 132,
+    blocks: int = HOPPER.cores,
     band: int = 8,
     cluster: int = 2,
 ) -> Tile:

@@ -18,6 +18,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, own_stretch, take_over, workspaces
+from tilewright.kernels.hopper import consumer_registers
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_results import PADDING, Ending, Factors, ask, factors_of, store, store_parts
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
@@ -29,7 +30,6 @@ from tilewright.kernels.hopper_quant_bytes_sums import (
     operands_of_groups,
     operands_of_runs,
 )
-from tilewright.kernels.hopper_quant_medium import consumer_registers
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords

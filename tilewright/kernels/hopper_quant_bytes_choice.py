@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div
-from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 DECODED = {True: 0.9, False: 2.0}

@@ -16,9 +16,10 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
-from tilewright.kernels.hopper_quant_small import InvalidShares, worker_registers
+from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
+from tilewright.kernels.hopper_quant_small import InvalidShares
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
-from tilewright.kernels.tiles import CLUSTERS, SHARED_BYTES
+from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 

@@ -27,6 +27,7 @@ from tilewright.kernels.even_shares import (
 )
 from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
+from tilewright.kernels.hopper import consumer_registers
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
@@ -486,9 +487,3 @@ def leaves_in_boxes(N: int, out: str, epilogue: Epilogue) -> bool:
     """Whether the copy engine can store sums, transposed on their way: rows of C are whole units of 16 bytes, and sums
     are final when they are halves."""
     return out in ("float16", "bfloat16") and N % 8 == 0 and not (epilogue.residual or epilogue.pairs)
-
-
-def consumer_registers(warpgroups: int) -> int:
-    """Registers of a consumer's thread: what is left of a multiprocessor's 65536 where the producers keep 40."""
-    even = 65536 // (128 * (warpgroups + 1)) // 8 * 8
-    return min(232, (even * (warpgroups + 1) - 40) // warpgroups // 8 * 8)

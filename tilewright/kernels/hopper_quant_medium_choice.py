@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
-from tilewright.kernels.tiles import SHARED_BYTES
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 HEIGHTS = {1: (8, 16, 32, *range(64, 257, 16)), 2: (8, 16, 32, 64, 96, 128)}

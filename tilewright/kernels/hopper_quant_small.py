@@ -16,8 +16,9 @@ from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
+from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
-from tilewright.kernels.tiles import CLUSTERS, SHARED_BYTES
+from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -200,17 +201,6 @@ def small_quant_matmul(
 def by_half(row: Value, upper: float, lower: float) -> Value:
     """One number for rows 0 to 7 of each 16, another for rows 8 to 15."""
     return upper if upper == lower else T.if_then_else(row % 16 < 8, T.float32(upper), T.float32(lower))
-
-
-def worker_registers(warps: int) -> int | None:
-    """Registers of a worker's thread: what is left of a multiprocessor's 65536 where four adders keep 32.
-
-    Warps that make no whole warpgroups have as many as any other.
-    """
-    if warps % 4:
-        return None
-    even = 65536 // (32 * (warps + 4)) // 8 * 8
-    return min(232, (even * (warps + 4) - 32 * 4) // warps // 8 * 8)
 
 
 def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int]:

@@ -125,12 +125,12 @@ def speed_of(arch: Arch | None) -> Speed:
     )
 
 
-def hopper(cores: int = 132) -> Speed:
-    """A Hopper with so many multiprocessors."""
+def hopper(cores: int | None = None) -> Speed:
+    """A Hopper with so many multiprocessors; an H200 where nobody says."""
     device = device_of("sm_90", cores)
     assert device is not None
     of = dict(device.rates.products)
-    return Speed(cores, device.rates, tuple((size, of[kind] / 2) for kind, size in KINDS.items()))
+    return Speed(cores or device.cores, device.rates, tuple((size, of[kind] / 2) for kind, size in KINDS.items()))
 
 
 HOPPER = hopper()

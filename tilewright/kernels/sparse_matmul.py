@@ -16,9 +16,10 @@ import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
 from tilewright.kernels.dense_matmul import sum_type
+from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tile_choice import MANY
-from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles
+from tilewright.kernels.tiles import ROW_BYTES, STAGING_BYTES, Parts, Tiles
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
 from tilewright.kernels.values import Value
 
@@ -72,9 +73,8 @@ WASTE = 16
 ROW_BYTES = 128
 """Bytes of k in a tile: one row of the widest swizzle."""
 
-SHARED_BYTES = 227 << 10
 STAGING_BYTES, RESERVED = 33 << 10, 3 << 10
-"""Shared memory of a block, and of it what boxes take through which results leave, or factors and barriers alone."""
+"""Shared memory of a block: what boxes take through which results leave, or factors and barriers alone."""
 
 MOST_STAGES = 12
 """Slots of a ring: more hide no more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ import pytest
 from tilewright.cli import doctor
 from tilewright.cli.terminal import Terminal
 from tilewright.options import VARIABLES, override
+
+
+@pytest.fixture(autouse=True)
+def its_own_cache(tmp_path: Path) -> Iterator[None]:
+    """A cache that nobody else fills: all files of this machine's would be counted again in every test."""
+    with override(cache_dir=tmp_path / "own"):
+        yield
 
 
 def report() -> tuple[int, str]:

@@ -36,6 +36,7 @@ def test_a_repertoire_is_no_worse_than_any_single_kernel(rows: int, kernels: int
     assert len(chosen) < most or most <= kernels
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cores: int) -> None:
