@@ -25,7 +25,10 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "tensors": ("Tensors and sizes", ("tensors",)),
     "memory": ("Tiles and variables", ("memory", "reducers")),
-    "tiles": ("Work on whole tiles", ("tile_ops", "positions", "convolution", "sparse_products", "scaled_products")),
+    "tiles": (
+        "Work on whole tiles",
+        ("tile_ops", "reductions", "positions", "convolution", "sparse_products", "scaled_products"),
+    ),
     "loops": ("Loops and branches", ("loops", "branch_words")),
     "scalars": ("Scalars", ("math", "operators", "directed_rounding", "vectors", "wide_words")),
     "atomics": ("Atomics", ("atomics",)),

@@ -112,6 +112,7 @@ from tilewright.language.other_names import OTHER_NAMES
 from tilewright.language.positions import POSITION_WORDS
 from tilewright.language.random_numbers import RANDOM_WORDS
 from tilewright.language.reducers import REDUCER_WORDS
+from tilewright.language.reductions import REDUCTIONS, all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.scaled_products import SCALED_PRODUCTS
 from tilewright.language.schedules import SCHEDULE_WORDS
@@ -133,19 +134,13 @@ from tilewright.language.tensors import (
 )
 from tilewright.language.thread_words import THREAD_WORDS
 from tilewright.language.tile_ops import (
-    REDUCTIONS,
     GemmWarpPolicy,
-    all_of,
-    any_of,
     clear,
     copy,
-    cummax,
-    cumsum,
     decode,
     evaluate,
     fill,
     gemm,
-    reduce,
     transpose,
     unpack,
 )

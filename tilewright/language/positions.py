@@ -13,8 +13,8 @@ from tilewright.language.interface import author_facing
 from tilewright.language.memory import alloc_fragment
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import constant
+from tilewright.language.reductions import REDUCTIONS
 from tilewright.language.source import statement_here
-from tilewright.language.tile_ops import REDUCTIONS
 from tilewright.ops.base import same_shape, shape_text
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from tilewright import ops
 from tilewright.errors import near
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import Call, Expr, Parallel, Region, Statement, TileOperator, Var
+from tilewright.ir.nodes import Expr, Parallel, Region, Statement, TileOperator
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
-from tilewright.language.proxies import Element, Scalar, Variable, as_expr, check_scope, condition, constant, describe
+from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.source import statement_here
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.ops.base import element, parallel, store_element
@@ -284,173 +282,6 @@ def gemm(
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 
-def _reduction(kind: str, meaning: str) -> Callable[..., None]:
-    what = f"T.reduce_{kind}"
-
-    def call(
-        buffer: object, out: object, dim: object = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False,
-        annotations: object = None
-    ) -> None:  # fmt: skip
-        if nan_propagate and kind in ("max", "min", "absmax"):
-            _reduce_with_nan(buffer, out, kind, dim, clear, what)
-        else:
-            _reduce(buffer, out, kind, dim, clear, what)
-
-    call.__name__ = call.__qualname__ = f"reduce_{kind}"
-    dtype = "int32" if kind.startswith("bit") else "float32"
-    call.__doc__ = f"""{meaning} along one dimension of a tile.
-
-    Parameters
-    ----------
-    buffer : a tile, or a slice of one.
-    out : the shape of `buffer` without `dim`, or with 1 there.
-    dim : the dimension, from the end where negative.
-    clear : False combines with what `out` holds.
-    batch, annotations : accepted for TileLang's sake.
-    nan_propagate : whether NaN among the elements is the result; the greatest and least leave it out otherwise.
-
-    Examples
-    --------
-    >>> values, result = T.alloc_fragment((64, 8), "{dtype}"), T.alloc_fragment((64,), "{dtype}")
-    >>> T.clear(values)
-    >>> T.reduce_{kind}(values, result, dim=1)
-    """
-    return author_facing(call)
-
-
-def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
-    in_kernel(what)
-    source = region_of(buffer, f"the source of {what}")
-    destination = region_of(out, f"the destination of {what}")
-    operator = ops.Reduce(
-        source, destination, kind, constant(dim, f"dim of {what}"), bool(clear), span=statement_here()
-    )
-    record_tiles(operator, what, source=source, destination=destination)
-
-
-def _reduce_with_nan(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
-    """The reduction, and which lines have NaN in them beside it: a maximum of ones."""
-    builder, span = in_kernel(what), statement_here()
-    source = region_of(buffer, f"the source of {what}")
-    destination = region_of(out, f"the destination of {what}")
-    if not source.dtype.is_float:
-        _reduce(buffer, out, kind, dim, clear, what)
-        return
-    seen = [nodes.Buffer(builder.take_name("nan"), one.extents, INT32, "fragment") for one in (source, destination)]
-    marks, lines = map(nodes.whole, seen)
-    for made in seen:
-        builder.append(nodes.Allocate(made, span=span))
-
-    def mark(of: Region, to: Region) -> None:
-        def one(*at: Var) -> Statement:
-            found = Call(BOOL, "isnan", (element(of, at),))
-            return store_element(to, at, nodes.Select(INT32, found, nodes.const(1), nodes.const(0)))
-
-        builder.append(parallel(of.tile_shape, one, span=span))
-
-    mark(source, marks)
-    if not clear:
-        mark(destination, lines)
-    record_operator(ops.Reduce(marks, lines, "max", constant(dim, f"dim of {what}"), bool(clear), span=span), what)
-    _reduce(buffer, out, kind, dim, clear, what)
-
-    def keep(*at: Var) -> Statement:
-        kept, nan = element(destination, at), nodes.const(math.nan, destination.dtype)
-        has_nan = nodes.binary("ne", element(lines, at), nodes.const(0))
-        return store_element(destination, at, nodes.Select(destination.dtype, has_nan, nan, kept))
-
-    builder.append(parallel(destination.tile_shape, keep, span=span))
-
-
-REDUCTIONS: dict[str, Callable[..., None]] = {
-    f"reduce_{kind}": _reduction(kind, meaning)
-    for kind, meaning in (
-        ("sum", "The sum"), ("max", "The maximum"), ("min", "The minimum"), ("absmax", "The greatest absolute value"),
-        ("abssum", "The sum of absolute values"), ("bitand", "Bitwise and"), ("bitor", "Bitwise or"),
-        ("bitxor", "Bitwise exclusive or"),
-    )
-}  # fmt: skip
-"""The reductions by name."""
-
-
-@author_facing
-def reduce(
-    buffer: object,
-    out: object,
-    reduce_type: str,
-    dim: object = -1,
-    clear: bool = True,
-    batch: int = 1,
-    annotations: object = None,
-) -> None:
-    """The reduction named by `reduce_type`: sum, max, min, absmax, abssum, bitand, bitor, bitxor, any, all.
-
-    Parameters
-    ----------
-    buffer, out, dim, clear : as those of `reduce_sum`.
-    reduce_type : ``"sum"``, ``"max"``, ``"min"``, ``"absmax"``, ``"abssum"``, ``"bitand"``, ``"bitor"``, ``"bitxor"``,
-        ``"any"`` or ``"all"``.
-    batch, annotations : accepted for TileLang's sake.
-
-    Examples
-    --------
-    >>> T.copy(A, tile)
-    >>> T.reduce(tile, row, "max", dim=1)
-    """
-    _reduce(buffer, out, reduce_type, dim, clear, "T.reduce")
-
-
-def _scan(src: object, dst: object, kind: str, dim: object, reverse: bool) -> None:
-    what = f"T.cum{kind}"
-    in_kernel(what)
-    source = region_of(src, f"the source of {what}")
-    destination = source if dst is None else region_of(dst, f"the destination of {what}")
-    operator = ops.Scan(
-        source, destination, kind, constant(dim, f"dim of {what}"), bool(reverse), span=statement_here()
-    )
-    record_tiles(operator, what, source=source, destination=destination)
-
-
-@author_facing
-def cumsum(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
-    """Running sums along a dimension; in place where `dst` is None.
-
-    Parameters
-    ----------
-    src : a tile.
-    dst : a tile of the same shape, or None.
-    dim : the dimension, from the end where negative.
-    reverse : from the last element to the first.
-    annotations : accepted for TileLang's sake.
-
-    Examples
-    --------
-    >>> T.copy(A, tile)
-    >>> T.cumsum(tile, dim=1)
-    """
-    _scan(src, dst, "sum", dim, reverse)
-
-
-@author_facing
-def cummax(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
-    """Running maxima along a dimension; in place where `dst` is None.
-
-    Parameters
-    ----------
-    src : a tile.
-    dst : a tile of the same shape, or None.
-    dim : the dimension, from the end where negative.
-    reverse : from the last element to the first.
-    annotations : accepted for TileLang's sake.
-
-    Examples
-    --------
-    >>> T.copy(A, tile)
-    >>> T.cummax(tile, dim=1)
-    """
-    _scan(src, dst, "max", dim, reverse)
-
-
 @author_facing
 def transpose(src: object, dst: object, annotations: object = None) -> None:
     """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places.
@@ -526,31 +357,6 @@ def _scale(value: object, name: str) -> Region | Expr | None:
     if value is None:
         return None
     return region_of(value, f"{name} of T.decode") if isinstance(value, TensorProxy) else as_expr(value)
-
-
-def _condition_of_tile(name: str) -> Callable[..., Scalar]:
-    def call(buffer: object) -> Scalar:
-        in_kernel(f"T.{name}")
-        region = region_of(buffer, f"the argument of T.{name}")
-        return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"""Whether {name.replace("_of", "")} element{"s" if name == "all_of" else ""} of a tile or slice differ{"" if name == "all_of" else "s"} from zero.
-
-    Parameters
-    ----------
-    buffer : a shared tile, or a slice of one.
-
-    Examples
-    --------
-    >>> T.copy(A, shared)
-    >>> if T.{name}(shared[0, 0:8]):
-    ...     C[0, 0] = 1
-    """  # noqa: E501
-    return author_facing(call)
-
-
-any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
 
 
 @author_facing
