@@ -30,7 +30,17 @@ def test_formats_that_are_no_multiples_of_one_number(name: str) -> None:
     assert panel_type(number_format(name)) is None
 
 
-@pytest.mark.parametrize("name, carrier", [("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e3m2", "e4m3"), ("e4m2", "e4m3")])
+@pytest.mark.parametrize(
+    "name, carrier",
+    [
+        ("e4m3", "e4m3"),
+        ("e5m2", "e5m2"),
+        ("e3m2", "e4m3"),
+        ("e4m2", "e4m3"),
+        ("e4m3fnuz", "e4m3fnuz"),
+        ("e8m0", "e8m0"),
+    ],
+)
 def test_floats_are_held_as_a_type_of_eight_bits(name: str, carrier: str) -> None:
     format, held = number_format(name), number_format(carrier)
     codes = panel_floats(format)
@@ -38,12 +48,17 @@ def test_floats_are_held_as_a_type_of_eight_bits(name: str, carrier: str) -> Non
     np.testing.assert_array_equal(held.table[np.frombuffer(codes.floats, np.uint8)] / codes.factor, format.table)
 
 
-@pytest.mark.parametrize("name", ["nf4", "e2m5", "e4m3fnuz"])
-def test_what_no_float_of_eight_bits_holds(name: str) -> None:
-    assert panel_floats(number_format(name)) is None
+@pytest.mark.parametrize("name, held", [("nf4", None), ("e2m5", "float16"), ("e6m1", "bfloat16")])
+def test_what_no_float_of_eight_bits_holds(name: str, held: str | None) -> None:
+    """A table where there are few values, else floats of 16 bits."""
+    format = number_format(name)
+    codes = panel_floats(format)
+    assert (codes and codes.dtype.name) == held
+    if codes is not None:
+        np.testing.assert_array_equal(np.frombuffer(codes.floats, codes.dtype.numpy).astype(np.float64), format.table)
 
 
-@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("name", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e3m4"])
 def test_infinities_and_nan_among_the_codes(name: str) -> None:
     """One code a row, times one: the format's own value, whatever it is."""
     format = number_format(name)

@@ -296,7 +296,7 @@ def panel_floats(format: Format) -> PanelCodes | None:
             if None not in found:
                 return PanelCodes(of.dtype, factor, floats=bytes(code for code in found if code is not None))
     for wide in map(dtype, WIDE_FLOATS):
-        if _holds(wide, format):
+        if format.bits > 4 and _holds(wide, format):  # a table has fewer
             return PanelCodes(wide, 1.0, floats=round_float(format.table, wide).astype(wide.numpy).tobytes())
     return None
 
