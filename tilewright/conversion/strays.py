@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from tilewright.conversion.readers import Tensors, blocks_of
 from tilewright.conversion.settings import Settings
+from tilewright.conversion.words import OURS
 from tilewright.errors import InvalidTensor, MissingTensor
+from tilewright.quant.files import CODES, METADATA
 from tilewright.quant.importers.bitsandbytes import STATES
 
 
@@ -65,6 +67,7 @@ def check_rest(tensors: Tensors, found: list[Layer], settings: Settings, forms: 
     free = [name for name in tensors if name not in taken and name not in blocks_of(tensors)]
     _no_codes_are_left(tensors, free, settings, forms)
     _no_parts_are_left(tensors, free)
+    _no_metadata_is_left(tensors, free, settings)
     _no_companions_are_left(tensors, free, found)
 
 
@@ -98,6 +101,16 @@ def _no_parts_are_left(tensors: Tensors, free: list[str]) -> None:
                 hint="a shard is missing, or the checkpoint is of another kind",
             )
         raise _unread(tensors, name, f"{there[0]}, which is {tensors[there[0]].dtype.name}")
+
+
+def _no_metadata_is_left(tensors: Tensors, free: list[str], settings: Settings) -> None:
+    """Whether there are codes to all metadata of ours, which have the names of dense weights."""
+    for name in free if settings.get("quant_method") in (None, OURS) else ():
+        layer, _, last = name.rpartition(".")
+        if last == METADATA and tensors[name].ndim == 1 and tensors[name].dtype.name == "uint8":
+            raise MissingTensor(
+                f"{layer}.{CODES} is missing: {name} describes the codes of a weight", hint="a shard may be missing"
+            )
 
 
 def _no_companions_are_left(tensors: Tensors, free: list[str], found: list[Layer]) -> None:
