@@ -305,7 +305,9 @@ def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], 
     for name in placed.tensors.keys() & state.keys():
         state[name].copy_(as_torch(placed.tensors[name], "cpu"))
     read, made = {name for name in state if name in there}, placed.tensors.keys() & state.keys()
-    for name, values in renamed.joined(source, [one for held, one in there.items() if held not in state]):
+    # Experts of codes leave a note under the name that dense ones have.
+    others = [one for held, one in there.items() if held not in state and not held.startswith(inside)]
+    for name, values in renamed.joined(source, others):
         if name in state and state[name].shape == values.shape:
             state[name].copy_(values)
             made.add(name)

@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.matmul.arrays import as_torch
+from tilewright.quant.files import CODES, METADATA
 
 if TYPE_CHECKING:
     import torch
@@ -170,8 +171,8 @@ def _tensor(source: Mapping[str, object], name: str) -> Any:
 
 
 def keep_names(model: torch.nn.Module, quantised: Iterable[str]) -> None:
-    """Tell a transformers model to save quantised layers as they are: what it splits and turns on saving are dense
-    weights.
+    """Tell a transformers model to save quantised layers as they are: what it splits, turns and calls by a name that
+    only its ``weight`` has on saving are dense weights.
 
     Parameters
     ----------
@@ -193,10 +194,12 @@ def keep_names(model: torch.nn.Module, quantised: Iterable[str]) -> None:
         ]
     ours = [name for name in model.state_dict() if name.startswith(inside)]
 
-    def touches(one: object) -> bool:
-        if not isinstance(one, WeightConverter):
-            return False
+    def touches(one: Any) -> bool:
         back = one.reverse_transform()
-        return any(apply_converters(name, [back])[1] is not None for name in ours)
+        if isinstance(one, WeightConverter):
+            return any(apply_converters(name, [back])[1] is not None for name in ours)
+        layers = [name.removesuffix(f".{CODES}") for name in ours if name.endswith(f".{CODES}")]
+        renamed = [[back.rename_source_key(f"{name}.{end}")[0] for end in (CODES, METADATA)] for name in layers]
+        return any(codes.rpartition(".")[0] != about.rpartition(".")[0] for codes, about in renamed)
 
     model._weight_conversions = [one for one in known if not touches(one)]

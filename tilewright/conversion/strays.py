@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.conversion.readers import Tensors, blocks_of
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.words import OURS
 from tilewright.errors import InvalidTensor, MissingTensor
-from tilewright.quant.files import CODES, METADATA
+from tilewright.quant.files import CODES, METADATA, stack_note
 from tilewright.quant.importers.bitsandbytes import STATES
 
 
@@ -107,7 +109,9 @@ def _no_metadata_is_left(tensors: Tensors, free: list[str], settings: Settings) 
     """Whether there are codes to all metadata of ours, which have the names of dense weights."""
     for name in free if settings.get("quant_method") in (None, OURS) else ():
         layer, _, last = name.rpartition(".")
-        if last == METADATA and tensors[name].ndim == 1 and tensors[name].dtype.name == "uint8":
+        values = tensors[name]
+        bytes_of = last == METADATA and values.ndim == 1 and values.dtype.name == "uint8"
+        if bytes_of and not np.array_equal(values, stack_note()):
             raise MissingTensor(
                 f"{layer}.{CODES} is missing: {name} describes the codes of a weight", hint="a shard may be missing"
             )
