@@ -184,7 +184,7 @@ def keep_names(model: torch.nn.Module, quantised: Iterable[str]) -> None:
         return
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
-        from transformers.core_model_loading import PrefixChange, WeightConverter, apply_converters
+        from transformers.core_model_loading import PrefixChange, WeightConverter
     except ImportError:
         return
     known = getattr(model, "_weight_conversions", None)
@@ -197,7 +197,7 @@ def keep_names(model: torch.nn.Module, quantised: Iterable[str]) -> None:
     def touches(one: Any) -> bool:
         back = one.reverse_transform()
         if isinstance(one, WeightConverter):
-            return any(apply_converters(name, [back])[1] is not None for name in ours)
+            return any(back.rename_source_key(name)[1] is not None for name in ours)
         layers = [name.removesuffix(f".{CODES}") for name in ours if name.endswith(f".{CODES}")]
         renamed = [[back.rename_source_key(f"{name}.{end}")[0] for end in (CODES, METADATA)] for name in layers]
         return any(codes.rpartition(".")[0] != about.rpartition(".")[0] for codes, about in renamed)
