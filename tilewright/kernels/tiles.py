@@ -2,7 +2,7 @@
 
 What is said in cycles fits 74 products of bfloat16 and 19 of e4m3 with 1,130 times of tiles of every kind (H200, 5 to
 7,000 rows, 24 November 2026): of the tiles that were tried for a product, the model chose some that were 0.9% slower
-than the best, on average, 1.4% for e4m3; 2.4% and 0.5% on an H100, to which it is not fitted. Most of these kernels
+than the best, on average, 1.4% for e4m3; 2.4% and 0.5% on an H100, to which no number is fitted. Most of these kernels
 divided by their slots, where slots are counted now: 28 cycles of a step of rings that have no power of two of them,
 which are left out here. `tile_choice` chooses by it.
 """
