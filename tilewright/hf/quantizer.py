@@ -302,9 +302,9 @@ class _Stored:
             placed = place_weights(
                 self.model, self.source, self.found, self.settings, self.activations, bar, self.renamed, devices
             )
-        for name, kind in self.filled.items():
+        for name in self.filled.keys() & placed.tensors.keys():
             held = self.model.get_parameter(name)
-            held.requires_grad_(False).data = held.data.to(kind)
+            held.requires_grad_(False).data = held.data.to(self.filled[name])
         state = self.model.state_dict()
         for name, values in placed.tensors.items():
             state[name].copy_(as_torch(values, "cpu"))
