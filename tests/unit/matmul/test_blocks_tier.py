@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from products import random_weight
 
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul import PackedWeight
@@ -66,3 +67,21 @@ def test_activations_quantised_in_the_call_meet_scaled_blocks() -> None:
 def test_what_it_leaves_to_others(request_: Request, reason: str) -> None:
     assert f"not blocks: {reason}" in explain(PACKED.facts, request_, TARGET)
     assert "not blocks: it is for GPUs" in explain(PACKED.facts, request_, "cpu")
+
+
+@pytest.mark.parametrize("rows", [1, 17])
+def test_integers_in_blocks_are_for_other_tiers(rows: int) -> None:
+    """They were this tier's, whose product then found that its sums are whole."""
+    weight = random_weight(
+        RNG, "int8", (72, 288), scales=RNG.uniform(0.01, 0.1, (1, 3)).astype(np.float32), block=(128, 128)
+    )
+    x = RNG.standard_normal((rows, 288)).astype(np.float32)
+    call = Product.of(
+        x, PackedWeight.pack(weight), quantize="int8", out=np.full((rows, 72), 77, np.float32), target=TARGET
+    )
+    assert call.prepared.tier != "blocks"
+    found = call.emulate()
+    largest = np.abs(x).max(1, keepdims=True)
+    codes = np.rint(x * (127 / largest.astype(np.float64)).astype(np.float32))
+    exact = codes * (largest / 127.0) @ weight.to_dense().T
+    assert np.abs(found - exact).max() <= 1e-4 * np.abs(exact).max()

@@ -38,6 +38,7 @@ class Blocks:
             (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
             (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is "
                                                              "decoded first"),
+            (own is not None and not own.is_float, f"whole sums of {facts.format}, which no block's scale can enter"),
             (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
             (request.quantize is not None, "activations are quantised first"),
             (not whole, f"the weight has no scales of {BLOCK} x {BLOCK} blocks"),
