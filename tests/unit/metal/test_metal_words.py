@@ -148,8 +148,7 @@ def test_an_atomic_of_any_type_is_right_or_refused(word: str, kind: str, memory:
     """Tensors and tiles of an odd number of elements: what lies beside the last one is nobody's."""
     change = getattr(T, word)
 
-    @T.prim_func
-    def program(X: T.Tensor((200,), kind), C: T.Tensor((7,), kind)):
+    def written(X: T.Tensor((200,), kind), C: T.Tensor((7,), kind)):
         with T.Kernel(1, threads=64):
             tile = T.alloc_shared((7,), kind)
             for i in T.Parallel(7):
@@ -163,6 +162,11 @@ def test_an_atomic_of_any_type_is_right_or_refused(word: str, kind: str, memory:
                 for i in T.Parallel(7):
                     C[i] = tile[i]
 
+    if "float" in kind and word in ("atomic_and", "atomic_or", "atomic_xor"):
+        with pytest.raises(TilewrightError, match=f"{word}: atomic .* needs integers, but the destination is {kind}"):
+            T.prim_func(written)
+        return
+    program = T.prim_func(written)
     if (word, kind) not in KNOWN:
         with pytest.raises(TilewrightError, match=f"apple7 has no T.{word} of {kind}, only of int32, uint32"):
             tilewright.compile(program, target=METAL)
