@@ -21,7 +21,7 @@ from tilewright.conversion.experts import APART, STACKED, Stack, stacks_of
 from tilewright.conversion.modules import is_transposed
 from tilewright.conversion.names import names_in
 from tilewright.errors import CannotQuantize, InvalidTensor
-from tilewright.quant.files import CODES, METADATA
+from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE
 
 if TYPE_CHECKING:
     import torch
@@ -215,7 +215,7 @@ class _InModel(Checkpoint):
     def _is_metadata(self, old: str) -> bool:
         """Whether a tensor is what `convert` writes beside codes."""
         owner, _, last = old.rpartition(".")
-        return last == METADATA and f"{owner}.{CODES}" in self._source
+        return last in (METADATA, METADATA_BEFORE) and f"{owner}.{CODES}" in self._source
 
     def _order(self, old: str, rows: int) -> np.ndarray | None:
         layer = old.split(".")[2] if old.startswith("blk.") else ""

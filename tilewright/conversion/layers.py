@@ -16,7 +16,7 @@ from tilewright.conversion.settings import Settings
 from tilewright.conversion.settings import declared_activations as settings_activations
 from tilewright.conversion.strays import Layer, check_rest
 from tilewright.errors import InvalidTensor, TilewrightError
-from tilewright.quant.files import CODES, METADATA, SUFFIXES
+from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE, SUFFIXES
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.importers.bitsandbytes import STATES
 from tilewright.quant.importers.torchao import PARTS, torchao_activations
@@ -155,7 +155,8 @@ def _is_modelopt_int4(tensors: Tensors, layer: str, settings: Settings) -> bool:
 
 
 FORMS: dict[str, Form] = {
-    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]), _has(f".{METADATA}"), readers.own,
+    "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]),
+        _has_any(f".{METADATA}", f".{METADATA_BEFORE}"), readers.own,
         ("tilewright",)),
     "awq": Form(".qweight", (".qzeros", ".scaled_zeros", ".scales"), _is_awq, readers.awq, ("awq",)),
     "bitblas": Form(

@@ -18,7 +18,7 @@ from tilewright.matmul.handles import handle_of, shared_with
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.quant import QuantizedWeight
-from tilewright.quant.files import METADATA, metadata_bytes, read_metadata
+from tilewright.quant.files import METADATA, metadata_bytes, metadata_name, read_metadata
 
 _BUFFERS = ("qweight", *OPTIONAL, "bias")
 _writes = attrgetter("_version")
@@ -200,8 +200,8 @@ class HeldWeight(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
     ) -> None:
-        values = state_dict.get(prefix + METADATA)
-        about = None if values is None else read_metadata(values, prefix + METADATA)
+        text = metadata_name(state_dict, prefix)
+        about = read_metadata(state_dict[text], text) if text in state_dict else None
         if strict:
             wanted = [METADATA] if about is None else about["arrays"]
             missing += [prefix + name for name in wanted if prefix + name not in state_dict]
@@ -218,7 +218,7 @@ class HeldWeight(torch.nn.Module):
                 self._buffers[name] = torch.empty_like(found, device=device)
         if replaced:
             self._order = None
-        buffers = {name: tensor for name, tensor in state_dict.items() if name != prefix + METADATA}
+        buffers = {name: tensor for name, tensor in state_dict.items() if name != text}
         super()._load_from_state_dict(buffers, prefix, metadata, strict, missing, *rest)
         if about is not None:
             self._describe_as(about)

@@ -5,13 +5,14 @@ and what else it has, and ``layer.weight``: the bytes of a JSON text with everyt
 names that a state dict of `tilewright.Linear` has.
 
 The text has the name of the dense weight and never its shape: whoever looks for a matrix there, and knows nothing of
-codes, finds that the sizes differ. transformers fills what it does not find at all with random numbers.
+codes, finds that the sizes differ. transformers fills what it does not find at all with random numbers. Files that were
+written before that was so have the text as ``layer._extra_state``, torch's name for what is no tensor; they are read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
 
 CODES = "qweight"
 METADATA = "weight"
-SUFFIXES = (CODES, METADATA, *ARRAYS)
+METADATA_BEFORE = "_extra_state"
+"""The end of the text's name in older files, whose text is the same."""
+
+SUFFIXES = (CODES, METADATA, METADATA_BEFORE, *ARRAYS)
 
 
 def weight_tensors(weight: QuantizedWeight, name: str) -> dict[str, np.ndarray]:
@@ -66,6 +70,12 @@ def _held(weight: object, field: str) -> Array | None:
     """An array of a weight of any kind."""
     held = getattr(weight, "held", None)
     return getattr(weight, field) if held is None else held.get(field)
+
+
+def metadata_name(tensors: Collection[str], prefix: str) -> str:
+    """What the text of a weight is called among tensors, whose names begin with `prefix`; what is due where none is."""
+    before = prefix + METADATA_BEFORE
+    return before if before in tensors else prefix + METADATA
 
 
 def read_metadata(values: object, name: str) -> dict[str, Any]:  # JSON
@@ -114,10 +124,11 @@ def read_weight(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     MissingTensor : its codes, its metadata or an array that these speak of are not there.
     InvalidTensor : metadata of another version or none at all; arrays that make no weight.
     """
-    for suffix in (CODES, METADATA):
-        if f"{name}.{suffix}" not in tensors:
-            raise MissingTensor(f"{name}.{suffix} is missing: a quantised weight has one")
-    about = read_metadata(tensors[f"{name}.{METADATA}"], f"{name}.{METADATA}")
+    text = metadata_name(tensors, f"{name}.")
+    for due in (f"{name}.{CODES}", text):
+        if due not in tensors:
+            raise MissingTensor(f"{due} is missing: a quantised weight has one")
+    about = read_metadata(tensors[text], text)
     shape = about.pop("shape")
     for field in about.pop("arrays"):
         if f"{name}.{field}" not in tensors:

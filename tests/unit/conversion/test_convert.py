@@ -345,6 +345,9 @@ def test_a_weight_survives_its_file(tmp_path: Path) -> None:
         save_safetensors(tmp_path / f"{number}.safetensors", weight_tensors(weight, "w"))
         made = read_weight(SafetensorsFile(tmp_path / f"{number}.safetensors"), "w")
         assert (made.dequantize() == weight.dequantize()).all() and made.block == weight.block
+        older = weight_tensors(weight, "w")
+        older["w._extra_state"] = older.pop("w.weight")
+        assert (read_weight(older, "w").dequantize() == weight.dequantize()).all()
     with pytest.raises(MissingTensor, match=r"v\.qweight is missing: a quantised weight has one"):
         read_weight({}, "v")
     tensors = weight_tensors(weight, "w")
