@@ -229,9 +229,11 @@ def _product(
         cluster: tuple[int, ...] | None = chosen.cluster
         along_N, along_M = cluster or (1, 1)
         if chosen.splits > 1:
-            # Blocks that meet fill whole clusters, those beyond the grid included.
-            whole = (T.ceildiv(count, along) * along for count, along in zip(grid, (along_N, along_M)))
-            grid, cluster = (*whole, chosen.splits), (along_N, along_M, chosen.splits)
+            # Blocks that meet fill whole clusters, those beyond the grid included.  Rows come first: blocks that run
+            # together then read few columns of the weight, and the weight passes from memory once, not for each row
+            # of tiles.
+            whole = (T.ceildiv(count, along) * along for count, along in zip(grid[::-1], (along_M, along_N)))
+            grid, cluster = (*whole, chosen.splits), (along_M, along_N, chosen.splits)
         steps = -(-K // (chosen.block_K * chosen.splits))
         height = block_M // chosen.splits
         with T.Kernel(
@@ -240,8 +242,8 @@ def _product(
         ) as place:  # fmt: skip
             if turn_A or turn_B:
                 T.pdl_sync()
-            part = place[2] if chosen.splits > 1 else 0
-            row, column = place[1] * block_M, first + place[0] * block_N
+            across, down, part = (place[1], place[0], place[2]) if chosen.splits > 1 else (place[0], place[1], 0)
+            row, column = down * block_M, first + across * block_N
             total = T.alloc_fragment((block_N, block_M) if turned else (block_M, block_N), sum_type(A_dtype))
             # Factors are read before the loop, which hides how long that takes.
             own_row = row + part * height
@@ -259,7 +261,7 @@ def _product(
                     else:
                         found[i, j] = total[i, j]
                 mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
-                first_rank = place[0] % along_N + place[1] % along_M * along_N
+                first_rank = down % along_M + across % along_N * along_M
                 add_shares(found, mine, part, chosen.splits, along_N * along_M, first_rank)
                 T.cluster_arrive()  # others may go as soon as this block has read their sums, its stores are its own business  # noqa: E501
                 if column < first + width:
