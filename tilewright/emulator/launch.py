@@ -184,13 +184,17 @@ def launch_registers(source: str, kernel: str, threads: int, available: int) -> 
     return min(available // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
 
 
-def constant_arrays(source: str, kernel: str, arguments: Sequence[object]) -> list[np.ndarray]:
+_PARAMETERS = re.compile(r"([^(){]*)\)\s*\{")
+
+
+def constant_arrays(source: str, kernel: str, arguments: Sequence[object], vocabulary: Vocabulary) -> list[np.ndarray]:
     """The arrays that a kernel's parameters say nobody writes while it runs.
 
     Those of a restricted pointer to constants, and of a restricted pointer that is not the only one.
     """
-    found = re.search(r"TW_KERNEL\([^()]*\)\s*" + re.escape(kernel) + r"\s*\(([^(){]*)\)\s*\{", source)
-    if not found or "TW_RESTRICT" not in found.group(1):
+    heads = (found.end() for found in re.finditer(vocabulary.kernels, source) if found[1] == kernel)
+    found = next((match for end in heads if (match := _PARAMETERS.match(source, end))), None)
+    if not found or not vocabulary.restrict or vocabulary.restrict not in found.group(1):
         return []
     parameters = re.sub(r"<[^<>]*>", "", found.group(1)).split(",")
     if len(parameters) != len(arguments):
@@ -199,7 +203,7 @@ def constant_arrays(source: str, kernel: str, arguments: Sequence[object]) -> li
     return [
         array
         for text, array in zip(parameters, arguments, strict=True)
-        if isinstance(array, np.ndarray) and "TW_RESTRICT" in text
+        if isinstance(array, np.ndarray) and vocabulary.restrict in text
         if re.search(r"\bconst\b.*\*", text) or sum(array is one for one in given) > 1
     ]
 
@@ -281,7 +285,7 @@ def run(
         elif not workers:
             workers = min(os.cpu_count() or 1, clusters, 16)
         watch = Watch(math.prod(sizes[0]))
-        constant = constant_arrays(source, kernel, arguments)
+        constant = constant_arrays(source, kernel, arguments, vocabulary)
 
         def promises_of(array: np.ndarray) -> int:
             return UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)

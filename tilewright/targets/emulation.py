@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+HOST = Path(__file__).parents[1] / "emulator" / "host"
+"""Where vocabularies' headers lie."""
+
+WORDS = HOST / "words"
+"""Words that are plain C++ above the emulator's core, for any number of lanes: among the `shared` folders of those who
+have them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -21,7 +28,8 @@ class Vocabulary:
     generated : names of headers (an expression) that only the device's compiler needs: here they are empty.
     talks : words (an expression) of texts whose blocks may talk to each other: those run on one core, so that a seed
         reproduces them, and what a block knows of others is followed.
-    kernels : an expression whose group is the name of a kernel, where its head is found in a text.
+    kernels : an expression whose group is the name of a kernel, where its head is found in a text up to the parameters.
+    restrict : the word for a pointer to memory that nobody else writes; none where texts promise no such thing.
     rewritten : expressions and what stands for what they match, for words that no header can give their meaning.
     scalars_in_memory : numbers come to kernels as pointers to one of them, as int64 or float32.
     memory_unit : bytes in which memory is handed out: what lies in the last one beside an array is no other's.
@@ -42,6 +50,7 @@ class Vocabulary:
     generated: str = ""
     talks: str = ""
     kernels: str = r"\bTW_KERNEL\([^()]*\)\s*(\w+)\s*\("
+    restrict: str = "TW_RESTRICT"
     rewritten: tuple[tuple[str, str], ...] = ()
     scalars_in_memory: bool = False
     memory_unit: int = 1

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tilewright.targets.cuda.headers import DIRECTORIES
-from tilewright.targets.emulation import Vocabulary
+from tilewright.targets.emulation import HOST, WORDS, Vocabulary
 
 CUDA = Vocabulary(
     name="cuda",
-    folder=Path(__file__).parents[2] / "emulator" / "host" / "cuda",
-    shared=DIRECTORIES,
+    folder=HOST / "cuda",
+    shared=(WORDS, *DIRECTORIES),
     generated=r"tilewright_wgmma_\w+\.cuh",
     talks=r"\b(tma_reduce_add|bulk_reduce_add|atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b",
     threads=2048,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tilewright.targets.emulation import Vocabulary
+from tilewright.targets.emulation import HOST, Vocabulary
 from tilewright.targets.hip.headers import SHARED
 
 HIP = Vocabulary(
     name="hip",
-    folder=Path(__file__).parents[2] / "emulator" / "host" / "hip",
+    folder=HOST / "hip",
     shared=SHARED,
     talks=r"\b(atomic_\w+|load_acquire|store_release|grid_sync)\b",
     memory_unit=4,  # a half is changed atomically with the other half of its word

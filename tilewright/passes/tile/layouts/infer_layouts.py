@@ -21,6 +21,7 @@ from tilewright.errors import LayoutConflict
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
+    Expr,
     Function,
     Kernel,
     Load,
@@ -29,7 +30,9 @@ from tilewright.ir.nodes import (
     Seq,
     Statement,
     Store,
+    cast,
     const,
+    seq,
     whole,
 )  # fmt: skip
 from tilewright.ir.visitor import Rewriter, find, walk
@@ -38,6 +41,7 @@ from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
+from tilewright.ops.base import element, elementwise, store_element
 from tilewright.ops.fill import Fill
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.sparse_gemm import Product
@@ -159,6 +163,10 @@ class _Inference:
         for buffer in self._fragments():
             if buffer not in self.known:
                 self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
+        apart = [one for one in self.reductions if not self._is_left_by(one)]
+        if apart:
+            body = _ReduceApart(apart)(self.kernel.body)
+            return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
         strangers, loose = self._strangers(), self._loose()
         if strangers or loose:
             names = ", ".join(sorted(buffer.name for buffer in loose))
@@ -263,9 +271,10 @@ class _Inference:
     def _flow_out_of_loop(self, found: _Loop) -> bool:
         if found.layout is None:
             return False
+        awaited = {one.destination.buffer for one in self.reductions}  # as a reduction leaves them
         changed = False
         for access in found.accesses:
-            if access.buffer in self.known or access.axes is None:
+            if access.buffer in self.known or access.axes is None or access.buffer in awaited:
                 continue
             layout, extents = access.counted(found.layout), access.extents
             if layout is None:
@@ -352,11 +361,13 @@ class _Inference:
 
     # Checks and shared tiles ---------------------------------------------------------------------
 
+    def _is_left_by(self, reduction: Reduce) -> bool:
+        """Whether a destination lies as the reduction leaves it."""
+        return self.known[reduction.destination.buffer] == reduced_layout(
+            reduction, self.known[reduction.source.buffer]
+        )
+
     def _check(self) -> None:
-        for reduction in self.reductions:
-            destination = reduction.destination.buffer
-            if self.known[destination] != reduced_layout(reduction, self.known[reduction.source.buffer]):
-                raise conflict(destination, self.reason.get(destination), reduction)
         for found in self.loops:
             for access in found.accesses:
                 if access.buffer.scope != "fragment":
@@ -401,6 +412,32 @@ def conflict(buffer: Buffer, first: Statement | None, second: Statement) -> Layo
         span=second.span,
         hint="copy it into a shared tile and read that, or index it with the loop's own variables",
     )
+
+
+class _ReduceApart(Rewriter):
+    """Reductions into fragments that lie otherwise leave their results in one of their own, and a loop hands them
+    over."""
+
+    def __init__(self, reductions: Sequence[Reduce]) -> None:
+        self.reductions = reductions
+
+    def visit_Role(self, role: Role) -> Role:
+        return role
+
+    def visit_Reduce(self, reduction: Reduce) -> Statement:
+        if reduction not in self.reductions:
+            return reduction
+        wanted = reduction.destination
+        part = Buffer(f"{wanted.buffer.name}_part", wanted.buffer.shape, reduction.value_dtype, "fragment")
+        left = replace(wanted, buffer=part)
+
+        def hand_over(*index: Expr) -> Statement:
+            total = element(left, index)
+            old = None if reduction.clear else reduction.with_old(element(wanted, index), total)
+            return store_element(wanted, index, cast(total, wanted.dtype) if old is None else old)
+
+        handing = elementwise(wanted, hand_over, span=reduction.span)
+        return seq(Allocate(part, span=reduction.span), replace(reduction, destination=left, clear=True), handing)
 
 
 class _Exchange(Rewriter):

@@ -100,18 +100,19 @@ TW_DEVICE void store_release(uint32_t* p, uint32_t x, TW_SITE) { ::tw_store_rele
 TW_DEVICE void add_release(uint32_t* p, uint32_t x, TW_SITE) { ::tw_atomic(TW_ATOMIC_ADD, TW_AT_U32, TW_RELEASES, p, &x, nullptr, nullptr, 1, site); }
 
 TW_DEVICE void grid_sync(uint32_t* counter, TW_SITE) {
-  sync_threads(site);
-  if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
-    const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
-    const bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
-    const uint32_t mine = first ? 0x80000000u - (blocks - 1) : 1u;
+  const TwThread& mine = *::tw_thread();
+  ::tw_sync_threads(site);
+  if (mine.thread_index.x == 0 && mine.thread_index.y == 0 && mine.thread_index.z == 0) {
+    const uint32_t blocks = mine.grid_dim.x * mine.grid_dim.y * mine.grid_dim.z;
+    const bool first = mine.block_index.x == 0 && mine.block_index.y == 0 && mine.block_index.z == 0;
+    const uint32_t added = first ? 0x80000000u - (blocks - 1) : 1u;
     uint32_t before;
-    fence_device(site);
-    ::tw_atomic(TW_ATOMIC_ADD, TW_AT_U32, TW_RELEASES, counter, &mine, nullptr, &before, 1, site);
+    ::tw_fence(2, site);
+    ::tw_atomic(TW_ATOMIC_ADD, TW_AT_U32, TW_RELEASES, counter, &added, nullptr, &before, 1, site);
     while (((before ^ load_acquire(counter, site)) & 0x80000000u) == 0) {}
-    fence_device(site);
+    ::tw_fence(2, site);
   }
-  sync_threads(site);
+  ::tw_sync_threads(site);
 }
 
 }  // namespace tw

@@ -1,21 +1,11 @@
-// Meeting points: the block, named barriers, mbarriers, clusters, dependent launches, register budgets, fences.
+// Meeting points of some threads and of clusters: named barriers, mbarriers, clusters, dependent launches, register budgets, fences.
 #pragma once
 
 namespace tw {
 
-TW_DEVICE uint32_t shared_address(const void* pointer, TW_SITE) { return ::tw_shared_address(pointer, site); }
-
-TW_DEVICE void sync_threads(TW_SITE) { ::tw_sync_threads(site); }
-TW_DEVICE bool sync_threads_or(bool condition, TW_SITE) { return ::tw_sync_threads_count(condition, 2, site); }
-TW_DEVICE bool sync_threads_and(bool condition, TW_SITE) { return ::tw_sync_threads_count(condition, 1, site); }
-TW_DEVICE int sync_threads_count(bool condition, TW_SITE) { return int(::tw_sync_threads_count(condition, 0, site)); }
-TW_DEVICE void sync_warp(uint32_t mask = ALL_LANES, TW_SITE) { ::tw_sync_warp(mask, site); }
 TW_DEVICE void named_barrier_sync(int id, int threads, TW_SITE) { ::tw_named_sync(uint32_t(id), uint32_t(threads), site); }
 TW_DEVICE void named_barrier_arrive(int id, int threads, TW_SITE) { ::tw_named_arrive(uint32_t(id), uint32_t(threads), site); }
 
-TW_DEVICE void fence_block(TW_SITE) { ::tw_fence(0, site); }
-TW_DEVICE void fence_device(TW_SITE) { ::tw_fence(2, site); }
-TW_DEVICE void fence_system(TW_SITE) { ::tw_fence(3, site); }
 TW_DEVICE void fence_proxy_async(TW_SITE) { ::tw_fence_proxy(3, site); }
 TW_DEVICE void fence_proxy_async_shared(TW_SITE) { ::tw_fence_proxy(1, site); }
 TW_DEVICE void fence_proxy_async_global(TW_SITE) { ::tw_fence_proxy(2, site); }
@@ -46,8 +36,5 @@ TW_DEVICE void griddepcontrol_wait(TW_SITE) { ::tw_grid_wait(site); }
 TW_DEVICE void griddepcontrol_launch_dependents(TW_SITE) { ::tw_grid_launch(site); }
 template <int REGISTERS> TW_DEVICE void setmaxnreg_dec(TW_SITE) { ::tw_set_registers(REGISTERS, 0, site); }
 template <int REGISTERS> TW_DEVICE void setmaxnreg_inc(TW_SITE) { ::tw_set_registers(REGISTERS, 1, site); }
-TW_DEVICE uint64_t global_timer() { return ::tw_clock(); }
-TW_DEVICE uint64_t clock() { return ::tw_clock(); }
-TW_DEVICE void trap(TW_SITE) { ::tw_trap(site); }
 
 }  // namespace tw

@@ -1,0 +1,48 @@
+"""A GPU that nobody makes, as data: 64 lanes, one shape of products, no copy engine and nothing asynchronous.
+
+Lanes lie in its products as in those of no other machine: bits of a row's number are bits of a lane's and of a register's in turn.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.dtypes import ALL
+from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
+from tilewright.machine.rates import Rates
+
+LANES = 64
+
+LEFT = Layout.of([(4, THREAD, 1), (2, REGISTER, 2), (4, THREAD, 16)], [(2, REGISTER, 1), (4, THREAD, 4)])
+"""32 x 8: row ``l % 4 + r / 2 * 4 + l / 16 * 8``, column ``r % 2 + l / 4 % 4 * 2``."""
+
+RIGHT = Layout.of([(2, REGISTER, 1), (4, THREAD, 16)], [(4, THREAD, 4), (4, THREAD, 1), (2, REGISTER, 2)])
+"""8 x 32: row ``r % 2 + l / 16 * 2``, column ``l / 4 % 4 + l % 4 * 4 + r / 2 * 16``."""
+
+RESULT = Layout.of(
+    [(2, REGISTER, 8), (4, THREAD, 16), (4, THREAD, 1)], [(2, REGISTER, 1), (4, THREAD, 4), (4, REGISTER, 2)]
+)
+"""32 x 32: row ``r / 8 + l / 16 * 2 + l % 4 * 8``, column ``r % 2 + l / 4 % 4 * 2 + r / 2 % 4 * 8``."""
+
+TYPES = (
+    ("float16", "float32", 4096),
+    ("bfloat16", "float32", 4096),
+    ("int8", "int32", 4096),
+    ("float32", "float32", 1024),
+)
+"""Operands, what they are summed in, and products and sums a cycle."""
+
+PRODUCTS = tuple(
+    MatrixInstruction(
+        "weave_32x32x8", LANES, 32, 32, 8, ALL[operand], ALL[operand], ALL[total], REGISTERS, REGISTERS, LEFT, RIGHT, RESULT, rate=rate
+    )
+    for operand, total, rate in TYPES
+)  # fmt: skip
+
+LOOM = Arch(
+    "loom", "loom64", frozenset({"threads", "shuffle", "atomics", "atomics_64", "atomic_extremes", "dp4a", "block_votes"}), warp_size=LANES,
+    vector_bytes=16, shared_bytes=64 << 10, max_threads=1024, registers=256, cores=20, l2_bytes=4 << 20, matrix_instructions=PRODUCTS,
+    copy_instructions=tuple(CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL)),
+    rates=Rates(128, 64, 1e9, 1e12),
+)  # fmt: skip
