@@ -39,3 +39,7 @@ kept, metadata = compress(dense)
 b = torch.randn(128, 32, device=device).half()
 kernel = tilelang.compile(matmul(64, 32, 128), out_idx=[-1])
 torch.testing.assert_close(kernel(kept, metadata, b), dense.float() @ b.float(), rtol=1e-2, atol=1e-2)
+
+for turned in (compress(dense.t().contiguous(), transposed=True), compress(dense.t().contiguous(), True)):
+    assert torch.equal(turned[0], kept.t()) and torch.equal(turned[1], metadata)
+assert compress(dense, torch.uint8)[1].shape == (64, 16)

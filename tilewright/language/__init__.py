@@ -36,7 +36,7 @@ from tilewright.language.direct import Declaration, DirectFunction, Parameter, i
 from tilewright.language.directed_rounding import ROUNDED_OPERATIONS
 from tilewright.language.dtypes import TYPES, NumberType, dtype
 from tilewright.language.external import EXTERNAL_WORDS
-from tilewright.language.foreign import INSTEAD
+from tilewright.language.foreign import INSTEAD, SPELLINGS
 from tilewright.language.kernel import (
     ClusterKernel,
     Kernel,
@@ -194,6 +194,8 @@ def __getattr__(name: str) -> Any:
     """Vector types such as ``T.float32x4``; anything else is an error that lists near names."""
     if name.startswith("__") and name not in INSTEAD:
         raise AttributeError(name)
+    if name in SPELLINGS:
+        return SPELLINGS[name]
     try:
         return NumberType(name)
     except _dtypes.UnknownDType:

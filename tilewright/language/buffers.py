@@ -10,7 +10,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Buffer, Expr, Extent, For, Region, Store, Var
 from tilewright.ir.sizes import size_text
-from tilewright.language.builder import Frame, in_kernel
+from tilewright.language.builder import Frame, active, in_kernel
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
     FloatIndex,
@@ -38,6 +38,7 @@ from tilewright.language.proxies import (
     is_number,
     known_value,
 )
+from tilewright.language.reaches import is_negative
 from tilewright.language.slices import length
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, common_lanes, lane_of
@@ -296,10 +297,14 @@ class BufferProxy(TensorProxy):
         return parts
 
     def _index(self, value: object, dimension: int) -> Expr:
-        """An index as an expression; negative literals count from the end."""
+        """An index as an expression; what is always negative counts from the end."""
         value = known_value(value)
         if isinstance(value, Scalar) and value.expr.dtype.is_integer:
             found = as_expr(value)
+            builder = active()
+            if builder is not None and is_negative(found, builder.ranges):
+                size = self._buffer.shape[dimension]
+                found = nodes.index_binary("add", found, nodes.cast(nodes.expr(size), found.dtype))
             return nodes.cast(found, INT32) if found.dtype.bits < 32 else found
         if isinstance(value, int) and not isinstance(value, bool):
             return self._known_index(value, dimension)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Allocate, Buffer, Seq, Statement, TileOperator, Var
+from tilewright.ir.nodes import Allocate, Buffer, Extent, Seq, Statement, TileOperator, Var
 from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel
 from tilewright.language.source import statement_here
 
@@ -50,6 +51,7 @@ class Builder:
     kernel : the open `T.Kernel`, None on the host.
     pending_names : what the author is about to call the value being made.
     result_name : what the caller of a macro is about to call its result.
+    ranges : least and greatest value of loops' and threads' variables, and of blocks' the least; None where unknown.
     sizes : values of `T.const` symbols, None while the declarations of a direct function are read.
     """
 
@@ -61,6 +63,7 @@ class Builder:
         self.kernels = 0
         self.params: dict[str, Buffer | Var | None] = {}
         self.outputs: dict[Buffer, Span | None] = {}
+        self.ranges: dict[Var, tuple[int | None, int | None]] = {}
         self.sizes: dict[str, int] | None = None
         self.declaration: Any = None
         self.attributes: dict[str, Any] = {}
@@ -93,6 +96,12 @@ class Builder:
         while frame is not None and frame.kind not in kinds:
             frame = frame.parent
         return frame
+
+    def bound(self, variables: Sequence[Var], extents: Sequence[Extent], start: Extent = 0) -> None:
+        """Note what values variables have: from `start` to below their extents."""
+        low = start if isinstance(start, int) else None
+        for var, extent in zip(variables, extents, strict=False):
+            self.ranges[var] = (low, extent - 1 if isinstance(extent, int) else None)
 
     # Names --------------------------------------------------------------------------------------
 

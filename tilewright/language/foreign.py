@@ -74,7 +74,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "ask a type itself: T.dtype(x).bits, .is_float, .name": (
         "is_f8f6f4_family", "is_float4", "is_float4_e2m1_unpacked", "is_float4_e2m1fn", "get_tvm_dtype", "AnyDType",
     ),
-    "write an int or a text": ("IntImm", "StringImm"),
+    "write a text": ("StringImm",),
     "write T.float4_e2m1fn, whose elements share bytes": ("float4_e2m1_unpacked",),
     "pass None for a tensor that is not there; a kernel does not ask addresses": ("isnullptr",),
     "write with T.ws(group):": ("WarpSpecializeFrame",),
@@ -82,3 +82,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
 
 INSTEAD: dict[str, str] = {name: advice for advice, names in _INSTEAD.items() for name in names}
 """For each such name, what to write."""
+
+SPELLINGS: dict[str, object] = {}
+"""Words that are no part of the language, which a library of another's names gives (`tilewright.compat.tilelang`)."""

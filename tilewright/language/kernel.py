@@ -56,6 +56,8 @@ class KernelContext(BlockContext):
             for name, extent in zip(names, self.grid, strict=True)
         )
         self.thread_vars = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))
+        builder.ranges |= dict.fromkeys(self.block_vars, (0, None))  # what an index means hangs on no grid's size
+        builder.bound(self.thread_vars, self.threads)
         self.frame = builder.push("T.Kernel", self.span)
         builder.kernel = self
         builder.kernels += 1

@@ -48,6 +48,7 @@ class RangeLoop(LoopContext):
             start, stop, step = 0, _steps_down(first, stop, step), 1
         dtype = _index_dtype(first, start, stop, step)
         var = Var(dtype, names[0] if names else "i")
+        builder.bound([var], [stop], start)
         frame = builder.push("for" if self.kind == "serial" else self.word, span)
         yield Scalar(_add(first, nodes.index_binary("mul", var, self.step)) if down else var, frame)
         low, high, by = (nodes.cast(nodes.expr(bound), dtype) for bound in (start, stop, step))
@@ -110,6 +111,7 @@ class ParallelLoop(LoopContext):
         builder, span = in_kernel("T.Parallel"), statement_here()
         extents = tuple(_fixed(*self.extents))
         variables = _variables("T.Parallel", len(extents), names, extents)
+        builder.bound(variables, extents)
         if builder.enclosing("T.Parallel") is not None:  # each element of the outer loop has all iterations of this one
             frame = builder.push("T.serial", span)
             yield _yielded([Scalar(var, frame) for var in variables])
@@ -143,6 +145,7 @@ class PipelinedLoop(LoopContext):
         low, high = _fixed(self.start, self.stop)
         dtype = _index_dtype(low, high)
         var = Var(dtype, names[0] if names else "k")
+        builder.bound([var], [high], low)
         frame = builder.push("T.Pipelined", span)
         yield Scalar(var, frame)
         body = builder.pop(frame)
@@ -162,6 +165,7 @@ class GridLoop(LoopContext):
         builder, span = current("T.grid"), statement_here()
         extents = _fixed(*self.extents)
         variables = _variables("T.grid", len(extents), names, extents)
+        builder.bound(variables, extents)
         frames = [builder.push("for", span) for _ in variables]
         yield _yielded([Scalar(var, frame) for var, frame in zip(variables, frames, strict=True)])
         for var, frame, size in reversed(list(zip(variables, frames, extents, strict=True))):

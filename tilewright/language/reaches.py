@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Binary, Const, Expr, Extent, If, Load, Select, Seq, Store, Var
+from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, If, Load, Select, Seq, Store, Unary, Var
 from tilewright.ir.visitor import children
 from tilewright.language.mistakes import IndexOutOfRange
 
@@ -42,7 +42,7 @@ def _certain(node: object) -> Iterator[Load | Store]:
 
 def _check(access: Load | Store, sizes: Mapping[Var, int], span: Span | None) -> None:
     for dimension, (index, size) in enumerate(zip(access.indices, access.buffer.shape, strict=True)):
-        sum_ = _sum(index)
+        sum_ = linear(index)
         if sum_ is None or not isinstance(size, int) or not sum_[0] or any(var not in sizes for var in sum_[0]):
             continue
         terms, constant = sum_
@@ -59,15 +59,34 @@ def _check(access: Load | Store, sizes: Mapping[Var, int], span: Span | None) ->
             raise error.at(span) if span is not None else error
 
 
-def _sum(index: Expr) -> tuple[dict[Var, int], int] | None:
+def is_negative(index: Expr, ranges: Mapping[Var, tuple[int | None, int | None]]) -> bool:
+    """Whether an index lies before 0 whatever its variables are."""
+    sum_ = linear(index)
+    if sum_ is None:
+        return False
+    ends = ((by, ranges.get(var, (None, None))[by > 0]) for var, by in sum_[0].items())
+    most = sum_[1]
+    for by, end in ends:
+        if end is None:
+            return False
+        most += by * end
+    return most < 0
+
+
+def linear(index: Expr) -> tuple[dict[Var, int], int] | None:
     """An index as multiples of variables and a constant; None where it is more than that."""
     if isinstance(index, Const) and isinstance(index.value, int):
         return {}, int(index.value)
     if isinstance(index, Var):
         return {index: 1}, 0
+    if isinstance(index, Unary) and index.op == "neg":
+        found = linear(index.value)
+        return found and ({var: -by for var, by in found[0].items()}, -found[1])
+    if isinstance(index, Cast) and index.dtype.is_integer and index.dtype.bits >= index.value.dtype.bits >= 32:
+        return linear(index.value)
     if not isinstance(index, Binary) or index.op not in ("add", "sub", "mul"):
         return None
-    left, right = _sum(index.left), _sum(index.right)
+    left, right = linear(index.left), linear(index.right)
     if left is None or right is None:
         return None
     if index.op == "mul":

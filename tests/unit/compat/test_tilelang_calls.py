@@ -145,6 +145,25 @@ def test_results_are_tensors_of_torch_where_the_program_has_it():
     assert made.dtype is torch.bfloat16 and made.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("target", ["c", "llvm", "cpu", {"kind": "c"}, Target("llvm"), "auto", None], ids=str)
+def test_targets_of_decorated_functions(target):
+    """`compile` of these knew tilewright's own spellings alone."""
+
+    @tilelang.jit
+    def twice(A, B):
+        N = T.const("N")
+        A: T.Tensor[[N], "float32"]
+        B: T.Tensor[[N], "float32"]
+        with T.Kernel(T.ceildiv(N, 32), threads=32) as bx:
+            for i in T.Parallel(32):
+                B[bx * 32 + i] = A[bx * 32 + i] * 2
+
+    a, b = torch.randn(40), torch.zeros(40)
+    twice.compile(N=40, target=target)(a, b)
+    assert torch.equal(b, a * 2)
+    assert "void" in twice.get_kernel_source(N=40, target=target)
+
+
 def test_a_target_that_is_open_is_the_default():
     with Target("cuda -arch=sm_80"):
         assert request("auto") == request(None) == "cuda -arch=sm_80" and request("c") == "cpu"

@@ -115,6 +115,7 @@ def codes(n):
                 two = (A[i] >> tir.const(2, "uint8")) & tir.const(3, T.uint8)
                 inner = tir.all(A[i] > tir.IntImm("int32", 5), A[i] < 200, tir.Not(A[i] == 7))
                 few = tir.any(A[i] == 3, tir.EQ(A[i], 4))
+                few = T.And(few, T.Or(T.Not(A[i] != 3), T.EQ(A[i], T.IntImm("int32", 4))))
                 B[i] = T.Select(inner, two.astype("int32"), -1) + tir.if_then_else(few, 100, 0) + tir.FloorMod(T.Cast("int32", A[i]), 5)
     return main
 
@@ -130,7 +131,8 @@ except Exception as error:
 
 
 def test_words_of_tvm(tmp_path):
-    """``tir.const`` gave the language's `T.const`, and most modules and classes of TVM's did not import."""
+    """``tir.const`` gave the language's `T.const`, most modules and classes of TVM's did not import, and ``T.And`` was
+    no word."""
     file = tmp_path / "program.py"
     file.write_text(WORDS_OF_TVM)
     command = [sys.executable, "-W", "ignore", "-m", "tilewright.compat.tilelang", str(file)]

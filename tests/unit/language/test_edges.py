@@ -127,6 +127,27 @@ def test_edge_negative_constants() -> None:
                 C[0] = A[-6]
 
 
+def test_edge_negative_indices() -> None:
+    """An index that is negative whatever its loops, its thread and its block are counts from the end as well; where a
+    larger grid could make it positive, it lies before the tensor."""
+
+    @T.prim_func
+    def program(A: T.Tensor((5,), "int32"), C: T.Tensor((4, 5), "int32")):
+        with T.Kernel(1, threads=32) as bx:
+            tile = T.alloc_shared((5,), "int32")
+            T.copy(A, tile)
+            for i in T.Parallel(5):
+                C[0, i] = A[-1 - i]
+                C[1, -1 - i] = tile[i - 5]
+            for i in T.serial(5):
+                C[2, -i - 1] = tile[-i - 1]
+                C[3, i] = A[bx * 5 + i - 5]
+
+    given = np.arange(1, 6, dtype="int32")
+    wanted = [[5, 4, 3, 2, 1], [5, 4, 3, 2, 1], [1, 2, 3, 4, 5], [0] * 5]
+    assert results(program, given, np.full((4, 5), 9, "int32"))[1].tolist() == wanted
+
+
 def test_edge_writes_beyond() -> None:
     """Writes beyond a tensor, before it too, are dropped."""
     assert moved(3)[1] == [9, 9, 9, 1, 2] and moved(-2)[1] == [3, 4, 9, 9, 9]

@@ -23,6 +23,7 @@ from tilewright.compat.tilelang import (
     carver,
     engine,
     environment,
+    expressions,
     kernels,
     layout,
     modules,
@@ -43,6 +44,7 @@ from tilewright.compat.tilelang.targets import tvm
 from tilewright.compat.tilelang.tensors import TensorSupplyType
 from tilewright.language import Fragment, Layout
 from tilewright.language import dtype as DataType
+from tilewright.language.foreign import SPELLINGS
 
 for _module, _sources in {
     autotuner: (kernels, tensors, targets), carver: (templates,), engine: (tensors, targets),
@@ -51,6 +53,7 @@ for _module, _sources in {
 }.items():  # fmt: skip
     modules.with_names_elsewhere(_module, *_sources)
 modules.install()
+SPELLINGS.update(expressions.WORDS)
 sys.modules[f"{__name__}.language"] = language
 # The very module, so that its errors name the author's line.
 sys.modules[f"{__name__}.jit"] = kernels

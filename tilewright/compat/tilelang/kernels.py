@@ -398,7 +398,9 @@ class JITImpl:
         return inspect.getsource(self.func)
 
     def compile(self, *arguments: object, **named: object) -> JITKernel:
-        """The kernel, without running it."""
+        """The kernel, without running it; ``target=`` says for which machine, as the decorator's does."""
+        if "target" in named and "target" not in self.signature.parameters:
+            named["target"] = request(named["target"])
         made = self.jitted.compile(*arguments, **named)
         if id(made) not in self._wrapped:
             self._wrapped[id(made)] = JITKernel(postprocessed(made))

@@ -61,8 +61,9 @@ def make_gemm_fragment_8x8_transposed() -> Layout:
 
 
 def make_linear_layout(*of: Any) -> Layout:
-    """The row-major layout of a tile, or of a shape given as ints."""
-    shape = tuple(int(extent) for extent in (of if isinstance(of[0], int) else of[0].shape))
+    """The row-major layout of a tile, or of a shape given as ints or as a tuple."""
+    extents = of if isinstance(of[0], int) else of[0] if isinstance(of[0], (tuple, list)) else of[0].shape
+    shape = tuple(int(extent) for extent in extents)
 
     def place(*indices: Value) -> Value:
         offset: Value = 0

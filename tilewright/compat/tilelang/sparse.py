@@ -21,22 +21,28 @@ def get_e_factor(a_dtype: object, meta_dtype: object) -> int:
     return NumberType(meta_dtype).bits // 4 * _group(a_dtype)
 
 
-def compress(A: torch.Tensor, meta_dtype: object = None, **_: object) -> tuple[torch.Tensor, torch.Tensor]:
+def compress(
+    A: torch.Tensor, meta_dtype: object = None, transposed: bool = False, **_: object
+) -> tuple[torch.Tensor, torch.Tensor]:
     """What is kept of a sparse tensor, and where it stood.
 
     Parameters
     ----------
-    meta_dtype : of the second; int16 where None.
+    A : of M rows, half of whose numbers differ from zero.
+    meta_dtype : of the second; int16 where None.  A bool in this place is `transposed`, which TileLang had here once.
+    transposed : `A` is of K rows, and so is what is kept; the second is of M rows all the same.
     """
     import torch
 
-    bits = A.detach().cpu().contiguous()
-    wide = bits.double().numpy()
-    kept, metadata = sparse.compress(wide, _group(A.dtype))
+    if isinstance(meta_dtype, bool):
+        meta_dtype, transposed = None, meta_dtype
+    rows = (A.t() if transposed else A).detach().cpu().contiguous()
+    numbers, metadata = sparse.compress(rows.double().numpy(), _group(A.dtype))
+    kept = torch.from_numpy(numbers)
     words = torch.from_numpy(metadata.copy()).view(
         torch.int16 if meta_dtype is None else NumberType(meta_dtype).as_torch()
     )
-    return torch.from_numpy(kept).to(A.dtype).to(A.device), words.to(A.device)
+    return (kept.t().contiguous() if transposed else kept).to(A.dtype).to(A.device), words.to(A.device)
 
 
 def _pruned(dense: torch.Tensor, dtype: torch.dtype | None, transposed: bool) -> torch.Tensor:
