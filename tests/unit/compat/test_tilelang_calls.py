@@ -234,7 +234,7 @@ def test_what_else_a_profiler_says():
     profiler.assert_consistent(repeat=3)
     seen = []
     profiler.manual_assert_close(
-        lambda a: a * 2, None, lambda found, wanted: seen.append((found[0] == wanted[0]).all())
+        lambda a: a * 2, None, lambda found, wanted: seen.append(torch.equal(found[0], wanted[0]))
     )
     assert seen == [True] and profiler.result_idx == [1] and len(profiler.params) == 2
     with pytest.raises(InvalidUse, match="how to compare"):

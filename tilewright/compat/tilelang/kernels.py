@@ -5,29 +5,25 @@ from __future__ import annotations
 import functools
 import inspect
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from tilewright import specialization
 from tilewright.compat.tilelang.engine import CompiledArtifact, has_changes, postprocessed
 from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
-from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType
+from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType, as_torch
 from tilewright.ir.nodes import Function
 from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.language import PrimFunc
-from tilewright.language.dtypes import NumberType
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import InvalidUse, JITFunction
 from tilewright.texts import write_text
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 
 class PassConfigKey(str, Enum):
@@ -284,24 +280,6 @@ class Decorated(JITKernel):
     def get_tir(self) -> PrimFunc:
         """The traced program."""
         return self.prim_func
-
-
-def as_torch(result: object, arguments: Sequence[object]) -> object:
-    """Results as torch's tensors, where the program has torch and passed nothing of NumPy's that says otherwise."""
-    torch = sys.modules.get("torch")
-    if torch is None or any(isinstance(one, np.ndarray) for one in arguments):
-        return result
-    if isinstance(result, tuple):
-        return tuple(as_torch(one, arguments) for one in result)
-    return _view_of_torch(result) if isinstance(result, np.ndarray) else result
-
-
-def _view_of_torch(array: np.ndarray) -> torch.Tensor:
-    torch = sys.modules["torch"]
-    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 and array.dtype.isbuiltin == 1:
-        return torch.from_numpy(array)
-    carrier = np.dtype(f"u{array.dtype.itemsize}")  # ml_dtypes' types, which torch knows by their names alone
-    return torch.from_numpy(array.view(carrier)).view(NumberType(array.dtype).as_torch())
 
 
 def check_pass_configs(pass_configs: Mapping[object, object] | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.compat.tilelang.tensors import KernelParam, ResultsDiffer, TensorSupplyType, filled
+from tilewright.compat.tilelang.tensors import KernelParam, ResultsDiffer, TensorSupplyType, as_torch, filled
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.ir.signature import size_variables
 from tilewright.ir.sizes import evaluate
@@ -108,6 +108,10 @@ class Profiler:
     def __init__(self, kernel: Kernel, supply: TensorSupplyType = TensorSupplyType.Auto) -> None:
         self.kernel, self.supply = kernel, TensorSupplyType.Auto if supply is None else supply
 
+    def _run(self, *given: object) -> Any:
+        """What a call of the program's gives: tensors of torch where it has torch."""
+        return as_torch(self.kernel(*given), given)
+
     def with_default_adapter(self, adapter: object) -> Profiler:
         """Itself: it has its kernel."""
         return self
@@ -162,7 +166,7 @@ class Profiler:
 
     def run_once(self, func: Callable[..., object] | None = None) -> object:
         """One call."""
-        return (func or self.kernel)(*self.arguments())
+        return (func or self._run)(*self.arguments())
 
     def do_bench(
         self, func: Callable[..., object] | None = None, warmup: float = 25, rep: float = 100,
@@ -195,7 +199,7 @@ class Profiler:
         ResultsDiffer : more than a part of the elements are too far off.
         """
         given = self.arguments() if input_tensors is None else list(input_tensors)
-        found, expected = self.kernel(*given), reference_program(*given)
+        found, expected = self._run(*given), reference_program(*given)
         if found is None:
             raise InvalidUse("this kernel returns nothing to compare", hint="name its outputs with out_idx")
         pairs = zip(*(one if isinstance(one, (list, tuple)) else [one] for one in (found, expected)), strict=True)
@@ -217,7 +221,7 @@ class Profiler:
         ResultsDiffer : any element of any result is another one.
         """
         given = self.arguments()
-        first, *others = (self.kernel(*given) for _ in range(repeat))
+        first, *others = (self._run(*given) for _ in range(repeat))
         for other in others:
             pairs = zip(*(one if isinstance(one, (list, tuple)) else [one] for one in (first, other)), strict=True)
             for number, (a, b) in enumerate(pairs):
@@ -234,7 +238,7 @@ class Profiler:
             raise InvalidUse("nothing says how to compare", hint="pass manual_check_prog=, or call assert_allclose")
         found, expected = (
             list(one) if isinstance(one, (list, tuple)) else [one]
-            for one in (self.kernel(*given), reference_program(*given))
+            for one in (self._run(*given), reference_program(*given))
         )
         manual_check_prog(found, expected)
 

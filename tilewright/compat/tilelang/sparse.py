@@ -35,7 +35,7 @@ def compress(
     import torch
 
     if isinstance(meta_dtype, bool):
-        meta_dtype, transposed = None, meta_dtype
+        transposed, meta_dtype = meta_dtype, None
     rows = (A.t() if transposed else A).detach().cpu().contiguous()
     numbers, metadata = sparse.compress(rows.double().numpy(), _group(A.dtype))
     kept = torch.from_numpy(numbers)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.ir.nodes import Buffer, Var
@@ -182,3 +185,21 @@ def torch_assert_close(
             f"{ref_name} {right[place]:.6g}"
         )
     return True
+
+
+def as_torch(result: object, arguments: Sequence[object]) -> object:
+    """Results as torch's tensors, where the program has torch and passed nothing of NumPy's that says otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is None or any(isinstance(one, np.ndarray) for one in arguments):
+        return result
+    if isinstance(result, tuple):
+        return tuple(as_torch(one, arguments) for one in result)
+    return _view_of_torch(result) if isinstance(result, np.ndarray) else result
+
+
+def _view_of_torch(array: np.ndarray) -> torch.Tensor:
+    torch = sys.modules["torch"]
+    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 and array.dtype.isbuiltin == 1:
+        return torch.from_numpy(array)
+    carrier = np.dtype(f"u{array.dtype.itemsize}")  # ml_dtypes' types, which torch knows by their names alone
+    return torch.from_numpy(array.view(carrier)).view(NumberType(array.dtype).as_torch())
