@@ -185,7 +185,7 @@ SPECIAL_CALLS["mbarrier_arrive_cluster"] = _arrive_in_block
 SPECIAL_CALLS["mbarrier_expect_tx"] = _expect(False)
 SPECIAL_CALLS["mbarrier_arrive_expect_tx"] = _expect(True)
 SPECIAL_CALLS["named_barrier_arrive"] = _arrive_named
-for _name in ("sync_warp", "setmaxnreg", "fence_proxy_async"):
+for _name in ("sync_warp", "setmaxnreg", "fence_proxy_async", "schedule_fence"):
     SPECIAL_CALLS[_name] = _nothing
 SPECIAL_CALLS["cluster_rank"] = lambda state, node: state.rank
 

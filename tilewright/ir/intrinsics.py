@@ -174,6 +174,7 @@ register(Intrinsic("named_barrier_arrive", 2, None, pure=False))
 register(Intrinsic("sync_warp", 0, None, pure=False))
 register(Intrinsic("setmaxnreg", 1, None, pure=False))
 register(Intrinsic("fence_proxy_async", 0, None, pure=False))
+register(Intrinsic("schedule_fence", 0, None, pure=False))  # compilers move nothing over it
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
 register(Intrinsic("cp_async", 2, None, pure=False))
 register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))

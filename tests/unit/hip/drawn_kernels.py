@@ -371,6 +371,94 @@ def convolution(pick: random.Random, arch: str, large: bool) -> Drawn:
     return Drawn(name, convolve, arguments, (rows, columns, depth), threads, stages >= 2, True)
 
 
+def masked(pick: random.Random, arch: str, large: bool) -> Drawn:
+    """Products of blocks that a mask has, and of rows that tables name."""
+    dtype = pick.choice(["float16", "bfloat16", "int8"])
+    rows, columns, depth = pick.choice([16, 32, 64]), pick.choice([32, 64, 128]), pick.choice([32, 64])
+    threads, stages, across = pick.choice([64, 128, 256]), pick.choice([0, 2, 2, 3]), pick.random() < 0.5
+    kind, nested = pick.choice(["bool", "int32", "uint8"]), pick.random() < 0.3
+    m, n, k = size_of(pick, rows, 2, large), size_of(pick, columns, 2, large), size_of(pick, depth, 5, large)
+    across_tiles, down_tiles, steps = -(-n // columns), -(-m // rows), -(-k // depth)
+    acc = summed(dtype)
+
+    def product(A: Any, B: Any, mask: Any, chosen: Any, C: Any) -> None:
+        A: T.Tensor((m, k), dtype)
+        B: T.Tensor((k, n) if across else (n, k), dtype)
+        mask: T.Tensor((down_tiles, across_tiles, steps), kind)
+        chosen: T.Tensor((steps,), "int32")
+        C: T.Tensor((m, n), acc)
+        with T.Kernel(across_tiles, down_tiles, threads=threads) as (bx, by):
+            a = T.alloc_shared((rows, depth), dtype)
+            b = T.alloc_shared((depth, columns) if across else (columns, depth), dtype)
+            c = T.alloc_fragment((rows, columns), acc)
+            T.clear(c)
+            for k0 in T.Pipelined(steps, num_stages=stages):
+                if mask[by, bx, k0]:
+                    at = chosen[k0]
+                    if (at >= 0) if nested else True:
+                        T.copy(A[by * rows, at * depth], a)
+                        if across:
+                            T.copy(B[at * depth, bx * columns], b)
+                        else:
+                            T.copy(B[bx * columns, at * depth], b)
+                        T.gemm(a, b, c, transpose_B=not across)
+            T.copy(c, C[by * rows, bx * columns])
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    arguments = [
+        numbers(rng, (m, k), dtype),
+        numbers(rng, (k, n) if across else (n, k), dtype),
+        rng.integers(0, 2, (down_tiles, across_tiles, steps)).astype(ir_dtype(kind).numpy),
+        rng.integers(-1 if nested else 0, steps, steps).astype(np.int32),
+        np.zeros((m, n), ir_dtype(acc).numpy),
+    ]
+    name = f"masked {dtype} {rows}x{columns}x{depth} on {threads}, {stages} stages, {m}x{n}x{k}, across {int(across)}{' nested' * nested}"
+    return Drawn(name, product, arguments, (rows, columns, depth), threads, stages >= 2, True)
+
+
+def blockwise(pick: random.Random, arch: str, large: bool) -> Drawn:
+    """Products of 8 bits whose steps of k have scales of their own."""
+    dtype = pick.choice([one for one in OPERANDS[arch] if ir_dtype(one).bits == 8])
+    rows, columns, depth = pick.choice([16, 32, 64]), pick.choice([32, 64]), pick.choice([32, 64, 128])
+    threads, stages = pick.choice([64, 128, 256]), pick.choice([0, 2, 2, 3])
+    m, n = size_of(pick, rows, 2, large), size_of(pick, columns, 2, large)
+    steps = pick.randrange(1, 5) * (8 if large else 1)
+    acc = summed(dtype)
+
+    def product(A: Any, B: Any, row: Any, column: Any, C: Any) -> None:
+        A: T.Tensor((m, steps * depth), dtype)
+        B: T.Tensor((n, steps * depth), dtype)
+        row: T.Tensor((m, steps), "float32")
+        column: T.Tensor((T.ceildiv(n, columns), steps), "float32")
+        C: T.Tensor((m, n), "bfloat16")
+        with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
+            a, b = T.alloc_shared((rows, depth), dtype), T.alloc_shared((columns, depth), dtype)
+            part, total = T.alloc_fragment((rows, columns), acc), T.alloc_fragment((rows, columns), "float32")
+            scale = T.alloc_shared((rows,), "float32")
+            T.clear(total)
+            for k0 in T.Pipelined(steps, num_stages=stages):
+                T.copy(A[by * rows, k0 * depth], a)
+                T.copy(B[bx * columns, k0 * depth], b)
+                for i in T.Parallel(rows):
+                    scale[i] = row[by * rows + i, k0] * column[bx, k0]
+                T.clear(part)
+                T.gemm(a, b, part, transpose_B=True)
+                for i, j in T.Parallel(rows, columns):
+                    total[i, j] += T.cast(part[i, j], "float32") * scale[i]
+            T.copy(total, C[by * rows, bx * columns])
+
+    rng = np.random.default_rng(pick.randrange(1 << 30))
+    arguments = [
+        numbers(rng, (m, steps * depth), dtype),
+        numbers(rng, (n, steps * depth), dtype),
+        rng.random((m, steps), np.float32) + 0.5,
+        rng.random((-(-n // columns), steps), np.float32) + 0.5,
+        np.zeros((m, n), ir_dtype("bfloat16").numpy),
+    ]
+    name = f"blockwise {dtype} {rows}x{columns}x{depth} on {threads}, {stages} stages, {m}x{n}x{steps * depth}"
+    return Drawn(name, product, arguments, (rows, columns, depth), threads, stages >= 2, True)
+
+
 def rows(pick: random.Random, arch: str, large: bool) -> Drawn:
     dtype = pick.choice(["float16", "bfloat16", "float32"])
     kind = pick.choice(["softmax", "layernorm", "rmsnorm", "argmax", "logsumexp"])
@@ -501,7 +589,9 @@ def conversion(source: str, to: str) -> Drawn:
     return Drawn(f"{source} as {to}", converted, arrays)
 
 
-FAMILIES = (gemm, gemm, gemm, attention, attention, dequantised, grouped, convolution, rows, scan, turned)
+FAMILIES = (
+    gemm, gemm, gemm, attention, attention, dequantised, grouped, masked, blockwise, convolution, rows, scan, turned,
+)  # fmt: skip
 
 
 def drawn(seed: int, arch: str, large: bool = False) -> Drawn:

@@ -7,9 +7,7 @@ multiplied, the next one is on its way from shared memory.
 
 from __future__ import annotations
 
-from tilewright.interpreter.evaluate import SPECIAL_CALLS
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.intrinsics import Intrinsic, register
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -30,8 +28,6 @@ from tilewright.passes.context import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
 from tilewright.targets.gpu.warp_product import Operand, WarpProduct
 
-register(Intrinsic("schedule_fence", 0, None, pure=False))
-SPECIAL_CALLS["schedule_fence"] = lambda state, node: 0
 SCHEDULE_FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
 """The compiler moves nothing over it, where it would load what many later steps take."""
 

@@ -90,6 +90,17 @@ class HipPrinter(GpuPrinter):
         word, byte = found
         return self.call(f"tw::float_of_byte<{byte}>", self.expression(word))
 
+    def statement_For(self, loop: nodes.For) -> None:
+        """Registers that become others move as whole words: elements that are set one by one are carried from turn to
+        turn of a loop by themselves, and whoever takes a word apart waits for its load."""
+        moved = moved_words(loop)
+        if moved is None:
+            super().statement_For(loop)
+            return
+        (to, at), (source, first) = moved
+        names = (self.names.of(to), self.value(at), self.names.of(source), self.value(first))
+        self.line(f"tw::move_fragment<{len(loop.numbers or ())}>({', '.join(names)});")
+
     def _async_copy(self, call: nodes.Call) -> Text:
         """The wave's copy of a piece: zeros where the number of its bytes that are valid says so."""
         place, source, *valid = call.arguments
@@ -118,6 +129,40 @@ class HipPrinter(GpuPrinter):
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
         return super().expression_Call(call)
+
+
+def moved_words(loop: nodes.For) -> tuple[tuple[Buffer, Expr], tuple[Buffer, Expr]] | None:
+    """Where a loop puts elements of registers, whole words of them as they are, and where it takes them from: of each
+    the buffer and its first element; None for a loop that does something else."""
+    match [one for one in loop.body.statements if not isinstance(one, nodes.Let)]:
+        case [nodes.Store(value=nodes.Load() as load) as store]:
+            pass
+        case _:
+            return None
+    sides = ((store.buffer, store.indices[0]), (load.buffer, load.indices[0]))
+    dtype, count = store.buffer.dtype, len(loop.numbers or ())
+    fits = (
+        loop.kind == "unroll" and dtype == load.buffer.dtype and dtype.stored_bits in (8, 16)
+        and count > 0 and count * dtype.stored_bits % 32 == 0
+        and all(buffer.scope == "register" and buffer.source is None for buffer, _ in sides)
+    )  # fmt: skip
+    inside = {one.var for one in loop.body.statements if isinstance(one, nodes.Let)}
+    if inside & {node for _, index in sides for node in walk(index)}:
+        return None
+    firsts = [_first(index, loop.var) for _, index in sides] if fits else []
+    at, first = firsts or (None, None)
+    return None if at is None or first is None else ((store.buffer, at), (load.buffer, first))
+
+
+def _first(index: Expr, var: nodes.Var) -> Expr | None:
+    """What an index is where a loop begins at zero, if each of its turns adds one."""
+    if index == var:
+        return nodes.const(0)
+    if isinstance(index, nodes.Binary) and index.op == "add":
+        for counted, other in ((index.left, index.right), (index.right, index.left)):
+            if counted == var and var not in walk(other):
+                return other
+    return None
 
 
 def byte_of_word(value: Expr) -> tuple[Expr, int] | None:

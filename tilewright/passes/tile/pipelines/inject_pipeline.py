@@ -93,7 +93,13 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
     plan_pipeline,
     touched,
 )
-from tilewright.passes.tile.pipelines.register_staging import staged_in_registers, turned_in_place
+from tilewright.passes.tile.pipelines.register_staging import (
+    Under,
+    opened,
+    registers_to_spare,
+    staged_in_registers,
+    turned_in_place,
+)
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
 from tilewright.passes.tile.pipelines.turned_tiles import Turn, turns_of
 
@@ -149,18 +155,22 @@ class _Inject(Rewriter):
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
         before: list[Statement] = []
+        under: list[Under] | None = None
         if self.context.arch.has("register_staging"):
-            plain = loop
-            turns = turns_of(self.kernel, original, shared, self._turned_bits()) if loop.num_stages > 1 else {}
+            plain, threads = loop, self.kernel.thread_vars
+            flat, _ = opened(original, threads)
+            turns = turns_of(self.kernel, flat, shared, self._turned_bits()) if loop.num_stages > 1 else {}
             loop, turns = self._through_registers(loop, turns)
-            divided = staged_in_registers(loop, shared, self.kernel, turns)
+            flat, conditions = opened(loop, threads)
+            spare = registers_to_spare(self.kernel, self.context.arch)
+            divided = staged_in_registers(flat, conditions, shared, self.kernel, turns, spare)
             if divided is not None:
-                loop, before = divided.loop, divided.before
+                loop, under, before = divided.loop, divided.conditions, divided.before
                 self.layouts.update(divided.layouts)
                 self._note({copy: way for copy, way in turns.items() if way.tile in divided.layouts})
             elif loop.stage is None and loop.order is None and not _started(loop):
                 return self._plain(plain, original)
-        plan = plan_pipeline(loop, shared, self.kernel.thread_vars)
+        plan = plan_pipeline(loop, shared, self.kernel.thread_vars, under)
         self._report(plan)
         emission = Emission(plan, self.token(), self.declared, views_of(self.kernel))
         made = emission.run()

@@ -147,7 +147,8 @@ class PipelinePlan:
 
 
 def plan_pipeline(
-    loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None
+    loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None,
+    conditions: Sequence[tuple[Expr, ...]] | None = None,
 ) -> PipelinePlan:
     """Stages and orders for the body of `loop`.
 
@@ -155,14 +156,32 @@ def plan_pipeline(
     ----------
     unstageable : tiles that cannot have several copies, with the reason.
     threads : where given, loads under conditions may be ahead too; variables in which threads differ.
+    conditions : of each statement of the body, what it stands under, where branches have been opened before.
 
     Raises
     ------
     PipelinePlanError : the author's plan has another length, or breaks a dependence.
     """
-    body: Opened = [(one, ()) for one in loop.body.statements]
+    body = _under(loop, conditions)
     if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
         body = open_branches(loop, touched(loop.body).writes, threads, is_load)
+    plan = _unplanned(loop, body)
+    if loop.order is not None or loop.stage is not None:
+        _from_author(plan, unstageable)
+    else:
+        _automatic(plan, unstageable)
+    return plan
+
+
+def _under(loop: Pipelined, conditions: Sequence[tuple[Expr, ...]] | None) -> Opened:
+    return [
+        (one, under)
+        for one, under in zip(loop.body.statements, conditions or [()] * len(loop.body.statements), strict=True)
+    ]
+
+
+def _unplanned(loop: Pipelined, body: Opened) -> PipelinePlan:
+    """A plan without stages and orders."""
     plan = PipelinePlan(
         loop,
         tuple(s for s, _ in body if not isinstance(s, (Let, Allocate))),
@@ -174,10 +193,6 @@ def plan_pipeline(
         _with_names(If(conjunction(conditions), Seq((statement,))) if conditions else statement, plan.lets)
         for statement, conditions in zip(plan.statements, plan.conditions, strict=True)
     ]
-    if loop.order is not None or loop.stage is not None:
-        _from_author(plan, unstageable)
-    else:
-        _automatic(plan, unstageable)
     return plan
 
 
@@ -329,16 +344,15 @@ def _reason(plan: PipelinePlan, buffer: Buffer, unstageable: dict[Buffer, str]) 
 # The author's plan ------------------------------------------------------------------------------
 
 
-def breaks(loop: Pipelined, unstageable: dict[Buffer, str]) -> tuple[Statement, Statement] | None:
+def breaks(
+    loop: Pipelined, unstageable: dict[Buffer, str], conditions: Sequence[tuple[Expr, ...]]
+) -> tuple[Statement, Statement] | None:
     """Two statements that a loop's ``stage=`` and ``order=`` run in the wrong order, if any."""
-    statements = tuple(s for s in loop.body.statements if not isinstance(s, (Let, Allocate)))
-    lets = tuple(s for s in loop.body.statements if _is_name(s))
-    plan = PipelinePlan(loop, statements, lets, (), list(loop.stage or ()), list(loop.order or ()))
-    plan.conditions = [() for _ in statements]
-    plan.effects = [_with_names(statement, lets) for statement in statements]
+    plan = _unplanned(loop, _under(loop, conditions))
+    plan.stages, plan.orders = list(loop.stage or ()), list(loop.order or ())
     plan.staged = _staged(plan, unstageable)
     found = next(_broken(plan, unstageable), None)
-    return None if found is None else (statements[found[0]], statements[found[1]])
+    return None if found is None else (plan.statements[found[0]], plan.statements[found[1]])
 
 
 def _from_author(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:

@@ -15,6 +15,9 @@ are multiplied, and is stored to shared memory behind that::
         copy(source=a_registers, destination=a)
         gemm(a=a, b=b, c=c)
 
+Statements of branches that all threads take alike are taken out of them first (`opened`), so that loads under a
+condition can be ahead, too.
+
 The registers are one stage of the pipeline: with ``num_stages=2`` each tile has one slot in shared memory, with three
 or more two slots.
 """
@@ -25,14 +28,63 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir.nodes import Allocate, Buffer, Kernel, Let, Parallel, Pipelined, Region, Statement, const, seq
+from tilewright.ir.dtypes import BOOL
+from tilewright.ir.nodes import (
+    Allocate,
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Kernel,
+    Let,
+    Parallel,
+    Pipelined,
+    Region,
+    Statement,
+    Var,
+    const,
+    seq,
+)
+from tilewright.ir.visitor import find
 from tilewright.layout.layout import Layout
+from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
-from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load, touched
+from tilewright.passes.tile.pipelines.open_branches import open_branches
+from tilewright.passes.tile.pipelines.pipeline_plan import breaks, conjunction, is_load, touched
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
 from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms, whole_of
+
+Under = tuple[Expr, ...]
+"""Conditions that a statement stands under, outermost first."""
+
+
+def opened(loop: Pipelined, threads: Collection[Var]) -> tuple[Pipelined, list[Under]]:
+    """A loop with the statements of branches that hold loads in its own body, and what each of those stands under.
+
+    A condition has a name: whoever works under it knows it before the loads of the next iteration are on their way,
+    behind which a load of its own would wait.
+
+    Parameters
+    ----------
+    threads : variables in which threads differ.
+    """
+    if loop.num_stages < 2 or loop.stage is not None or loop.order is not None:
+        return loop, [()] * len(loop.body.statements)
+    statements: list[Statement] = []
+    conditions: list[Under] = []
+    names: dict[Under, Under] = {(): ()}
+    for one, under in open_branches(loop, touched(loop.body).writes, threads, is_load):
+        for count in range(1, len(under) + 1):
+            if under[:count] not in names:
+                outer, name = names[under[: count - 1]], Var(BOOL, "wanted")
+                statements.append(Let(name, conjunction((*outer[-1:], under[count - 1])), span=one.span))
+                conditions.append(())
+                names[under[:count]] = (*outer, name)
+        statements.append(one)
+        conditions.append(names[under])
+    return replace(loop, body=replace(loop.body, statements=tuple(statements))), conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,46 +93,60 @@ class Divided:
 
     Attributes
     ----------
+    conditions : of each statement of the body, what it stands under.
     layouts : of tiles that are turned on their way.
     before : what is read once.
     """
 
     loop: Pipelined
+    conditions: list[Under]
     layouts: dict[Buffer, Layout]
     before: list[Statement]
 
 
 def staged_in_registers(
-    loop: Pipelined, unstageable: dict[Buffer, str], kernel: Kernel, turns: Mapping[Copy, Turn]
+    loop: Pipelined, conditions: Sequence[Under], unstageable: dict[Buffer, str], kernel: Kernel,
+    turns: Mapping[Copy, Turn], most: int,
 ) -> Divided | None:
     """The loop with its copies in two parts and a plan; None where nothing can be made ahead.
 
     Parameters
     ----------
+    conditions : of each statement of the body, what it stands under.
     unstageable : tiles that cannot have several copies.
     turns : copies whose tiles are turned on their way.
+    most : registers of a thread that what is on its way may take.
     """
     if loop.num_stages < 2 or loop.stage is not None or loop.order is not None:
         return None
     threads = kernel.num_threads
     copies = [one for one in loop.body.statements if isinstance(one, Copy) and _can_wait(one)]
-    kept, taken = _affordable(copies, threads)
+    kept, taken = _affordable(copies, threads, most)
     written = touched(loop.body).writes
     reads: dict[Statement, Apart] = {}
-    for one in loop.body.statements:
-        found = reads_apart(loop, one, written, kernel.thread_vars, threads) if isinstance(one, Parallel) else None
-        if found is not None and taken + found.registers <= MOST_REGISTERS:
+    for one, under in zip(loop.body.statements, conditions, strict=True):
+        plain = isinstance(one, Parallel) and not under
+        found = reads_apart(loop, one, written, kernel.thread_vars, threads) if plain else None
+        if found is not None and taken + found.registers <= most:
             reads[one] = found
             taken += found.registers
     ahead: list[Statement] = [*kept, *reads]
     while ahead:
-        made = _divided(loop, ahead, turns, reads)
-        broken = breaks(made.loop, unstageable)
+        made = _divided(loop, conditions, ahead, turns, reads)
+        broken = breaks(made.loop, unstageable, made.conditions)
         if broken is None:
             return made
         culprits = [one for one in ahead if any(one.span == other.span for other in broken)] or [ahead[-1]]
         ahead = [one for one in ahead if one not in culprits]
     return None
+
+
+def registers_to_spare(kernel: Kernel, arch: Arch) -> int:
+    """Registers of a thread for what is on its way: half of those that the kernel's own tiles leave, the other half are
+    operands' and addresses'."""
+    tiles = [node.buffer for node in find(kernel.body, Allocate) if node.buffer.scope == "fragment"]
+    held = sum(-(-one.size * one.dtype.stored_bits // (32 * kernel.num_threads)) for one in tiles)
+    return max(MOST_REGISTERS, (arch.launch_registers(kernel.num_threads) - held) // 2)
 
 
 def _can_wait(copy: Copy) -> bool:
@@ -93,14 +159,14 @@ def _can_wait(copy: Copy) -> bool:
     )  # fmt: skip
 
 
-def _affordable(copies: Sequence[Copy], threads: int) -> tuple[list[Copy], int]:
+def _affordable(copies: Sequence[Copy], threads: int, most: int) -> tuple[list[Copy], int]:
     """As many of them, the first ones, as registers hold, and how many registers those are."""
     kept: list[Copy] = []
     taken = 0
     for copy in copies:
         elements = math.prod(int(str(extent)) for extent in copy.destination.tile_shape)
         more = -(-elements * copy.source.dtype.bits // (32 * threads))
-        if taken + more > MOST_REGISTERS:
+        if taken + more > most:
             break
         kept.append(copy)
         taken += more
@@ -110,13 +176,19 @@ def _affordable(copies: Sequence[Copy], threads: int) -> tuple[list[Copy], int]:
 _STORE, _LOAD, _WORK = 0, 1, 2
 """In a step stores come first, then loads, then all else; loads of what work reads in its middle stand behind it."""
 
+_FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
+"""Loads stay behind the stores of the registers that they fill: else both steps' numbers need registers, and moves
+from the one to the other wait for the loads."""
+
 
 def _divided(
-    loop: Pipelined, ahead: Collection[Statement], turns: Mapping[Copy, Turn], reads: Mapping[Statement, Apart]
+    loop: Pipelined, conditions: Sequence[Under], ahead: Collection[Statement], turns: Mapping[Copy, Turn],
+    reads: Mapping[Statement, Apart],
 ) -> Divided:
     """The loop whose copies of `ahead` load one iteration early, and store before the loads of the next."""
     last = min(loop.num_stages - 1, 2)
     body: list[Statement] = []
+    under: list[Under] = []
     layouts: dict[Buffer, Layout] = {}
     before: list[Statement] = []
     plan: list[tuple[int, int, float]] = []  # of each statement its stage, its turn in a step, its place there
@@ -138,22 +210,28 @@ def _divided(
         else:
             found = reads[statement]
             before += allocated(found.once)
-            body += [*allocated(found.each), found.work]
+            body += [*allocated(found.each), found.work, _FENCE]
             plan += [*((last - 1, _WORK, place + 0.5) for _ in found.each), (last, _WORK, place)]
+            plan.append((last, _WORK, place + 0.25))
+        under += [conditions[place]] * (len(body) - len(under))
+    body.append(_FENCE)
+    under.append(())
+    plan.append((last, _STORE, math.inf))
     places = sorted(range(len(plan)), key=lambda number: (*plan[number][1:], number))
     order = [places.index(number) for number in range(len(plan))]
     turner = TurnGemms({copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead})
     statements = seq([turner(one) for one in body]).statements
     stages = tuple(stage for stage, *_ in plan)
     made = replace(loop, body=replace(loop.body, statements=statements), stage=stages, order=tuple(order))
-    return Divided(made, layouts, before)
+    return Divided(made, under, layouts, before)
 
 
 def turned_in_place(
     loop: Pipelined, turns: Mapping[Copy, Turn], threads: int
 ) -> tuple[Pipelined, dict[Buffer, Layout]]:
     """The loop without a plan, whose copies turn what they bring where they stand; and layouts of what is turned."""
-    able, _ = _affordable([one for one in turns if one in loop.body.statements and _can_wait(one)], threads)
+    copies = [one for one in turns if one in loop.body.statements and _can_wait(one)]
+    able, _ = _affordable(copies, threads, MOST_REGISTERS)
     layouts: dict[Buffer, Layout] = {}
     turner = TurnGemms({copy.destination.buffer: turns[copy].tile for copy in able})
     body: list[Statement] = []

@@ -120,6 +120,11 @@ template <int N, class T, int SIZE, class SOURCE> TW_DEVICE void load_fragment(F
   static_assert(sizeof(value) == sizeof(T) * N, "the source has other elements");
   __builtin_memcpy(&fragment[offset + N - 1] - (N - 1), &value, sizeof(value));
 }
+template <int N, class T, int SIZE, int OTHERS> TW_DEVICE void move_fragment(Fragment<T, SIZE>& to, int at, const Fragment<T, OTHERS>& from, int first) {
+  T moved[N];
+  __builtin_memcpy(moved, &from[first + N - 1] - (N - 1), sizeof(moved));
+  __builtin_memcpy(&to[at + N - 1] - (N - 1), moved, sizeof(moved));
+}
 template <int N, class T, int SIZE> TW_DEVICE void store_fragment(T* pointer, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
   Vector<T, N> vector;
 #pragma unroll
