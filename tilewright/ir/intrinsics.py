@@ -175,6 +175,8 @@ register(Intrinsic("sync_warp", 0, None, pure=False))
 register(Intrinsic("setmaxnreg", 1, None, pure=False))
 register(Intrinsic("fence_proxy_async", 0, None, pure=False))
 register(Intrinsic("schedule_fence", 0, None, pure=False))  # compilers move nothing over it
+register(Intrinsic("settled", 1, lambda x: x))  # a value that is there, not only on its way
+register(Intrinsic("agreed", 1, lambda x: x))  # the same of a condition that all threads answer alike
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
 register(Intrinsic("cp_async", 2, None, pure=False))
 register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))

@@ -47,6 +47,8 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   tw::Fragment<tw::half, 12> moved_halves;
   for (int i = 0; i < 6; ++i) tw::set_word(moved_halves, i, c);
   tw::move_fragment<8>(moved_halves, 4, flat_halves, 2); tw::move_fragment<2>(moved_halves, 0, flat_halves, 30); for (int i = 0; i < 6; ++i) give(tw::get_word(moved_halves, i));
+  tw::settle_fragment<8>(moved_halves, 2, flat_halves, 6); tw::settle_fragment<2>(moved_halves, 10, flat_halves, 0); for (int i = 0; i < 6; ++i) give(tw::get_word(moved_halves, i));
+  put(tw::settled(x)); put(tw::settled(wide)); give(tw::settled(uint8_t(a))); give(tw::agreed(words[0] & 1)); give(tw::agreed(words[1] & 1)); give(tw::agreed(words[2] & 1));
   put(tw::float_of_byte<0>(a)); put(tw::float_of_byte<1>(a)); put(tw::float_of_byte<2>(a)); put(tw::float_of_byte<3>(a));
   give(tw::low_twice(a)); give(tw::high_twice(a)); give(tw::neg_f16x2(a)); give(tw::neg_bf16x2(a));
   const uint32_t u = tw::pack_f16x2(y, z), v = tw::pack_f16x2(z, x), w = tw::pack_bf16x2(y, z), o = tw::pack_bf16x2(z, x);

@@ -130,3 +130,80 @@ def test_a_tile_that_is_changed_behind_its_load(steps):
     a = np.random.default_rng(1).standard_normal((37, 64)).astype(np.float32)
     kernel = on("gfx942", counted).compile(a, steps)
     assert np.allclose(kernel.emulate(a, steps), 2 * steps * a, atol=1e-5)
+
+
+def of_a_mask(A, B, mask, num_stages=2):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    mask: T.Tensor((T.ceildiv(M, 64), T.ceildiv(K, 32)), "int32")
+    C = T.empty((M, N), "float32")
+    with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((64, 32), "float16")
+        total = T.alloc_fragment((64, 64), "float32")
+        T.clear(total)
+        for k in T.Pipelined(T.ceildiv(K, 32), num_stages=num_stages):
+            if mask[by, k] != 0:
+                T.copy(A[by * 64, k * 32], a)
+                T.copy(B[bx * 64, k * 32], b)
+                T.gemm(a, b, total, transpose_B=True)
+        T.copy(total, C[by * 64, bx * 64])
+    return C
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100"])
+def test_tiles_of_a_condition_are_loaded_ahead(arch, stages):
+    """Each step knows the condition before it loads for a later one, and no product waits for that."""
+    a, b = operands(100, 72, 175, "float16", seed=2)
+    mask = np.random.default_rng(stages).integers(0, 2, (2, 6)).astype(np.int32)
+    kernel = on(arch, of_a_mask).compile(a, b, mask, num_stages=stages)
+    kept = a.astype(np.float64) * np.kron(mask, np.ones((64, 32)))[:100, :175]
+    assert np.abs(kernel.emulate(a, b, mask, schedule="random", seed=1) - kept @ b.astype(np.float64).T).max() < 1e-3
+    text = kernel.get_kernel_source()
+    body = text[text.index("for (int32_t k = 0") :]
+    assert re.search(r"agreed.*?tw::(load_fragment|cp_async|move_fragment).*?tw::(mfma|wmma)", body, re.S)
+    a, b = operands(1024, 1024, 1024, "float16")
+    loop = hottest_loop(on(arch, of_a_mask).compile(a, b, np.ones((16, 32), np.int32), num_stages=stages).ptx())
+    assert loop.loads >= 4 and not loop.waits_before_products
+
+
+def of_scaled_steps(A, B, scale, threads=256):
+    """Few lanes read a scale in the middle of a step: a branch, behind which the compiler counts for the worst."""
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor((M, K), "float16")
+    B: T.Tensor((N, K), "float16")
+    scale: T.Tensor((M, T.ceildiv(K, 32)), "float32")
+    C = T.empty((M, N), "float32")
+    with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=threads) as (bx, by):
+        a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((64, 32), "float16")
+        own = T.alloc_shared((64,), "float32")
+        part, total = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float32")
+        T.clear(total)
+        for k in T.Pipelined(T.ceildiv(K, 32), num_stages=3):
+            T.copy(A[by * 64, k * 32], a)
+            T.copy(B[bx * 64, k * 32], b)
+            for i in T.Parallel(64):
+                own[i] = scale[by * 64 + i, k]
+            T.clear(part)
+            T.gemm(a, b, part, transpose_B=True)
+            for i, j in T.Parallel(64, 64):
+                total[i, j] += part[i, j] * own[i]
+        T.copy(total, C[by * 64, bx * 64])
+    return C
+
+
+@pytest.mark.parametrize("K", [32, 200, 1024])
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx1100", "gfx1201"])
+def test_scales_of_steps_are_there_before_the_next_tiles_are_on_their_way(arch, K):
+    a, b = operands(64 if K < 1024 else 1024, 72, K, "float16", seed=2)
+    scale = np.random.default_rng(K).random((len(a), -(-K // 32)), np.float32)
+    kernel = on(arch, of_scaled_steps).compile(a, b, scale)
+    if K == 1024:
+        loop = hottest_loop(kernel.ptx())
+        assert loop.loads >= 3 and not loop.waits_before_products
+        return
+    found = kernel.emulate(a, b, scale, schedule="random", seed=K)
+    wanted = (a.astype(np.float64) * np.repeat(scale, 32, 1)[:, :K]) @ b.astype(np.float64).T
+    assert np.abs(found - wanted).max() < 1e-3

@@ -41,6 +41,11 @@ FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", *LANGUAGE)
 own."""
 
 
+RDNA = ("-mcumode", "-Xclang", "-target-feature", "-Xclang", "-real-true16")
+"""Besides, on machines with waves of 32 lanes. Two values of 16 bits do not share a register: one that is on its way
+would have work on the other wait for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Clang:
     """A clang with AMD's GPUs: the words before its arguments, those of its linker, and its version."""
@@ -126,7 +131,7 @@ def find_compiler() -> Clang | Hiprtc:
 
 def compiler_key(arch: Arch) -> str:
     """Identity of the compiler, of its flags and of the headers that a text includes."""
-    return f"{find_compiler().version} {arch.name} {' '.join(FLAGS)} {headers_hash()}"
+    return f"{find_compiler().version} {' '.join(_of_machine(arch, FLAGS))} {headers_hash()}"
 
 
 def compile_text(text: str, arch: Arch, planned: Mapping[str, int] | None = None) -> Binary:
@@ -150,7 +155,7 @@ def compile_text(text: str, arch: Arch, planned: Mapping[str, int] | None = None
 
 
 def _of_machine(arch: Arch, flags: Sequence[str]) -> list[str]:
-    return [*flags, *(["-mcumode"] if arch.warp_size == 32 else []), f"--offload-arch={arch.name}"]
+    return [*flags, *(RDNA if arch.warp_size == 32 else ()), f"--offload-arch={arch.name}"]
 
 
 def _by_clang(clang: Clang, text: str, arch: Arch, planned: dict[str, int]) -> tuple[bytes, str, dict[str, Resources]]:

@@ -97,9 +97,9 @@ class HipPrinter(GpuPrinter):
         if moved is None:
             super().statement_For(loop)
             return
-        (to, at), (source, first) = moved
+        (to, at), (source, first), function = moved
         names = (self.names.of(to), self.value(at), self.names.of(source), self.value(first))
-        self.line(f"tw::move_fragment<{len(loop.numbers or ())}>({', '.join(names)});")
+        self.line(f"tw::{function}<{len(loop.numbers or ())}>({', '.join(names)});")
 
     def _async_copy(self, call: nodes.Call) -> Text:
         """The wave's copy of a piece: zeros where the number of its bytes that are valid says so."""
@@ -116,13 +116,16 @@ class HipPrinter(GpuPrinter):
         origin = self.source(source.buffer, source.starts[0], condition)
         return self.call(f"tw::cp_async<{size}>", Text(f"&{self._place(place.buffer, first)}"), origin)
 
+    def _settled(self, call: nodes.Call) -> Text:
+        return self.call("tw::settled", self._argument(call.arguments[0]))
+
     def _turned_blocks(self, call: nodes.Call) -> Text:
         rows, columns, *registers = (self._argument(part) for part in call.arguments)
         return self.call(f"tw::turn_blocks<{rows}, {columns}>", *registers)
 
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls, "cp_async": "_async_copy", "cp_async_zfill": "_async_copy", "cp_async_wait": "_template",
-        "turn_blocks": "_turned_blocks",
+        "turn_blocks": "_turned_blocks", "settled": "_settled",
     }  # fmt: skip
 
     def expression_Call(self, call: nodes.Call) -> Text:
@@ -131,12 +134,15 @@ class HipPrinter(GpuPrinter):
         return super().expression_Call(call)
 
 
-def moved_words(loop: nodes.For) -> tuple[tuple[Buffer, Expr], tuple[Buffer, Expr]] | None:
+def moved_words(loop: nodes.For) -> tuple[tuple[Buffer, Expr], tuple[Buffer, Expr], str] | None:
     """Where a loop puts elements of registers, whole words of them as they are, and where it takes them from: of each
-    the buffer and its first element; None for a loop that does something else."""
+    the buffer and its first element; and the function that does it. None for a loop that does something else."""
+    function = "move_fragment"
     match [one for one in loop.body.statements if not isinstance(one, nodes.Let)]:
         case [nodes.Store(value=nodes.Load() as load) as store]:
             pass
+        case [nodes.Store(value=nodes.Call(function="settled", arguments=(nodes.Load() as load,))) as store]:
+            function = "settle_fragment"
         case _:
             return None
     sides = ((store.buffer, store.indices[0]), (load.buffer, load.indices[0]))
@@ -151,7 +157,7 @@ def moved_words(loop: nodes.For) -> tuple[tuple[Buffer, Expr], tuple[Buffer, Exp
         return None
     firsts = [_first(index, loop.var) for _, index in sides] if fits else []
     at, first = firsts or (None, None)
-    return None if at is None or first is None else ((store.buffer, at), (load.buffer, first))
+    return None if at is None or first is None else ((store.buffer, at), (load.buffer, first), function)
 
 
 def _first(index: Expr, var: nodes.Var) -> Expr | None:

@@ -23,6 +23,7 @@ typedef __UINT64_TYPE__ uint64_t;
 #define TW_SITE ::TwSite site = ::TwSite::here()
 #define TW_AT(site) ((void)site)
 #define TW_KEPT(word) ((void)(word))
+#define TW_SETTLED(word) ((void)(word))
 #define TW_THERE(lanes) const uint64_t there = lanes; (void)there
 #define TW_READ(value, place) ::tw_load(&(value), place, sizeof(value), site)
 #define TW_GET_BITS(byte, mask) ::tw_get_bits(byte, mask, site)

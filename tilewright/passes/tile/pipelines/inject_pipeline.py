@@ -156,6 +156,7 @@ class _Inject(Rewriter):
         shared = unstageable(self.kernel, original)
         before: list[Statement] = []
         under: list[Under] | None = None
+        beyond: frozenset[int] = frozenset()
         if self.context.arch.has("register_staging"):
             plain, threads = loop, self.kernel.thread_vars
             flat, _ = opened(original, threads)
@@ -165,12 +166,15 @@ class _Inject(Rewriter):
             spare = registers_to_spare(self.kernel, self.context.arch)
             divided = staged_in_registers(flat, conditions, shared, self.kernel, turns, spare)
             if divided is not None:
-                loop, under, before = divided.loop, divided.conditions, divided.before
+                loop, under, before, beyond = divided.loop, divided.conditions, divided.before, divided.beyond
                 self.layouts.update(divided.layouts)
                 self._note({copy: way for copy, way in turns.items() if way.tile in divided.layouts})
             elif loop.stage is None and loop.order is None and not _started(loop):
                 return self._plain(plain, original)
+            else:
+                loop, under = flat, conditions
         plan = plan_pipeline(loop, shared, self.kernel.thread_vars, under)
+        plan.beyond = beyond
         self._report(plan)
         emission = Emission(plan, self.token(), self.declared, views_of(self.kernel))
         made = emission.run()
@@ -450,7 +454,8 @@ class Emission:
         body = Seq((*names, *self._under_conditions(numbers, names)))
         body = self._redirected(fresh(substitute(body, {loop.var: iteration})), iteration)
         exists = index_binary("lt", iteration, nodes.cast(loop.stop, loop.var.dtype))
-        if self.analyzer.prove(exists):
+        harmless = self.plan.beyond.issuperset(numbers) and not any(self.plan.conditions[one] for one in numbers)
+        if (harmless and step is None) or self.analyzer.prove(exists):
             return list(body.statements) if not names else [body]
         if self.analyzer.prove(index_binary("ge", iteration, nodes.cast(loop.stop, loop.var.dtype))):
             return []

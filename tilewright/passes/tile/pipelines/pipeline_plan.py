@@ -130,6 +130,8 @@ class PipelinePlan:
     """Tiles that get copies, and how many."""
     conditions: list[tuple[Expr, ...]] = field(default_factory=list)
     """Of each statement, what it stands under besides."""
+    beyond: frozenset[int] = frozenset()
+    """Statements that may run in steps that have no iteration for them."""
 
     @property
     def depth(self) -> int:
@@ -147,7 +149,9 @@ class PipelinePlan:
 
 
 def plan_pipeline(
-    loop: Pipelined, unstageable: dict[Buffer, str], threads: Collection[Var] | None = None,
+    loop: Pipelined,
+    unstageable: dict[Buffer, str],
+    threads: Collection[Var] | None = None,
     conditions: Sequence[tuple[Expr, ...]] | None = None,
 ) -> PipelinePlan:
     """Stages and orders for the body of `loop`.
@@ -163,7 +167,7 @@ def plan_pipeline(
     PipelinePlanError : the author's plan has another length, or breaks a dependence.
     """
     body = _under(loop, conditions)
-    if threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
+    if conditions is None and threads is not None and loop.num_stages > 1 and loop.order is None and loop.stage is None:
         body = open_branches(loop, touched(loop.body).writes, threads, is_load)
     plan = _unplanned(loop, body)
     if loop.order is not None or loop.stage is not None:

@@ -14,13 +14,14 @@ After, where neighbours that read the same element share it::
         b[i, j] = codes[i, j // 2] * S_ahead[i, j // 32]
 
 Loads come back in the order in which they were started: whoever waits for one that stands behind those of the next
-iteration's tiles waits for all of them.  What is the same in all iterations is read once, before the loop.
+iteration's tiles waits for all of them.  So they are started before those tiles, and kept where work goes on.  What is
+the same in all iterations is read once, before the loop.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
@@ -75,6 +76,32 @@ class Apart:
     once: list[Read] = field(default_factory=list)
     each: list[Read] = field(default_factory=list)
     registers: int = 0
+
+    def kept(self) -> tuple[list[Read], Parallel]:
+        """Loops that keep what an iteration reads, so that the next one's can be on its way, and the work on that."""
+        moves: list[Read] = []
+        taken: dict[Buffer, Buffer] = {}
+        for read in self.each:
+            taken[read.held] = now = replace(read.held, name=f"{read.held.name.removesuffix('_ahead')}_now")
+            own = tuple(Var(var.dtype, var.name) for var in read.loop.vars)
+            value = Call(now.dtype, "settled", (Load(now.dtype, read.held, own),))
+            body = seq([Store(now, own, value, span=self.work.span)])
+            moves.append(Read(now, Parallel(own, read.loop.extents, body, span=self.work.span)))
+        return moves, redirected_loads(self.work, taken)
+
+
+def redirected_loads(work: Parallel, taken: Mapping[Buffer, Buffer]) -> Parallel:
+    """A loop that loads from other buffers."""
+    loads = {one: replace(one, buffer=taken[one.buffer]) for one in find(work.body, Load) if one.buffer in taken}
+    return replace(work, body=_Taken(loads)(work.body))
+
+
+class _Taken(Rewriter):
+    def __init__(self, loads: Mapping[Load, Load]) -> None:
+        self.loads = loads
+
+    def visit_Load(self, load: Load) -> Load:
+        return self.generic(self.loads.get(load, load))
 
 
 def reads_apart(loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var],

@@ -79,7 +79,8 @@ def opened(loop: Pipelined, threads: Collection[Var]) -> tuple[Pipelined, list[U
         for count in range(1, len(under) + 1):
             if under[:count] not in names:
                 outer, name = names[under[: count - 1]], Var(BOOL, "wanted")
-                statements.append(Let(name, conjunction((*outer[-1:], under[count - 1])), span=one.span))
+                known = Call(BOOL, "agreed", (conjunction((*outer[-1:], under[count - 1])),))
+                statements.append(Let(name, known, span=one.span))
                 conditions.append(())
                 names[under[:count]] = (*outer, name)
         statements.append(one)
@@ -94,19 +95,27 @@ class Divided:
     Attributes
     ----------
     conditions : of each statement of the body, what it stands under.
+    beyond : statements, by their numbers in the plan, that do no harm in a step that has no iteration for them: stores
+        of old registers into a slot that nobody reads. A branch around them would join steps that have loads on their
+        way with steps that have none, and the compiler takes the worse of both.
     layouts : of tiles that are turned on their way.
     before : what is read once.
     """
 
     loop: Pipelined
     conditions: list[Under]
+    beyond: frozenset[int]
     layouts: dict[Buffer, Layout]
     before: list[Statement]
 
 
 def staged_in_registers(
-    loop: Pipelined, conditions: Sequence[Under], unstageable: dict[Buffer, str], kernel: Kernel,
-    turns: Mapping[Copy, Turn], most: int,
+    loop: Pipelined,
+    conditions: Sequence[Under],
+    unstageable: dict[Buffer, str],
+    kernel: Kernel,
+    turns: Mapping[Copy, Turn],
+    most: int,
 ) -> Divided | None:
     """The loop with its copies in two parts and a plan; None where nothing can be made ahead.
 
@@ -125,8 +134,9 @@ def staged_in_registers(
     written = touched(loop.body).writes
     reads: dict[Statement, Apart] = {}
     for one, under in zip(loop.body.statements, conditions, strict=True):
-        plain = isinstance(one, Parallel) and not under
-        found = reads_apart(loop, one, written, kernel.thread_vars, threads) if plain else None
+        if not isinstance(one, Parallel) or under:
+            continue
+        found = reads_apart(loop, one, written, kernel.thread_vars, threads)
         if found is not None and taken + found.registers <= most:
             reads[one] = found
             taken += found.registers
@@ -173,8 +183,12 @@ def _affordable(copies: Sequence[Copy], threads: int, most: int) -> tuple[list[C
     return kept, taken
 
 
-_STORE, _LOAD, _WORK = 0, 1, 2
-"""In a step stores come first, then loads, then all else; loads of what work reads in its middle stand behind it."""
+_STORE, _READ, _LOAD, _WORK = 0, 1, 2, 3
+"""In a step stores come first, then what work reads in its middle, then loads of tiles, then all else: loads come back
+in the order in which they were started, and what a step begins with has waited for the last ones of the step before."""
+
+_KEPT = 8
+"""Registers of what work reads in its middle, to have this step's and the next one's."""
 
 _FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
 """Loads stay behind the stores of the registers that they fill: else both steps' numbers need registers, and moves
@@ -182,7 +196,10 @@ from the one to the other wait for the loads."""
 
 
 def _divided(
-    loop: Pipelined, conditions: Sequence[Under], ahead: Collection[Statement], turns: Mapping[Copy, Turn],
+    loop: Pipelined,
+    conditions: Sequence[Under],
+    ahead: Collection[Statement],
+    turns: Mapping[Copy, Turn],
     reads: Mapping[Statement, Apart],
 ) -> Divided:
     """The loop whose copies of `ahead` load one iteration early, and store before the loads of the next."""
@@ -191,6 +208,7 @@ def _divided(
     under: list[Under] = []
     layouts: dict[Buffer, Layout] = {}
     before: list[Statement] = []
+    busy = False  # whether what a step works on has begun
     plan: list[tuple[int, int, float]] = []  # of each statement its stage, its turn in a step, its place there
     for place, statement in enumerate(loop.body.statements):
         if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and is_load(statement):
@@ -210,9 +228,11 @@ def _divided(
         else:
             found = reads[statement]
             before += allocated(found.once)
-            body += [*allocated(found.each), found.work, _FENCE]
-            plan += [*((last - 1, _WORK, place + 0.5) for _ in found.each), (last, _WORK, place)]
-            plan.append((last, _WORK, place + 0.25))
+            moves, work = found.kept() if found.registers <= _KEPT or busy else ([], found.work)
+            body += [*allocated(found.each), *allocated(moves), work]
+            plan += [*((last - 1, _READ, place) for _ in found.each), *((last, _STORE, place) for _ in moves)]
+            plan.append((last, _WORK if moves else _STORE, place))
+        busy = busy or (bool(plan) and plan[-1][1] == _WORK)
         under += [conditions[place]] * (len(body) - len(under))
     body.append(_FENCE)
     under.append(())
@@ -222,8 +242,9 @@ def _divided(
     turner = TurnGemms({copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead})
     statements = seq([turner(one) for one in body]).statements
     stages = tuple(stage for stage, *_ in plan)
+    beyond = frozenset(number for number, (stage, when, _) in enumerate(plan) if stage < last and when == _STORE)
     made = replace(loop, body=replace(loop.body, statements=statements), stage=stages, order=tuple(order))
-    return Divided(made, under, layouts, before)
+    return Divided(made, under, beyond, layouts, before)
 
 
 def turned_in_place(

@@ -125,6 +125,23 @@ template <int N, class T, int SIZE, int OTHERS> TW_DEVICE void move_fragment(Fra
   __builtin_memcpy(moved, &from[first + N - 1] - (N - 1), sizeof(moved));
   __builtin_memcpy(&to[at + N - 1] - (N - 1), moved, sizeof(moved));
 }
+// A value that the rest of the text is not executed without: its load has come back.
+template <class T> TW_DEVICE T settled(T x) {
+  constexpr int WORDS = sizeof(T) == 8 ? 2 : 1;
+  uint32_t words[WORDS] = {};
+  __builtin_memcpy(words, &x, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < WORDS; ++i) TW_SETTLED(words[i]);
+  __builtin_memcpy(&x, words, sizeof(T));
+  return x;
+}
+template <int N, class T, int SIZE, int OTHERS> TW_DEVICE void settle_fragment(Fragment<T, SIZE>& to, int at, const Fragment<T, OTHERS>& from, int first) {
+  uint32_t moved[N * sizeof(T) / 4];
+  __builtin_memcpy(moved, &from[first + N - 1] - (N - 1), sizeof(moved));
+#pragma unroll
+  for (int i = 0; i < int(N * sizeof(T) / 4); ++i) TW_SETTLED(moved[i]);
+  __builtin_memcpy(&to[at + N - 1] - (N - 1), moved, sizeof(moved));
+}
 template <int N, class T, int SIZE> TW_DEVICE void store_fragment(T* pointer, const Fragment<T, SIZE>& fragment, int offset, TW_SITE) {
   Vector<T, N> vector;
 #pragma unroll

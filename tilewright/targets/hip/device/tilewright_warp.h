@@ -28,6 +28,12 @@ TW_DEVICE int warp_uniform(int x, TW_SITE) {
   return __builtin_amdgcn_readfirstlane(x);
 #endif
 }
+// A condition that is the same in the whole block anyway, known there and then.
+TW_DEVICE bool agreed(bool x, TW_SITE) {
+  TW_AT(site);
+  TW_THERE(LANES_OF_WAVE);
+  return __builtin_amdgcn_readfirstlane(int(x)) != 0;
+}
 
 // The value of another lane, any type of 1, 2, 4 or 8 bytes, as words.
 template <class T> TW_DEVICE T from_lane(T x, int lane, uint64_t lanes, TW_SITE) {

@@ -39,6 +39,8 @@ struct TwSite {};
 #define TW_THERE(lanes)   // the machine knows
 // A word whose value clang takes as it is.
 #define TW_KEPT(word) asm("" : "+v"(word))
+// The same, there and then.
+#define TW_SETTLED(word) asm volatile("" : "+v"(word))
 
 // One access of the machine.
 #define TW_READ(value, place) ((value) = *(place))
