@@ -1,6 +1,10 @@
 """Every kernel of the library on this CPU beside its peers: NumPy, torch and ONNX Runtime where installed, llama.cpp where built.
 
     python benchmarks/cpu.py [--threads 1,2,8,16] [--only quant] [--markdown] [--clock cpu] [--llama-cpp DIRECTORY]
+    python benchmarks/cpu.py --to results.jsonl --minutes 8        # and again, until it says that nothing is left
+
+Each result is printed as it comes, and written to the file of ``--to``: a later run goes on behind those that are there.
+``--minutes`` begins no case after so many, so that the whole can be measured where a command may not take long.
 
 ``--only layer`` are layers of random shapes through the public entry, in the caches and out, with a summary of means and worst cases
 (`cpu_layers.py`); `llama_cpp.py` builds what ``--llama-cpp`` asks for.
@@ -19,6 +23,9 @@ from __future__ import annotations
 import argparse
 import ctypes
 import importlib.util
+import itertools
+import json
+import math
 import os
 import statistics
 import subprocess
@@ -115,7 +122,7 @@ def layer_cases() -> Iterator[tuple[str, Maker]]:
 
 
 CASES: list[Callable[[], Iterator[tuple[str, Maker]]]] = [
-    quant_cases, layer_cases, matmul_cases, attention_cases, stream_cases,
+    layer_cases, quant_cases, matmul_cases, attention_cases, stream_cases,
 ]  # fmt: skip
 """Add a function here to add its cases."""
 
@@ -376,22 +383,47 @@ def report(name: str, threads: int, rivals: Rivals, times: dict[str, float], mar
     )
 
 
-def run(threads: int, only: str, seconds: float, markdown: bool, clock: str) -> None:
-    """All cases in this process, whose environment already fixes the number of threads."""
+class Results:
+    """What was measured so far on each number of threads, kept in a file where one is given: seconds by rival."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        lines = file.read_text().splitlines() if file is not None and file.exists() else []
+        records = [json.loads(line) for line in lines]
+        self.known = {(one["case"], one["threads"]): one["seconds"] for one in records}
+
+    def add(self, case: str, threads: int, times: dict[str, float]) -> None:
+        self.known[case, threads] = times
+        if self.file is not None:
+            with self.file.open("a") as file:
+                print(json.dumps({"case": case, "threads": threads, "seconds": times}), file=file)
+
+
+def all_cases(only: str) -> Iterator[tuple[str, Maker]]:
+    """The cases whose name contains a text, by name."""
+    return ((name, make) for name, make in itertools.chain.from_iterable(cases() for cases in CASES) if only in name)
+
+
+def run(threads: int, results: Results, options: argparse.Namespace) -> None:
+    """All cases that are not known yet in this process, whose environment already fixes the number of threads."""
     if HAS_TORCH:
         import torch
 
         torch.set_num_threads(threads)
-    measured: list[tuple[cpu_layers.Layer, dict[str, float]]] = []
-    for cases in CASES:
-        for name, make in cases():
-            if only in name:
-                rivals = make(threads)
-                times = measure(rivals, seconds, CLOCKS[clock])
-                print(report(name, threads, rivals, times, markdown), flush=True)
-                if rivals.layer is not None:
-                    measured.append((rivals.layer, times))
-    for line in cpu_layers.summary(measured, threads):
+    for name, make in all_cases(options.only):
+        if (name, threads) in results.known:
+            continue
+        if time.time() > options.until:
+            return
+        rivals = make(threads)
+        times = measure(rivals, options.seconds, CLOCKS[options.clock])
+        results.add(name, threads, times)
+        print(report(name, threads, rivals, times, options.markdown), flush=True)
+    layers = {layer.title: layer for layer in cpu_layers.layers()}
+    found = [
+        (layers[case], times) for (case, count), times in results.known.items() if count == threads and case in layers
+    ]
+    for line in cpu_layers.summary(found, threads):
         print(line, flush=True)
 
 
@@ -408,23 +440,33 @@ def main() -> None:
     )
     parser.add_argument("--rows", default=",".join(map(str, cpu_layers.ROWS)), help="of the activations of layers")
     parser.add_argument("--llama-cpp", type=Path, help="where benchmarks/llama_cpp.py has built it")
+    parser.add_argument("--to", type=Path, help="file of results, one a line; those that it has are not measured again")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which no case is begun")
+    parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    cpu_layers.SHAPES, cpu_layers.ROWS = options.shapes, tuple(map(int, options.rows.split(",")))
     if options.child:
         global LLAMA_CPP
         LLAMA_CPP = options.llama_cpp
-        cpu_layers.SHAPES, cpu_layers.ROWS = options.shapes, tuple(map(int, options.rows.split(",")))
-        run(options.child, options.only, options.seconds, options.markdown, options.clock)
+        run(options.child, Results(options.to), options)
         return
+    until = time.time() + 60 * options.minutes
     if options.markdown:
         print(
             "| case | threads | time | rate | peers (time, their time over ours) |\n| --- | --- | --- | --- | --- |",
             flush=True,
         )
-    for threads in dict.fromkeys(int(count) for count in options.threads.split(",")):
+    every = list(dict.fromkeys(int(count) for count in options.threads.split(",")))
+    for threads in every:
         names = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         environment = {**os.environ, **{name: str(threads) for name in names}}
-        subprocess.run([sys.executable, __file__, *sys.argv[1:], "--child", str(threads)], env=environment, check=True)
+        own = ["--child", str(threads), "--until", str(until)]
+        subprocess.run([sys.executable, __file__, *sys.argv[1:], *own], env=environment, check=True)
+    if options.to is not None:
+        known = Results(options.to).known
+        left = sum((name, threads) not in known for threads in every for name, _ in all_cases(options.only))
+        print(f"{left} cases are left: run the same command again" if left else "nothing is left", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ the same numbers in the type of its activations, which it asks for.  Results are
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import itertools
 from collections.abc import Callable, Iterator
@@ -88,8 +89,10 @@ def rivals(
     assert made.scales is not None
     zeros = made.zeros if "zeros" in layer.name else middle
     weight = QuantizedWeight(made.codes, made.format, made.scales.astype(np.float16), zeros, block=made.block)
-    packed = [PackedWeight.pack(weight) for _ in range(layer.count)]
     out = np.empty((layer.m, layer.n), np.float32)
+    packed = [PackedWeight.pack(weight)]
+    quant_matmul(x, packed[0], quantize="int8", out=out)
+    packed += [copied(packed[0]) for _ in range(layer.count - 1)]
 
     def ours() -> np.ndarray:
         for one in packed:
@@ -109,6 +112,14 @@ def rivals(
     if layer.outside:
         peers["reading"] = reading(layer.bytes * layer.count, threads)
     return ours, peers
+
+
+def copied(weight: PackedWeight) -> PackedWeight:
+    """The weight once more, in memory of its own where kernels read it: what they have made of it is copied, not made again."""
+    other = copy.copy(weight)
+    other._derived = {key: [one.copy() for one in value] if isinstance(value, list) else value
+                      for key, value in weight._derived.items()}  # fmt: skip
+    return other
 
 
 def check(found: np.ndarray, x: np.ndarray, weight: np.ndarray, within: float) -> None:

@@ -27,7 +27,7 @@ from tilewright.matmul.planning import result_columns
 from tilewright.matmul.product import is_followed, quant_matmul
 from tilewright.matmul.tiers.dispatch import choose
 from tilewright.runtime.tensors import Array, is_torch
-from tilewright.targets.registry import resolve
+from tilewright.targets.registry import resolve_device
 
 
 def grouped_matmul(
@@ -98,7 +98,7 @@ def grouped_matmul(
     sums = _one_by_one(x, weights, given, activation_scales, "float32", quantize)
     out = empty_like(x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype))
     if x.shape[0]:
-        arch = resolve(device_of(x).split(":")[0])[1]
+        arch = resolve_device(device_of(x))[1]
         kernel, arguments = epilogue_behind(sums, sizes, len(weights), bias, function, out, arch)
         kernel(*arguments)
     return out
@@ -218,7 +218,7 @@ def _makes_pairs(weight: PackedWeight, x: Array, quantize: str | None) -> bool:
 
     def asked() -> bool:
         request = Request(source, "float32", quantize=quantize)
-        return choose(weight.facts, request, resolve(weight.device.split(":")[0])[1])[0].pairs
+        return choose(weight.facts, request, resolve_device(weight.device)[1])[0].pairs
 
     return weight.derived(("makes pairs", source, quantize), asked)
 

@@ -35,7 +35,7 @@ from tilewright.matmul.known_calls import check_transforms, is_watched
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
-from tilewright.targets.registry import resolve
+from tilewright.targets.registry import resolve, resolve_device
 
 RESULTS = ("float32", "float16", "bfloat16")
 
@@ -128,7 +128,7 @@ def _multiply(
         raise WrongArgumentShape("a has no dimensions", hint="a is [..., K]")
     if dtype(out_dtype).name not in RESULTS:
         raise WrongArgumentDType(f"out_dtype is {dtype(out_dtype)}", hint=f"one of {', '.join(RESULTS)}")
-    arch = resolve(target or device.split(":")[0])[1]
+    arch = (resolve(target) if target else resolve_device(device))[1]
     leading, K = tuple(a.shape[:-1]), int(a.shape[-1])
     flat = contiguous(a.reshape(int(np.prod(leading)), K))
     of_b = element_type(b).name

@@ -41,7 +41,7 @@ from tilewright.matmul.tiers.scaled import Scaled, is_scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.specialization import compile
-from tilewright.targets.registry import resolve
+from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate, Database
 
 VERSION = 2
@@ -92,7 +92,7 @@ class GroupedCall:
             source, out, scaled, quantize=quantize, bias=None if bias is None else element_type(bias).name,
             function=function, rows=x.shape[0],
         )  # fmt: skip
-        arch = resolve(target or device_of(x).split(":")[0])[1]
+        arch = (resolve(target) if target else resolve_device(device_of(x)))[1]
         tier, reasons = explain_grouped(weights, request, arch)
         if not tier:
             return "; ".join(reasons)

@@ -48,7 +48,11 @@ class Calls:
             if None in kinds:
                 return None
             key = self._keys[kinds] = key_function(kinds)
-        return kinds, key(*arguments)
+        # What torch remembers of a tensor holds in one mode of inference, and for tensors that were made in one.
+        modes: list[bool] = [tensor.is_inference() for tensor in _tensors_of_torch(arguments)]
+        if modes:
+            modes.append(sys.modules["torch"].is_inference_mode_enabled())
+        return kinds, key(*arguments), *modes
 
     def met(self, arguments: tuple[object, ...], write: Callable[[], CallPlan | None]) -> None:
         """Take notice of a call that has run: the second of its kind is written down.
@@ -70,7 +74,10 @@ class Calls:
         # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody
         # watches.
         also = "forward._current_level < 0 and not modes()" if _tensors_of_torch(arguments) else ""
-        quick = guarded(arguments, tensors, plan, (), missed, also, **_torch_states()) if plan is not missed else None
+        quick = None
+        if plan is not missed:
+            compares = getattr(plan, "compares", False)
+            quick = guarded(arguments, tensors, plan, (), missed, also, compares, **_torch_states())
         self._known[key] = quick or missed, plan, tensors
         self._last = quick or self._last
 
@@ -79,7 +86,7 @@ MOST = 256
 """Kinds of calls that are remembered before all begins anew."""
 
 
-def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Array]:
+def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Any]:
     return [argument for argument in arguments if kind_of(argument) == "torch"]
 
 

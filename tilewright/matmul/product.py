@@ -40,7 +40,7 @@ from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.dispatch import choose, prepare
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.tensors import Array, is_torch
-from tilewright.targets.registry import resolve
+from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate
 
 
@@ -316,12 +316,14 @@ def _prepared(weight: PackedWeight, request: Request, where: object, example: Ar
 
 def _machine(where: object) -> Machine:
     """The machine of a device's name or of a target."""
-    return Machine(*resolve(where.split(":")[0] if isinstance(where, str) else where))
+    if isinstance(where, str) and " " not in where:
+        return Machine(*resolve_device(where))
+    return Machine(*resolve(where))
 
 
 def explain(facts: WeightFacts, request: Request, target: object = "auto") -> str:
     """Which tier serves a call, and why not the ones before it."""
-    arch = resolve(target)[1]
+    arch = _machine(target).arch
     tier, asked, reasons = choose(facts, request, arch)
     if asked is not request:
         reasons = list(dict.fromkeys(reasons))

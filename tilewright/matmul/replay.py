@@ -22,6 +22,7 @@ from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of, made_functio
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.plans import address_text, allocator_text
 from tilewright.runtime.tensors import Array, is_torch, tensor_view
+from tilewright.targets.cpu.again import MISSED_STATUS, Binding, Passed, bound
 from tilewright.targets.cuda.workspaces import MEMORY
 
 Launch = tuple[Kernel, tuple[Any, ...]]
@@ -81,7 +82,7 @@ def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str,
     ):  # which of two at one place a kernel is given is not seen
         return None
     first, second = launches(prepared, operands), launches(prepared, operands)
-    writer = _Writer(operands, made, passed)
+    writer = _Writer(operands, made, passed, getattr(prepared, "is_owned", False))
     for (kernel, arguments), (_, again) in zip(first, second, strict=True):
         if not writer.launch(kernel, arguments, again):
             return None
@@ -119,7 +120,8 @@ class _Writer:
             return out
     """
 
-    def __init__(self, operands: Operands, made: Result, passed: Mapping[str, Any]) -> None:
+    def __init__(self, operands: Operands, made: Result, passed: Mapping[str, Any], is_owned: bool) -> None:
+        self.is_owned, self.of_call = is_owned, {id(getattr(operands, one)) for one in operands.__dataclass_fields__}
         self.names: dict[str, object] = {"HANDED": HANDED, "MISSED": MISSED}
         self.names |= {"empty": np.empty, "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer}
         self.passed, self.is_new = passed, "out" not in passed
@@ -128,10 +130,12 @@ class _Writer:
         }
         self.given = [f"p{name} = {address_text(value, name)}" for name, value in passed.items()]
         self.calls: list[str] = []
+        self.bound: list[str] | None = None
         self.tests: dict[str, tuple[int, int]] = {}
         """Addresses that come from outside: what they must leave modulo how much."""
         self.handed: list[tuple[str, Any, int]] = []
         """What kernels hand to one another: the text of an address, a tensor like it, and where it begins."""
+        self.result = made.given
         self.device = operands.out.device if is_torch(operands.out) else None
         self.out = self._allocation("out", "pout", made.given, "") if self.is_new else []
 
@@ -150,7 +154,7 @@ class _Writer:
         found = kernel.plans.launch(*arguments)
         if found is None or kernel.function.outputs:
             return False
-        number, values = len(self.calls), []
+        number, values = len(self.calls), list[str]()
         self.names[f"launch{number}"], residues = found[0], iter(found[1])
         for value, other, param in zip(arguments, again, kernel.function.inputs, strict=True):
             if kind_of(value) not in ("numpy", "torch"):
@@ -166,17 +170,52 @@ class _Writer:
                 self.tests[text] = rest, kernel.plans.widest
             values.append(text)
         self.calls.append(f"launch{number}({', '.join(values)})")
+        self.bound = None if number else self._bound(getattr(found[0], "binding", None), values)
         return True
+
+    def _bound(self, binding: Binding | None, values: Sequence[str]) -> list[str] | None:
+        """Bind all that stays of the only launch; the texts of what it is given still, arrays of NumPy or addresses.
+        None where that cannot be."""
+        texts = [*dict.fromkeys(value for value in values if value.startswith("p"))]
+        found = [0 if v in texts else int(v) if v.isdigit() else self.names.get(v) for v in values]
+        constants = [value for value in found if type(value) is int]
+        if binding is None or not texts or len(constants) < len(values):
+            return None
+        is_numpy = self.device is None
+        tensors = {"pout": self.result} | {f"p{name}": value for name, value in self.passed.items()}
+        if is_numpy and not all(f"p{name}" in texts for name in self.passed):
+            return None
+        passed = [self._passed(text, values, tensors[text] if is_numpy else None) for text in texts]
+        made = bound(binding, constants, passed, texts.index("pout")) if "pout" in texts else None
+        if made is None:
+            return None
+        function, (record, *kept) = made
+
+        def failed(status: int) -> object:
+            if status == MISSED_STATUS:
+                return MISSED
+            raise binding.failed(status)
+
+        self.names |= {"again": function, "record": record, "kept": kept, "failed": failed}
+        return texts
+
+    def _passed(self, text: str, values: Sequence[str], like: Any) -> Passed:
+        """What a launch is given, by its text."""
+        slots = tuple(place for place, value in enumerate(values) if value == text)
+        rest, widest = (0, 1) if text == "pout" and self.is_new else self.tests[text]
+        if like is None:
+            return Passed(slots)
+        return Passed(slots, widest - 1, rest, _extent(like), like)
 
     def _found(self, value: object, other: object, written: bool) -> str | None:
         """The address of a tensor that was not met before: one of the weight's, or what a launch makes for the next."""
         if value is other:
             number = len(self.names)
             self.names[f"given{number}"] = value
-            if is_torch(value):
+            if is_torch(value) and not (self.is_owned and id(value) not in self.of_call):
                 self.given.append(f"p{number} = given{number}.data_ptr()")
                 text = f"p{number}"
-            else:  # memory of NumPy's arrays stays where it is
+            else:  # memory of NumPy's arrays stays where it is, and so does what nobody else has
                 text = str(_address(value))
         elif written:
             begins = sum(-(-like.nbytes // APART) * APART for _, like, _ in self.handed)
@@ -193,12 +232,29 @@ class _Writer:
 
     def function(self) -> CallPlan:
         """The function written."""
+        if self.bound is not None and len(self.calls) == 1:
+            return self._function_of_bound(self.bound)
         lines = [*self.given, *self._checks(), *self.out, *self._memory(), *self.calls, "return out"]
         if self._on_gpu and sys.modules["torch"].cuda.device_count() > 1:
             self.names["current"] = sys.modules["torch"].cuda.current_device
             lines.insert(0, "if current() != index: return MISSED")
         self.names["index"] = self.device.index if self.device is not None else None
         return made_function("run", list(self.passed), lines, self.names)
+
+    def _function_of_bound(self, texts: Sequence[str]) -> CallPlan:
+        """Of arrays::
+
+        def run(x, bias):
+            out = empty(shape, dtype)
+            status = again(record, x, bias, out)
+            return failed(status) if status else out
+        """
+        given = texts if self.device is not None else [text.removeprefix("p") for text in texts]
+        lines = [*self.given, *self._checks(), *self.out] if self.device is not None else self.out[:1]
+        lines += [f"status = again(record, {', '.join(given)})", "return failed(status) if status else out"]
+        made = made_function("run", list(self.passed), lines, self.names)
+        made.compares = self.device is None  # type: ignore[attr-defined]  # arrays, with those of the first call
+        return made
 
     def _checks(self) -> Iterator[str]:
         """Whether addresses are of the classes that the kernels were compiled for, and nothing read is written; a new

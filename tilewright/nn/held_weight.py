@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,9 @@ from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, metadata_name, read_metadata
+from tilewright.runtime.call_keys import made_function
 
 _BUFFERS = ("qweight", *OPTIONAL, "bias")
-_writes = attrgetter("_version")
 
 
 class Seen:
@@ -29,25 +28,27 @@ class Seen:
 
     What kernels have made of a weight holds for them: until a buffer is another one, or is written to in place (torch
     counts the writes, but for inference tensors and for those through ``tensor.data``).
+
+    Attributes
+    ----------
+    buffers : in their order.
+    holds : whether buffers are the same and have the same numbers; a function written for these, since every call of
+        the layer asks it.
     """
 
-    __slots__ = ("buffers", "watched", "writes")
+    __slots__ = ("buffers", "holds")
 
     def __init__(self, buffers: Mapping[str, torch.Tensor | None]) -> None:
         self.buffers = tuple(buffers.values())
-        self.watched = [
-            tensor
-            for name, tensor in buffers.items()
-            if name != "bias" and tensor is not None and not tensor.is_inference()
-        ]
-        self.writes = list(map(_writes, self.watched))
-
-    def holds(self, buffers: Mapping[str, torch.Tensor | None]) -> bool:
-        """Whether buffers are the same and have the same numbers."""
-        return (
-            len(buffers) == len(self.buffers)
-            and all(map(is_, buffers.values(), self.buffers))
-            and list(map(_writes, self.watched)) == self.writes
+        values = ", ".join(f"v{place}" for place in range(len(buffers)))
+        names: dict[str, object] = {f"b{place}": tensor for place, tensor in enumerate(self.buffers)}
+        tests = [f"v{place} is b{place}" for place in range(len(buffers))]
+        for place, (name, tensor) in enumerate(buffers.items()):
+            if name != "bias" and tensor is not None and not tensor.is_inference():
+                tests.append(f"v{place}._version == {tensor._version}")
+        lines = [f"if len(buffers) != {len(buffers)}: return False", f"[{values}] = buffers.values()"]
+        self.holds: Callable[[Mapping[str, torch.Tensor | None]], bool] = made_function(
+            "holds", ["buffers"], [*lines, f"return {' and '.join(tests) or True}"], names
         )
 
 

@@ -95,6 +95,7 @@ def guarded(
     free: Collection[int],
     otherwise: Callable[..., Any],
     also: str = "",
+    compares: bool = False,
     **names: Any,
 ) -> Callable[..., Any] | None:  # as the kernel is called
     """A function that runs a plan for values like these, `otherwise` for others; None where there can be none.
@@ -108,6 +109,7 @@ def guarded(
     passed : positions of those that the plan takes.
     free : positions of scalars whose value does not count.
     also : a condition to be tested first, in terms of `names`.
+    compares : whether the plan compares the arrays of NumPy itself, and answers `MISSED` for others.
     """
     kinds = [kind_of(value) for value in values]
     tensors = [i for i, kind in enumerate(kinds) if kind == "torch"]
@@ -124,6 +126,8 @@ def guarded(
             tests.append(f"type(a{i}) is float")
         elif kind == "none":
             tests.append(f"a{i} is None")
+        elif kind == "numpy" and compares:
+            continue
         elif kind == "numpy":
             names |= {f"dtype{i}": value.dtype, f"shape{i}": value.shape, f"strides{i}": value.strides}
             tests.append(f"type(a{i}) is ndarray and a{i}.dtype is dtype{i} and a{i}.shape == shape{i}")
@@ -133,10 +137,12 @@ def guarded(
             # 0.0 and -0.0 are equal, and so are True and 1
             same = f"a{i}.hex() == value{i}.hex()" if kind == "float" else f"a{i} == value{i}"
             tests.append(f"type(a{i}) is type{i} and {same}")
-    given = ", ".join(f"a{i}" for i in range(len(values)))
+    given, taken = ", ".join(f"a{i}" for i in range(len(values))), ", ".join(f"a{i}" for i in passed)
+    names["MISSED"] = MISSED
+    found = f"\n        found = plan({taken})\n        if found is not MISSED: return found\n"
     text = (
         f"def call({given}):\n"
-        f"    if {' and '.join(tests) or 'True'}: return plan({', '.join(f'a{i}' for i in passed)})\n"
+        f"    if {' and '.join(tests) or 'True'}: {found if compares else f'return plan({taken})'}\n"
         f"    return otherwise({given})\n"
     )
     return _made(text, "call", names)

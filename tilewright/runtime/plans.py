@@ -268,7 +268,7 @@ def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[
 
     On a GPU that device must be the current one.
     """
-    allocate = _cuda_allocator() if like.device.type == "cuda" else None
+    allocate = _quick_allocator(like.device.type)
     if allocate is not None:
         names["allocate"] = allocate
         return f"allocate({shape}, {strides}, {dtype})"
@@ -276,10 +276,11 @@ def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[
     return f"allocate({shape}, {strides}, dtype={dtype}, device=device)"
 
 
-def _cuda_allocator() -> Callable[..., Any] | None:
-    """Torch's own quick way to an uninitialised tensor on the current device, which its compiled programs take."""
+def _quick_allocator(kind: str) -> Callable[..., Any] | None:
+    """Torch's own quick way to an uninitialised tensor on the processor or the current GPU, which its compiled programs
+    take."""
     try:
-        return sys.modules["torch"]._C._dynamo.guards._empty_strided_cuda
+        return getattr(sys.modules["torch"]._C._dynamo.guards, f"_empty_strided_{kind}", None)
     except AttributeError:
         return None
 

@@ -49,6 +49,17 @@ def resolve(request: object = "auto") -> tuple[Target, Arch]:  # whatever a user
     return target, arch if arch is not None else target.arch({})
 
 
+def resolve_device(device: str) -> tuple[Target, Arch]:
+    """The target and the architecture for arrays on a device (``"cuda:1"``): what TILEWRIGHT_TARGET says of that kind
+    of machine where it says something, else the machine that is present."""
+    kind, chosen = device.split(":")[0], options().target
+    if chosen and kind != "auto":
+        found = resolve(chosen)
+        if found[0] is find_target(_DEVICES.get(kind, kind)):
+            return found
+    return resolve(kind)
+
+
 def _best_present() -> tuple[Target, Arch]:
     for name in PREFERENCE:
         target = TARGETS.get(name)

@@ -48,6 +48,8 @@ class Prepared:
     held : the weight in the kernel's form.
     arguments : from the operands of a call and what is held to the kernel's arguments.
     recipe : of the general kernel, None for others.
+    is_owned : whether all that it is given beside the operands of a call is memory that nobody else has, on a
+        processor: it stays where it is.
     """
 
     tier: str
@@ -55,6 +57,7 @@ class Prepared:
     held: Sequence[Any]
     arguments: Callable[[Operands, Sequence[Any]], Sequence[object]]
     recipe: Recipe | None = None
+    is_owned: bool = False
 
     def __call__(self, operands: Operands) -> None:
         self.kernel(*self.arguments(operands, self.held))

@@ -96,7 +96,7 @@ class Panels:
                 for array in _panels(weight, codes, "bytes" if whole else mode, kernel, dtype(scale))
             ],
         )
-        prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example))
+        prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example), is_owned=True)
         if not arranged:
             return prepared
         of_columns = placed_like(_columns_of(weight), example)

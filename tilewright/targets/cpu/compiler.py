@@ -25,7 +25,7 @@ from tilewright.targets.cpu.arch import compiler_flags, zig_flags
 from tilewright.texts import read_text, write_text
 
 DEVICE = Path(__file__).parent / "device"
-HEADER, LIBRARY, POOL = "tilewright_cpu.h", "kernel.so", "pool.so"
+HEADER, LIBRARY, SHARED = "tilewright_cpu.h", "kernel.so", "shared.so"
 
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-fvisibility=hidden", "-Werror=implicit-function-declaration",
@@ -180,18 +180,18 @@ def _origin(lines: list[str]) -> Span | None:
     return None
 
 
-def pool_library() -> Path:
-    """The thread pool's library, compiled once and kept in the cache directory.
+def device_library(name: str = "tilewright_pool") -> Path:
+    """A library that all kernels share, the thread pool's, compiled once and kept in the cache directory.
 
     Raises
     ------
     CompilerNotFound, BrokenCompiler, CacheUnavailable
     """
-    compiler, source = find_compiler(), DEVICE / "tilewright_pool.c"
+    compiler, source = find_compiler(), DEVICE / f"{name}.c"
 
     def make(directory: Path) -> None:
-        error = _run(source, directory / POOL, ())
+        error = _run(source, directory / SHARED, ())
         if error is not None:
             raise BrokenCompiler(compiler.command, _first_line(error))
 
-    return cached(digest("pool", *compiler.command, compiler.version, *FLAGS, read_text(source)), make) / POOL
+    return cached(digest(name, *compiler.command, compiler.version, *FLAGS, read_text(source)), make) / SHARED

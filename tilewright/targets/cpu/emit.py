@@ -6,6 +6,7 @@ memory ran out.  Blocks run on the thread pool, whose address the launcher write
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import nodes
@@ -49,6 +50,16 @@ def emit(function: Function, arch: Arch) -> Source:
 
 def entry_name(function: Function) -> str:
     return Names().fresh(function.name) + "_entry"
+
+
+def words_name(function: Function) -> str:
+    """The entry once more, of arguments in memory, a word each (`again.py`)."""
+    return f"{entry_name(function)}_of_words"
+
+
+def takes_words(parameters: Sequence[Buffer | Var]) -> bool:
+    """Whether all arguments are words: addresses and integers."""
+    return bool(parameters) and all(isinstance(p, Buffer) or p.dtype.is_integer for p in parameters)
 
 
 def _span_data(failure: Failure) -> tuple[str, int, int, int | None] | None:
@@ -105,9 +116,18 @@ class _Host(CpuStatements):
                 *freed,
                 "  return status;",
                 "}",
+                *self._of_words(),
                 "",
             ]
         )
+
+    def _of_words(self) -> list[str]:
+        if not takes_words(self.parameters):
+            return []
+        types = [self._parameter(p).removesuffix(self.names.of(p)) for p in self.parameters]
+        given = ", ".join(f"({of.strip()})words[{place}]" for place, of in enumerate(types))
+        head = f'__attribute__((visibility("default"))) int32_t {words_name(self.function)}(const uint64_t *words) {{'
+        return ["", head, f"  return {entry_name(self.function)}({given});", "}"]
 
     def _parameter(self, param: Buffer | Var) -> str:
         name = self.names.of(param)

@@ -15,9 +15,10 @@ from tilewright.ir.signature import entry_parameters
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import Source
+from tilewright.targets.cpu.again import Binding
 from tilewright.targets.cpu.arch import host, runs_here
-from tilewright.targets.cpu.compiler import LIBRARY, pool_library
-from tilewright.targets.cpu.emit import OUT_OF_MEMORY
+from tilewright.targets.cpu.compiler import LIBRARY, device_library
+from tilewright.targets.cpu.emit import OUT_OF_MEMORY, takes_words, words_name
 from tilewright.targets.cpu.spellings import bits_of, computes_in_float
 
 
@@ -55,6 +56,9 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     parameters = entry_parameters(function)
     entry.argtypes = [_argument_type(p) for p in parameters]
     entry.restype = ctypes.c_int32
+    from_words = None
+    if takes_words(parameters):
+        from_words = ctypes.cast(getattr(library, words_name(function)), ctypes.c_void_p).value
     failures = dict(source.metadata).get("failures", ())
     convert = [(i, p.dtype) for i, p in enumerate(parameters) if not isinstance(p, Buffer) and _is_bits(p.dtype)]
 
@@ -76,6 +80,9 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             if status != 0:
                 raise _failure(status, failures, function)
 
+        if from_words is not None:
+            failed = functools.partial(_failure, failures=failures, function=function)
+            again.binding = Binding(from_words, rest, failed)  # type: ignore[attr-defined]
         return again
 
     call.prepare = prepare  # type: ignore[attr-defined]
@@ -94,7 +101,7 @@ def get_threads() -> int:
 
 @functools.cache
 def _pool() -> ctypes.CDLL:
-    pool = ctypes.CDLL(str(pool_library()))
+    pool = ctypes.CDLL(str(device_library()))
     pool.tilewright_set_threads(options().num_threads or host().cores)
     return pool
 
