@@ -13,7 +13,6 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ class Binding:
     """
 
     entry: int
-    rest: Sequence[Any]
+    rest: Sequence[object]
     failed: Callable[[int], Exception]
 
 
@@ -107,11 +106,13 @@ def bound(
         return None
     if of_arrays and not (reads_arrays() and all(a is not None and a.ndim <= MOST_DIMENSIONS for a in arrays)):
         return None
-    words = (*arguments, *binding.rest)
+    words = [*arguments, *(size for size in binding.rest if isinstance(size, int))]
     made = ctypes.create_string_buffer(ctypes.sizeof(_Record) + 8 * len(words))
     record = _Record.from_buffer(made)
     record.entry, record.header, record.written = binding.entry, HEADER, written
-    record.release, record.acquire = (_address(getattr(ctypes.pythonapi, name)) for name in _LOCK)
+    record.release, record.acquire = (
+        ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _LOCK
+    )
     record.count, record.arrays = len(words), len(passed)
     for place, one in enumerate(passed):
         _describe(record.like[place], one)
@@ -130,10 +131,6 @@ def _describe(like: _Likeness, one: Passed) -> None:
         like.class_, like.type = id(np.ndarray), id(one.like.dtype)
         like.dimensions, like.flags = one.like.ndim, one.like.flags.num
         like.shape[: one.like.ndim], like.strides[: one.like.ndim] = one.like.shape, one.like.strides
-
-
-def _address(function: Any) -> int | None:  # of ctypes
-    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 @functools.cache
