@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from tilewright.kernels.hopper_matmul import hopper_matmul
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+from hopper_matmul import hopper_matmul
+
 from tilewright.kernels.matmul import matmul
 from tilewright.targets.cuda.arch import detect
 

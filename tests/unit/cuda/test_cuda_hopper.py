@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from cuda_gemm import matmul, on, operands, product
 from hopper_gemm import roles_matmul
+from hopper_matmul import hopper_matmul
 
 import tilewright
 import tilewright.language as T
 from tilewright.errors import ChannelMisuse, NotAsynchronous
-from tilewright.kernels.hopper_matmul import hopper_matmul
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.targets.cuda.compiler import compile_text
 

@@ -21,11 +21,11 @@ import test_cuda_replicas as replicas
 from cuda_gemm import matmul as gemm
 from cuda_gemm import on, target_of
 from hopper_gemm import roles_matmul
+from hopper_matmul import hopper_matmul
 from matmul_programs import HOPPER_KERNELS, KERNELS
 
 from tilewright.kernels.attention import AttentionTiles, flash_attention
 from tilewright.kernels.elementwise import elementwise
-from tilewright.kernels.hopper_matmul import hopper_matmul
 from tilewright.kernels.matmul import matmul
 from tilewright.kernels.rms_norm import rms_norm_of_long_rows, rms_norm_of_short_rows
 from tilewright.kernels.softmax import softmax_of_long_rows, softmax_of_short_rows
