@@ -7,13 +7,13 @@ from tilewright.passes.lower.apply_operand_layouts import apply_packed_layouts
 from tilewright.passes.lower.assign_threads import assign_threads
 from tilewright.passes.lower.expand_operators import expand_operators
 from tilewright.passes.lower.flatten_buffers import flatten_buffers
+from tilewright.passes.lower.forward_tiles import forward_tiles
 from tilewright.passes.lower.guard_bounds import guard_bounds
 from tilewright.passes.lower.lower_barriers import lower_barriers
 from tilewright.passes.lower.lower_channels import lower_channels
 from tilewright.passes.lower.lower_parallel import lower_parallel
 from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
-from tilewright.passes.lower.recall_tiles import recall_tiles
 from tilewright.passes.manager import Step
 from tilewright.passes.thread.check_registers import check_registers
 from tilewright.passes.thread.count_slots import count_slots
@@ -59,11 +59,11 @@ from tilewright.passes.tile.words.drop_guards import drop_guards
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
 from tilewright.passes.tile.words.drop_unused import drop_unused
 from tilewright.passes.tile.words.fit_loops import fit_loops
+from tilewright.passes.tile.words.forward_locals import forward_locals
 from tilewright.passes.tile.words.join_vector_loops import join_vector_loops
 from tilewright.passes.tile.words.lower_prints import lower_prints
 from tilewright.passes.tile.words.lower_votes import lower_votes
 from tilewright.passes.tile.words.privatize_operators import privatize_operators
-from tilewright.passes.tile.words.recall_locals import recall_locals
 from tilewright.passes.tile.words.replace_words import replace_words
 from tilewright.passes.tile.words.simplify import simplify
 from tilewright.passes.tile.words.unify_locals import unify_locals
@@ -105,7 +105,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(deal_work, "before work is taken for the block's: of what only some threads come to, each does its "
                     "part", _many_threads),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
-    Step(recall_locals, "early, as below; and before scalars hold what tensors do", _many_threads),
+    Step(forward_locals, "early, as below; and before scalars hold what tensors do", _many_threads),
     Step(unify_locals, "early: what places copies, or decides whether they are made, is the block's business",
         _many_threads),
     Step(join_vector_loops, "while loops are the author's: what is left are parallel loops like any other",
@@ -151,7 +151,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(lower_tiles, "tile operators become loops over elements, or what the target does better", _one_thread),
     Step(lower_threads, "while barriers and parallel loops still show where threads meet", _one_thread),
     Step(lower_parallel, "loops in an order that suits vectors", _one_thread),
-    Step(recall_tiles, "on loops over whole tiles: guards, which cut them in two, are then those of the tensor "
+    Step(forward_tiles, "on loops over whole tiles: guards, which cut them in two, are then those of the tensor "
                        "read", _one_thread),
     Step(guard_bounds, "on loops, which it can cut in two, and on indices that still have their dimensions"),
     Step(apply_packed_layouts, "after the guards, which speak of the logical tensor", _one_thread),

@@ -15,10 +15,10 @@ from tilewright.ir.nodes import Function
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.passes.context import Context, Pass
-from tilewright.passes.lower.recall_tiles import recall_tiles
+from tilewright.passes.lower.forward_tiles import forward_tiles
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.tile.processors.forward_operands import forward_operands
-from tilewright.passes.tile.words.recall_locals import recall_locals
+from tilewright.passes.tile.words.forward_locals import forward_locals
 
 
 def documented(run: Pass) -> Function:
@@ -42,8 +42,8 @@ def asked_again(Mask: T.Tensor((2, 6), "int32"), C: T.Tensor((2, 6), "int32")):
 
 
 PROGRAMS = {
-    recall_locals: asked_again.function,
-    recall_tiles: documented(recall_tiles),
+    forward_locals: asked_again.function,
+    forward_tiles: documented(forward_tiles),
     forward_stores: documented(forward_stores),
     forward_operands: staged.trace(rows=16).function,
 }

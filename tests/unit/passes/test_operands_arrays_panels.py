@@ -1,4 +1,4 @@
-"""`match_operands`, `recall_locals`, `rasterize_grid` and `check_tiles` as passes: before, after, and what each leaves alone."""
+"""`match_operands`, `forward_locals`, `rasterize_grid` and `check_tiles` as passes: before, after, and what each leaves alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.passes.context import Context, Pass
 from tilewright.passes.tile.gemms.match_operands import match_operands
 from tilewright.passes.tile.grids.rasterize_grid import rasterize_grid
 from tilewright.passes.tile.processors.check_tiles import check_tiles
-from tilewright.passes.tile.words.recall_locals import recall_locals
+from tilewright.passes.tile.words.forward_locals import forward_locals
 from tilewright.targets.cpu.arch import arch as processor
 
 HEAD = """\
@@ -65,7 +65,7 @@ def test_products_that_stay_as_they_are(case: str) -> None:
     assert body(match_operands, LEFT_ALONE[case]) == LEFT_ALONE[case].splitlines()
 
 
-# recall_locals ------------------------------------------------------------------------------------
+# forward_locals ------------------------------------------------------------------------------------
 
 FILL = "kept = local(int32[8])\nfor k in range(8):\n    kept[k] = mask[bx, k]\n"
 USE = "for k in range(8):\n    if kept[k] != 0:\n        C[k, 0] = 1.0"
@@ -73,10 +73,10 @@ READ = "for k in range(8):\n    if mask[bx, k] != 0:\n        C[k, 0] = 1.0"
 
 
 def test_elements_of_a_tensor_are_read_where_they_are() -> None:
-    assert body(recall_locals, FILL + USE) == READ.splitlines()
-    assert body(recall_locals, FILL.replace("range(8)", "parallel(8)") + USE) == READ.splitlines()
+    assert body(forward_locals, FILL + USE) == READ.splitlines()
+    assert body(forward_locals, FILL.replace("range(8)", "parallel(8)") + USE) == READ.splitlines()
     named = FILL.replace("    kept[k] = mask[bx, k]", "    found: int32 = mask[bx, k]\n    kept[k] = found")
-    assert body(recall_locals, named + USE) == READ.splitlines()
+    assert body(forward_locals, named + USE) == READ.splitlines()
 
 
 KEPT = {
@@ -93,7 +93,7 @@ KEPT = {
 
 @pytest.mark.parametrize("case", KEPT)
 def test_arrays_that_stay(case: str) -> None:
-    assert body(recall_locals, KEPT[case]) == KEPT[case].splitlines()
+    assert body(forward_locals, KEPT[case]) == KEPT[case].splitlines()
 
 
 # rasterize_grid -----------------------------------------------------------------------------------

@@ -51,9 +51,9 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.pipelines.tile_views import written_buffers
 
 
-def recall_locals(function: Function, context: Context) -> Function:
+def forward_locals(function: Function, context: Context) -> Function:
     """Replace what is read of arrays that hold elements of tensors by those elements."""
-    return map_kernels(function, _recalled)
+    return map_kernels(function, _forwarded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Filled:
         return substitute(self.value, {index: here for index, here in places if isinstance(index, Var)})
 
 
-def _recalled(kernel: Kernel) -> Kernel:
+def _forwarded(kernel: Kernel) -> Kernel:
     arrays = {
         node.buffer
         for node in find(kernel.body, Allocate)
@@ -92,7 +92,7 @@ def _recalled(kernel: Kernel) -> Kernel:
     arrays = {one for one in arrays if sum(store.buffer is one for store in stores) == 1}
     arrays -= find_varying(kernel).names
     found = dict(_fillings(kernel.body, arrays, changed_by(kernel)))
-    return replace(kernel, body=_Recall(found)(kernel.body)) if found else kernel
+    return replace(kernel, body=_Forward(found)(kernel.body)) if found else kernel
 
 
 def changed_by(kernel: Kernel) -> set[Buffer]:
@@ -158,7 +158,7 @@ def is_lasting(value: Expr, written: set[Buffer]) -> bool:
     return bool(loads) and lasting and all(INTRINSICS[call.function].pure for call in calls)
 
 
-class _Recall(Rewriter):
+class _Forward(Rewriter):
     def __init__(self, found: dict[Buffer, Filled]) -> None:
         self.found = found
         self.loops = {filled.loop for filled in found.values()}

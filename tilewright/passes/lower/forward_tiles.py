@@ -67,24 +67,24 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
-from tilewright.passes.tile.words.recall_locals import Filled, changed_by, filling, is_lasting
+from tilewright.passes.tile.words.forward_locals import Filled, changed_by, filling, is_lasting
 
 MOST_OPERATIONS = 2
 """Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""
 
 
-def recall_tiles(function: Function, context: Context) -> Function:
+def forward_tiles(function: Function, context: Context) -> Function:
     """Read elements of tiles that repeat tensors from those tensors."""
-    return map_kernels(function, lambda kernel: _recalled(kernel, context.arch))
+    return map_kernels(function, lambda kernel: _forwarded(kernel, context.arch))
 
 
-def _recalled(kernel: Kernel, arch: Arch) -> Kernel:
+def _forwarded(kernel: Kernel, arch: Arch) -> Kernel:
     given = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
-    body = _Recalled(given | of_views(kernel.body), changed_by(kernel), arch)(kernel.body)
+    body = _Forwarded(given | of_views(kernel.body), changed_by(kernel), arch)(kernel.body)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-class _Recalled(Rewriter):
+class _Forwarded(Rewriter):
     """Sequences without the loops that fill a tile which repeats a tensor.
 
     `given` are tiles that more than loads and stores touch, `written` tensors that change.
@@ -97,12 +97,12 @@ class _Recalled(Rewriter):
         statements = list(sequence.statements)
         for tile in [one.buffer for one in statements if isinstance(one, Allocate)]:
             if tile.scope in PRIVATE and tile.rank and tile not in self.given:
-                self.recall(tile, statements)
+                self.forward(tile, statements)
         if len(statements) != len(sequence.statements):
             sequence = replace(sequence, statements=tuple(statements))
         return self.generic(sequence)
 
-    def recall(self, tile: Buffer, statements: list[Statement]) -> None:
+    def forward(self, tile: Buffer, statements: list[Statement]) -> None:
         """Take the first loop that fills `tile` out of `statements`, if it repeats a tensor."""
         using = [at for at, statement in enumerate(statements) if _mentions(statement, tile)]
         filled = filling(statements[using[0]], tile) if len(using) > 1 else None

@@ -13,7 +13,7 @@ from tilewright.ir.parser import parse
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
-from tilewright.passes.lower.recall_tiles import recall_tiles
+from tilewright.passes.lower.forward_tiles import forward_tiles
 from tilewright.targets.cpu.arch import arch
 
 CONTEXT = Context(arch({"arch": "avx512"}))
@@ -47,10 +47,10 @@ def stores_to_row(function: Function) -> int:
     return sum(isinstance(node, Store) and node.buffer.name == "row" for node in walk(function.body))
 
 
-def recalled(body: str) -> Function:
+def forwarded(body: str) -> Function:
     """The program after the pass, which computes what it did before."""
     before = program(body)
-    after = recall_tiles(before, CONTEXT)
+    after = forward_tiles(before, CONTEXT)
     verify(after)
     for one, other in zip(interpret(before, [X, X + 1]), interpret(after, [X, X + 1]), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -59,7 +59,7 @@ def recalled(body: str) -> Function:
 
 @pytest.mark.parametrize("value", ["A[bx, i]", "min(A[bx, i], 5.0)", "abs(A[bx, i] * 2.0)", "-A[7 - bx, i]"])
 def test_what_costs_little_is_computed_again(value: str) -> None:
-    assert stores_to_row(recalled(FILL.format(value=value) + SUM)) == 0
+    assert stores_to_row(forwarded(FILL.format(value=value) + SUM)) == 0
 
 
 NOT_CHEAP = {
@@ -75,12 +75,12 @@ NOT_CHEAP = {
 @pytest.mark.parametrize("value", NOT_CHEAP.values(), ids=NOT_CHEAP)
 def test_what_stays_a_tile(value: str) -> None:
     zero = "for j in vectorize(64):\n    C[bx, j] = 1.0\n"
-    assert stores_to_row(recalled(zero + FILL.format(value=value) + SUM)) == 1
+    assert stores_to_row(forwarded(zero + FILL.format(value=value) + SUM)) == 1
 
 
 def test_up_to_where_it_is_written_over() -> None:
     again = "for j in vectorize(64):\n    row[j] = exp2(row[j])\n"
-    made = recalled(FILL.format(value="A[bx, i]") + again + SUM)
+    made = forwarded(FILL.format(value="A[bx, i]") + again + SUM)
     assert stores_to_row(made) == 1
 
 
@@ -94,7 +94,7 @@ def test_up_to_where_it_is_written_over() -> None:
     ],
 )
 def test_what_is_written_over_in_another_way_stays(between: str) -> None:
-    made = recalled(FILL.format(value="A[bx, i]") + between + SUM)
+    made = forwarded(FILL.format(value="A[bx, i]") + between + SUM)
     assert stores_to_row(made) == 2
 
 
@@ -102,9 +102,9 @@ def test_what_is_read_many_times_stays() -> None:
     """An operand of products lies in its tile as they want it."""
     many = "for m in range(8):\n    for k in vectorize(64):\n        C[m, k] = row[k]\n"
     made = program(FILL.format(value="A[bx, i]") + many)
-    assert recall_tiles(made, CONTEXT) is made
+    assert forward_tiles(made, CONTEXT) is made
 
 
 def test_what_only_a_part_is_filled_of_stays() -> None:
     part = "row[63] = 0.0\nfor i in vectorize(63):\n    row[i] = A[bx, i]\n"
-    assert stores_to_row(recalled(part + SUM)) == 2
+    assert stores_to_row(forwarded(part + SUM)) == 2

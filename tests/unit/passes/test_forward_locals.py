@@ -65,6 +65,6 @@ def test_a_producer_asks_the_tensor(fill):
 
 def test_a_tensor_that_changes_is_kept():
     shown = tilewright.compile(chosen_products("serial", written=True), target="cuda -arch=sm_90a").show_program(
-        "recall_locals"
+        "forward_locals"
     )
     assert "kept = local" in shown
