@@ -36,9 +36,9 @@ from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.passes.tile.grids.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.grids.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.grids.form_clusters import form_clusters
-from tilewright.passes.tile.grids.meet_grid import meet_grid
 from tilewright.passes.tile.grids.persist_grid import persist_grid
 from tilewright.passes.tile.grids.rasterize_grid import rasterize_grid
+from tilewright.passes.tile.grids.sync_grid import sync_grid
 from tilewright.passes.tile.layouts.infer_layouts import infer_layouts
 from tilewright.passes.tile.layouts.plan_synchronization import plan_synchronization
 from tilewright.passes.tile.layouts.separate_views import separate_views
@@ -100,7 +100,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(whole_waves, "before anything asks how many threads there are", _many_threads),
     Step(lower_votes, "early: what they ask is work of the block, or loops of threads, like any other", _many_threads),
     Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
-    Step(meet_grid, "early: workspaces are the host program's", _many_threads),
+    Step(sync_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(deal_work, "before work is taken for the block's: of what only some threads come to, each does its "
                     "part", _many_threads),

@@ -14,7 +14,7 @@ from tilewright.passes.context import Context, Pass
 from tilewright.passes.thread.launch_beside import launch_beside
 from tilewright.passes.tile.grids.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.grids.drop_empty_grids import drop_empty_grids
-from tilewright.passes.tile.grids.meet_grid import meet_grid
+from tilewright.passes.tile.grids.sync_grid import sync_grid
 from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted, separate_views
 from tilewright.passes.tile.processors.begin_at_zero import begin_at_zero
 from tilewright.passes.tile.words.check_words import check_words
@@ -167,9 +167,9 @@ HOSTS: dict[str, tuple[Pass, str, str | None]] = {
     "as many as the launch says": (drop_empty_grids, KERNEL.replace("bx: 4", "bx: n") + STORE, None),
     "kernels run one after the other": (drop_dependent_launch, KERNEL + WAIT + STORE + LAUNCH, KERNEL + STORE),
     "a meeting has a word to count in": (
-        meet_grid, KERNEL + "    grid_sync(dtype=bool)\n",
+        sync_grid, KERNEL + "    grid_sync(dtype=bool)\n",
         "arrivals = tensor(uint32[1])\n" + KERNEL + "    grid_sync(arrivals, dtype=bool)\n"),
-    "blocks that do not meet need none": (meet_grid, KERNEL + STORE, None),
+    "blocks that do not meet need none": (sync_grid, KERNEL + STORE, None),
     "beside the end of the one before": (
         launch_beside, KERNEL + STORE + BESIDE + OTHER, KERNEL + LAUNCH + STORE + BESIDE + OTHER + WAIT),
     "nobody asks for it": (launch_beside, KERNEL + STORE + KERNEL + OTHER, None),
@@ -187,7 +187,7 @@ def test_kernels_of_a_host_program(case: str) -> None:
 
 REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "more blocks than run at once": (
-        meet_grid, machine(), KERNEL.replace("bx: 4", "bx: 40000"), "grid_sync(dtype=bool)", GridTooLarge,
+        sync_grid, machine(), KERNEL.replace("bx: 4", "bx: 40000"), "grid_sync(dtype=bool)", GridTooLarge,
         "all 40000 blocks meet in T.sync_grid(), but sm_90a runs at most 2112 of 128 threads at once"),
     "elements cannot ask of a fragment": (
         lower_votes, machine(), KERNEL, "for i, j in parallel(64, 64):\n    C[i, j] = 1.0 if any_of(v[:]) else 0.0", MissingCapability,

@@ -151,7 +151,7 @@ class _Threads(ThreadDifferences):
         run: list[Statement] = []
         pieces: list[list[Statement] | Statement] = []
         for statement in body.statements:
-            if self.meets(statement) or not self._is_single(statement):
+            if self.synchronizes(statement) or not self._is_single(statement):
                 if run:
                     pieces.append(run)
                     run = []
@@ -202,7 +202,7 @@ class _Threads(ThreadDifferences):
         """A statement that the block runs as one, or a structure around a meeting of the threads."""
         if isinstance(statement, Evaluate) and _is_barrier(statement.value):
             return []
-        if not self.meets(statement) or not self.varies(statement):
+        if not self.synchronizes(statement) or not self.varies(statement):
             return [statement] if not any(map(_is_barrier, walk(statement))) else [_without_barriers(statement)]
         if isinstance(statement, Parallel):
             raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread "
@@ -232,7 +232,7 @@ class _Threads(ThreadDifferences):
                                    span=statement.span, hint="move T.sync_threads() and tile operators out of "
                                                              "the condition")  # fmt: skip
 
-    def meets(self, statement: Statement) -> bool:
+    def synchronizes(self, statement: Statement) -> bool:
         """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""
         return any(
             _is_barrier(node) or (isinstance(node, Parallel) and not self._is_private(node)) for node in walk(statement)

@@ -116,7 +116,7 @@ class _Tile:
     def end(self) -> int:
         return self.offset + self.size
 
-    def meets(self, other: _Tile) -> bool:
+    def interferes(self, other: _Tile) -> bool:
         """Whether both live at some moment."""
         apart = other.name in self.behind or self.name in other.behind or other.allocate.buffer in self.turns
         return not apart and self.first <= other.last and other.first <= self.last
@@ -149,7 +149,7 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
         return kernel
     placed: list[_Tile] = []
     for tile in sorted(tiles, key=lambda one: (-one.alignment, -one.size)):
-        tile.offset = _lowest(tile, [other for other in placed if other.meets(tile)])
+        tile.offset = _lowest(tile, [other for other in placed if other.interferes(tile)])
         placed.append(tile)
     total = max(tile.end for tile in tiles)
     if total > arch.shared_bytes:

@@ -40,7 +40,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, own, uses
 
-MEETINGS = frozenset({"sync_threads", "named_barrier_sync"})
+BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 
 _Path = tuple[tuple[int, bool], ...]
 """The conditions around a statement, each with the way that was taken."""
@@ -146,7 +146,7 @@ def _united(states: Collection[_Touched]) -> _Touched:
 def _is_meeting(statement: Statement) -> bool:
     """Whether all threads that come here wait for one another."""
     value = statement.value if isinstance(statement, Evaluate) else None
-    if not isinstance(value, Call) or value.function not in MEETINGS:
+    if not isinstance(value, Call) or value.function not in BARRIERS:
         return False
     return not value.arguments or isinstance(value.arguments[0], Const)
 

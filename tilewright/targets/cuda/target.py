@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir.nodes import Buffer, Function, TensorMap
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
-from tilewright.passes.tile.grids.meet_grid import meets
+from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import arch, detect
@@ -63,7 +63,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         prepared.append(
             CudaKernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
                 LaunchShape(
-                    kernel.num_threads, shared_bytes, cluster_of(kernel, arch), meets(kernel), is_dependent(kernel)
+                    kernel.num_threads, shared_bytes, cluster_of(kernel, arch), syncs_grid(kernel), is_dependent(kernel)
                 )
             )
         )

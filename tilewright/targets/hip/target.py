@@ -10,7 +10,7 @@ from tilewright.errors import InternalError
 from tilewright.ir.nodes import Function, TensorMap
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
-from tilewright.passes.tile.grids.meet_grid import meets
+from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, code_of
@@ -50,7 +50,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             if isinstance(param, TensorMap):
                 raise InternalError(f"{arch.name} has no maps of tensors", span=kernel.span)
             codes.append(code_of(param))
-        prepared.append(HipKernel(binary.image, name, tuple(codes), kernel.num_threads, meets(kernel)))
+        prepared.append(HipKernel(binary.image, name, tuple(codes), kernel.num_threads, syncs_grid(kernel)))
     return Launcher(function, prepared)
 
 

@@ -71,7 +71,7 @@ def barrier() -> Evaluate:
 
 NOTHING = Pending()
 
-MEETINGS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
+BARRIERS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
 """Functions in which all threads of a block meet."""
 
 LANDED = "cp_async_mbarrier_arrive_noinc"
@@ -267,4 +267,4 @@ def _barriers(body: Seq) -> int:
 
 
 def _is_barrier(node: object) -> bool:
-    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in MEETINGS
+    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in BARRIERS

@@ -57,7 +57,7 @@ class SharedPlace:
             return SharedPlace(owner)
         return SharedPlace(owner, slot, key(slot))
 
-    def meets(self, other: SharedPlace, together: Together) -> bool:
+    def may_alias(self, other: SharedPlace, together: Together) -> bool:
         """Whether the two may have a byte in common."""
         if self.buffer is not other.buffer:
             return together(self.buffer, other.buffer)
@@ -115,7 +115,7 @@ class Pending:
         writes = [*next.written, *starts]
         known = [*self.read, *self.written]
         mixed = any(
-            kind != other and place.meets(former, together)
+            kind != other and place.may_alias(former, together)
             for kind, place in next.combined for other, former in self.combined
         )  # fmt: skip
         return (
@@ -192,7 +192,7 @@ def _places(combined: Iterable[tuple[str, SharedPlace]]) -> list[SharedPlace]:
 
 
 def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace], together: Together) -> bool:
-    return any(one.meets(other, together) for one in places for other in others)
+    return any(one.may_alias(other, together) for one in places for other in others)
 
 
 def bound_in(statement: Statement) -> set[Var]:

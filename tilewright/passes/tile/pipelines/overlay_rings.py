@@ -54,11 +54,11 @@ def _overlay(kernel: Kernel, room: int, boxes: Uses) -> Kernel:
     if not found:
         return kernel
     names = tuple(tuple(sorted(one.name for one in tiles)) for tiles in (found, slot_buffers(kernel)))
-    body = _Meet(found)(kernel.body)
+    body = _Barrier(found)(kernel.body)
     return replace(kernel, body=body, attributes=(*kernel.attributes, (OVERLAID, names)))
 
 
-class _Meet(Rewriter):
+class _Barrier(Rewriter):
     """Lets a role's threads meet before the first of them writes where a ring was."""
 
     def __init__(self, tiles: dict[Buffer, Statement]) -> None:

@@ -68,7 +68,7 @@ from tilewright.ops.scan import Scan
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.overlap_gemms import conditional
 from tilewright.passes.tile.grids.ping_pong import is_turn, narrowed
-from tilewright.passes.tile.layouts.plan_synchronization import MEETINGS
+from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 from tilewright.passes.tile.roles.role_survey import LOOPS
@@ -165,7 +165,7 @@ def _works_between(statements: Sequence[Statement]) -> bool:
 def _may_meet(statement: Statement) -> bool:
     """Whether all threads of the role may wait for one another in a statement: folds through shared memory are made
     later."""
-    return holds(statement, Reduce, Scan) or any(call.function in MEETINGS for call in find(statement, Call))
+    return holds(statement, Reduce, Scan) or any(call.function in BARRIERS for call in find(statement, Call))
 
 
 def _holds_gemm(statement: Statement) -> bool:

@@ -1,4 +1,4 @@
-"""Meetings of a whole grid get the word of memory in which its blocks count one another.
+"""Barriers of a whole grid get the word of memory in which its blocks count one another.
 
 Before (in a host program)::
 
@@ -13,7 +13,7 @@ After::
         ...
         grid_sync(arrivals[0])
 
-The word is a workspace: zero when it is made, and left as it was by each meeting but for its highest bit. All blocks
+The word is a workspace: zero when it is made, and left as it was by each barrier but for its highest bit. All blocks
 must run at once; a grid of which no machine of this kind could hold so many is refused.
 """
 
@@ -31,28 +31,28 @@ from tilewright.passes.context import Context
 GRID_SYNC = "grid_sync"
 
 
-def meet_grid(function: Function, context: Context) -> Function:
-    """Give every kernel whose blocks all meet a word to count in.
+def sync_grid(function: Function, context: Context) -> Function:
+    """Give every kernel with a barrier of its grid a word to count in.
 
     Raises
     ------
     GridTooLarge : more blocks than the machine runs at once.
     """
-    body = _Meet(context)(function.body)
+    body = _SyncGrid(context)(function.body)
     return function if body is function.body else function.with_body(body)
 
 
-def meets(kernel: Kernel) -> bool:
-    """Whether all blocks of a kernel's grid meet."""
+def syncs_grid(kernel: Kernel) -> bool:
+    """Whether all blocks of a kernel wait for one another: a cooperative launch."""
     return any(node.function == GRID_SYNC for node in find(kernel.body, Call))
 
 
-class _Meet(Rewriter):
+class _SyncGrid(Rewriter):
     def __init__(self, context: Context) -> None:
         self.context = context
 
     def visit_Kernel(self, kernel: Kernel) -> Rewritten:
-        if not meets(kernel):
+        if not syncs_grid(kernel):
             return kernel
         known = [extent for extent in kernel.grid if isinstance(extent, int)]
         blocks, most = math.prod(known), self.context.arch.resident_blocks(kernel.num_threads)
