@@ -32,9 +32,11 @@ class Options:
     ----------
     cache_dir : TILEWRIGHT_CACHE_DIR, where compiled kernels are kept (default ``~/.cache/tilewright``).
     cache : TILEWRIGHT_CACHE, 0 keeps nothing on disk beyond the process.
-    target : TILEWRIGHT_TARGET, what ``target="auto"`` means; empty for the best device present.
+    target : TILEWRIGHT_TARGET, what ``target="auto"`` means, and the machine of arrays on a device of its kind; empty for the
+        best device present.
     compiler : TILEWRIGHT_CC, command of the C compiler for the cpu target and the emulator.
-    num_threads : TILEWRIGHT_NUM_THREADS, threads of the cpu target; 0 for all cores.
+    num_threads : TILEWRIGHT_NUM_THREADS, threads of the cpu target; 0 for all cores, but no more than torch is told to
+        use where it is loaded.
     verify : TILEWRIGHT_VERIFY, 1 verifies the whole program after every pass, not only what the pass changed.
     poison : TILEWRIGHT_POISON, 1 has kernels of the cpu target begin with ones in all bits of tiles and variables, so
         that what nobody wrote is NaN, -1 or the largest number.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -145,3 +146,26 @@ def test_the_number_of_threads_can_be_set(kernel: Kernel) -> None:
     np.testing.assert_array_equal(seen, 1)
     launcher.set_threads(0)
     assert launcher.get_threads() >= 1
+
+
+@pytest.mark.parametrize(("variable", "expected"), [("", [3, 1, 2, 3]), ("2", [2, 2, 2, 2])])
+def test_no_more_threads_than_torch_is_told_to_use(variable: str, expected: list[int]) -> None:
+    """In a process that loads torch when kernels have run already; TILEWRIGHT_NUM_THREADS is stronger."""
+    pytest.importorskip("torch")
+    program = """
+import numpy as np
+from tilewright.kernels.elementwise import elementwise
+from tilewright.targets.cpu import arch, launcher
+here = arch.host()
+launcher.host = lambda: arch.make_arch("x86_64", here.features, cores=3, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes)
+elementwise(lambda a: a + 1.0, [(8,)], ["float32"], "float32")(np.zeros(8, np.float32))
+import torch
+found = []
+for count in (8, 1, 2, 3):
+    torch.set_num_threads(count)
+    found.append(launcher.get_threads())
+print(found)
+"""
+    environment = {**os.environ, "TILEWRIGHT_NUM_THREADS": variable or "0"}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(expected), ran.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         missing = ", ".join(sorted(arch.features - host().features))
         raise WrongMachine(f"code for {arch.name} cannot run on this CPU, which lacks {missing}",
                            hint="its text can be inspected: kernel.get_kernel_source()")  # fmt: skip
+    _follow_torch()
     library = ctypes.CDLL(str(directory / LIBRARY))
     for name in ("parallel_for", "take", "give"):
         place = ctypes.c_void_p.in_dll(library, f"tw_{name}")
@@ -90,13 +92,34 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
 
 
 def set_threads(count: int) -> None:
-    """Threads that launches use from now on, the calling one included; 0 for all cores."""
+    """Threads that launches use from now on, the calling one included, whatever torch is told; 0 for all cores."""
+    _FOLLOWED.add("nobody")
+    _pool().tilewright_limit_threads(None)
     _pool().tilewright_set_threads(count or host().cores)
 
 
 def get_threads() -> int:
-    """Threads that launches use."""
+    """Threads that launches of the calling thread use."""
+    _follow_torch()
     return int(_pool().tilewright_get_threads())
+
+
+_FOLLOWED: set[str] = set()
+"""Whose number of threads launches do not exceed, once that is settled."""
+
+
+def _follow_torch() -> None:
+    """Once torch is there, use no more threads than ``torch.set_num_threads`` says; where TILEWRIGHT_NUM_THREADS says
+    how many, as many as it says."""
+    torch = sys.modules.get("torch")
+    if _FOLLOWED or options().num_threads or getattr(torch, "get_num_threads", None) is None:
+        return
+    _FOLLOWED.add("torch")
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        path = Path(str(getattr(torch, "__file__", ""))).parent / "lib" / name
+        if path.exists():
+            ask = getattr(ctypes.CDLL(str(path)), "_ZN2at15get_num_threadsEv", None)
+            _pool().tilewright_limit_threads(ask and ctypes.cast(ask, ctypes.c_void_p))
 
 
 @functools.cache

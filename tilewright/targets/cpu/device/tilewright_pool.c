@@ -326,7 +326,18 @@ EXPORT void tilewright_set_threads(int count) {
   atomic_store(&thread_count, count < 1 ? 1 : count > MOST_SHARES ? MOST_SHARES : count);
 }
 
-EXPORT int tilewright_get_threads(void) { return atomic_load(&thread_count); }
+/* Somebody else's number of threads, which ours does not exceed: who tells torch to use few means all of a model. */
+typedef int (*thread_limit)(void);
+static _Atomic thread_limit limit;
+
+EXPORT void tilewright_limit_threads(thread_limit ask) { atomic_store(&limit, ask); }
+
+EXPORT int tilewright_get_threads(void) {
+  int threads = atomic_load_explicit(&thread_count, memory_order_relaxed);
+  thread_limit ask = atomic_load_explicit(&limit, memory_order_relaxed);
+  int most = ask ? ask() : threads;
+  return most > 0 && most < threads ? most : threads;
+}
 
 /* A place for a task that helpers may join; NULL where all are taken. */
 static task *take_place(void) {
@@ -395,7 +406,7 @@ static int32_t run_alone(int64_t blocks, int64_t scratch_bytes, block_function f
 /* Run `function` for every block of 0 .. blocks - 1.  Returns 0 or the first failure's status. */
 EXPORT int32_t tilewright_parallel_for(int64_t blocks, int64_t scratch_bytes, block_function function, const void *arguments) {
   if (blocks <= 0) return 0;
-  int threads = atomic_load_explicit(&thread_count, memory_order_relaxed);
+  int threads = blocks > 1 ? tilewright_get_threads() : 1;
   if (threads > blocks) threads = (int)blocks;
   task *t = threads > 1 ? take_place() : NULL;
   if (!t) return run_alone(blocks, scratch_bytes, function, arguments);
