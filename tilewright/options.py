@@ -32,8 +32,8 @@ class Options:
     ----------
     cache_dir : TILEWRIGHT_CACHE_DIR, where compiled kernels are kept (default ``~/.cache/tilewright``).
     cache : TILEWRIGHT_CACHE, 0 keeps nothing on disk beyond the process.
-    target : TILEWRIGHT_TARGET, what ``target="auto"`` means, and the machine of arrays on a device of its kind; empty for the
-        best device present.
+    target : TILEWRIGHT_TARGET, what ``target="auto"`` means, and the machine of arrays on a device of its kind; empty
+        for the best device present.
     compiler : TILEWRIGHT_CC, command of the C compiler for the cpu target and the emulator.
     num_threads : TILEWRIGHT_NUM_THREADS, threads of the cpu target; 0 for all cores, but no more than torch is told to
         use where it is loaded.
