@@ -15,7 +15,7 @@ from judge import Verdict, different, judged, machines, run, targets_of
 from operator_writer import write_operator
 from scaled_writer import ScaledWriter
 from shrink import shrunk
-from tile_fuzz import LOOPS, MIXED, PIPELINES, ROWS, SCALED, SWARM, THREADS
+from tile_fuzz import LOOPS, MIXED, OWN, PIPELINES, ROWS, SCALED, SWARM, THREADS
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 
@@ -25,6 +25,7 @@ from tilewright.ops.base import element, elementwise, same_shape, store_element
 SAMPLE = (
     *range(9000, 9008), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004), *range(SWARM + 9000, SWARM + 9004),
     *range(SCALED + 9000, SCALED + 9004), *range(THREADS + 9000, THREADS + 9004),
+    *range(OWN + 9000, OWN + 9004),
 )  # fmt: skip
 PROOF, CHUNK = (
     (
@@ -37,6 +38,7 @@ PROOF, CHUNK = (
         *range(SWARM, SWARM + 2000),
         *range(SCALED, SCALED + 1000),
         *range(THREADS, THREADS + 2000),
+        *range(OWN, OWN + 2000),
     ),
     50,
 )

@@ -48,7 +48,7 @@ def find_varying(kernel: Kernel) -> Varying:
     mentions: dict[Statement, frozenset[Var | Buffer]] = {}
     for statement in _statements(kernel.body):
         mentions[statement] = frozenset(_own_names(statement))
-        if _is_exchange(statement):
+        if is_exchange(statement):
             mentions[statement] |= {kernel.thread_vars[0]}
     for node in walk(kernel.body, lambda node: not isinstance(node, nodes.Parallel)):
         if isinstance(node, Statement) and updates(node):  # each thread for itself
@@ -80,7 +80,7 @@ def _own_names(statement: Statement) -> Iterator[Var | Buffer]:
                 yield found if isinstance(found, Var) else root(found)
 
 
-def _is_exchange(statement: Statement) -> bool:
+def is_exchange(statement: Statement) -> bool:
     """Whether a statement's own expressions call what threads do together, barriers apart."""
     calls = (found for child in children(statement) if isinstance(child, Expr) for found in find(child, Call))
     return any(INTRINSICS[found.function].collective and found.function not in BARRIERS for found in calls)

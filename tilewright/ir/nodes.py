@@ -247,11 +247,23 @@ class TileOperator(Statement):
     def effects(self) -> Effects:
         raise NotImplementedError(f"{type(self).__name__}.effects")
 
+    def overwrites(self, buffer: Buffer) -> bool:
+        """Whether the operator sets the whole of a buffer and reads nothing of it, through a view neither."""
+        effects = self.effects()
+        sets = any(region.buffer is buffer and region.is_whole for region in effects.writes)
+        return sets and not any(_shows(region.buffer, buffer) for region in effects.reads)
+
     def reference(self, *reads: Any) -> tuple[Any, ...]:  # operators name what they read
         raise NotImplementedError(f"{type(self).__name__}.reference")
 
     def lower(self) -> Statement:
         raise NotImplementedError(f"{type(self).__name__}.lower")
+
+
+def _shows(view: Buffer | None, buffer: Buffer) -> bool:
+    while view is not None and view is not buffer:
+        view = view.source
+    return view is buffer
 
 
 TILE_OPERATORS: dict[str, type[TileOperator]] = {}

@@ -15,6 +15,7 @@ from tilewright.ir.nodes import (
     Expr,
     Function,
     If,
+    Let,
     Region,
     Statement,
     Store,
@@ -78,6 +79,10 @@ def own_writes(statement: Statement) -> Iterator[Buffer]:
         yield from (region.buffer for region in statement.effects().writes)
     elif isinstance(statement, Evaluate):
         yield from (found.buffer for found in find(statement.value, Region))
+    if isinstance(statement, (Let, Store)):  # an atomic gives what was there before
+        for call in find(statement.value, Call):
+            if not INTRINSICS[call.function].pure:
+                yield from writes_of(call)
 
 
 def counted_workspaces(function: Function) -> frozenset[Buffer]:

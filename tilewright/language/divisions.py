@@ -22,9 +22,8 @@ After::
 Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide
 alike around work that threads do together. Neighbouring conditions run at once where they divide the warps alike, but
 where one changes shared tiles that the other uses and neither speaks of barriers: these run one after the other. Loops
-and conditions of the block around nothing but such conditions are each warp group's own. Fragments, arrays and scalars
-of a thread, and names that depend on its index, go to the roles that use them, with what initialises them. In roles the
-thread's index stays that of the block.
+and conditions of the block around nothing but such conditions are each warp group's own. What threads have for
+themselves goes to the roles that use it (`sinking`). In roles the thread's index stays that of the block.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Parallel,
-    Record,
     Role,
     Roles,
     Seq,
@@ -62,22 +60,14 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import own_writes, root
+from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, walk
 from tilewright.language.mistakes import MisplacedRole
+from tilewright.language.sinking import TOGETHER, Sink, all_written, allocated, mentioned
 from tilewright.ops.copy import TMA_LOADS, TMA_STORES
 
 BY_ENGINE = (TMA_LOADS, TMA_STORES)
 """Tokens of what one thread gives to the copy engine."""
-
-PRIVATE = ("fragment", "local", "scalar")
-"""Scopes of memory that threads have for themselves, alone or with their role."""
-
-TOGETHER = (
-    "mbarrier_wait", "named_barrier_sync", "sync_threads", "cluster_sync", "cluster_arrive", "cluster_wait",
-    "setmaxnreg",
-)  # fmt: skip
-"""Functions in which threads wait for one another, or that whole warpgroups call."""
 
 
 def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> tuple[Seq,
@@ -92,7 +82,7 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
     dividing = _Divide(thread_vars, threads)
     made = dividing.sequence(_Narrow()(body), {})
     for role in find(made, Role):
-        own = set(_allocated(role.body))
+        own = set(allocated(role.body))
         for node in find(role.body, Statement):
             foreign = {one for one in map(root, find(node, Buffer)) if one.scope == "fragment"} - own
             if foreign and not isinstance(node, Seq):
@@ -110,12 +100,12 @@ class _Narrow(Rewriter):
     def visit_Seq(self, body: Seq) -> Seq:
         statements = list(body.statements)
         for allocate in [one for one in statements if isinstance(one, Allocate) and one.buffer.scope == "fragment"]:
-            users = [one for one in statements if one is not allocate and allocate.buffer in _mentioned(one)]
+            users = [one for one in statements if one is not allocate and allocate.buffer in mentioned(one)]
             if len(users) != 1 or not isinstance(users[0], If):
                 continue
             user: If = users[0]
             branches = {name: getattr(user, name) for name in ("then", "otherwise")}
-            using = [name for name, one in branches.items() if one is not None and allocate.buffer in _mentioned(one)]
+            using = [name for name, one in branches.items() if one is not None and allocate.buffer in mentioned(one)]
             if len(using) == 1 and allocate.buffer not in set(find(user.condition, Buffer)):
                 inside = replace(branches[using[0]], statements=(allocate, *branches[using[0]].statements))
                 statements[statements.index(user)] = replace(user, **{using[0]: inside})
@@ -147,7 +137,7 @@ def is_dealt(statement: Statement) -> bool:
     if isinstance(statement, TileOperator):
         by_one = getattr(statement, "barrier", None) is not None or statement.token in BY_ENGINE
         return not by_one and {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
-    return any(root(buffer).scope != "local" for buffer in _all_written(Seq((statement,))))
+    return any(root(buffer).scope != "local" for buffer in all_written(Seq((statement,))))
 
 
 def is_together(statement: Statement) -> bool:
@@ -216,7 +206,7 @@ class _Divide:
             by_warp = self._by_warp(node.condition, names)
             if by_warp is None or len(set(by_warp[warps.start : warps.stop].reshape(-1).tolist())) == 1:
                 continue
-            work = next((one for one in find(node, Statement) if _is_shared_work(one)), None)
+            work = next((one for one in find(node, Statement) if is_shared_work(one)), None)
             if work is not None:
                 raise MisplacedRole(
                     f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of "
@@ -308,7 +298,7 @@ class _Divide:
 
     def remember(self, old: Seq, new: Seq) -> None:
         """Fragments of a copy of a sequence have the layouts that the author gave to those of the sequence."""
-        for one, other in zip(_allocated(old), _allocated(new), strict=True):
+        for one, other in zip(allocated(old), allocated(new), strict=True):
             if one is not other:
                 self.copies.setdefault(one, []).append(other)
 
@@ -338,7 +328,9 @@ class _Divide:
             for warps, parts_of in bodies.items():
                 for part in parts_of:
                     self._refuse_parts(part, range(min(warps), max(warps) + 1), names)
-            made, roles, waiting = _Sink(self, made, waiting).around(self._roles(bodies, statement))
+            made, roles, waiting = Sink(self.thread_vars, self.indices, self.remember, made, waiting).around(
+                self._roles(bodies, statement)
+            )
             made.append(roles)
         return replace(body, statements=tuple(made))
 
@@ -383,7 +375,7 @@ class _Divide:
         return body, count
 
 
-def _is_shared_work(statement: Statement) -> bool:
+def is_shared_work(statement: Statement) -> bool:
     """Whether threads divide a statement among them; copies that one thread gives to the engine are none."""
     if isinstance(statement, Parallel):
         touched: list[Any] = [node.buffer for node in find(statement, Load, Store)]
@@ -405,6 +397,12 @@ class _Inner(Rewriter):
 
     def visit_Seq(self, body: Seq) -> Seq:
         return self.dividing.sequence(body, self.names)
+
+    def visit_If(self, branch: If) -> If:
+        """Under a condition that threads of a warp decide differently no warps part ways."""
+        by_warp = self.dividing._by_warp(branch.condition, self.names)
+        apart = by_warp is not None and (by_warp != by_warp[:, :1]).any()
+        return branch if apart else self.generic(branch)
 
     def visit_Roles(self, roles: Roles) -> Roles:
         return roles
@@ -458,7 +456,7 @@ def _waits(part: Seq) -> bool:
 
 
 def _shared_written(part: Seq) -> set[Buffer]:
-    return {root(buffer) for buffer in _all_written(part) if root(buffer).scope == "shared"}
+    return {root(buffer) for buffer in all_written(part) if root(buffer).scope == "shared"}
 
 
 def _shared_used(part: Seq) -> set[Buffer]:
@@ -484,158 +482,3 @@ def _name(first: int, last: int) -> str:
 
 def _idle(first: int, end: int) -> Role:
     return Role(_name(first, end - 1), end - first, Seq(()))
-
-
-@dataclass(slots=True)
-class _Sink:
-    """Takes what threads have for themselves into the roles that use it.
-
-    before, after : statements around the roles, in the same sequence.
-    """
-
-    dividing: _Divide
-    before: list[Statement]
-    after: list[Statement]
-
-    def around(self, roles: Roles) -> tuple[list[Statement], Roles, list[Statement]]:
-        """What stays before the roles, the roles, and what stays behind them."""
-        own = self._own()
-        bodies, after = self._with_endings(roles, own)
-        own -= self._crossing(bodies, after)
-        slices = [_slice(self.before, body, own) for body in bodies]
-        moved = {one for needed in slices for one in needed}
-        stays = [one for one in self.before if one not in moved]
-        kept = set(_slice([one for one in self.before if one in moved], Seq((*stays, *after)), own))
-        before = [one for one in self.before if one not in moved or one in kept]
-        made: list[Role] = []
-        taken = bool(kept)
-        first = 0
-        for role, body, needed in zip(roles.roles, bodies, slices, strict=True):
-            whole = Seq((*needed, *body.statements), span=body.span)
-            if needed and (taken or any(one in earlier for earlier in slices[: len(made)] for one in needed)):
-                copied = fresh(whole)
-                self.dividing.remember(whole, copied)
-                whole = copied
-            whole = substitute(whole, self.dividing.indices(first * WARP))
-            made.append(replace(role, body=whole))
-            first += role.warps
-        return before, replace(roles, roles=tuple(made)), after
-
-    def _own(self) -> set[Any]:
-        """Memory that threads have for themselves, and names whose values differ between them or depend on it."""
-        own: set[Record] = set(self.dividing.thread_vars)
-        own |= {one.buffer for one in self.before if isinstance(one, Allocate) and one.buffer.scope in PRIVATE}
-        for one in self.before:
-            if isinstance(one, Let) and not own.isdisjoint(_mentioned(one)):
-                own.add(one.var)
-        return own - set(self.dividing.thread_vars)
-
-    @staticmethod
-    def _crossing(bodies: Sequence[Seq], after: Sequence[Statement]) -> set[Buffer]:
-        """What a thread sets in its role and reads behind it: a copy of the role's own would be lost."""
-        written = {root(buffer) for body in bodies for buffer in _all_written(body)}
-        found = {one for one in written if one.scope in PRIVATE}
-        first = {one: next((user for user in after if one in _mentioned(user)), None) for one in found}
-        return {one for one, user in first.items() if user is not None and not _overwrites(user, one)}
-
-    def _with_endings(self, roles: Roles, own: set[Buffer]) -> tuple[list[Seq], list[Statement]]:
-        """The roles' bodies, each with the statements behind the roles that go on with its fragments alone: what is in
-        them of a thread for itself, all threads do."""
-        users = [_mentioned(role.body) & own for role in roles.roles]
-        bodies = [list(role.body.statements) for role in roles.roles]
-        after: list[Statement] = []
-        for one in self.after:
-            touched = _mentioned(one) & own
-            held = {node for node in touched if isinstance(node, Buffer) and node.scope == "fragment"}
-            owners = [number for number, used in enumerate(users) if not held.isdisjoint(used)]
-            tiles = [node for node in find(one, Buffer) if root(node).scope in ("shared", "barrier")]
-            goes_on = len(owners) == 1 and not tiles and isinstance(one, (TileOperator, Parallel, For, If))
-            if goes_on and not _follows(one, after):
-                bodies[owners[0]].append(one)
-                users[owners[0]] |= touched
-            else:
-                after.append(one)
-        return [replace(role.body, statements=tuple(body)) for role, body in zip(roles.roles, bodies)], after
-
-
-def _follows(statement: Statement, earlier: Sequence[Statement]) -> bool:
-    """Whether a statement needs what stands before it to be done first: its values, its reads, or that threads meet."""
-    touched, written = _mentioned(statement), _made(statement)
-    in_memory = any(root(node).scope == "global" for node in find(statement, Buffer))
-    return any(
-        not touched.isdisjoint(_made(one))
-        or not written.isdisjoint(_mentioned(one))
-        or (in_memory and any(node.function in TOGETHER for node in find(one, Call)))
-        for one in earlier
-    )
-
-
-def _overwrites(statement: Statement, tile: Buffer) -> bool:
-    """Whether a statement sets the whole of a tile and reads nothing of it."""
-    if isinstance(statement, TileOperator):
-        effects = statement.effects()
-        read = any(root(region.buffer) is tile for region in effects.reads)
-        return not read and any(region.buffer is tile and region.is_whole for region in effects.writes)
-    if not isinstance(statement, Parallel) or any(root(node.buffer) is tile for node in find(statement, Load)):
-        return False
-    return any(
-        isinstance(one, nodes.Store)
-        and one.buffer is tile
-        and one.indices == statement.vars
-        and tuple(statement.extents) == tuple(tile.shape)
-        for one in statement.body.statements
-    )
-
-
-def _slice(before: Sequence[Statement], body: Seq, own: set[Buffer]) -> list[Statement]:
-    """The statements that make what `body` uses of the threads' own, in order."""
-    needed = _mentioned(body) & own
-    found: list[Statement] = []
-    for one in reversed(before):
-        makes = _made(one) & needed
-        if not makes:
-            continue
-        others = {root(buffer) for buffer in _written(one)} - own
-        if (
-            others
-            and all(thing.scope == "scalar" for thing in makes if isinstance(thing, Buffer))
-            and not makes & set(map(root, _all_written(body)))
-        ):
-            continue  # all threads read what was computed before they parted
-        if others:
-            raise MisplacedRole(
-                f"this prepares what some warps use alone ({', '.join(sorted(thing.name for thing in makes))}) "
-                f"and writes {', '.join(sorted(thing.name for thing in others))}",
-                "write what the warps have for themselves where they part",
-            ).at(one.span)
-        found.append(one)
-        needed |= _mentioned(one) & own
-    return found[::-1]
-
-
-def _made(statement: Statement) -> set[Any]:
-    """Names and memory that a statement makes or writes."""
-    if isinstance(statement, Let):
-        return {statement.var}
-    if isinstance(statement, Allocate):
-        return {statement.buffer}
-    return {root(buffer) for buffer in _written(statement)}
-
-
-def _written(statement: Statement) -> Iterator[Buffer]:
-    for node in find(statement, Statement):
-        yield from own_writes(node)
-
-
-def _all_written(body: Seq) -> list[Buffer]:
-    return [buffer for one in body.statements for buffer in _written(one)]
-
-
-def _mentioned(statement: Statement) -> set[Record]:
-    return {
-        root(node) if isinstance(node, Buffer) else node for node in find(statement, Buffer, Var)
-    }  # fmt: skip
-
-
-def _allocated(body: Seq) -> list[Buffer]:
-    return [node.buffer for node in find(body, Allocate)]

@@ -68,10 +68,12 @@ class ScopedRewriter(Rewriter):
         self.analyzer = Analyzer()
         self.uniform: dict[Var, Expr] = {}
         """What names of numbers of warps stand for: conditions on them say something of thread indices."""
+        self.thread_var: Var | None = None
         for var in size_variables(function):
             self.analyzer.bind(var, 0, None)
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
+        self.thread_var = kernel.thread_vars[0]
         with self.analyzer.scope():
             for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
                 self.analyzer.bind_extent(var, extent)
@@ -82,9 +84,15 @@ class ScopedRewriter(Rewriter):
 
     def visit_Role(self, role: nodes.Role) -> nodes.Role:
         with self.analyzer.scope():
-            if role.index is not None:
-                self.analyzer.bind_extent(role.index, role.instances)
+            self.bind_role(role)
             return self.generic(role)
+
+    def bind_role(self, role: nodes.Role) -> None:
+        """In a role the first index of the thread counts all of the role's, whatever shape the block has."""
+        if role.index is not None:
+            self.analyzer.bind_extent(role.index, role.instances)
+        if self.thread_var is not None:
+            self.analyzer.bind_extent(self.thread_var, role.threads)
 
     def visit_Seq(self, seq: Seq) -> Seq:
         with self.analyzer.scope():

@@ -102,7 +102,6 @@ class Assign(DecidingRewriter):
         self.safe: dict[Buffer, Expr] = {}
         self.thread: Expr = const(0)
         self.warpgroup: Expr = const(0)
-        self.thread_var: Var | None = None
         self.role: Role | None = None
         self.taken: frozenset[int] = frozenset()
         """Named barriers that the author uses."""
@@ -116,7 +115,6 @@ class Assign(DecidingRewriter):
         """Buffers allocated in each Seq around the statement at hand."""
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        self.thread_var = kernel.thread_vars[0]
         self.cluster = math.prod(kernel.attribute("cluster", (1,)))
         self.asynchronous = _asynchronous(kernel)
         self.taken = named_by_author(kernel)
@@ -183,8 +181,7 @@ class Assign(DecidingRewriter):
             own_groups = index_binary("mul", role.index, threads // WARPGROUP)
             self.groups_before = index_binary("add", self.groups_before, own_groups)
         with self.analyzer.scope():
-            if role.index is not None:
-                self.analyzer.bind_extent(role.index, role.instances)
+            self.bind_role(role)
             self.analyzer.bind_extent(own, threads)
             self.analyzer.bind_extent(group, max(1, threads // WARPGROUP))
             body = self(role.body)

@@ -17,11 +17,17 @@ from tilewright.ops.sparse_gemm import Product
 
 @dataclass(frozen=True)
 class Site:
-    """Where copies stand: in a kernel, on a machine, with what the analyzer knows there."""
+    """Where copies stand: in a kernel, on a machine, with what the analyzer knows there.
+
+    Attributes
+    ----------
+    threads : the numbers of those that make copies, of the role where they stand in one.
+    """
 
     kernel: Kernel
     arch: Arch
     analyzer: Analyzer
+    threads: range
 
     @cached_property
     def slots(self) -> frozenset[Buffer]:

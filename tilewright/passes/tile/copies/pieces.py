@@ -39,7 +39,7 @@ def copied_piece(copy: Copy, site: Site) -> int | str:
 
 def _waves_misfit(copy: Copy, instruction: CopyInstruction, size: int, site: Site) -> str | None:
     """Why waves do not bring a tile in instructions that write side by side what their lanes read; or should not."""
-    tile, source, threads = copy.destination.buffer, copy.source, site.kernel.num_threads
+    tile, source, threads = copy.destination.buffer, copy.source, len(site.threads)
     if not copy.destination.is_whole:
         return "it fills a part of its tile, and waves write side by side what they read"
     layout = site.layout(tile)
@@ -48,6 +48,7 @@ def _waves_misfit(copy: Copy, instruction: CopyInstruction, size: int, site: Sit
     width = size * 8 // source.dtype.stored_bits
     if (
         threads % instruction.threads
+        or site.threads.start % instruction.threads
         or tile.size % (width * instruction.threads)
         or tile.dtype.nbytes(tile.size) % 1024
     ):

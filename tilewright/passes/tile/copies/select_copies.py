@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Function, If, Kernel, Parallel, Pipelined
+from tilewright.ir.nodes import WARP, Function, If, Kernel, Parallel, Pipelined, Role, Roles
 from tilewright.ir.visitor import Rewritten
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
@@ -48,8 +48,18 @@ class _Select(ScopedRewriter):
         self.in_pipeline = False
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        self.site = Site(kernel, self.context.arch, self.analyzer)
+        self.site = Site(kernel, self.context.arch, self.analyzer, range(kernel.num_threads))
         return super().visit_Kernel(kernel)
+
+    def visit_Roles(self, roles: Roles) -> Roles:
+        outside, first = self.site, 0
+        made: list[Role] = []
+        for role in roles.roles:
+            self.site = replace(outside, threads=range(first, first + role.threads))
+            made.append(self.visit_Role(role))
+            first += role.all_warps * WARP
+        self.site = outside
+        return replace(roles, roles=tuple(made))
 
     def visit_If(self, branch: If) -> Rewritten:
         """What never runs is dropped: under a condition that cannot hold nothing can be proved of a copy."""

@@ -218,7 +218,7 @@ class _Stage(ScopedRewriter):
         known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
         self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
         before = self.first_of_role = len(self.made)
-        made: Role = self.generic(role)
+        made = super().visit_Role(role)
         self.role = None
         if role.instances == 1 or len(self.made) == before:
             return made

@@ -252,11 +252,8 @@ def filled_first(body: Seq, buffer: Buffer) -> bool:
     for statement in _in_order(within):
         if isinstance(statement, Parallel) and overwrites(statement, buffer):
             return True
-        if isinstance(statement, TileOperator):
-            effects = statement.effects()
-            read = any(region.buffer is buffer for region in effects.reads)
-            if not read and any(region.buffer is buffer and region.is_whole for region in effects.writes):
-                return True
+        if isinstance(statement, TileOperator) and statement.overwrites(buffer):
+            return True
         if not _declares(statement, buffer) and any(one is buffer for one in find(statement, Buffer)):
             return False
     return False

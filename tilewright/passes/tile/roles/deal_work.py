@@ -29,7 +29,7 @@ if any thread comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ import numpy as np
 
 from tilewright.errors import DivergentWork
 from tilewright.interpreter.over_threads import over_threads
-from tilewright.interpreter.varying import find_varying
+from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
@@ -49,6 +49,7 @@ from tilewright.ir.nodes import (
     If,
     Kernel,
     Let,
+    Load,
     Parallel,
     Seq,
     Statement,
@@ -59,9 +60,9 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root
+from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses
-from tilewright.language.divisions import divide, is_dealt, parts_work
+from tilewright.language.divisions import divide, is_dealt, is_shared_work, parts_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -115,8 +116,26 @@ class _Some:
         return index_binary("floordiv", index_binary("sub", self.number, self.first), self.step)
 
 
+@dataclass(slots=True)
+class _Done:
+    """Something that some of the threads do.
+
+    Attributes
+    ----------
+    together : whether they divide it among them, where each does it for itself otherwise.
+    one : the thread, where it is one.
+    written, read : memory.
+    """
+
+    together: bool
+    one: bytes | None
+    written: set[Buffer]
+    read: set[Buffer]
+
+
 class _Deal(Rewriter):
     def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
         x, y, _ = kernel.threads
         tx, ty, tz = kernel.thread_vars
         threads = np.arange(kernel.num_threads)
@@ -127,15 +146,48 @@ class _Deal(Rewriter):
         self.varying = find_varying(kernel)
         self.names: dict[Var, Expr] = {}
         self.coming: Mask = np.ones(kernel.num_threads, bool)
-        self.written: list[tuple[set[Buffer], set[Buffer]]] = []
-        """Of what was dealt under the same condition, in order: the memory that it writes, and all that it touches."""
+        self.done: list[_Done] = []
+        """What some of the threads have done since all of them came, in order."""
 
     def visit_Roles(self, roles: nodes.Roles) -> nodes.Roles:
-        return roles  # whose threads all come, or `divide` has refused
+        if self.coming is None or not self.coming.all():
+            work = next(one for one in find(roles, Statement) if not isinstance(one, (nodes.Roles, nodes.Role, Seq)))
+            raise self._refused("whole warps part ways in here", work)
+        for role in roles.roles:
+            self._refuse_unknown(role)
+        return roles
+
+    def _refuse_unknown(self, role: nodes.Role) -> None:
+        """All threads of a role come to its work: of conditions on numbers of theirs nobody knows (on their indices
+        `divide` does). What exchanges tell them they take for the same."""
+        told = {
+            one.var if isinstance(one, Let) else root(one.buffer)
+            for one in find(role.body, Let, Store)
+            if is_exchange(one)
+        }
+        varying = find_varying(replace(self.kernel, body=role.body)).names - told
+        for branch in find(role.body, If):
+            known = over_threads(branch.condition, {self.kernel.thread_vars[0]: np.arange(role.threads)})
+            mentioned = {root(one) if isinstance(one, Buffer) else one for one in find(branch.condition, Var, Buffer)}
+            if known is not None or varying.isdisjoint(mentioned):
+                continue
+            work = next((one for one in find(branch, Statement) if is_shared_work(one)), None)
+            if work is not None:
+                self.coming = None
+                self._some(work)
 
     def visit_Let(self, let: Let) -> Let:
         self.names[let.var] = substitute(let.value, self.names)
+        self._alone(let)
         return let
+
+    def visit_Store(self, store: Store) -> Store:
+        self._alone(store)
+        return store
+
+    def visit_Evaluate(self, statement: nodes.Evaluate) -> nodes.Evaluate:
+        self._alone(statement)
+        return statement
 
     def visit_Seq(self, body: Seq) -> Rewritten:
         """Statements behind one that some threads leave at are those of the others."""
@@ -147,17 +199,21 @@ class _Deal(Rewriter):
             if isinstance(one, If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
                 self.coming = self._of(one.condition, False)
         self.coming = before
+        self.done = self.done if self._few() else []
         same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
         return body if same else replace(body, statements=tuple(made))
 
     def visit_If(self, branch: If) -> Rewritten:
-        outside, written = self.coming, self.written
+        outside, before = self.coming, self.done
+        self._alone(branch, branch.condition)
         parts: list[Any] = []
+        after: list[_Done] = []
         for part, holds_then in ((branch.then, True), (branch.otherwise, False)):
-            self.coming = self._of(branch.condition, holds_then, outside)
-            self.written = written if self.coming is outside else []
+            self.coming, self.done = self._of(branch.condition, holds_then, outside), list(before)
             parts.append(None if part is None else self(part))
-        self.coming, self.written = outside, written
+            after += self.done[len(before) :]
+        self.coming = outside
+        self.done = [*before, *after] if self._few() else []  # the block waits for them
         if parts[0] is branch.then and parts[1] is branch.otherwise:
             return branch
         return replace(branch, then=parts[0], otherwise=parts[1])
@@ -173,14 +229,13 @@ class _Deal(Rewriter):
 
     def _repeated(self, loop: Any) -> Statement:
         """A loop; of one whose iterations threads count differently nobody knows who comes."""
-        outside, written = self.coming, self.written
+        outside, before = self.coming, len(self.done)
         ends = (loop.condition,) if isinstance(loop, nodes.While) else (loop.start, loop.stop)
         if any(self._varies(end) for end in ends if isinstance(end, Expr)):
             self.coming = None
-        self.written = []
         made = self.generic(loop)
-        dealt, self.written = self.written, written + self.written
-        if self._few() and _depend([*dealt, *dealt]):
+        done = self.done[before:]
+        if any(_hand(one, other) for one in done for other in done):
             raise self._refused("its iterations hand values from thread to thread", loop)
         self.coming = outside
         return made
@@ -213,13 +268,14 @@ class _Deal(Rewriter):
         return mask & (found if holds_then else ~found)
 
     def _few(self) -> bool:
-        """Whether several, but not all threads come."""
-        return self.coming is None or not (self.coming.all() or self.coming.sum() == 1)
+        """Whether not all threads come."""
+        return self.coming is None or not self.coming.all()
 
     # What they do ---------------------------------------------------------------------------------
 
     def _work(self, statement: Statement, lowered: Any) -> Statement:
         if statement in self.varying.dependent:
+            self._alone(statement)
             return statement  # each thread's own
         if self.coming is not None and (self.coming.all() or not self.coming.any()):
             return statement
@@ -229,13 +285,25 @@ class _Deal(Rewriter):
             raise self._refused("a fragment is held by all of them", statement)
         loops = list(_loops(replace(lowered(), span=statement.span)))
         for loop in loops:
-            stores = {root(one.buffer) for one in find(loop, Store)}
-            self.written.append((stores, {root(one) for one in uses(loop) if isinstance(one, Buffer)}))
-        if some.count > 1 and _depend(self.written):
-            raise self._refused(
-                "it needs what others of them have written, and they cannot wait for one another", statement
-            )
+            self._note(loop, loop, together=True)
         return seq(*(_one_by_one(loop, some) for loop in loops)) if len(loops) > 1 else _one_by_one(loops[0], some)
+
+    def _alone(self, statement: Statement, part: Expr | None = None) -> None:
+        """What a thread does for itself, where only some come."""
+        if self._few():
+            self._note(statement, part or statement, together=False)
+
+    def _note(self, statement: Statement, part: Statement | Expr, together: bool) -> None:
+        """One more thing that these threads do; refused where others of them would have to wait for it."""
+        mask = None if self.coming is None else self.coming.tobytes() if self.coming.sum() == 1 else None
+        written = {root(one) for node in find(part, Statement) for one in own_writes(node)}
+        one = _Done(together, mask, written, {root(load.buffer) for load in find(part, Load)})
+        if any(_hand(earlier, one) for earlier in self.done):
+            raise self._refused(
+                "it needs what others of them have written, or they what it has, and they cannot wait for one another",
+                statement,
+            )
+        self.done.append(one)
 
     def _some(self, statement: Statement) -> _Some:
         if self.coming is None:
@@ -258,13 +326,14 @@ class _Deal(Rewriter):
         )
 
 
-def _depend(written: Sequence[tuple[set[Buffer], set[Buffer]]]) -> bool:
-    """Whether of two pieces of work one touches shared memory that another one writes."""
-    return any(
-        any(one.scope == "shared" for one in (stores & later) | (earlier & again))
-        for at, (stores, earlier) in enumerate(written)
-        for again, later in written[at + 1 :]
-    )
+def _hand(first: _Done, second: _Done) -> bool:
+    """Whether threads must have done one thing before others of them do another one: of what each does for itself, its
+    author says when they meet."""
+    if not (first.together or second.together) or (first.one is not None and first.one == second.one):
+        return False
+    found = (first.written & second.read) | (first.read & second.written)
+    again = {tile for tile in first.written & second.written if tile.scope == "shared"}
+    return any(tile.scope in ("shared", "global") for tile in found) or bool(again)
 
 
 def _loops(statement: Statement) -> Iterator[Statement]:

@@ -227,7 +227,7 @@ class Division:
         if asked:
             return None
         producer = next(node for node in find(made, Role) if node.name == "producer")
-        site = Site(made, context.arch, analyzer)
+        site = Site(made, context.arch, analyzer, range(made.num_threads))
         for copy in walk(producer):
             if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
                 reason = load_misfit(copy, site)
