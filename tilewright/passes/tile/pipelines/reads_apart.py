@@ -52,6 +52,9 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.ops.base import zero
 
+KEPT = 8
+"""Registers of what work reads in its middle, to have this iteration's and the next one's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -76,6 +79,13 @@ class Apart:
     once: list[Read] = field(default_factory=list)
     each: list[Read] = field(default_factory=list)
     registers: int = 0
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the work should end before the next iteration's loads begin: it only stores what has come, or that
+        takes many registers."""
+        stored = [store.value for store in find(self.work.body, Store)]
+        return self.registers > KEPT or all(isinstance(value, Load) for value in stored)
 
     def kept(self) -> tuple[list[Read], Parallel]:
         """Loops that keep what an iteration reads, so that the next one's can be on its way, and the work on that."""

@@ -187,9 +187,6 @@ _STORE, _READ, _LOAD, _WORK = 0, 1, 2, 3
 """In a step stores come first, then what work reads in its middle, then loads of tiles, then all else: loads come back
 in the order in which they were started, and what a step begins with has waited for the last ones of the step before."""
 
-_KEPT = 8
-"""Registers of what work reads in its middle, to have this step's and the next one's."""
-
 _FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
 """Loads stay behind the stores of the registers that they fill: else both steps' numbers need registers, and moves
 from the one to the other wait for the loads."""
@@ -228,7 +225,7 @@ def _divided(
         else:
             found = reads[statement]
             before += allocated(found.once)
-            moves, work = found.kept() if found.registers <= _KEPT or busy else ([], found.work)
+            moves, work = ([], found.work) if found.is_early and not busy else found.kept()
             body += [*allocated(found.each), *allocated(moves), work]
             plan += [*((last - 1, _READ, place) for _ in found.each), *((last, _STORE, place) for _ in moves)]
             plan.append((last, _WORK if moves else _STORE, place))
