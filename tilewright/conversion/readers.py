@@ -314,9 +314,15 @@ def mxfp4_biases(tensors: Tensors, layer: str) -> dict[str, np.ndarray]:
 
 
 def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """modelopt's form; its scale of the whole weight multiplies."""
-    parts = (tensors[layer + ending] for ending in (".weight", ".weight_scale", ".weight_scale_2"))
-    return {layer: _smoothed(from_nvfp4(*parts, name=layer), tensors, layer)}
+    """modelopt's form; its scale of the whole weight multiplies.
+
+    Blocks are as long as the configuration says, which may leave it to the file beside it: then as the scales say.
+    """
+    parts = packed, scales, _ = [tensors[layer + end] for end in (".weight", ".weight_scale", ".weight_scale_2")]
+    group = next((one["group_size"] for one in (*weights_settings(settings, layer), settings) if _group(one)), None)
+    runs = packed.shape[-1] * 2 // max(scales.shape[-1], 1) if packed.ndim == scales.ndim == 2 else 0
+    group = group or (runs if runs in (16, 32) else 16)
+    return {layer: _smoothed(from_nvfp4(*parts, group=group, name=layer), tensors, layer)}
 
 
 def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:

@@ -198,7 +198,9 @@ def weights_settings(settings: Settings, layer: str) -> list[Settings]:
     return [group["weights"] for group in groups if _distance(group, layer) == nearest]
 
 
-_FP8_ALGORITHMS = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8", "W4A8_AWQ")
+_FP8_ALGORITHMS = (
+    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "W4A8_AWQ",
+)  # fmt: skip
 
 
 def declared_activations(settings: Settings, layer: str) -> str | None:

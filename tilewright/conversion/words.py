@@ -189,7 +189,7 @@ METHODS: dict[str, Method] = {
         {
             "quant_algo": _one_of("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4",
                 "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "W8A16",
-                "W8A8_SQ_PER_CHANNEL", "W4A8_MXFP4_FP8", "MIXED_PRECISION"),
+                "W8A8_SQ_PER_CHANNEL", "MXFP4", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "MIXED_PRECISION"),
             "config_groups": TABLE, "group_size": _GROUP, "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
         },
         {},

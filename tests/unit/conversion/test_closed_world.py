@@ -30,17 +30,27 @@ from tilewright.quant.files import read_weight
 Case = tuple[dict[str, Any], str, dict[str, np.ndarray], dict[str, str], np.ndarray]
 
 
-def nvfp4(rng: np.random.Generator) -> Written:
+def nvfp4(rng: np.random.Generator, group: int = 16) -> Written:
     codes = rng.integers(0, 256, (8, 32)).astype(np.uint8)
-    scales = rng.uniform(1, 400, (8, 4)).astype(ml_dtypes.float8_e4m3fn)
+    scales = rng.uniform(1, 400, (8, 64 // group)).astype(ml_dtypes.float8_e4m3fn)
     table = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
     weight = np.array(
         [
-            [table[codes[n, k // 2] >> 4 * (k % 2) & 15] * float(scales[n, k // 16]) * 0.5 for k in range(64)]
+            [table[codes[n, k // 2] >> 4 * (k % 2) & 15] * float(scales[n, k // group]) * 0.5 for k in range(64)]
             for n in range(8)
         ]
     )
     return Written({"weight": codes, "weight_scale": scales, "weight_scale_2": np.array(0.5, np.float32)}, weight)  # fmt: skip
+
+
+def mxfp4(rng: np.random.Generator) -> Written:
+    written = nvfp4(rng, 32)
+    scales = rng.integers(120, 134, (8, 2)).astype(np.uint8)
+    plain = written.weight / np.repeat(written.tensors["weight_scale"].astype(float) * 0.5, 32, 1)
+    return Written(
+        {"weight": written.tensors["weight"], "weight_scale": scales},
+        plain * np.repeat(2.0 ** (scales.astype(float) - 127), 32, 1),
+    )
 
 
 def modelopt_int4(rng: np.random.Generator) -> Written:
@@ -123,6 +133,17 @@ MODELOPT = {
 MORE: dict[str, tuple[dict[str, Any], str, Callable[[np.random.Generator], Written]]] = {
     **{f"gptq_p {b} bits": (GPTQ_P | {"bits": b}, ".", lambda r, b=b: planes(r, b)) for b in range(2, 9)},
     "modelopt nvfp4": ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, ".", nvfp4),
+    "modelopt nvfp4 in blocks of 32": (
+        {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "config_groups": {"group_0": {
+            "targets": ["Linear"], "weights": {"num_bits": 4, "type": "float", "dynamic": False, "group_size": 32}}}},
+        ".", lambda r: nvfp4(r, 32),
+    ),
+    "modelopt nvfp4 in blocks that the scales tell": (
+        {"quant_method": "modelopt", "quant_algo": "W4A8_NVFP4_FP8"}, ".", lambda r: nvfp4(r, 32),
+    ),
+    "modelopt mxfp4": (
+        {"quant_method": "modelopt", "quant_algo": "mxfp4"}, ".", mxfp4,
+    ),
     "modelopt nvfp4 awq": (MODELOPT | {"quant_algo": "NVFP4_AWQ"}, ".", lambda r: smoothed(nvfp4(r), r)),
     "modelopt int4 awq": (MODELOPT | {"quant_algo": "W4A16_AWQ", "group_size": 32}, ".", lambda r: smoothed(modelopt_int4(r), r)),
     "modelopt int8 smoothed": (MODELOPT | {"quant_algo": "W8A8_SQ_PER_CHANNEL"}, ".", lambda r: smoothed(write_int8(r, 8, 32, 1), r)),

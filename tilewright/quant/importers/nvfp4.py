@@ -1,5 +1,5 @@
-"""nvfp4 checkpoints: e2m1 codes in blocks of 16 along K, each with an e4m3 scale, and one float32 for the whole
-weight."""
+"""nvfp4 checkpoints: e2m1 codes in blocks of 16 along K (modelopt: of 32 too), each with an e4m3 scale, and one float32
+for the whole weight."""
 
 from __future__ import annotations
 
@@ -15,22 +15,29 @@ BLOCK = 16
 
 
 def from_nvfp4(
-    weight: Array, weight_scale: object, tensor_scale: Array, *, divides: bool = False, name: str = "weight"
+    weight: Array,
+    weight_scale: object,
+    tensor_scale: Array,
+    *,
+    divides: bool = False,
+    group: int = BLOCK,
+    name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of an nvfp4 checkpoint, of modelopt's form or of compressed-tensors'.
 
     ::
 
         code[n, k] = weight[n, k // 2] >> 4 * (k % 2) & 15
-        w[n, k]    = e2m1[code[n, k]] * weight_scale[n, k // 16] * tensor_scale     modelopt: weight_scale_2
-        w[n, k]    = e2m1[code[n, k]] * weight_scale[n, k // 16] / tensor_scale     (`divides`) weight_global_scale
+        w[n, k]    = e2m1[code[n, k]] * weight_scale[n, k // group] * tensor_scale     modelopt: weight_scale_2
+        w[n, k]    = e2m1[code[n, k]] * weight_scale[n, k // group] / tensor_scale     (`divides`) weight_global_scale
 
     Parameters
     ----------
     weight : uint8 ``[N, K / 2]``.
-    weight_scale : float8_e4m3fn ``[N, K / 16]``.
+    weight_scale : float8_e4m3fn ``[N, K / group]``.
     tensor_scale : one float32.
     divides : whether the weight's scale divides.
+    group : columns that share a scale.
     name : what messages call the weight.
 
     Raises
@@ -39,14 +46,14 @@ def from_nvfp4(
     """
     packed = expect(f"{name}.weight", weight, ["uint8"], [None, None], "[N, K / 2]")
     N, K = packed.shape[0], 2 * packed.shape[1]
-    if K % BLOCK:
-        raise InvalidTensor(f"{name}.weight has rows of {K} codes, which blocks of {BLOCK} do not divide")
-    scales = expect(f"{name}.weight_scale", weight_scale, ["float8_e4m3fn"], [N, K // BLOCK], "[N, K / 16]")
+    if K % group:
+        raise InvalidTensor(f"{name}.weight has rows of {K} codes, which blocks of {group} do not divide")
+    scales = expect(f"{name}.weight_scale", weight_scale, ["float8_e4m3fn"], [N, K // group], f"[N, K / {group}]")
     whole = expect(f"{name}: the weight's scale", np.reshape(tensor_scale, -1), ["float32"], [1], "[1]")
     factor = float(whole[0])
     if not np.isfinite(factor) or factor <= 0.0:
         raise InvalidTensor(f"{name}: the weight's scale is {factor}, where a positive number is due")
     return assemble(
-        fields(packed, 4, K), "e2m1", scales=scales, block=(1, BLOCK), tensor_scale=1.0 / factor if divides else factor,
+        fields(packed, 4, K), "e2m1", scales=scales, block=(1, group), tensor_scale=1.0 / factor if divides else factor,
         name=name,
     )  # fmt: skip
