@@ -134,7 +134,11 @@ class Hunt:
             if not tree.exists():
                 copied(patch, tree)
         first = self.options.first + block * BLOCK
-        how = ["--than", str(self.digests(block))] if changes_text(patch) else ["--all"]
+        how = ["--all"]
+        if changes_text(patch):
+            how = ["--than", str(self.digests(block)), "--defect", defect]
+            if not Path(how[1]).exists():  # stopped by the time
+                return
         number, said, begin = None, "", first
         while begin < first + BLOCK and number is None:
             records = self.ask(tree, begin, first + BLOCK - 1, *how)
@@ -160,8 +164,9 @@ class Hunt:
         with self.making[block]:
             if not file.exists():
                 first = self.options.first + block * BLOCK
-                records = self.ask(self.mended, first, first + BLOCK - 1) or []
-                file.write_text("".join(json.dumps(record) + "\n" for record in records))
+                records = self.ask(self.mended, first, first + BLOCK - 1)
+                if records is not None:
+                    file.write_text("".join(json.dumps(record) + "\n" for record in records))
         return file
 
     def ask(self, tree: Path, first: int, last: int, *how: str) -> list[Any] | None:
@@ -172,6 +177,9 @@ class Hunt:
         try:
             ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=left)
         except subprocess.TimeoutExpired:
+            return None
+        if "Traceback" in ran.stderr:  # the hunt goes on with the others, and this block another time
+            print(f"{tree.name}, seeds from {first} on: {ran.stderr[-2000:]}", file=sys.stderr)
             return None
         return [json.loads(line) for line in ran.stdout.splitlines()]
 

@@ -2,8 +2,9 @@
 
 A change of the compiler that leaves the text of a program as it was changes nothing that the program does.  So texts are compared first,
 which takes a tenth of the time that running them does: `defects.py` asks a tree with a defect about those programs alone that it changes.
+And of these only where the compilation goes through the lines that the defect changes (`reached`).
 
-    python tests/fuzz/screened.py 10000000 10000039                         # a line for each program: the digests of its texts
+    python tests/fuzz/screened.py 10000000 10000039                         # a line for each program: the digests of its texts, what it reaches
     python tests/fuzz/screened.py 10000000 10000039 --than those            # of the programs that differ: what becomes of them
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 import warnings
 from pathlib import Path
 
 import judge
 import tile_fuzz
+from reached import touched, watched
 
 from tilewright.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
@@ -47,21 +50,37 @@ def _digest(seed: int, target: str) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
+def _defects() -> dict[str, str]:
+    return {path.stem: path.read_text() for path in (Path(__file__).resolve().parent / "defects").glob("*.patch")}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seeds", type=int, nargs=2, help="the first and the last")
     parser.add_argument("--than", type=Path, help="digests of the other tree")
+    parser.add_argument("--defect", default="", help="that this tree has: programs that do not reach it are left out")
     parser.add_argument("--all", action="store_true", help="run every program, on all of its targets")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    known = dict(map(json.loads, options.than.read_text().splitlines())) if options.than else {}
+    known = {one["seed"]: one for one in map(json.loads, options.than.read_text().splitlines())} if options.than else {}
+    lines, unknown = (
+        touched(_defects(), Path(__file__).resolve().parents[2]) if not (options.than or options.all) else ({}, set())
+    )
+    if lines:
+        os.environ["TILEWRIGHT_CACHE"] = "0"  # what was compiled before goes through nothing
     with tile_fuzz.Workers(tile_fuzz.verdict, 1, tile_fuzz.SLOW) as workers:
         for seed in range(options.seeds[0], options.seeds[1] + 1):
             if not (options.than or options.all):
-                print(json.dumps([seed, digests(seed)]), flush=True)
+                with watched(lines) as reached:
+                    made = digests(seed)
+                print(json.dumps({"seed": seed, "texts": made, "reached": sorted(reached | unknown)}), flush=True)
+                continue
+            if options.than and options.defect and options.defect not in known[seed]["reached"]:
                 continue
             here = {} if options.all else digests(seed)
-            chosen = targets(seed) if options.all else tuple(one for one in here if here[one] != known[seed][one])
+            chosen = (
+                targets(seed) if options.all else tuple(one for one in here if here[one] != known[seed]["texts"][one])
+            )
             if not chosen:
                 continue
             verdict = tile_fuzz.answered(*workers.ask((seed, None, chosen, False)))

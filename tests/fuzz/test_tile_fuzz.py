@@ -10,9 +10,11 @@ from pathlib import Path
 import defects
 import numpy as np
 import pytest
+import screened
 import tile_fuzz
 from judge import Verdict, different, judged, machines, run, targets_of
 from operator_writer import write_operator
+from reached import touched, watched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
 from tile_fuzz import LOOPS, MIXED, OWN, PIPELINES, ROWS, SCALED, SWARM, THREADS
@@ -104,6 +106,18 @@ def test_thousands_of_programs(first: int) -> None:
 def test_a_defect_that_comes_back_still_fits(patch: Path) -> None:
     """A patch of a mended defect that no longer fits finds nothing."""
     assert defects.patched(patch.read_text(), defects.ROOT)
+
+
+def test_a_hunt_knows_which_lines_defects_touch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose compilation goes through none of them is not compiled again."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+    texts = {patch.stem: patch.read_text() for patch in defects.patches([])}
+    lines, unknown = touched(texts, defects.ROOT)
+    known = {defect for of_file in lines.values() for some in of_file.values() for defect in some}
+    assert known | unknown == set(texts) and len(unknown) < 5
+    with watched(lines) as reached:
+        screened.digests(8)
+    assert reached >= {"34-loads-by-hand-behind-stores"} and len(reached) < len(texts)
 
 
 @pytest.mark.sampled(15)
