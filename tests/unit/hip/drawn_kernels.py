@@ -50,11 +50,14 @@ class Drawn:
 
     @property
     def registers(self) -> int:
-        """What a thread holds of a step, at least: sums and operands that are multiplied or on their way."""
+        """What a thread holds of a step, at least: sums and operands that are multiplied or on their way. Waves share a
+        tile's products evenly, or some of them make the same ones."""
         if self.tile is None:
             return 0
         rows, columns, depth = self.tile
-        return (rows * columns + (rows + columns) * depth // 2) // self.threads
+        products, waves = max(rows // 16, 1) * max(columns // 16, 1), max(self.threads // 64, 1)
+        sharing = max(one for one in range(1, waves + 1) if waves % one == 0 and products % one == 0)
+        return (rows * columns + (rows + columns) * depth // 2) * waves // (sharing * self.threads)
 
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
