@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.errors import TilewrightError, an
 from tilewright.machine.arch import Arch
-from tilewright.options import options
+from tilewright.options import options, target_marker, target_option
 from tilewright.targets.base import TARGETS, Target, UnknownTarget, find_target
 from tilewright.targets.cpu.target import CPU
 from tilewright.targets.cuda.target import CUDA
@@ -52,9 +52,9 @@ def resolve(request: object = "auto") -> tuple[Target, Arch]:  # whatever a user
 def resolve_device(device: str) -> tuple[Target, Arch]:
     """The target and the architecture for arrays on a device (``"cuda:1"``): what TILEWRIGHT_TARGET says of that kind
     of machine where it says something, else the machine that is present."""
-    kind, chosen = device.split(":")[0], options().target
-    if chosen and kind != "auto":
-        found = resolve(chosen)
+    kind = device.split(":")[0]
+    if target_marker() and kind != "auto" and target_option():
+        found = resolve(target_option())
         if found[0] is find_target(_DEVICES.get(kind, kind)):
             return found
     return resolve(kind)
