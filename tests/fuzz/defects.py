@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -174,14 +175,19 @@ class Hunt:
         command = [sys.executable, str(tree / "tests/fuzz/screened.py"), str(first), str(last), *how]
         environment = {**os.environ, "PYTHONPATH": str(tree)}
         left = max(1.0, self.end - time.monotonic())
-        try:
-            ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=left)
-        except subprocess.TimeoutExpired:
+        with subprocess.Popen(
+            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        ) as ran:
+            try:
+                said, mistakes = ran.communicate(timeout=left)
+            except subprocess.TimeoutExpired:  # its own processes too, which hold what it says
+                os.killpg(ran.pid, signal.SIGKILL)
+                ran.communicate()
+                return None
+        if "Traceback" in mistakes:  # the hunt goes on with the others, and this block another time
+            print(f"{tree.name}, seeds from {first} on: {mistakes[-2000:]}", file=sys.stderr)
             return None
-        if "Traceback" in ran.stderr:  # the hunt goes on with the others, and this block another time
-            print(f"{tree.name}, seeds from {first} on: {ran.stderr[-2000:]}", file=sys.stderr)
-            return None
-        return [json.loads(line) for line in ran.stdout.splitlines()]
+        return [json.loads(line) for line in said.splitlines()]
 
     def table(self, chosen: list[Path]) -> str:
         """A line for each defect: after how many programs it was found, or how many did not show it."""
