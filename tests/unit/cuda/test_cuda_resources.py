@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from cuda_gemm import matmul, on, operands
 
+import tilewright
 import tilewright.language as T
 from tilewright.errors import DeviceCompilationFailed, DriverError, NoDeviceCode, TilewrightWarning
 from tilewright.kernels.softmax import softmax_of_short_rows
@@ -114,3 +115,49 @@ def test_a_text_that_the_compiler_refuses_is_said_in_the_authors_terms(kernel):
     assert (caught.value.span.line, len(str(caught.value).splitlines())) == (line, 6)
     assert caught.value.message.startswith("the CUDA compiler refused the text in the code of `cuda_gemm.py:")
     assert "wgmma_comit" in caught.value.message
+
+
+def attention_of_a_warp(blocks, size=64, heads=16, width=128):
+    @T.prim_func
+    def main(
+        Q: T.Tensor((heads, width), "float16"), K: T.Tensor((blocks * size, width), "float16"),
+        V: T.Tensor((blocks * size, width), "float16"), Chosen: T.Tensor((blocks,), "int32"), O: T.Tensor((heads, width), "float16"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=32):
+            q, k, v = (T.alloc_shared((rows, width), "float16") for rows in (heads, size, size))
+            scores, weights = T.alloc_fragment((heads, size), "float32"), T.alloc_fragment((heads, size), "float16")
+            sums, total = T.alloc_fragment((heads, width), "float32"), T.alloc_fragment((heads,), "float32")
+            T.copy(Q, q)
+            T.clear(sums)
+            T.clear(total)
+            for i in T.serial(blocks):
+                first = Chosen[i] * size
+                if first >= 0:
+                    T.copy(K[first, 0], k)
+                    T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+                    for h, j in T.Parallel(heads, size):
+                        scores[h, j] = T.exp2(scores[h, j] * 0.125)
+                    T.reduce_sum(scores, total, dim=1, clear=False)
+                    T.copy(scores, weights)
+                    T.copy(V[first, 0], v)
+                    T.gemm(weights, v, sums)
+            for h, c in T.Parallel(heads, width):
+                sums[h, c] /= total[h]
+            T.copy(sums, O)
+
+    return main
+
+
+def test_addresses_of_many_pieces_do_not_take_the_registers():
+    """A warp that loads tiles of 64 x 128 kept the addresses of all 64 pieces and spilled."""
+    blocks = 3
+    kernel = tilewright.compile(attention_of_a_warp(blocks), target="cuda -arch=sm_90a")
+    (facts,) = kernel.resources().values()
+    assert facts["spill_store_bytes"] == 0
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((rows, 128)).astype(np.float16) for rows in (16, 192, 192))
+    chosen, o = np.array([2, -1, 0], np.int32), np.full((16, 128), np.nan, np.float16)
+    kernel.emulate(q, k, v, chosen, o)
+    rows = np.r_[128:192, 0:64]
+    weights = np.exp2(q.astype(float) @ k[rows].astype(float).T * 0.125)
+    np.testing.assert_allclose(o, weights / weights.sum(1, keepdims=True) @ v[rows].astype(float), rtol=2e-2, atol=2e-2)

@@ -59,6 +59,11 @@ def lower_commit(commit: Commit, context: Context) -> Statement | None:
     return replace(_commit(), span=commit.span) if commit.token.startswith(CP_ASYNC) else None
 
 
+MOST_AT_ONCE = 16
+"""Pieces of a thread that are written out one behind the other: compilers keep the address of each across all turns of
+the loop around them, and 32 of a tile have taken the registers that sums need."""
+
+
 def lower_wait(wait: Wait, context: Context) -> Statement | None:
     """Waits for groups of copies.
 
@@ -94,10 +99,14 @@ class Pieces:
         shape = (*rows, columns // self.width)
         layout = spread(shape, self.block.threads, 1)
         count = layout.extent(REGISTER)
-        turn = Var(INT32, "piece")
+        divisors = (one for one in range(min(count, MOST_AT_ONCE), 3, -1) if count % one == 0)
+        inner = next(divisors, count)
+        turn, piece = Var(INT32, "turn"), Var(INT32, "piece")
         with self.block.analyzer.scope():
-            self.block.bind(turn, count)
-            locations: dict[str, Expr] = {THREAD: self.block.thread, REGISTER: turn}
+            self.block.bind(turn, count // inner)
+            self.block.bind(piece, inner)
+            number: Expr = piece if inner == count else index_binary("add", index_binary("mul", turn, inner), piece)
+            locations: dict[str, Expr] = {THREAD: self.block.thread, REGISTER: number}
             found = layout.coordinate_expressions(**{place: locations[place] for place in layout.places})
             coordinates = [self.block.simplify(value) for value in found]
             inside = self._inside(coordinates, shape)
@@ -106,7 +115,10 @@ class Pieces:
             statement = self.start([*coordinates[:-1], index_binary("mul", coordinates[-1], self.width)])
         if inside is not None:
             statement = If(inside, seq(statement), span=self.span)
-        return For(turn, const(0), const(count), const(1), seq(statement), "unroll", span=self.span)
+        loop = For(piece, const(0), const(inner), const(1), seq(statement), "unroll", span=self.span)
+        if inner == count:
+            return loop
+        return For(turn, const(0), const(count // inner), const(1), seq(loop), span=self.span)
 
     def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
         """Whether the piece exists, where threads are more than pieces."""
