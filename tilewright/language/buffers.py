@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -72,6 +73,10 @@ class TensorProxy:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
         self._refuse(f"np.{ufunc.__name__}")
+
+    @classmethod
+    def __torch_function__(cls, function: Callable[..., object], *_: object) -> NoReturn:
+        raise TensorOperand(f"torch.{getattr(function, '__name__', 'function')}", "a tensor of the program")
 
     def __iter__(self) -> NoReturn:
         raise SymbolicIteration(self.description)

@@ -257,4 +257,13 @@ def _by_numpy(self: Scalar, ufunc: np.ufunc, method: str, *inputs: object, **opt
     )
 
 
+def _by_torch(kind: type, function: Callable[..., object], *_: object) -> object:
+    """Functions of torch are none of the program's; what an operator of its tensors does not know, ours is asked."""
+    if hasattr(function, "__objclass__"):  # a method of its tensors, as operators are
+        return NotImplemented
+    name = getattr(function, "__name__", "function")
+    raise SymbolicConstant(f"torch.{name}", f"T.{name}, if there is one, works on values of the program")
+
+
 Scalar.__array_ufunc__ = _by_numpy  # type: ignore[attr-defined]
+Scalar.__torch_function__ = classmethod(_by_torch)  # type: ignore[attr-defined]

@@ -24,6 +24,7 @@ from tilewright.errors import Span
 from tilewright.language.mistakes import SourceChanged, SourceUnavailable
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.join("site-packages", "torch", "")
 _KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
 
 Place: TypeAlias = tuple[int, int, "int | None"]
@@ -219,7 +220,7 @@ def is_ours(code: CodeType) -> bool:
     """Whether code belongs to the language itself, and what it calls, rather than to an author (of the library's
     kernels too)."""
     file = code.co_filename
-    return file == "<string>" or (file.startswith(_PACKAGE) and not file.startswith(_KERNELS))
+    return file == "<string>" or _TORCH in file or (file.startswith(_PACKAGE) and not file.startswith(_KERNELS))
 
 
 def statement_here() -> Span | None:

@@ -264,3 +264,28 @@ def test_configurations_of_the_arguments(together):
 
     kernel = factory(40)
     assert seen[0] == 40 and kernel.config == {"threads": 32}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["torch.relu(A[i])", "torch.nn.functional.silu(A[i])", "torch.where(A[i] > 0, A[i], 0.0)", "torch.sum(A)"],
+)
+def test_functions_of_torch_in_a_kernel(written, tmp_path):
+    """They said what torch says of an unknown class, and not where."""
+    file = tmp_path / "program.py"
+    file.write_text(f"""
+@T.prim_func
+def main(A: T.Tensor((8,), "float32")):
+    with T.Kernel(1):
+        for i in T.Parallel(8):
+            A[i] = {written}
+""")
+    with pytest.raises(TilewrightError, match=r"torch\.\w+ (needs a value that is known|works on scalars)") as caught:
+        exec(compile(file.read_text(), file, "exec"), {"T": T, "torch": torch})
+    assert f"--> {file}:6:20" in str(caught.value) and "^" * len(written) in str(caught.value)
+    with pytest.raises(TilewrightError, match="operand of `\\*` is a Tensor"):
+
+        @T.prim_func
+        def scaled(A: T.Tensor((8,), "float32")):
+            with T.Kernel(1):
+                A[0] = torch.tensor(2.0) * A[0]
