@@ -122,8 +122,9 @@ def functions_with_constants() -> dict[tuple[str, str], list[tuple[int, int, str
 
 
 FUNCTIONS = functions_with_constants()
-ALIKE = {"global_timer", "bits_of", "schedule_fence"}
-"""What no result shows: the rate of a clock, what a value's own bits are written over, what a compiler may move."""
+ALIKE = {"global_timer", "bits_of", "schedule_fence", "settled"}
+"""What no result shows: the rate of a clock, what a value's own bits are written over, what a compiler may move, where
+it waits for a value."""
 
 
 @functools.cache

@@ -197,7 +197,7 @@ class _Inject(Rewriter):
 
     def _turned_bits(self) -> set[int]:
         """Sizes of elements whose tiles are turned. Halves by themselves cost lanes no work; where few registers are
-        left beside the products', as on RDNA, they are read so."""
+        left beside the products' they are read so."""
         features = {16: "turned_halves", 8: "turned_bytes"}
         return {bits for bits, feature in features.items() if self.context.arch.has(feature)}
 
