@@ -263,10 +263,7 @@ class JITFunction(_ForTargets):
             values = (*arguments, *named.values())
         known = None
         if len(values) == len(self._kinds):
-            try:
-                known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
-            except RuntimeError:  # a tensor without strides: who reads it says what is wrong with it
-                known = None
+            known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
         if known is not None:
             plan, positions = known
             result = plan(*[values[position] for position in positions]) if positions else plan(*values)

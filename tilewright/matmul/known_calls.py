@@ -30,10 +30,7 @@ class Calls:
         return self._by_key(arguments) if found is MISSED else found
 
     def _by_key(self, arguments: tuple[object, ...]) -> object:
-        try:
-            known = self._known.get(self._key(arguments)) if self._known else None
-        except RuntimeError:  # a tensor without strides: who checks it says what is wrong with it
-            known = None
+        known = self._known.get(self._key(arguments)) if self._known else None
         if known is None or is_touched(*_tensors_of_torch(arguments)):
             return MISSED
         quick, plan, tensors = known
@@ -52,7 +49,8 @@ class Calls:
         modes: list[bool] = [tensor.is_inference() for tensor in _tensors_of_torch(arguments)]
         if modes:
             modes.append(sys.modules["torch"].is_inference_mode_enabled())
-        return kinds, key(*arguments), *modes
+        made = key(*arguments)
+        return None if made is None else (kinds, made, *modes)
 
     def met(self, arguments: tuple[object, ...], write: Callable[[], CallPlan | None]) -> None:
         """Take notice of a call that has run: the second of its kind is written down.

@@ -54,7 +54,8 @@ _KIND_TESTS = {"numpy": "type({0}) is ndarray", "torch": "type({0}) in tensors",
 def key_function(
     kinds: Sequence[str | None], strided: Collection[int] = (), free: Collection[int] = ()
 ) -> Callable[..., Any]:  # gives keys, which nobody looks into
-    """A function of arguments of these kinds that gives what a plan depends on; None for other arguments.
+    """A function of arguments of these kinds that gives what a plan depends on; None for other arguments, and where
+    torch has no sizes or strides of a tensor: who reads it says what is wrong with it.
 
     Parameters
     ----------
@@ -72,7 +73,8 @@ def key_function(
     text = (
         f"def key({', '.join(names)}):\n"
         f"    if {' and '.join(tests) or 'True'}:\n"
-        f"        return ({', '.join([*parts, ''])})\n"
+        f"        try: return ({', '.join([*parts, ''])})\n"
+        f"        except RuntimeError: return None\n"
         f"    return None\n"
     )
     return _made(text, "key", {"ndarray": np.ndarray, "tensors": torch_types()})
@@ -120,7 +122,7 @@ def guarded(
     names.update(plan=plan, otherwise=otherwise, ndarray=np.ndarray)
     if tensors:
         names["check"] = remembered.check
-        tests.append(f"check({', '.join(f'a{i}' for i in tensors)})")
+        tests.append(f"not nested and check({', '.join(f'a{i}' for i in tensors)})")
     for i, (value, kind) in enumerate(zip(values, kinds, strict=True)):
         if i in free:
             tests.append(f"type(a{i}) is float")
@@ -140,8 +142,11 @@ def guarded(
     given, taken = ", ".join(f"a{i}" for i in range(len(values))), ", ".join(f"a{i}" for i in passed)
     names["MISSED"] = MISSED
     found = f"\n        found = plan({taken})\n        if found is not MISSED: return found\n"
+    # Torch's check ends the process where it meets a nested tensor, of which it asks the strides.
+    nested = " or ".join(f"a{i}.is_nested" for i in tensors)
+    is_nested = f"    try: nested = {nested}\n    except AttributeError: return otherwise({given})\n" if tensors else ""
     text = (
-        f"def call({given}):\n"
+        f"def call({given}):\n{is_nested}"
         f"    if {' and '.join(tests) or 'True'}: {found if compares else f'return plan({taken})'}\n"
         f"    return otherwise({given})\n"
     )

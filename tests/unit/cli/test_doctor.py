@@ -89,3 +89,13 @@ def test_absent_packages_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch) 
     found = {finding.subject: finding for finding in doctor.findings()}
     assert "tilewright.Linear" in found["torch"].detail and found["torch"].state == "optional"
     assert found["onnxruntime"].detail == "not installed; only comparisons of speed need it"
+
+
+def test_a_large_cache_is_not_counted_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_MOST_FILES", 3)
+    for number in range(5):
+        with override(cache_dir=tmp_path):
+            said = finding("cache").detail
+        over = "over " if number > 3 else ""
+        assert said == f"{tmp_path}, {over}{min(number, 3)} files, {over}{min(number, 3):.1f} MiB"
+        (tmp_path / f"{number}").write_bytes(bytes(1 << 20))

@@ -214,6 +214,38 @@ def test_tensors_of_torch_without_memory_are_refused(scale, known):
     assert (result == 3).all()
 
 
+@tilewright.jit(target="cpu")
+def shifted(A, factor):
+    n = T.const("n")
+    A: T.Tensor((n, 4), "float32")
+    B = T.empty((n, 4), "float32")
+    with T.Kernel(T.ceildiv(n, 8)) as block:
+        for i, j in T.Parallel(8, 4):
+            B[block * 8 + i, j] = A[block * 8 + i, j] + factor
+    return B
+
+
+@pytest.mark.parametrize("layout", ["strided", "jagged"])
+def test_nested_tensors_are_refused_by_calls_that_are_known(scale, layout):
+    """Torch ends the process where it is asked to compare the strides of one with those of the call before."""
+    torch = pytest.importorskip("torch")
+    good, result = torch.ones(8, 4), torch.zeros(8, 4)
+    nested = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(5, 4)], layout=getattr(torch, layout))
+    for _ in range(3):
+        scale(good, 2.0, result)
+        assert (shifted(good, 2) == 3).all()
+    for call in (lambda: shifted(nested, 2), lambda: scale(nested, 2.0, result)):
+        with pytest.raises(UnreadableTensor, match="a tensor of torch is nested"):
+            call()
+    for other in (good.numpy(), 5, None):
+        if other is None or isinstance(other, int):
+            with pytest.raises(errors.TilewrightError):
+                shifted(other, 2)
+        else:
+            assert (shifted(other, 2) == 3).all()
+    assert (shifted(good, 2) == 3).all()
+
+
 class Foreign:
     """A tensor of some framework that speaks DLPack."""
 
