@@ -21,6 +21,7 @@ from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.thread.fuse_loops import fuse_loops
 from tilewright.passes.thread.launch_beside import launch_beside
+from tilewright.passes.thread.name_late import name_late
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.passes.thread.unroll_loops import unroll_loops
@@ -159,6 +160,7 @@ PIPELINE: tuple[Step, ...] = (
         _many_threads),
     Step(count_slots, "numbers of iterations are as simple as they get, and slots are dimensions of their own",
         _many_threads),
+    Step(name_late, "loops count by what they carry: all that their bodies need is in sight", _many_threads),
     Step(flatten_buffers, "one index an access, so that strides are plain"),
     Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),
     Step(check_registers, "arrays of a thread are final", _many_threads),

@@ -247,7 +247,7 @@ def test_results_of_any_width_leave_in_wide_boxes(tiles):
     [
         (Tiles(8, 64, 64, 2, 128, turned=True), 8),
         (Tiles(40, 64, 64, 2, 128, (1, 1), 1, False, turned=True), 40),
-        (Tiles(72, 128, 64, 2, 256, (2, 1), turned=True), 72),
+        (Tiles(72, 128, 64, 2, 256, (2, 1), turned=True), 48),
         (Tiles(104, 192, 64, 2, 384, turned=True), 104),
         (Tiles(152, 64, 64, 2, 128, turned=True), 80),
     ],

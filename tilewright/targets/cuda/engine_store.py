@@ -48,8 +48,15 @@ PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 
 def lower_engine_store(copy: Leaving, context: Context) -> Statement:
     """The stores of an accumulator."""
-    staging = context.facts[STAGING][copy]
-    return _Store(copy, staging.plan, staging, context.facts[BLOCK]).statement()
+    all_of_them = context.facts[STAGING]
+    staging = all_of_them[copy]
+    alike = all(_turns(one) % one.count == 0 for one in all_of_them.values() if one.boxes is staging.boxes)
+    return _Store(copy, staging.plan, staging, context.facts[BLOCK], alike).statement()
+
+
+def _turns(staging: Staging) -> int:
+    """Boxes that a warpgroup fills for one store."""
+    return staging.plan.tiles_m * len(box_columns(staging.plan, staging.width))
 
 
 def call(function: str, *arguments: Expr | Region) -> Evaluate:
@@ -58,10 +65,19 @@ def call(function: str, *arguments: Expr | Region) -> Evaluate:
 
 @dataclass(slots=True)
 class _Store:
+    """The statements of one store.
+
+    Attributes
+    ----------
+    alike : whether every store through these boxes ends with the last of them, so that the next one begins with the
+        box that left longest ago.
+    """
+
     copy: Leaving
     plan: GemmPlan
     staging: Staging
     block: BlockView
+    alike: bool
 
     @property
     def turned(self) -> bool:
@@ -80,14 +96,11 @@ class _Store:
                 if (
                     number >= self.count or not self.staging.is_first
                 ):  # until the engine has read what left through it before
-                    made += [self._first(call("bulk_wait_read", const(self.count - 1))), self._meet()]
+                    behind = self.count - 1 if number or self.alike else 0
+                    made += [self._first(call("bulk_wait_read", const(behind))), self._meet()]
                 made += self._box(row, column, width, number % self.count)
                 number += 1
-        finished = self._first(call("bulk_wait_read", const(0)))
-        if number % self.count:  # the next store begins with the box that this one ended with
-            made.append(finished)
-        else:
-            self.block.at_end(self.staging.boxes, finished)
+        self.block.at_end(self.staging.boxes, self._first(call("bulk_wait_read", const(0))))
         return seq(*made)
 
     def _first(self, *statements: Statement) -> Statement:

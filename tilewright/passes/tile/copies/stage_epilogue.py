@@ -271,7 +271,10 @@ class _Stage(ScopedRewriter):
         if known is not None:
             return Staging(known, known.static_shape[1 if turned else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
-        width = next(width for width in box_widths(plan, dtype, turned) if self._least(plan, width, dtype) <= room)
+        widths = box_widths(plan, dtype, turned)
+        if self.loops:  # a lone box would be waited for at each store: parts of it take turns
+            widths.sort(key=lambda width: plan.tiles_m * len(box_columns(plan, width)) == 1)
+        width = next(width for width in widths if self._least(plan, width, dtype) <= room)
         needed = plan.tiles_m * len(box_columns(plan, width))
         size = groups * dtype.nbytes(plan.instruction.m * width)
         count = next(

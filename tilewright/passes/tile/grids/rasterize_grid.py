@@ -14,7 +14,7 @@ After: panels of four rows, each walked column by column, every second one backw
         place: int32 = block - panel * 40
         across: int32 = place // height
         bx: int32 = across if panel % 2 == 0 else 9 - across
-        by: int32 = panel * 4 + place % height
+        by: int32 = panel * 4 + place - across * height
         ...
 
 Panels of columns exchange the two dimensions.  Those of the order ``"mlx"`` are of rows, and none is walked backwards.
@@ -113,7 +113,7 @@ def panel_place(
     forwards = index_binary("eq", index_binary("floormod", panel, 2), 0)
     backwards = index_binary("sub", index_binary("sub", along, 1), across)
     turned = across if order == "mlx" else Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
-    inside = index_binary("add", first, index_binary("floormod", place, height))
+    inside = index_binary("add", first, index_binary("sub", place, index_binary("mul", across, height)))
     return [inside, turned, *deep] if order == "column" else [turned, inside, *deep], names
 
 
