@@ -60,6 +60,11 @@ class EvenShares:
         return 2 + self.tiles // self.groups
 
     @property
+    def steps(self) -> Value:
+        """How many the group does in all."""
+        return self.held + self.tiles // self.groups * self.chunks
+
+    @property
     def works(self) -> bool | Scalar:
         """Whether the group has any step to do: there may be fewer than groups."""
         return self.held + self.tiles // self.groups > 0
@@ -71,9 +76,10 @@ class EvenShares:
 
     def stretch(self, turn: Value) -> tuple[Value, Value, Value, Value]:
         """The tile of a turn, its first step, how many follow, and how many steps this group has done before."""
-        whole = self.tiles % self.groups + (turn - 2) * self.groups + self.own
         begins, follows = turn == 0, turn == 1
-        tile = T.if_then_else(turn < 2, self.first // self.chunks + turn, whole)
+        whole = self.tiles % self.groups - 2 * self.groups + self.own
+        tile = T.if_then_else(turn < 2, self.first // self.chunks, whole)
+        tile = tile + turn * T.if_then_else(turn < 2, 1, self.groups)
         begin = T.if_then_else(begins, self.first % self.chunks, 0)
         count = T.if_then_else(begins, self.head, T.if_then_else(follows, self.held - self.head, self.chunks))
         later = self.held + (turn - 2) * self.chunks
@@ -103,6 +109,11 @@ class OneTile:
     turns = 1
 
     @property
+    def steps(self) -> Value:
+        """How many the block does in all."""
+        return self.count
+
+    @property
     def works(self) -> bool | Scalar:
         """Whether the block has any step to do."""
         return self.count > 0
@@ -118,7 +129,10 @@ def in_panels(tile: Value, entries: Value, wide: int, band: int) -> tuple[Value,
     panel = tile // (band * wide)
     inside = tile - panel * band * wide
     height = T.min(entries - panel * band, band) if band > 1 else 1
-    return panel * band + inside % height, inside // height
+    across = inside // band
+    for lower in range(1, band):  # numbers that a compiler knows are divided by in a few instructions
+        across = T.if_then_else(height == lower, inside // lower, across)
+    return panel * band + inside - across * height, across
 
 
 def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Tile, Tile]:

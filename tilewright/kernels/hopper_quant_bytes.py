@@ -20,10 +20,19 @@ from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, own_stretch, take_over, workspaces
 from tilewright.kernels.hopper import consumer_registers
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
-from tilewright.kernels.hopper_quant_bytes_results import PADDING, Ending, Factors, ask, factors_of, store, store_parts
+from tilewright.kernels.hopper_quant_bytes_results import (
+    PADDING,
+    Ending,
+    Factors,
+    ask,
+    factors_of,
+    store,
+    store_boxes,
+    store_parts,
+)
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
 from tilewright.kernels.hopper_quant_bytes_sums import (
-    OfRuns,
+    decode_first,
     multiply,
     multiply_by_groups,
     multiply_running,
@@ -63,7 +72,6 @@ def byte_quant_matmul(
     stages: int = 4,
     cluster: int = 1,
     sharing: int = 1,
-    ahead: int = 1,
     turns: bool = False,
     by_tokens: bool = False,
     blocks: int = 0,
@@ -91,7 +99,6 @@ def byte_quant_matmul(
     weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
     cluster : blocks that divide K among them.
     sharing : blocks that send one another the columns of A, where K is not divided.
-    ahead : sums of groups that a thread holds: with 2 it scales one while the tensor cores work on the other.
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
     by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way
         around.
@@ -108,7 +115,7 @@ def byte_quant_matmul(
     plan = BytePlan(
         N=N, K=K, form=form, activations=activations, out=out, zeros=zeros, offset=offset, of_rows=of_rows,
         by_channel=by_channel, epilogue=epilogue, tokens=tokens, part=part, warpgroups=warpgroups, tiles=tiles,
-        records=records, weight_stages=weight_stages, stages=stages, cluster=cluster, sharing=sharing, ahead=ahead,
+        records=records, weight_stages=weight_stages, stages=stages, cluster=cluster, sharing=sharing,
         turns=turns, by_tokens=by_tokens, blocks=blocks, band=band, running=running,
     )  # fmt: skip
     M = T.dynamic("M")
@@ -143,8 +150,8 @@ def byte_quant_matmul(
             if blocks:
                 block = place
                 group = block // together
-                work = of_A * wide, plan.chunks, groups, group
-                shares: Any = EvenShares(*work, *own_stretch(*work))
+                first, held, head = own_stretch(of_A * wide, plan.chunks, groups, group)
+                shares: Any = EvenShares(of_A * wide, plan.chunks, groups, group, first, held, head)
             else:
                 block = place[2] * together + place[0] if by_tokens else place[0]
                 shares = OneTile((place[1], block // together), (block % together) * count if cluster > 1 else 0, count)
@@ -154,7 +161,10 @@ def byte_quant_matmul(
             scope = "cluster" if sharing > 1 else "block"
             of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
             of_w = T.channel(w_ring, writers="weights", readers="consumers")
-            if blocks:
+            staged = None
+            if plan.boxed:
+                pass
+            elif blocks:
                 staged = T.alloc_shared((plan.piece, slab + PADDING), plan.kept)
             else:
                 staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (plan.piece, slab + PADDING), plan.kept)
@@ -196,12 +206,10 @@ def consume(
     shape = plan.slab, plan.part
     totals = [[T.alloc_fragment(shape, plan.kept) for _ in range(plan.halves)] for _ in range(plan.tiles)]
     codes = [T.alloc_fragment((plan.slab, plan.columns), str(plan.form.operand)) for _ in range(2)]
-    if plan.running:
-        operands: OfRuns = operands_of_runs(plan, codes)
-    elif plan.promoted:
-        operands = operands_of_groups(plan, codes)
     if plan.of_sums:
         T.pdl_sync()
+    if plan.decodes_ahead and shares.steps > 0:
+        decode_first(plan, rings, codes, 0)
     for turn in T.serial(shares.turns):
         tile, begin, count, before = shares.stretch(turn)
         if count > 0:
@@ -209,7 +217,8 @@ def consume(
             T.assume(before >= 0)
             T.assume(of_rows >= 0)
             T.assume(of_tokens >= 0)
-            block, factors = of_rows * plan.sharing + rank, factors_of(plan)
+            block = of_rows * plan.sharing + rank
+            factors = None if plan.boxed else factors_of(plan)
             if plan.asks_early:
                 T.pdl_sync()
                 ask(plan, factors, of_tokens, block, ending)
@@ -217,10 +226,11 @@ def consume(
                 for total in some:
                     T.clear(total)
             if plan.running:
-                multiply_running(plan, rings, operands, totals[0][0], before, count)
+                multiply_running(plan, rings, operands_of_runs(plan, codes), totals[0][0], before, count)
             elif plan.promoted:
+                operands = operands_of_groups(plan, codes)
                 at = ((begin - before) * plan.records, of_tokens * plan.tokens)
-                multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count)
+                multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count, shares.steps)
             else:
                 multiply(plan, rings, codes, totals, before, count)
             T.pdl_sync()
@@ -266,6 +276,9 @@ def finish_tile(
     ending: Ending,
 ) -> None:
     """A tile's results, with factors asked for now where registers had no room for them before."""
-    if not plan.asks_early:
+    if not plan.asks_early and not plan.boxed:
         ask(plan, factors, of_tokens, block, ending)
-    store(plan, totals, staged, of_tokens, block, factors, ending)
+    if plan.boxed:
+        store_boxes(plan, totals, of_tokens, block, ending)
+    else:
+        store(plan, totals, staged, of_tokens, block, factors, ending)

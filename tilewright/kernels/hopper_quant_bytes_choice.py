@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.kernels.hopper import SHARED_BYTES
-from tilewright.kernels.hopper_quant_bytes_plan import PIECE
+from tilewright.kernels.hopper_quant_bytes_plan import PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
-from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.repertoire import Ways, groups_of
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -30,12 +30,17 @@ SCALED = {"running": 1.5, "int8": 2.8, "float": 1.3}
 APART = 0.66
 """The share of the shorter, products or what lanes do, that the longer one does not hide."""
 
-STEP, COPY = 30, 245
-"""Cycles of 128 columns that nothing hides, and of a copy of weights."""
+STEP, COPY, AHEAD = 30, 245, 210
+"""Cycles of 128 columns that nothing hides, of a copy of weights, and of one whose first codes are decoded beside the
+product before."""
 
-END, NEXT = 8500, 6000
-"""Cycles that a further tile of 128 rows of W by 256 of A costs, where another block begins, and where a block stays
-and has brought its first operands before."""
+BEGIN = 1000
+"""Cycles that it costs a launch that its blocks stay."""
+
+END, NEXT, NEXT_RUN = 8500, 4000, 6000
+"""Cycles that a further tile of 128 rows of W by 256 of A costs, where another block begins, where a block stays and
+has brought its first operands before, and where its sums run on besides (34 products, 176 times, H200, 24 November
+2026)."""
 
 HANDED, HANDED_EACH = 6500, 0.36
 """Cycles that handing sums over takes where blocks stay, and for each sum of a tile."""
@@ -46,8 +51,14 @@ MET, MET_EACH = 1600, 0.1
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
 
+BOXES = 4 * 2 * 64 * 64
+"""Bytes of boxes that sums leave through: two of each of two warpgroups, 64 rows of W by 64 of A."""
+
 FEW, SHARED = (8, 16, 32, 64, 80, 96, 112, 128), (160, 192, 224, 256)
 """Rows of A of a tile: of blocks that are alone, or divide K, and of two that send one another the activations."""
+
+SHARE = 8
+"""Each of two blocks brings a multiple of so many rows of A of what both multiply at once."""
 
 RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each
@@ -72,21 +83,23 @@ def byte_quant_ways(
     N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
 ) -> ByteWays:  # fmt: skip
     """All ways to divide the product of a weight; parameters as for `byte_quant_choice`."""
-    across = form.shape(N, K)[1]
-    sizes = [fitted(form, one, across) for one in _divisions(form, promoted, running, across, speed.cores)]
-    suited = [one for one in sizes if (one["records"] % 2 == 0 if one["blocks"] else _leaves(form, one))]
+    down, across, _ = form.shape(N, K)
+    divisions = _divisions(form, promoted, running, down * form.rows, across, speed.cores)
+    sizes = [fitted(form, one, across) for one in divisions]
+    suited = [one for one in sizes if one["part"] % (SHARE * one["sharing"]) == 0]
+    suited = [one for one in suited if (one["records"] % 2 == 0 if one["blocks"] else _leaves(form, one))]
     return ByteWays(suited, N, K, form, promoted, speed)
 
 
 def _divisions(
-    form: FragmentRecords, promoted: bool, running: bool, across: int, cores: int
+    form: FragmentRecords, promoted: bool, running: bool, rows: int, across: int, cores: int
 ) -> Iterator[dict[str, int]]:  # fmt: skip
     """All ways to divide a product, with the most slots and records that might fit."""
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
     in_turns = promoted and form.operand.is_integer
     # Zeros of groups take registers, which sums of fewer rows leave.
     halves = 1 if not promoted else 2 if form.zero is None else 4
-    usual = {"sharing": 1, "ahead": 1, "blocks": 0, "band": 1, "running": False}
+    usual = {"sharing": 1, "blocks": 0, "band": 1, "running": False}
     for tokens in FEW:
         for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
             for cluster in (1, 2, 4)[: 3 if tiles == 1 else 1]:
@@ -101,10 +114,12 @@ def _divisions(
         usual |= {"tokens": tokens, "part": tokens // halves, "sharing": 2}
         yield {**usual, "turns": in_turns}
         if promoted and across % 2 == 0:
-            yield {**usual, "turns": True, "blocks": cores, "band": BAND}
+            for groups in groups_of(ceil_div(rows, 256), cores // 2):
+                yield {**usual, "turns": True, "blocks": 2 * groups, "band": BAND}
     for tokens, turns in RUNNING.items() if running and across % 2 == 0 else ():
         usual |= {"tokens": tokens, "part": tokens, "sharing": 1, "turns": turns}
-        yield {**usual, "blocks": cores, "band": BAND, "running": True}
+        for groups in groups_of(ceil_div(rows, 128), cores):
+            yield {**usual, "blocks": groups, "band": BAND, "running": True}
 
 
 def _leaves(form: FragmentRecords, sizes: dict[str, int]) -> bool:
@@ -123,6 +138,7 @@ class ByteWays(Ways):
     ) -> None:  # fmt: skip
         super().__init__(of, speed)
         self.N, self.K, self.form, self.promoted = N, K, form, promoted
+        self.ahead = np.array([promoted and decodes_ahead(form, one) for one in self.of])
 
     def fits(self, M: int) -> Any:
         """Whether blocks that divide K run at once."""
@@ -159,26 +175,36 @@ class ByteWays(Ways):
             memory=4 * self.N * across * form.words / form.rows + M * self.K + 2 * M * self.N,
             shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
             loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
-            lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART, fixed=STEP + COPY / of["records"],
-            ends=np.where(stay, NEXT, END) * sums / (128 * 256), handed=handed + met,
+            lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART,
+            fixed=STEP + np.where(self.ahead, AHEAD, COPY) / of["records"],
+            ends=np.where(stay, np.where(of["running"] > 0, NEXT_RUN, NEXT), END) * sums / (128 * 256),
+            handed=handed + met, begins=np.where(stay, BEGIN, 0.0),
         )  # fmt: skip
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:
     """Sizes with slots of both rings: eight of activations at most, and what is left for weights, of which copies take
-    no part twice.
+    no part twice. Blocks that stay have powers of two, so that little is reckoned to find one.
 
     Where not even two copies of weights fit, they are shorter, and blocks of fewer rows.
     """
-    slab, activations = 64 * sizes["warpgroups"], sizes["tokens"] * COLUMNS
+    slab, activations, stay = 64 * sizes["warpgroups"], sizes["tokens"] * COLUMNS, bool(sizes.get("blocks"))
     # Blocks that stay have a place of their own that sums leave through.
-    room = SHARED_BYTES - 2048 - (4 * PIECE * (slab + PADDING) if sizes.get("blocks") else 0)
+    room = SHARED_BYTES - 2048 - (max(BOXES, 4 * PIECE * (slab + PADDING)) if stay else 0)
     least = 3 if sizes.get("running") else 2  # sums that run on need the scale of the next copy's first group early
+    whole = power_of_two if stay else int
     for tiles in range(sizes["tiles"], 0, -1):
         for records in (n for n in (4, 2, 1) if n <= sizes["records"] and across % n == 0):
             weights = 4 * (slab * tiles // form.rows) * records * form.words
-            stages = min(8, (room - least * weights) // activations)
+            fewest = least + least % 2 if stay else least
+            stages = min(8, (room - fewest * weights) // activations)
             if stages >= 2:
-                rest = min(5, (room - stages * activations) // weights)
+                stages = whole(stages)
+                rest = whole(min(5, (room - stages * activations) // weights))
                 return {**sizes, "tiles": tiles, "records": records, "stages": stages, "weight_stages": rest}
     raise AssertionError("two records and two columns of activations fit every multiprocessor")
+
+
+def power_of_two(most: int) -> int:
+    """The largest one that is no more."""
+    return 1 << most.bit_length() - 1

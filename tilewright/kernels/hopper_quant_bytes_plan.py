@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,19 @@ PIECE = 32
 
 FEW = 64
 """Rows of A of a tile beside whose products there are registers for the scales of its results."""
+
+MOST, CONVERTED = 208, 16
+"""Registers of sums and codes beside which a thread has others for codes of the next copy of weights, and those that
+sums of int32 take on their way to floats."""
+
+
+def decodes_ahead(form: FragmentRecords, sizes: Mapping[str, int]) -> bool:
+    """Whether the last product of a copy of weights leaves registers for the first codes of the next copy: it must have
+    the other set of them, and a thread must have some left beside its sums and codes."""
+    sums, codes = sizes["tokens"] * sizes["tiles"] // 2 + sizes["part"] // 2, COLUMNS // form.sets // 4
+    converted = CONVERTED if form.operand.is_integer else 0
+    even = sizes["records"] * sizes["tiles"] * form.sets % 2 == 0
+    return not sizes["running"] and even and sums + codes + converted <= MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +57,6 @@ class BytePlan:
     stages: int
     cluster: int
     sharing: int
-    ahead: int
     turns: bool
     by_tokens: bool
     blocks: int
@@ -55,7 +68,7 @@ class BytePlan:
             assert self.cluster == 1 and self.records * self.tiles % 2 == 0 and not self.by_tokens
         if self.running:
             assert can_run(self.form, self.offset, self.activations) and self.promoted and not self.of_sums
-            assert self.halves == self.tiles == self.ahead == 1
+            assert self.halves == self.tiles == 1
 
     @property
     def slab(self) -> int:
@@ -95,7 +108,15 @@ class BytePlan:
     @property
     def piece(self) -> int:
         """Rows of A whose sums leave at once."""
+        if self.boxed:
+            return self.part
         return math.gcd(self.part, PIECE) if self.cluster == 1 else self.part
+
+    @property
+    def boxed(self) -> bool:
+        """Whether sums leave in boxes of the copy engine: of blocks that stay, for whole rows of halves."""
+        halves = self.out in ("float16", "bfloat16") and self.N % 8 == 0
+        return self.blocks > 0 and halves and not self.epilogue.residual and self.part % 16 == 0
 
     @property
     def asks_early(self) -> bool:
@@ -126,6 +147,12 @@ class BytePlan:
     def promoted(self) -> bool:
         """Whether each group has a sum of its own, which is scaled on its way into the total."""
         return (self.form.scale is not None and not self.multiplied) or self.of_sums
+
+    @property
+    def decodes_ahead(self) -> bool:
+        """Whether the first codes of a copy of weights are decoded beside the last product of the copy before."""
+        sizes = {name: int(getattr(self, name)) for name in ("tokens", "part", "tiles", "records", "running")}
+        return self.promoted and decodes_ahead(self.form, sizes)
 
     @property
     def in_codes(self) -> bool:

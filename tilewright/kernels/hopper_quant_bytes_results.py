@@ -44,14 +44,15 @@ def column_scale(plan: BytePlan, ending: Ending, n: Value) -> Value | None:
     return T.cast(ending.scales_W[T.min(n, ending.C.shape[1] - 1)], "float32") if plan.by_channel else None
 
 
-@T.macro
-def finish(plan: BytePlan, value: Value, m: Value, n: Value, factors: Sequence[Value | None], ending: Ending) -> None:
+def finished(
+    plan: BytePlan, value: Value, m: Value, n: Value, factors: Sequence[Value | None], ending: Ending
+) -> Value:
     """An element of the result out of its sum, multiplied by `factors` of its row and its column."""
     M, N = ending.C.shape
     epilogue, unit = plan.epilogue, plan.unit
     if plan.scaled:
         value = T.cast(value, "float32") * (1.0 / unit)
-        for factor in list(factors):
+        for factor in factors:
             if factor is not None:
                 value = value * factor
         bias = None if epilogue.bias is None else T.cast(ending.shift[T.min(n, N - 1)], "float32")
@@ -62,7 +63,7 @@ def finish(plan: BytePlan, value: Value, m: Value, n: Value, factors: Sequence[V
         value = value >> (8 - plan.form.bits)
     elif unit != 1.0:
         value = value * (1.0 / unit)
-    ending.C[m, n] = stored(value, plan.out)
+    return stored(value, plan.out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,47 @@ def store(
                         None if plan.of_rows is None else factors.of_rows[half][p][i],
                         factors.of_columns[t][j] if plan.by_channel else None,
                     )
-                    finish(plan, staged[i, j], row + p * piece + i, column + j, of_both, ending)
+                    m, n = row + p * piece + i, column + j
+                    ending.C[m, n] = finished(plan, staged[i, j], m, n, of_both, ending)
+
+
+@T.macro
+def store_boxes(plan: BytePlan, totals: list[list[Tile]], of_tokens: Value, block: Value, ending: Ending) -> None:
+    """The same in boxes of the copy engine, which sums are transposed into and which leave beside the next tile's
+    products: no warpgroup waits for another. The factors of a part are asked for before the part ahead of it leaves."""
+    slab, part = plan.slab, plan.part
+    ready: list[tuple[Tile, Value, Value]] = []
+    for t in list(range(plan.tiles)):
+        column = block * plan.rows + t * slab
+        of_columns = T.alloc_fragment((slab,), "float32")
+        if plan.by_channel:
+            for i in T.Parallel(slab):
+                of_columns[i] = column_scale(plan, ending, column + i)
+        for half in list(range(plan.halves)):
+            row = of_tokens * plan.tokens + half * part
+            of_rows = T.alloc_fragment((part,), "float32")
+            if plan.of_rows == "token":
+                T.copy(ending.scales_A[row], of_rows)
+            elif plan.of_rows is not None:
+                T.fill(of_rows, ending.scales_A[0])
+            if len(ready) > 0:
+                leave(plan, ready.pop(), ending)
+            result = T.alloc_fragment((slab, part), plan.out)
+            for i, j in T.Parallel(slab, part):
+                of_both = (
+                    None if plan.of_rows is None else of_rows[j],
+                    of_columns[i] if plan.by_channel else None,
+                )
+                result[i, j] = finished(plan, totals[t][half][i, j], row + j, column + i, of_both, ending)
+            ready.append((result, row, column))
+    leave(plan, ready.pop(), ending)
+
+
+@T.macro
+def leave(plan: BytePlan, ready: tuple[Tile, Value, Value], ending: Ending) -> None:
+    """Results of some rows of W (lines) and of A (columns), which begin at a row and a column of C."""
+    result, row, column = ready
+    T.transpose(result, ending.C[row : row + plan.part, column : column + plan.slab])
 
 
 @T.macro
@@ -155,5 +196,5 @@ def store_parts(
             for i, j in T.Parallel(part, share):
                 m, n = row + i, column + j
                 factors = row_scale(plan, ending, m), column_scale(plan, ending, n)
-                finish(plan, result[i, j], m, n, factors, ending)
+                ending.C[m, n] = finished(plan, result[i, j], m, n, factors, ending)
             T.sync_cluster()

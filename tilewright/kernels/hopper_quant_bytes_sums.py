@@ -71,114 +71,91 @@ class OfGroups:
     Attributes
     ----------
     codes : operands of a product and of the next.
-    sums, scale, zero, of_columns : ``ahead`` sums, what each is scaled by, its zeros, and the sums of A's columns.
+    sums, scale, zero, of_columns : a group's, what they are scaled by, its zeros, and the sums of A's columns.
     """
 
     codes: list[Tile]
-    sums: list[Tile]
-    scale: list[Tile]
-    zero: list[Tile | None]
-    of_columns: list[Tile | None]
+    sums: Tile
+    scale: Tile
+    zero: Tile | None
+    of_columns: Tile | None
 
 
 @T.macro
 def operands_of_groups(plan: BytePlan, codes: list[Tile]) -> OfGroups:
     """Registers for the sums of groups and what they are scaled by."""
-    ahead, slab, part = plan.ahead, plan.slab, plan.part
-    sums = [T.alloc_fragment((slab, part), plan.sum_type) for _ in range(ahead)]
-    scale = [T.alloc_fragment((slab,), "float32") for _ in range(ahead)]
-    zero = [T.alloc_fragment((slab,), "float32") if plan.of_sums else None for _ in range(ahead)]
-    of_columns = [T.alloc_fragment((part,), "float32") if plan.of_sums else None for _ in range(ahead)]
+    slab, part = plan.slab, plan.part
+    sums, scale = T.alloc_fragment((slab, part), plan.sum_type), T.alloc_fragment((slab,), "float32")
+    zero = T.alloc_fragment((slab,), "float32") if plan.of_sums else None
+    of_columns = T.alloc_fragment((part,), "float32") if plan.of_sums else None
     return OfGroups(codes, sums, scale, zero, of_columns)
 
 
 @T.macro
-def multiply_by_groups(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value
-) -> None:
-    """A sum for each group, scaled on its way into the total."""
-    if plan.ahead == 1:
-        one_by_one(plan, rings, own, totals, of_a, before, count)
-    else:
-        overlapped(plan, rings, own, totals, of_a, before, count)
+def decode_first(plan: BytePlan, rings: Rings, codes: list[Tile], chunk: Value) -> None:
+    """The first operand of a copy of weights, as soon as it is there."""
+    rings.of_w.receive(chunk)
+    decode_step(plan, rings, codes, chunk, 0)
 
 
 @T.macro
-def one_by_one(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value
-) -> None:
-    """The next codes are decoded while a product runs; other warpgroups' products run while its sum is scaled."""
+def multiply_by_groups(
+    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value,
+    steps: Value,
+) -> None:  # fmt: skip
+    """A sum for each group, scaled on its way into the total, beside other warpgroups' products. The next codes, those
+    of the next of the block's `steps` copies too, are decoded while a product runs."""
     products = plan.products
     last = len(products) - 1
     for done in T.serial(count):
         chunk = before + done
-        rings.of_w.receive(chunk)
-        decode_step(plan, rings, own, chunk, 0)
+        if not plan.decodes_ahead:
+            decode_first(plan, rings, own.codes, chunk)
         for step in list(range(last + 1)):
             start(plan, rings, own, of_a, chunk, step)
             if step < last and products[step][-1] == plan.halves - 1:
-                decode_step(plan, rings, own, chunk, step + 1)
+                decode_step(plan, rings, own.codes, chunk, step + 1)
+            if step == last:
+                rings.of_w.release(chunk)
+            if step == last and plan.decodes_ahead and chunk + 1 < steps:
+                decode_first(plan, rings, own.codes, chunk + 1)
             T.wait_wgmma(0)
             settle(plan, rings, own, totals, chunk, step)
-        rings.of_w.release(chunk)
 
 
 @T.macro
-def overlapped(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value
-) -> None:
-    """A product runs while the sum of the one before is scaled; none runs from one copy of weights to the next."""
-    last = len(plan.products) - 1
-    for done in T.serial(count):
-        chunk = before + done
-        rings.of_w.receive(chunk)
-        decode_step(plan, rings, own, chunk, 0)
-        start(plan, rings, own, of_a, chunk, 0)
-        for step in list(range(last)):
-            if plan.products[step][-1] == plan.halves - 1:
-                decode_step(plan, rings, own, chunk, step + 1)
-            start(plan, rings, own, of_a, chunk, step + 1)
-            T.wait_wgmma(1, own.sums[step % plan.ahead])
-            settle(plan, rings, own, totals, chunk, step)
-        rings.of_w.release(chunk)
-        T.wait_wgmma(0)
-        settle(plan, rings, own, totals, chunk, last)
-
-
-@T.macro
-def decode_step(plan: BytePlan, rings: Rings, own: OfGroups, chunk: Value, step: int) -> None:
+def decode_step(plan: BytePlan, rings: Rings, codes: list[Tile], chunk: Value, step: int) -> None:
     """The operand of a product."""
     record, tile, group, _ = plan.products[step]
     source = rings.w[chunk % plan.weight_stages, tile * plan.parts : (tile + 1) * plan.parts, record, :]
-    decode(plan, source, own.codes[step // plan.halves % 2], group * plan.columns)
+    decode(plan, source, codes[step // plan.halves % 2], group * plan.columns)
 
 
 @T.macro
 def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Value, step: int) -> None:
     """Start a product, and load the scales of its sum."""
     record, tile, group, half = plan.products[step]
-    number, place = chunk * plan.records + record, step % plan.ahead
+    number = chunk * plan.records + record
     if tile == group == half == 0:
         rings.of_a.receive(number)
     codes, columns_of_a = own.codes[step // plan.halves % 2], rings.a[number % plan.stages, half, group, :, :]
     if plan.turns:
         T.take_turn(chunk == 0 if step == 0 else False)
-    T.wgmma_gemm(codes, columns_of_a, own.sums[place], transpose_B=True, clear_accum=True)
+    T.wgmma_gemm(codes, columns_of_a, own.sums, transpose_B=True, clear_accum=True)
     if plan.turns:
         T.pass_turn()
     source = rings.w[chunk % plan.weight_stages, tile * plan.parts : (tile + 1) * plan.parts, record, :]
-    T.unpack(source, plan.form, None, own.scale[place], own.zero[place], first=group * plan.columns)
+    T.unpack(source, plan.form, None, own.scale, own.zero, first=group * plan.columns)
     if plan.of_sums:
         row = of_a.row + half * plan.part
-        T.copy(of_a.S[(of_a.group + number) * plan.sets + group, row], own.of_columns[place])
+        T.copy(of_a.S[(of_a.group + number) * plan.sets + group, row], own.of_columns)
 
 
 @T.macro
 def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], chunk: Value, step: int) -> None:
     """A finished product's sum goes into the total."""
     record, tile, group, half = plan.products[step]
-    place = step % plan.ahead
-    promote(plan, own.sums[place], own.scale[place], own.zero[place], own.of_columns[place], totals[tile][half])
+    promote(plan, own.sums, own.scale, own.zero, own.of_columns, totals[tile][half])
     if tile == plan.tiles - 1 and group == plan.sets - 1 and half == plan.halves - 1:
         rings.of_a.release(chunk * plan.records + record)
 

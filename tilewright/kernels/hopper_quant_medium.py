@@ -136,38 +136,72 @@ def medium_quant_matmul(
     written = max(2, halves)  # times 64 columns that stand in the text: compilers take longer over more
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
+    decodes_ahead = tokens >= BOXED and not promoted
     boxed = tokens >= BOXED and tokens % 16 == 0 and not experts and leaves_in_boxes(N, out, epilogue)
 
     @T.macro
+    def decode(which: Value, rings: Rings, operand: Tile, chunk: Value, part: Value, first: int) -> None:
+        """64 columns of a copy of weights as an operand, scaled."""
+        T.unpack(
+            rings[1][chunk % weight_stages, which * parts : (which + 1) * parts, part, :], form, operand, first=first,
+            offset=offset, scaled=True, zeros_mode=zeros_mode, table=rings[4], lifted=lifted,
+        )  # fmt: skip
+
+    @T.macro
     def multiply(
-        which: Value, rings: Rings, codes: list[Tile], total: Tile, before: Value, count: Value, left: Value | None
-    ) -> None:
-        """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left."""
-        a_ring, w_ring, activations, weights, table = rings
+        which: Value, rings: Rings, codes: list[Tile], total: Tile, before: Value, count: Value, left: Value | None,
+        steps: Value,
+    ) -> None:  # fmt: skip
+        """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left.
+
+        Who has started a product decodes the next 64 columns. Where tiles are high these are, behind a copy's last
+        product, the first ones of the next of the block's `steps` copies, even if those are another tile's.
+        """
+        a_ring, _, activations, weights, _ = rings
+        rounds = 2 * records // written
         T.clear(total)
         for step in T.serial(count):
             chunk = before + step
-            w_slot = weights.receive(chunk)
-            for turned in T.serial(2 * records // written):
+            if not decodes_ahead:
+                weights.receive(chunk)
+            for turned in T.serial(rounds):
+                if not decodes_ahead:
+                    decode(which, rings, codes[0], chunk, turned * (written // 2), 0)
                 for half in list(range(written)):
                     number = chunk * slots + turned * (written // halves) + half // halves
-                    operand = codes[half % 2]
-                    part = turned * (written // 2) + half // 2
-                    T.unpack(
-                        w_ring[w_slot, which * parts : (which + 1) * parts, part, :], form, operand,
-                        first=HALF * (half % 2), offset=offset, scaled=True, zeros_mode=zeros_mode, table=table,
-                        lifted=lifted,
-                    )  # fmt: skip
                     if half % halves == 0:
                         activations.receive(number)
                     begins = (chunk == 0) & (turned == 0) if half == 0 else False
-                    multiply_rows(operand, a_ring, (number % stages, half % halves), total, left, heights, begins)
+                    multiply_rows(
+                        codes[half % 2], a_ring, (number % stages, half % halves), total, left, heights, begins
+                    )
                     T.wait_wgmma(1)
                     if half % halves == 0 and (half > 0 or (step > 0) | (turned > 0)):
                         activations.release(number - 1)
-            weights.release(chunk)
+                    if half + 1 < written:
+                        part = turned * (written // 2) + (half + 1) // 2
+                        decode(which, rings, codes[(half + 1) % 2], chunk, part, HALF * ((half + 1) % 2))
+                if decodes_ahead:
+                    decode_following(which, rings, codes[0], chunk, turned, rounds, steps)
+            if not decodes_ahead:
+                weights.release(chunk)
         T.wait_wgmma(0)
         activations.release((before + count) * slots - 1)
+
+    @T.macro
+    def decode_following(
+        which: Value, rings: Rings, operand: Tile, chunk: Value, turned: Value, rounds: int, steps: Value
+    ) -> None:
+        """What stands behind the columns of one round, in this copy of weights or in the next one of the block."""
+        weights = rings[3]
+        ends = turned == rounds - 1
+        if ends:
+            weights.release(chunk)
+        if ends & (chunk + 1 < steps):
+            weights.receive(chunk + 1)
+        if (chunk + 1 < steps) | (turned < rounds - 1):
+            following = chunk + T.if_then_else(ends, 1, 0)
+            decode(which, rings, operand, following, (turned + 1) % rounds * (written // 2), 0)
 
     @T.macro
     def multiply_rows(
@@ -316,6 +350,9 @@ def medium_quant_matmul(
         if form.is_looked_up:
             fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
             T.sync_threads(FILLED, 128 * warpgroups)
+        if decodes_ahead and shares.steps > 0:
+            rings[3].receive(0)
+            decode(which, rings, codes[0], 0, 0, 0)
         worked: Value = T.alloc_var("int32", 0)
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
@@ -325,7 +362,7 @@ def medium_quant_matmul(
                     multiply_by_groups(which, rings, codes, total, before, count)
                 else:
                     left = left_of(tile, shares, runs, rank)
-                    multiply(which, rings, codes, total, before, count, left)
+                    multiply(which, rings, codes, total, before, count, left, shares.steps)
                 T.pdl_sync()
                 if begin > 0:
                     place = (shares.own * sharing + rank) * warpgroups + which

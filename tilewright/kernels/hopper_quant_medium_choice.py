@@ -15,8 +15,8 @@ import numpy as np
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper import SHARED_BYTES
-from tilewright.kernels.hopper_quant_medium import HALF, PADDING, SLAB, staged_bytes
-from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.hopper_quant_medium import BOXED, HALF, PADDING, SLAB, staged_bytes
+from tilewright.kernels.repertoire import Ways, groups_of
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
@@ -35,8 +35,9 @@ BEGUN = 90
 COPY = 12
 """Cycles of a copy of weights that nothing hides."""
 
-END = 5600
-"""Cycles that a further tile of 128 rows of W by 256 of A costs a block."""
+END, END_AHEAD = 5600, 4600
+"""Cycles that a further tile of 128 rows of W by 256 of A costs a block, and where its first codes are decoded before
+the tile ahead of it has ended."""
 
 APART_IN_K = 1.14
 """How much longer steps take of tiles that blocks share: they begin at different columns, so that no two of them ask
@@ -78,10 +79,10 @@ def medium_quant_ways(
             sizes = fitted(form, tokens, tiles, out, epilogue)
             pairs, across = sizes["sharing"], ceil_div(N, 128 * tiles)
             for sharing in {pairs, 1 if across % pairs else pairs}:  # the last of an odd number has no partner
-                wide = sharing * ceil_div(across, sharing)
-                grids = {one for one in range(wide, speed.cores + 1, wide) if 2 * one >= speed.cores}
-                grids |= {speed.cores} if sharing == pairs else set()
-                found += [{**sizes, "sharing": sharing, "blocks": blocks} for blocks in sorted(grids)]
+                groups = groups_of(ceil_div(across, sharing), speed.cores // sharing)
+                if sharing != pairs:
+                    groups.pop()
+                found += [{**sizes, "sharing": sharing, "blocks": sharing * one} for one in groups]
     return MediumWays(found, N, K, form, speed, few)
 
 
@@ -105,7 +106,8 @@ class MediumWays(Ways):
         part = share / steps
         turns = count // groups + part * np.where(handed > 0, APART_IN_K, 1.0)
         # Whose share is no whole tile, and who goes on with whole ones, ends one more.
-        handed = handed + np.where((handed > 0) & (count >= groups), (1 - part) * END * sums / (128 * 256), 0.0)
+        ends = np.where(tokens >= BOXED, END_AHEAD, END) * sums / (128 * 256)
+        handed = handed + np.where((handed > 0) & (count >= groups), (1 - part) * ends, 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where(turns > 1, down, 1)
         record = 2 * form.words / form.rows * rows
@@ -117,7 +119,7 @@ class MediumWays(Ways):
             memory=self.N * self.K // COLUMNS * 4 * form.words / form.rows + 2 * M * (self.K + self.N),
             shared=record + 3 * tokens * 2 * HALF, loads=record + (tokens - missing) * 2 * HALF / sharing,
             empty=missing / sharing, lanes=lanes + BEGUN * self.speed.rates.lanes, apart=APART,
-            fixed=COPY / of["records"], ends=END * sums / (128 * 256),
+            fixed=COPY / of["records"], ends=ends,
             handed=handed, busy=np.minimum(of["blocks"], count * sharing) / self.speed.cores,
         )  # fmt: skip
 

@@ -130,6 +130,19 @@ class Kernels(Generic[Kind]):
         return found
 
 
+def groups_of(wide: int, most: int) -> list[int]:
+    """Numbers of groups of blocks that stay: as many as there can be, and those not far fewer that share no tile of any
+    number of rows, where `wide` tiles cover the rows of W.
+
+    Examples
+    --------
+    >>> groups_of(32, 66)
+    [64, 66]
+    """
+    whole = {groups for groups in range(-(-most // 2), most) if groups % wide == 0 or wide % groups == 0}
+    return [*sorted(whole), most]
+
+
 class Ways:
     """Ways to divide the product of a weight: what each does (`work`, of whoever has such ways), and so how long it
     takes.

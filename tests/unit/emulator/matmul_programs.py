@@ -202,7 +202,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, blocks=3),
     "medium_quant_matmul that shares rows": quantised(medium_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
     "small_quant_matmul of parts of K": quantised(small_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
-    "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1, ahead=2),
+    "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1),
     "byte_quant_matmul in turns": of_bytes(N=200, records=2, warpgroups=3, turns=True),
     "byte_quant_matmul of blocks that stay": of_bytes(M=37, N=200, records=2, turns=True, blocks=3),
     "byte_quant_matmul of parts of K": of_bytes(records=1, cluster=2),

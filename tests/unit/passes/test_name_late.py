@@ -29,7 +29,6 @@ def tiles(A: float32[4096], turns: int32, rows: int32):
 """
 
 
-
 class _Called(Rewriter):
     """Texts of programs have no word for the machine's wait: another one stands for it."""
 
@@ -80,6 +79,8 @@ def test_names_stay(why: str, change: tuple[str, str]) -> None:
 
 
 def test_what_is_read_from_memory_stays() -> None:
-    text = changed_text(BEFORE, ("inside: int32 = turn - across * rows", "inside: int32 = int32(A[turn]) - across * rows"))
+    text = changed_text(
+        BEFORE, ("inside: int32 = turn - across * rows", "inside: int32 = int32(A[turn]) - across * rows")
+    )
     fact = "            assume(inside >= 0)\n"
     assert late(text) == changed_text(text, (fact + LOOP, LOOP + fact))  # the loop might change what is read
