@@ -211,6 +211,36 @@ def test_a_fragment_of_a_tile_that_is_filled_anew_is_refused(target: str) -> Non
         tilewright.jit(target=target)(program).compile(GIVEN)
 
 
+@pytest.mark.parametrize("target", NVIDIA)
+@pytest.mark.parametrize("form", ["continue", "break"])
+def test_warps_that_leave_a_turn_in_which_others_work_are_refused(form: str, target: str) -> None:
+    """The role left a loop outside of it: an error from inside."""
+
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        O = T.empty((128,), "int32")
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((64,), "int32")
+            c = T.alloc_var("int32", init=0)
+            for k in T.serial(6):
+                c += k
+                if tx < 64:
+                    if k == 1:
+                        if form == "break":
+                            break
+                        continue
+                    T.copy(A, s)
+                    c += s[tx]
+                else:
+                    c += 2
+            O[tx] = c
+        return O
+
+    with pytest.raises(MisplacedRole, match="leave this turn"):
+        tilewright.jit(target=target)(program).compile(GIVEN)
+
+
 @pytest.mark.parametrize("target", GPUS)
 def test_a_fragment_that_some_warps_fill_and_all_read_is_refused(target: str) -> None:
     def program(A):

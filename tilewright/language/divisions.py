@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, fresh, holds, substitute, walk
+from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substitute, walk
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.sinking import TOGETHER, Sink, all_written, allocated, mentioned
 from tilewright.ops.copy import TMA_LOADS, TMA_STORES
@@ -82,6 +82,12 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
     dividing = _Divide(thread_vars, threads)
     made = dividing.sequence(_Narrow()(body), {})
     for role in find(made, Role):
+        leaves = next(_leaving(role.body), None)
+        if leaves is not None:
+            raise MisplacedRole(
+                f"only some warps leave this turn of the loop ({role.name}), and the others work on with them in it",
+                "put what they skip under a condition, or let all threads leave",
+            ).at(leaves.span)
         own = set(allocated(role.body))
         for node in find(role.body, Statement):
             foreign = {one for one in map(root, find(node, Buffer)) if one.scope == "fragment"} - own
@@ -92,6 +98,16 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
                     "allocate it where these warps part from the others",
                 ).at(node.span)
     return made, dividing.copies
+
+
+def _leaving(body: Statement) -> Iterator[Statement]:
+    """Statements that leave, or go on with, a loop around."""
+    if isinstance(body, (nodes.Break, nodes.Continue)):
+        yield body
+    elif not isinstance(body, (For, nodes.Pipelined, While)):
+        for child in children(body):
+            if isinstance(child, Statement):
+                yield from _leaving(child)
 
 
 class _Narrow(Rewriter):
