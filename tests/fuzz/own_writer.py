@@ -185,14 +185,14 @@ class OwnWriter(ThreadWriter):
         end = self.between(first + 1, warps)
         ways = [
             (f"tx < {self.pick((1, 5, 17, 48, self.threads - 3)) % self.threads or 1}", "threads"), (f"tx == {self.between(0, self.threads - 1)}", "threads"),
-            (f"tx % {self.pick((2, 3, 32))} == 0", "threads"), (self.test(), "numbers"), (self.test(), "numbers"),
+            (f"tx % {self.pick((2, 3, 32))} == 0", "threads"), (f'T.cast(tx - {self.between(1, self.threads - 1)}, "{self.pick(("uint32", "uint8", "int64"))}") < {self.between(1, 9)}', "threads"), (self.test(), "numbers"), (self.test(), "numbers"),
             (self.plain_condition(), "block"),
         ]  # fmt: skip
         if warps > 1:
             ways += [
                 (f"tx < {32 * self.between(1, warps - 1)}", "warps"), (f"tx >= {32 * self.between(1, warps - 1)}", "warps"),
                 (f"tx // 32 == {first}", "warps"), (f"tx >= {32 * first} and tx < {32 * end}", "warps"),
-                (f"T.get_warp_idx() < {self.between(1, warps - 1)}", "warps"), (f"tx // 32 != {self.pick((0, warps - 1))}", "warps"),
+                (f'T.cast(tx - {32 * first}, "uint32") < {32 * (end - first)}', "warps"), (f"T.get_warp_idx() < {self.between(1, warps - 1)}", "warps"), (f"tx // 32 != {self.pick((0, warps - 1))}", "warps"),
             ] * 2  # fmt: skip
         test, by = self.pick(ways)
         if self.chance(0.1) and by != "block":

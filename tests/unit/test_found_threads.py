@@ -11,6 +11,9 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.errors import DivergentWork
+from tilewright.interpreter.over_threads import over_threads
+from tilewright.ir.dtypes import ALL
+from tilewright.ir.nodes import Var, binary, cast, const
 from tilewright.language.mistakes import MisplacedRole
 
 NVIDIA = ("cuda -arch=sm_80", "cuda -arch=sm_90a")
@@ -209,6 +212,36 @@ def test_a_fragment_of_a_tile_that_is_filled_anew_is_refused(target: str) -> Non
 
     with pytest.raises(MisplacedRole, match="tile"):
         tilewright.jit(target=target)(program).compile(GIVEN)
+
+
+@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize(("first", "count"), [(64, 32), (40, 5)])
+def test_threads_that_a_number_without_sign_chooses(first: int, count: int, target: str) -> None:
+    """Who comes was reckoned as if conversions changed nothing: all threads before the first were taken for some of them
+    (and conversions to bytes, and shifts of 64 bits, for nothing known, or an inside error: fuzz seed 10090104)."""
+
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        O = T.empty((128,), "int32")
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((64,), "int32")
+            T.clear(s)
+            if T.cast(tx - first, "uint32") < count:
+                T.copy(A, s)
+            O[tx] = s[tx % 64]
+        return O
+
+    np.testing.assert_array_equal(found(program, target), GIVEN[THREAD % 64])
+
+
+def test_a_condition_over_threads_is_reckoned_in_its_types() -> None:
+    tx, y = Var(ALL["int32"], "tx"), np.arange(128)
+    for text, expected in (("uint32", (y - 40).astype(np.uint32) < 5), ("uint8", (y - 40).astype(np.uint8) < 5)):
+        condition = binary("lt", cast(binary("sub", tx, const(40)), ALL[text]), const(5, ALL[text]))
+        np.testing.assert_array_equal(over_threads(condition, {tx: y}), expected)
+    wide = binary("shr", cast(tx, ALL["uint64"]), const(3, ALL["uint64"]))
+    np.testing.assert_array_equal(over_threads(wide, {tx: y}), y >> 3)
 
 
 @pytest.mark.parametrize("target", NVIDIA)

@@ -17,7 +17,8 @@ def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Numbers:
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Var):
-        return indices.get(expr)
+        known = indices.get(expr)
+        return None if known is None else known.astype(expr.dtype.numpy)
     if isinstance(expr, Binary):
         parts = [over_threads(expr.left, indices), over_threads(expr.right, indices)]
         if any(part is None for part in parts):
@@ -26,7 +27,10 @@ def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Numbers:
             return (np.logical_and if expr.op == "all" else np.logical_or)(*parts)
         return arithmetic.binary(expr.op, parts[0], parts[1], expr.left.dtype)
     if isinstance(expr, Cast):
-        return over_threads(expr.value, indices) if expr.dtype.is_integer and expr.dtype.bits >= 32 else None
+        if not (expr.dtype.is_integer and expr.value.dtype.is_integer) or expr.dtype.bits < 8:
+            return None
+        value = over_threads(expr.value, indices)
+        return None if value is None else np.asarray(value).astype(expr.dtype.numpy)
     if isinstance(expr, Unary) and expr.op == "not":
         value = over_threads(expr.value, indices)
         return None if value is None else np.logical_not(value)
