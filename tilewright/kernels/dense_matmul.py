@@ -17,6 +17,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
+from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import MANY, choose_parts
 from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles, padded_rows
@@ -229,11 +230,13 @@ def _product(
         cluster: tuple[int, ...] | None = chosen.cluster
         along_N, along_M = cluster or (1, 1)
         if chosen.splits > 1:
-            # Blocks that meet fill whole clusters, those beyond the grid included.  Rows come first: blocks that run
-            # together then read few columns of the weight, and the weight passes from memory once, not for each row
-            # of tiles.
-            whole = (T.ceildiv(count, along) * along for count, along in zip(grid[::-1], (along_M, along_N)))
-            grid, cluster = (*whole, chosen.splits), (along_M, along_N, chosen.splits)
+            # Blocks that meet fill whole clusters, those beyond the grid included.
+            whole = tuple(T.ceildiv(count, along) * along for count, along in zip(grid, (along_N, along_M)))
+            grid, cluster = (*whole, chosen.splits), (along_N, along_M, chosen.splits)
+        # Where hardly two rows of tiles run at once, all of the weight would come from memory for each of them.
+        rows_first = chosen.splits > 1 and 2 * chosen.splits * -(-width // block_N) > HOPPER.cores
+        if rows_first:
+            grid, cluster = (grid[1], grid[0], chosen.splits), (along_M, along_N, chosen.splits)
         steps = -(-K // (chosen.block_K * chosen.splits))
         height = block_M // chosen.splits
         with T.Kernel(
@@ -242,7 +245,8 @@ def _product(
         ) as place:  # fmt: skip
             if turn_A or turn_B:
                 T.pdl_sync()
-            across, down, part = (place[1], place[0], place[2]) if chosen.splits > 1 else (place[0], place[1], 0)
+            across, down = (place[1], place[0]) if rows_first else (place[0], place[1])
+            part = place[2] if chosen.splits > 1 else 0
             row, column = down * block_M, first + across * block_N
             total = T.alloc_fragment((block_N, block_M) if turned else (block_M, block_N), sum_type(A_dtype))
             # Factors are read before the loop, which hides how long that takes.
@@ -261,7 +265,8 @@ def _product(
                     else:
                         found[i, j] = total[i, j]
                 mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
-                first_rank = down % along_M + across % along_N * along_M
+                of_across, of_down = (along_M, 1) if rows_first else (1, along_N)
+                first_rank = across % along_N * of_across + down % along_M * of_down
                 add_shares(found, mine, part, chosen.splits, along_N * along_M, first_rank)
                 T.cluster_arrive()  # others may go as soon as this block has read their sums, its stores are its own business  # noqa: E501
                 if column < first + width:

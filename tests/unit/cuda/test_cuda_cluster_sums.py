@@ -11,6 +11,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import EmulationError
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
+from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tiles import Tiles
 from tilewright.passes.tile.pipelines import overlay_rings
 
@@ -61,6 +62,20 @@ def test_rows_and_columns_of_a_cluster_share_loads(tiles, sizes):
     for schedule in (None, "random"):
         found = run(kernel, (M, N), "bfloat16", a, b, schedule=schedule)
         assert (np.abs(found - exact) <= (K + 2) * 2.0**-24 * size + 2.0**-8 * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("cluster, splits", [(None, 2), ((2, 2), 2), (None, 4)])
+def test_rows_come_first_where_columns_fill_the_machine(cluster, splits):
+    """The blocks of a wide weight's columns run beside one another: all rows of tiles read them before the next."""
+    wide, K = 64 * (-(-HOPPER.cores // (2 * splits)) + 1) - 8, 136
+    for M, N in ((70, wide), (70, wide // 16 * 8)):
+        a, b = operands(M, N, K, "bfloat16")
+        tiles = Tiles(64, 64, 64, 2, 128, cluster, splits, persistent=False)
+        kernel = on_hopper(dense_matmul, N, K, "bfloat16", None, "float32", tiles=tiles)
+        of_rows = re.search(r"&a_ring.*(b[xy]) \* 64", kernel.get_kernel_source())
+        assert of_rows and of_rows[1] == ("bx" if wide == N else "by")
+        exact, size = product(a, b)
+        assert (np.abs(run(kernel, (M, N), "float32", a, b) - exact) <= (K + 2) * 2.0**-24 * size).all()
 
 
 def test_factors_follow_the_rows_of_a_part():
@@ -115,7 +130,7 @@ def test_a_tile_behind_the_loop_takes_the_ring_s_bytes():
 
 
 def test_a_warpgroup_that_is_done_waits_until_nobody_reads_the_ring(monkeypatch):
-    monkeypatch.setattr(overlay_rings, "_Meet", lambda tiles: lambda body: body)
+    monkeypatch.setattr(overlay_rings, "_Barrier", lambda tiles: lambda body: body)
     kernel = tilewright.compile(behind_a_ring(K=448), target="cuda -arch=sm_90a")
     a, b = operands(128, 256, 448, "bfloat16")
     with pytest.raises(EmulationError):
