@@ -88,7 +88,7 @@ def grouped_matmul(
         raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
     _check_sizes(x, weights, sizes, on_device)
     _check_epilogue(weights, bias, function)
-    if x.shape[0] and isinstance(weights, PackedExperts) and not followed:
+    if x.shape[0] and isinstance(weights, PackedExperts) and not followed and weights.are_for_threads:
         call = GroupedCall.of(x, weights, sizes, activation_scales, quantize, out_dtype, bias, function)
         if isinstance(call, GroupedCall):
             return call.run()
@@ -190,7 +190,7 @@ def _check_sizes(x: Array, weights: Sequence[PackedWeight], sizes: Any, on_devic
                 f"the sizes are {list(sizes.shape)} of {element_type(sizes)}, expected [{len(weights)}] integers"
             )
     else:
-        if sizes is None or np.ndim(sizes) != 1:
+        if not isinstance(sizes, (list, tuple)) and (sizes is None or np.ndim(sizes) != 1):
             raise WrongArgumentShape(f"the sizes are {sizes!r}, expected {len(weights)} numbers of rows")
         numbers = [int(size) for size in sizes]
         _check_not_negative(numbers)
@@ -200,7 +200,7 @@ def _check_sizes(x: Array, weights: Sequence[PackedWeight], sizes: Any, on_devic
                 f"{x.shape[0]} rows",
                 hint="one size for each weight, together all rows of x",
             )
-    shapes = sorted({weight.shape for weight in weights})
+    shapes = [weights.shape] if isinstance(weights, PackedExperts) else sorted({weight.shape for weight in weights})
     if len(shapes) != 1:
         raise WrongArgumentShape(f"the weights have {len(shapes)} different shapes, expected one: {shapes[:2]}")
     if len(x.shape) != 2:
@@ -231,15 +231,18 @@ def _one_by_one(
     _check_not_negative(sizes)
     if sum(sizes) > x.shape[0]:
         raise WrongArgumentShape(f"the sizes add up to {sum(sizes)}, but there are {x.shape[0]} rows")
+    scales = None if activation_scales is None else activation_scales.reshape(-1, 1)
 
-    def product(number: int, rows: slice, **also: Any) -> Any:
-        scales = None if activation_scales is None else activation_scales.reshape(-1, 1)[rows]
+    def product(number: int, rows: slice, out: Array | None = None, out_dtype: object = None) -> Any:
         return quant_matmul(
-            x[rows], weights[number], activation_scales=scales, quantize=quantize,
-            bias=None if bias is None else bias[number], function=function, **also,
+            x[rows], weights[number], activation_scales=None if scales is None else scales[rows], quantize=quantize,
+            bias=None if bias is None else bias[number], function=function, out_dtype=out_dtype, out=out,
         )  # fmt: skip
 
-    out, start = None, 0
+    out, start, source = None, 0, element_type(x)
+    if out_dtype is not None or (source.is_float and source.bits >= 16):  # else the first product's type decides
+        out = empty_like(x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype))
+    stays = not is_torch(x) or not x.is_cuda  # rows of a new array are as kernels take them
     for number, size in enumerate(sizes):
         if size == 0:
             continue
@@ -251,8 +254,11 @@ def _one_by_one(
                 return first
             out = empty_like(x, (x.shape[0], first.shape[1]), dtype(first.dtype))
             out[rows] = first
-        elif is_row_major(out[rows]):
+        elif stays or is_row_major(out[rows]):
             product(number, rows, out=out[rows])
         else:
             out[rows] = product(number, rows, out_dtype=out.dtype)
-    return product(0, slice(0, 0), out_dtype=out_dtype) if out is None else out
+    if out is not None and start:
+        return out
+    none = product(0, slice(0, 0), out_dtype=out_dtype)  # or what is wrong with the call
+    return none if out is None else out

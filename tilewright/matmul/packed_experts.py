@@ -14,6 +14,7 @@ from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
 from tilewright.runtime.tensors import Array
+from tilewright.targets.registry import resolve_device
 
 Made = TypeVar("Made")
 
@@ -92,6 +93,11 @@ class PackedExperts(Sequence[PackedWeight]):
     @property
     def device(self) -> str:
         return self._weights[0].device
+
+    @property
+    def are_for_threads(self) -> bool:
+        """Whether they are where blocks are many threads, which one launch may serve them with."""
+        return self._once("threads", lambda: resolve_device(self.device)[1].has_threads)
 
     def to(self, device: object) -> PackedExperts:
         """The same weights as torch tensors on a device."""

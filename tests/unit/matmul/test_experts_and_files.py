@@ -10,7 +10,7 @@ from products import close
 
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
 from tilewright.errors import InvalidCheckpoint, Unsupported, WrongArgumentShape
-from tilewright.matmul import PackedWeight, grouped_matmul, quant_bmm, quant_matmul
+from tilewright.matmul import PackedExperts, PackedWeight, grouped_matmul, quant_bmm, quant_matmul
 from tilewright.quant import QuantizedWeight, quantize
 
 RNG = np.random.default_rng(0)
@@ -121,3 +121,37 @@ def test_damaged_files_are_told(key: str, text: str, message: str, tmp_path: Pat
     if key != "arrays":  # which files of before do not say
         with pytest.raises(InvalidCheckpoint, match="holds no weight that can be read"):
             PackedWeight.load(path)
+
+
+@pytest.mark.parametrize("function", [None, "silu", "swiglu"])
+def test_one_row_for_each_of_some_experts(function: str | None) -> None:
+    """Calls again and again, with other runs, arrays and libraries: each beside float64, results never one array."""
+    draw = np.random.default_rng(4)
+    sources = [quantize(draw.standard_normal((36, 64)).astype(np.float32), "uint4", group=32) for _ in range(4)]
+    experts = PackedExperts([PackedWeight.pack(source) for source in sources])
+    seen: list[np.ndarray] = []
+    for turn in range(12):
+        sizes = [1, 1, 1, 1] if turn % 3 else [int(size) for size in draw.integers(0, 3, 4)]
+        x = draw.standard_normal((sum(sizes), 64)).astype(np.float32)
+        bias = draw.standard_normal((4, 36)).astype(np.float32)
+        found = grouped_matmul(x, experts, sizes, bias=bias, function=function, out_dtype=["float16", None][turn % 2])
+        assert found.dtype == (np.float32 if turn % 2 else np.float16) and not any(found is one for one in seen)
+        seen.append(found)
+        numbers = np.repeat(np.arange(4), sizes)
+        sums = np.array([x[i].astype(np.float64) @ sources[e].to_dense().T + bias[e] for i, e in enumerate(numbers)])
+        sums = sums.reshape(-1, 36)
+        if function == "silu":
+            sums = sums / (1 + np.exp(-sums))
+        elif function == "swiglu":
+            sums = sums[:, ::2] / (1 + np.exp(-sums[:, ::2])) * sums[:, 1::2]
+        np.testing.assert_allclose(found, sums, rtol=2e-3, atol=2e-2 if turn % 2 == 0 else 2e-4)
+
+
+def test_no_rows_are_of_the_right_shape_and_checked() -> None:
+    source = quantize(np.ones((36, 64), np.float32), "uint4", group=32)
+    experts = PackedExperts([PackedWeight.pack(source)] * 2)
+    assert grouped_matmul(np.zeros((0, 64), np.float32), experts, [0, 0], function="swiglu").shape == (0, 18)
+    with pytest.raises(WrongArgumentShape):
+        grouped_matmul(np.zeros((0, 63), np.float32), experts, [0, 0])
+    with pytest.raises(WrongArgumentShape):
+        grouped_matmul(np.zeros((2, 63), np.float32), experts, [1, 1])
