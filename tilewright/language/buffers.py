@@ -371,6 +371,11 @@ class RegionProxy(TensorProxy):
         return self._region
 
     @property
+    def buffer(self) -> BufferProxy:
+        """The tensor or tile that it is a part of."""
+        return BufferProxy(self._region.buffer, self.frame)
+
+    @property
     def description(self) -> str:
         return f"a slice of {self._region.buffer.name!r}"
 

@@ -35,7 +35,7 @@ from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_opera
 from tilewright.runtime.plans import Device, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import TWO_CODES, is_torch
 from tilewright.targets.base import Promised, Target
 from tilewright.targets.binary import DeviceBinary
 from tilewright.targets.gpu.work import said
@@ -415,4 +415,6 @@ def _torch_bits(value: Any) -> np.ndarray:
     ml_dtypes."""
     torch = sys.modules["torch"]
     bits = value.view(torch.uint8 if value.dtype.itemsize == 1 else torch.int16).numpy()
+    if str(value.dtype) == TWO_CODES:
+        return bits
     return bits.view(dtype(value.dtype).numpy)

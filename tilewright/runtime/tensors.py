@@ -89,11 +89,15 @@ def _numpy_view(array: np.ndarray) -> TensorView:
     return TensorView(pointer, array.shape, strides, dtype, ("cpu", 0), not array.flags.writeable, array)
 
 
+TWO_CODES = "torch.float4_e2m1fn_x2"
+"""The type of torch whose elements are two codes of 4 bits each, which a parameter of these takes as bytes."""
+
+
 def _torch_view(tensor: Any) -> TensorView:
     if tensor.is_nested:
         raise UnreadableTensor("a tensor of torch is nested: it is many of different sizes", hint="pass x.values()")
     try:
-        dtype = dtypes.dtype(tensor.dtype)
+        dtype = dtypes.UINT8 if str(tensor.dtype) == TWO_CODES else dtypes.dtype(tensor.dtype)
     except dtypes.UnknownDType:
         raise WrongArgumentDType(f"tensors of {tensor.dtype} have no tilewright dtype") from None
     device, pointer = tensor.device, _address(tensor)

@@ -9,7 +9,7 @@ import tilewright.compat.tilelang as tilelang
 import tilewright.language as T
 from tilewright.compat.tilelang import quantize
 from tilewright.compat.tilelang.targets import Target, request
-from tilewright.errors import TilewrightError, WrongArgumentKind, WrongArgumentShape
+from tilewright.errors import AssertionFailed, TilewrightError, WrongArgumentKind, WrongArgumentShape
 from tilewright.specialization import InvalidUse
 
 TARGETS = ["cpu", "cuda -arch=sm_90a"]
@@ -289,3 +289,45 @@ def main(A: T.Tensor((8,), "float32")):
         def scaled(A: T.Tensor((8,), "float32")):
             with T.Kernel(1):
                 A[0] = torch.tensor(2.0) * A[0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_assertions_before_a_kernel(target):
+    """A GPU's host program knew none: an internal error."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n,), "float32"), s: T.float32):
+        assert n % 4 == 0, "n must be a multiple of 4"
+        assert s > 0, "s must be positive"
+        with T.Kernel(T.ceildiv(n, 32), threads=32) as b:
+            for i in T.Parallel(32):
+                A[b * 32 + i] = s
+
+    kernel = tilewright.compile(main, target=target)
+    a = np.zeros(40, np.float32)
+    call(kernel, a, 2.0)
+    assert (a == 2).all()
+    for rows, scale, message in ((41, 1.0, "n must be a multiple of 4"), (40, -1.0, "s must be positive")):
+        with pytest.raises(AssertionFailed, match=message) as caught:
+            call(kernel, np.zeros(rows, np.float32), scale)
+        assert "assert " in str(caught.value)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_torchs_pairs_of_codes(target):
+    """`torch.float4_e2m1fn_x2` had no dtype here, though it is what `as_torch` gives."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.float4_e2m1fn), B: T.Tensor((64,), "float32")):
+        assert A[0:2].buffer.name == "A"
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                B[i] = T.cast(A[i], "float32")
+
+    codes = torch.arange(32, dtype=torch.uint8) * 8
+    of_bytes, of_pairs = torch.zeros(64), torch.zeros(64)
+    kernel = tilewright.compile(main, target=target)
+    call(kernel, codes, of_bytes)
+    call(kernel, codes.view(T.float4_e2m1fn.as_torch()), of_pairs)
+    assert torch.equal(of_bytes, of_pairs) and of_pairs[1] == 0 and of_pairs[2] == -0.0 and of_pairs[9] == 1

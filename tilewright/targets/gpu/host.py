@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import InternalError
+from tilewright.errors import AssertionFailed, InternalError
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TensorMap, Var
 from tilewright.ir.signature import entry_parameters, root
@@ -46,8 +46,8 @@ class HostProgram:
         self.numbers = {kernel: number for number, kernel in enumerate(kernels(function))}
         self.arguments = {kernel: kernel_parameters(kernel) for kernel in self.numbers}
         outside = walk(function.body, lambda node: not isinstance(node, Kernel))
-        self.prints = any(isinstance(node, nodes.Print) for node in outside)
-        """Whether the host program itself says something."""
+        self.prints = any(isinstance(node, nodes.Print) or _asks_floats(node) for node in outside)
+        """Whether the host program itself has something to do in calls of the same sizes: to say, or to check."""
 
     def run(self, entry: Sequence[object]) -> None:
         """Run with the entry arguments of `ir.signature`."""
@@ -104,6 +104,10 @@ class HostProgram:
         shown = [show_number(evaluate(number, scalars), number.dtype) for number in numbers]
         print(line(words).format(*shown))
 
+    def _assert(self, check: nodes.Assert, values: dict[Buffer | Var, object]) -> None:
+        if not evaluate(check.condition, _scalars(values)):
+            raise AssertionFailed(check.message or "an assertion failed", span=check.span)
+
     def _nothing(self, statement: Statement, values: dict[Buffer | Var, object]) -> None:
         """Assumptions have done their work in the passes."""
 
@@ -111,8 +115,15 @@ class HostProgram:
 _METHODS: Mapping[type, Callable[[HostProgram, Any, dict[Buffer | Var, Any]], None]] = {
     Seq: HostProgram._seq, nodes.Let: HostProgram._let, nodes.If: HostProgram._if, nodes.For: HostProgram._for,
     nodes.Allocate: HostProgram._allocation, Kernel: HostProgram._kernel, nodes.Assume: HostProgram._nothing,
-    nodes.Print: HostProgram._print,
+    nodes.Print: HostProgram._print, nodes.Assert: HostProgram._assert,
 }  # fmt: skip
+
+
+def _asks_floats(node: object) -> bool:
+    """Whether a check asks for parameters that are not whole numbers, which calls of the same sizes may change."""
+    return isinstance(node, nodes.Assert) and any(
+        isinstance(one, Var) and one.dtype.is_float for one in walk(node.condition)
+    )
 
 
 def _scalars(values: Mapping[Buffer | Var, Any]) -> dict[Var, int]:
