@@ -207,3 +207,14 @@ def test_scales_of_steps_are_there_before_the_next_tiles_are_on_their_way(arch, 
     found = kernel.emulate(a, b, scale, schedule="random", seed=K)
     wanted = (a.astype(np.float64) * np.repeat(scale, 32, 1)[:, :K]) @ b.astype(np.float64).T
     assert np.abs(found - wanted).max() < 1e-3
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_registers_of_the_next_step_move_as_whole_words(arch):
+    """Two halves of a word, each carried by itself, would have to be taken apart where the word is loaded."""
+    kernel = on(arch, matmul).compile(
+        *operands(512, 512, 512, "float16"), block=(16, 16, 16), threads=128, num_stages=3
+    )
+    assert re.search(r"tw::move_fragment<2>\(\w+_registers", kernel.get_kernel_source())
+    loop = hottest_loop(kernel.ptx())
+    assert loop.loads >= 2 and not loop.waits_before_products

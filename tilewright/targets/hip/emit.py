@@ -9,6 +9,7 @@ from typing import ClassVar
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT32
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Function, Region, index_binary
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, kernels, substitute, walk
@@ -48,6 +49,7 @@ class HipPrinter(GpuPrinter):
     ----------
     shares_tensors : whether barriers wait for what threads wrote to global memory.
     first_of_wave : the block's indices of threads, as those of the first thread of the executing thread's wave.
+    carried : registers that a loop's turn leaves to the next one.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS
@@ -56,6 +58,7 @@ class HipPrinter(GpuPrinter):
     def __init__(self, names: Names) -> None:
         super().__init__(names)
         self.first_of_wave: dict[nodes.Var, Expr] = {}
+        self.carried: set[Buffer] = set()
 
     def source(self, buffer: Buffer, index: Expr, condition: Expr | None) -> Text:
         """A place of a tensor whose bytes 31 bits count, else an address; with what says whether it is inside."""
@@ -91,10 +94,10 @@ class HipPrinter(GpuPrinter):
         return self.call(f"tw::float_of_byte<{byte}>", self.expression(word))
 
     def statement_For(self, loop: nodes.For) -> None:
-        """Registers that become others move as whole words: elements that are set one by one are carried from turn to
-        turn of a loop by themselves, and whoever takes a word apart waits for its load."""
+        """Registers that are carried from turn to turn move as whole words: elements that are set one by one are
+        carried by themselves, and whoever takes a word apart waits for its load."""
         moved = moved_words(loop)
-        if moved is None:
+        if moved is None or self.carried.isdisjoint(buffer for buffer, _ in moved[:2]):
             super().statement_For(loop)
             return
         (to, at), (source, first), function = moved
@@ -132,6 +135,27 @@ class HipPrinter(GpuPrinter):
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
         return super().expression_Call(call)
+
+
+def carried_registers(body: nodes.Statement) -> set[Buffer]:
+    """Registers that a turn of a loop reads before it sets them."""
+    found: set[Buffer] = set()
+    for loop in find(body, nodes.For, nodes.While):
+        if isinstance(loop, nodes.For) and loop.kind == "unroll":
+            continue
+        read_first: dict[Buffer, bool] = {}
+        for node in walk(loop.body):
+            if isinstance(node, nodes.Store):
+                for load in find(node.value, nodes.Load):
+                    read_first.setdefault(root(load.buffer), True)
+                read_first.setdefault(root(node.buffer), False)
+            elif isinstance(node, nodes.Call):
+                for number, part in enumerate(node.arguments):
+                    if isinstance(part, Region):
+                        written = INTRINSICS[node.function].may_write(number)
+                        read_first.setdefault(root(part.buffer), not written)
+        found |= {buffer for buffer, first in read_first.items() if first and buffer.scope == "register"}
+    return found
 
 
 def moved_words(loop: nodes.For) -> tuple[tuple[Buffer, Expr], tuple[Buffer, Expr], str] | None:
@@ -196,6 +220,7 @@ class HipKernel(KernelText):
     def make_printer(self, names: Names) -> HipPrinter:
         printer = HipPrinter(names)
         printer.shares_tensors = hands_over_tensors(self.kernel)
+        printer.carried = carried_registers(self.kernel.body)
         rest: Expr = nodes.Call(INT32, "first_of_wave", ())
         extents = self.kernel.threads
         for position, (var, extent) in enumerate(zip(self.kernel.thread_vars, extents, strict=True)):
