@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import difflib
 import os
@@ -89,23 +90,40 @@ def pytest_pyfunc_call() -> Iterator[None]:
 LARGE = 20_000
 """Nodes of a program that is seldom read back: it has the same kinds of them as smaller ones."""
 
+READ_BACK = 12
+"""Of so many programs one is printed and read back, and one in ten times as many of large ones: drawn by the test and by
+how many it had before, so that every pass of every kind of program has its turn somewhere."""
+
+PROGRAMS: collections.Counter[str] = collections.Counter()
+"""By test, how many there have been."""
+
 
 def verify_and_read_back(function: Function, *, afresh: bool = True, by_author: bool = True) -> None:
-    """What ``verify`` does, and that text and JSON give the program back, for one program in four, of large ones for one in forty."""
+    """What ``verify`` does, and for a sample of programs that text and JSON give the program back."""
+    from tilewright.ir.verifier import verify
+
+    verify(function, afresh=afresh, by_author=by_author)
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    PROGRAMS[test] += 1
+    drawn = zlib.crc32(f"{test} {PROGRAMS[test]}".encode())
+    if drawn % READ_BACK == 0:
+        read_back(function, seldom=drawn // READ_BACK % 10 != 0)
+
+
+def read_back(function: Function, seldom: bool) -> None:
+    """Text and JSON give a program back; a large one is left out where `seldom`."""
     from tilewright.ir.parser import parse
     from tilewright.ir.printer import print_program
     from tilewright.ir.records import Table, read
-    from tilewright.ir.verifier import verify
     from tilewright.ir.visitor import walk
 
-    verify(function, afresh=afresh, by_author=by_author)
-    size = sum(1 for _ in walk(function))
-    if zlib.crc32(f"{function.name} {function.stage} {size}".encode()) % (4 if size < LARGE else 40) == 0:
-        text = print_program(function)
-        assert print_program(parse(text)) == text
-        table, again = Table(), Table()
-        written = table.text(table.add(function))
-        assert again.text(again.add(read(written))) == written
+    if seldom and sum(1 for _ in walk(function)) > LARGE:
+        return
+    text = print_program(function)
+    assert print_program(parse(text)) == text
+    table, again = Table(), Table()
+    written = table.text(table.add(function))
+    assert again.text(again.add(read(written))) == written
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -59,8 +59,9 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "kernel.cubin"
         path.write_bytes(cubin)
-        flags = ["-gi", "-c"] if lines else ["-c"]
-        result = subprocess.run([str(tool), *flags, str(path)], capture_output=True, text=True)
+        flags = ["-gi"] if lines else []
+        # Without an analysis of data flow, which finds targets of branches that no text here asks for.
+        result = subprocess.run([str(tool), "-c", "-ndf", *flags, str(path)], capture_output=True, text=True)
     if result.returncode:
         raise CompilerNotFound(f"{tool} refused the binary: {result.stderr.strip()}")
     return result.stdout
