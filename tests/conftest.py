@@ -7,6 +7,8 @@ import contextlib
 import difflib
 import os
 import signal
+import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +28,21 @@ if TYPE_CHECKING:
 os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # the whole program after every pass, in every test
 hypothesis.settings.register_profile("tilewright", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("tilewright")
+
+
+def keep_bytecode() -> None:
+    """Where nothing may be written beside the sources, this user's tests keep bytecode elsewhere: hundreds of processes import the package,
+    which takes twice as long from sources."""
+    folder = Path(tempfile.gettempdir()) / f"tilewright-tests-bytecode-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid == os.getuid() and not folder.is_symlink():
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        sys.dont_write_bytecode = False
+
+
+if sys.dont_write_bytecode and hasattr(os, "getuid"):
+    keep_bytecode()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
