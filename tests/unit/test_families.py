@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.targets.registry import TARGETS
+
 ROOT = Path(__file__).resolve().parents[2] / "tilewright"
 FAMILIES = {"hip": ("amd", "gfx"), "metal": ("apple", "m1")}
 """By target: how its machines' records are called, and how names of machines begin."""
@@ -37,3 +39,19 @@ def test_others_know_a_family_by_one_line(name: str) -> None:
     words = re.compile(rf"[\"']({name}|{FAMILIES[name][0]}|{FAMILIES[name][1]})\b")
     for folder in ("passes", "ops", "layout", "arith", "ir"):
         assert not [path for path in (ROOT / folder).rglob("*.py") if words.search(path.read_text())], folder
+
+
+COMMON = ("arith", "ir", "layout", "formats", "ops", "interpreter", "language", "passes")
+"""Rooms that serve every machine: they ask a record for what it can do."""
+
+
+def test_common_rooms_name_no_target_and_no_records_of_a_maker() -> None:
+    """Examples and hints may show how a target is written: those have options behind the name."""
+    makers = "|".join(
+        re.sub(r"_.*", "", path.stem) for path in (ROOT / "machine").glob("*.py") if "ARCHITECTURES" in path.read_text()
+    )
+    assert "amd" in makers
+    words = re.compile(rf"[\"'](?:{'|'.join(TARGETS)})[\"']|machine\.(?:{makers})\b|targets\.(?:{'|'.join(TARGETS)})\b")
+    assert words.search('arch.target == "cuda"') and not words.search('hint="cuda -arch=sm_80"')
+    for room in COMMON:
+        assert not [path for path in (ROOT / room).rglob("*.py") if words.search(path.read_text())], room
