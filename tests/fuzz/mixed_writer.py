@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from mixed_statements import MixedStatements
+from mixed_operators import MixedOperators
 from mixed_tiles import TURN, Context, MixedProgram, Tile, exact_range
 from tile_programs import Param
 
 from tilewright.ir.dtypes import ALL
 
 
-class MixedWriter(MixedStatements):
+class MixedWriter(MixedOperators):
     """Writes the program of a seed."""
 
     specialized = 0.08

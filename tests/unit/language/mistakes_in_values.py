@@ -1,4 +1,4 @@
-"""Mistakes in names, values and indices."""
+"""Mistakes in values: what is done with numbers and tiles."""
 
 # The messages are what a terminal shows: long lines stay as they are.
 
@@ -29,32 +29,6 @@ NumberExpected: an extent of T.Parallel is -3
 8 |         for i in T.Parallel(-3):
   |                  ^^^^^^^^^^^^^^
   help: expected a size that is not negative
-""",
-    ),
-    "attribute_of_a_tensor": (
-        """
-A[0, 0] = A.shap[0]
-""",
-        """
-UnknownAttribute: the tensor 'A' has no attribute 'shap'
-  --> kernel.py:8:19
-  |
-8 |         A[0, 0] = A.shap[0]
-  |                   ^^^^^^
-  help: did you mean 'shape'?
-""",
-    ),
-    "attribute_of_a_number": (
-        """
-A[0, 0] = A[0, 1].dtyp
-""",
-        """
-UnknownAttribute: a value of the program has no attribute 'dtyp'
-  --> kernel.py:8:19
-  |
-8 |         A[0, 0] = A[0, 1].dtyp
-  |                   ^^^^^^^^^^^^
-  help: did you mean 'dtype' or 'astype'?
 """,
     ),
     "matrix_product_of_numbers": (
@@ -124,107 +98,6 @@ OperatorMismatch: T.atomic_and: atomic and needs integers, but the destination i
   help: an element of a tensor or a shared tile, of a type that the operation has; what one thread has needs none
 """,
     ),
-    "misspelt_python_name": (
-        """
-for i in T.Parallel(64):
-    tile[i, 0] = tille[i, 1]
-""",
-        """
-UndefinedName: the name 'tille' is not defined
-  --> kernel.py:9:26
-  |
-9 |             tile[i, 0] = tille[i, 1]
-  |                          ^^^^^
-  help: did you mean 'tile'?
-""",
-    ),
-    "name_of_nothing": (
-        """
-T.clear(zqxjkvw)
-""",
-        """
-UndefinedName: the name 'zqxjkvw' is not defined
-  --> kernel.py:8:17
-  |
-8 |         T.clear(zqxjkvw)
-  |                 ^^^^^^^
-  help: assign it before this line
-""",
-    ),
-    "name_before_its_value": (
-        """
-later = later + 1
-""",
-        """
-UndefinedName: the name 'later' is used before it has a value
-  --> kernel.py:8:17
-  |
-8 |         later = later + 1
-  |                 ^^^^^
-  help: assign it before this line
-""",
-    ),
-    "immutable_in_loop": (
-        """
-total = 0
-for i in range(n):
-    total = total + 1
-""",
-        """
-ImmutableName: 'total' is immutable and cannot be assigned again in the `for` of line 9
-  --> kernel.py:10:13
-   |
-10 |             total = total + 1
-   |             ^^^^^^^^^^^^^^^^^
-  help: make it mutable before: `total = T.alloc_var(dtype, init=...)`
-""",
-    ),
-    "immutable_in_branch": (
-        """
-scale = 1.0
-if n > 3:
-    scale = 2.0
-""",
-        """
-ImmutableName: 'scale' is immutable and cannot be assigned again in the `if` of line 9
-  --> kernel.py:10:13
-   |
-10 |             scale = 2.0
-   |             ^^^^^^^^^^^
-  help: make it mutable before: `scale = T.alloc_var(dtype, init=...)`
-""",
-    ),
-    "escaped_name": (
-        """
-if n > 3:
-    scale = 2.0
-tile[0, 0] = scale
-""",
-        """
-EscapedName: 'scale' was assigned in the `if` of line 8 and has no value after it
-  --> kernel.py:10:9
-   |
-10 |         tile[0, 0] = scale
-   |         ^^^^^^^^^^
-  help: make it mutable before: `scale = T.alloc_var(dtype, init=...)`
-""",
-    ),
-    "value_after_its_loop": (
-        """
-found = []
-for i in range(n):
-    found.append(i * 2)
-tile[0, 0] = found[0]
-""",
-        """
-ValueOutOfScope: a value of the `for` of line 9 is used after its end
-  --> kernel.py:11:9
-   |
-11 |         tile[0, 0] = found[0]
-   |         ^^^^^^^^^^
-  help: use it inside, or keep it in a tile or a T.alloc_var made before
-""",
-    ),
     "symbolic_shape": (
         """
 x = T.alloc_shared((n, 64), "float32")
@@ -251,21 +124,6 @@ SymbolicConstant: a warpgroup of T.ws needs a value that is known while the kern
 9 |             with T.ws(group):
   |                  ^^^^^^^^^^^
   help: use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`
-""",
-    ),
-    "range_as_list_index": (
-        """
-tiles = [tile, row]
-for i in range(2):
-    T.clear(tiles[i])
-""",
-        """
-SymbolicConstant: Python's indexing or `range` needs a value that is known while the kernel is traced, but this one is symbolic
-  --> kernel.py:10:21
-   |
-10 |             T.clear(tiles[i])
-   |                     ^^^^^^^^
-  help: loop over a Python list, as in `for i in list(range(4))`, to have i known
 """,
     ),
     "python_int": (
@@ -351,123 +209,6 @@ WrongReturn: `return` of a value stands in the `if` of line 8
   help: a macro or a kernel returns its value at its end; use T.if_then_else or T.alloc_var to choose one
 """,
     ),
-    "float_index": (
-        """
-tile[n / 2.0, 0] = 1.0
-""",
-        """
-FloatIndex: an index of the tile 'tile' is a symbolic float32, not an integer
-  --> kernel.py:8:9
-  |
-8 |         tile[n / 2.0, 0] = 1.0
-  |         ^^^^^^^^^^^^^^^^
-  help: use `//`, or T.cast(x, 'int32')
-""",
-    ),
-    "float_literal_index": (
-        """
-x = tile[0.5, 0]
-""",
-        """
-FloatIndex: an index of the tile 'tile' is 0.5, not an integer
-  --> kernel.py:8:13
-  |
-8 |         x = tile[0.5, 0]
-  |             ^^^^^^^^^^^^
-  help: use `//`, or T.cast(x, 'int32')
-""",
-    ),
-    "wrong_rank": (
-        """
-x = tile[0]
-""",
-        """
-WrongRank: the tile 'tile' has 2 dimensions, but 1 index is given
-  --> kernel.py:8:13
-  |
-8 |         x = tile[0]
-  |             ^^^^^^^
-  help: give one index or slice a dimension; `...` stands for the dimensions not named
-""",
-    ),
-    "wrong_rank_of_store": (
-        """
-row[0, 1] = 1.0
-""",
-        """
-WrongRank: the tile 'row' has 1 dimension, but 2 indices are given
-  --> kernel.py:8:9
-  |
-8 |         row[0, 1] = 1.0
-  |         ^^^^^^^^^
-  help: give one index or slice a dimension; `...` stands for the dimensions not named
-""",
-    ),
-    "index_out_of_range": (
-        """
-x = tile[64, 0]
-""",
-        """
-IndexOutOfRange: index 64 is out of range in dimension 0 of the tile 'tile'
-  --> kernel.py:8:13
-  |
-8 |         x = tile[64, 0]
-  |             ^^^^^^^^^^^
-  help: the extent there is 64
-""",
-    ),
-    "negative_index_out_of_range": (
-        """
-tile[0, -65] = 1.0
-""",
-        """
-IndexOutOfRange: index -65 is out of range in dimension 1 of the tile 'tile'
-  --> kernel.py:8:9
-  |
-8 |         tile[0, -65] = 1.0
-  |         ^^^^^^^^^^^^
-  help: the extent there is 64
-""",
-    ),
-    "region_from_the_end_that_passes_it": (
-        """
-T.copy(A[-2, 0], tile)
-""",
-        """
-PassesTheEnd: index -2 counts from the end, and 64 elements from there pass the end of dimension 0 of 'A'
-  --> kernel.py:8:9
-  |
-8 |         T.copy(A[-2, 0], tile)
-  |         ^^^^^^^^^^^^^^^^^^^^^^
-  help: end the region with the tensor; zeros are read before a tensor where the kernel computes the start, as in A[bx * 64 - 2]
-""",
-    ),
-    "slice_out_of_range": (
-        """
-T.clear(tile[32:96, 0:64])
-""",
-        """
-IndexOutOfRange: index 32:96 is out of range in dimension 0 of the tile 'tile'
-  --> kernel.py:8:17
-  |
-8 |         T.clear(tile[32:96, 0:64])
-  |                 ^^^^^^^^^^^^^^^^^
-  help: the extent there is 64
-""",
-    ),
-    "slice_step": (
-        """
-T.clear(tile[0:64:2, 0:64])
-""",
-        """
-SliceStep: a slice with a step is no rectangular tile
-  --> kernel.py:8:17
-  |
-8 |         T.clear(tile[0:64:2, 0:64])
-  |                 ^^^^^^^^^^^^^^^^^^
-  help: write a T.Parallel loop that steps its index
-""",
-    ),
     "symbolic_extent": (
         """
 T.copy(A[0:n, 0:64], tile)
@@ -518,19 +259,6 @@ ScalarExpected: an element of the tile 'tile' takes one scalar, but the tile 'ro
   |
 8 |         tile[0, 0] = row
   |         ^^^^^^^^^^
-  help: use T.copy(source, destination) for tiles, T.fill(tile, value) for one value
-""",
-    ),
-    "store_to_slice": (
-        """
-tile[0:4, 0] = 1.0
-""",
-        """
-ScalarExpected: cannot assign to a slice of the tile 'tile'
-  --> kernel.py:8:9
-  |
-8 |         tile[0:4, 0] = 1.0
-  |         ^^^^^^^^^^^^
   help: use T.copy(source, destination) for tiles, T.fill(tile, value) for one value
 """,
     ),
@@ -585,19 +313,6 @@ NumberExpected: a choice by `... if ... else ...` or T.if_then_else is the tile 
 8 |         chosen = tile if n == 0 else A
   |                  ^^^^^^^^^^^^^^^^^^^^^
   help: expected numbers: for tiles write an `if` with an operator on each side, or choose element by element
-""",
-    ),
-    "name_of_numpy": (
-        """
-zeros = T.zeros((64,), "float32")
-""",
-        """
-UnknownName: tilewright.language has no name 'zeros'
-  --> kernel.py:8:17
-  |
-8 |         zeros = T.zeros((64,), "float32")
-  |                 ^^^^^^^
-  help: write T.alloc_fragment, or T.alloc_shared, and T.fill
 """,
     ),
 }

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from mistakes_in_calls import CALLS
+from mistakes_in_indices import INDICES
+from mistakes_in_names import NAMES
 from mistakes_in_statements import STATEMENTS
 from mistakes_in_values import VALUES
 from mistakes_of_functions import WHOLE
@@ -34,7 +36,7 @@ def kernel(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64,), "int8"), n: T.in
 """
 """What stands before the statements of `IN_KERNEL`; they begin in line 8."""
 
-IN_KERNEL = {**CALLS, **VALUES, **STATEMENTS}
+IN_KERNEL = {**CALLS, **VALUES, **NAMES, **INDICES, **STATEMENTS}
 """Statements of a kernel, and the message."""
 
 
