@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import judge
@@ -30,11 +31,21 @@ def targets(seed: int) -> tuple[str, ...]:
     return tile_fuzz.program_of(seed).machines or judge.targets_of(seed)
 
 
-def digests(seed: int) -> dict[str, str]:
-    """For the processor and the first GPU of NVIDIA among a seed's targets, what compilers are given: most passes are
-    every target's."""
+def screens(seed: int) -> tuple[str, ...]:
+    """The first machine of each kind among a seed's targets."""
     chosen = targets(seed)
-    chosen = [one for name in ("cpu", "cuda") for one in [each for each in chosen if each.startswith(name)][:1]]
+    kinds = dict.fromkeys(one.split()[0] for one in chosen)
+    return tuple(next(one for one in chosen if one.startswith(kind)) for kind in kinds)
+
+
+def told_by(seed: int, reached: Mapping[str, Sequence[str]], defect: str) -> tuple[str, ...]:
+    """The machines whose texts are to be compared: most passes are every machine's, and the processor and NVIDIA's tell of them."""
+    mine = tuple(target for target in screens(seed) if not defect or defect in reached[target])
+    return tuple(one for one in mine if one.startswith(("cpu", "cuda"))) or mine
+
+
+def digests(seed: int, chosen: Sequence[str]) -> dict[str, str]:
+    """What compilers are given for a seed's program."""
     return {target: _digest(seed, target) for target in chosen}
 
 
@@ -71,16 +82,17 @@ def main() -> int:
     with tile_fuzz.Workers(tile_fuzz.verdict, 1, tile_fuzz.SLOW) as workers:
         for seed in range(options.seeds[0], options.seeds[1] + 1):
             if not (options.than or options.all):
-                with watched(lines) as reached:
-                    made = digests(seed)
-                print(json.dumps({"seed": seed, "texts": made, "reached": sorted(reached | unknown)}), flush=True)
+                made, found = {}, {}
+                for target in screens(seed):
+                    with watched(lines) as reached:
+                        made[target] = _digest(seed, target)
+                    found[target] = sorted(reached | unknown)
+                print(json.dumps({"seed": seed, "texts": made, "reached": found}), flush=True)
                 continue
-            if options.than and options.defect and options.defect not in known[seed]["reached"]:
-                continue
-            here = {} if options.all else digests(seed)
-            chosen = (
-                targets(seed) if options.all else tuple(one for one in here if here[one] != known[seed]["texts"][one])
-            )
+            chosen = targets(seed)
+            if not options.all:
+                here = digests(seed, told_by(seed, known[seed]["reached"], options.defect))
+                chosen = tuple(one for one in here if here[one] != known[seed]["texts"][one])
             if not chosen:
                 continue
             verdict = tile_fuzz.answered(*workers.ask((seed, None, chosen, False)))

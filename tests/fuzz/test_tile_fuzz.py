@@ -116,8 +116,16 @@ def test_a_hunt_knows_which_lines_defects_touch(monkeypatch: pytest.MonkeyPatch)
     known = {defect for of_file in lines.values() for some in of_file.values() for defect in some}
     assert known | unknown == set(texts) and len(unknown) < 5
     with watched(lines) as reached:
-        screened.digests(8)
+        screened.digests(8, ["cuda -arch=sm_90a"])
     assert reached >= {"34-loads-by-hand-behind-stores"} and len(reached) < len(texts)
+    both = {"cpu -arch=native": ["a", "b"], "hip -arch=gfx942": ["a", "c"]}
+    monkeypatch.setattr(screened, "screens", lambda seed: tuple(both))
+    assert [screened.told_by(8, both, defect) for defect in "abcd"] == [
+        tuple(both)[:1],
+        tuple(both)[:1],
+        tuple(both)[1:],
+        (),
+    ]
 
 
 @pytest.mark.sampled(15)
