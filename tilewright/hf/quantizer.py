@@ -238,8 +238,8 @@ class _Stored:
     Attributes
     ----------
     aside : layers and experts by name, and what stands in their places.
-    filled : dense tensors of the model that get the numbers of codes when all others are there, with their types: a
-        file may have codes under their names, of bytes.
+    filled : dense tensors of the model that get the numbers of codes when all others are there, as they were before: a
+        file may have codes under their names, or what describes codes, and transformers before 5.20 loads that.
     """
 
     def __init__(self, model: Any, files: list[str], activations: Any) -> None:
@@ -258,7 +258,7 @@ class _Stored:
             )
         self.renamed = names_in(model, self.source)
         self.aside: dict[str, tuple[Any, _Aside]] = {}
-        self.filled: dict[str, torch.dtype] = {}
+        self.filled: dict[str, torch.Tensor] = {}
         experts, modules = GatheredExperts(model), dict(model.named_modules())
         of_numbers = needing_numbers(modules)
         joined = JoinedLayers(self.renamed, (layer.name for layer in self.found))
@@ -270,7 +270,7 @@ class _Stored:
                 if owner is None:
                     continue  # which place_weights has a word about
                 if owner in of_numbers:
-                    self.filled[f"{owner}.weight"] = modules[owner].weight.dtype
+                    self.filled[f"{owner}.weight"] = torch.empty_like(modules[owner].weight, device="meta")
                 elif owner not in self.aside:
                     self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
                     self._put(owner, self.aside[owner][1])
@@ -298,13 +298,17 @@ class _Stored:
             if aside.bias is not None:
                 old.bias = aside.bias
             self._put(name, old)
+        for name, before in self.filled.items():
+            held = self.model.get_parameter(name)
+            if held.shape != before.shape:
+                held.requires_grad_(False).data = torch.empty_like(before, device=held.device)
         with Progress(len(self.found)) as bar:
             placed = place_weights(
                 self.model, self.source, self.found, self.settings, self.activations, bar, self.renamed, devices
             )
         for name in self.filled.keys() & placed.tensors.keys():
             held = self.model.get_parameter(name)
-            held.requires_grad_(False).data = held.data.to(self.filled[name])
+            held.requires_grad_(False).data = held.data.to(self.filled[name].dtype)
         state = self.model.state_dict()
         for name, values in placed.tensors.items():
             state[name].copy_(as_torch(values, "cpu"))

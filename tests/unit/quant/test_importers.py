@@ -269,8 +269,8 @@ def test_packed_integers_of_one_scale(bits: int, asymmetric: bool) -> None:
         from_pack_quantized(**tensors, bits=bits, weight_g_idx=np.arange(48, dtype=np.int32) % 2)
 
 
-@pytest.mark.parametrize("storage", ["float16", "bfloat16", "float32"])
-def test_bytes_of_bitsandbytes_may_pass_for_floats(storage: str) -> None:
+@pytest.mark.parametrize("storage", ["int8", "float16", "bfloat16", "float32", "float64"])
+def test_bytes_of_bitsandbytes_may_pass_for_other_types(storage: str) -> None:
     written = write_bitsandbytes(np.random.default_rng(0), 8, 64, 64, True)
     stored = written.tensors[""].reshape(-1).view(ml_dtypes.bfloat16 if storage == "bfloat16" else storage)[:, None]
     tensors = {f"w{ending}": tensor for ending, tensor in {**written.tensors, "": stored}.items()}

@@ -18,7 +18,7 @@ from tilewright.quant.weight import QuantizedWeight
 STATES = {kind: f".quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")}
 """What a checkpoint appends to the weight's name for the JSON text of its metadata, kept as bytes."""
 
-_STORED = ("float16", "bfloat16", "float32")
+_STORED = ("int8", "float16", "bfloat16", "float32", "float64")
 """Types whose bytes may hold the codes (``quant_storage``), so that what shards models handles them as its other
 weights."""
 
