@@ -154,18 +154,18 @@ def medium_quant_matmul(
     ) -> None:  # fmt: skip
         """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left.
 
-        Who has started a product decodes the next 64 columns. Where tiles are high these are, behind a copy's last
-        product, the first ones of the next of the block's `steps` copies, even if those are another tile's.
+        Who has started a product decodes the next 64 columns. Where tiles are high the first ones of the next tile are
+        decoded beside the last product of this one, if the block's `steps` copies go on.
         """
         a_ring, _, activations, weights, _ = rings
-        rounds = 2 * records // written
+        ends = before + count
         T.clear(total)
         for step in T.serial(count):
             chunk = before + step
-            if not decodes_ahead:
+            if step > 0 if decodes_ahead else True:
                 weights.receive(chunk)
-            for turned in T.serial(rounds):
-                if not decodes_ahead:
+            for turned in T.serial(2 * records // written):
+                if (step > 0) | (turned > 0) if decodes_ahead else True:
                     decode(which, rings, codes[0], chunk, turned * (written // 2), 0)
                 for half in list(range(written)):
                     number = chunk * slots + turned * (written // halves) + half // halves
@@ -181,27 +181,17 @@ def medium_quant_matmul(
                     if half + 1 < written:
                         part = turned * (written // 2) + (half + 1) // 2
                         decode(which, rings, codes[(half + 1) % 2], chunk, part, HALF * ((half + 1) % 2))
-                if decodes_ahead:
-                    decode_following(which, rings, codes[0], chunk, turned, rounds, steps)
-            if not decodes_ahead:
-                weights.release(chunk)
+            weights.release(chunk)
+        if decodes_ahead and ends < steps:
+            decode_first(which, rings, codes[0], ends)
         T.wait_wgmma(0)
-        activations.release((before + count) * slots - 1)
+        activations.release(ends * slots - 1)
 
     @T.macro
-    def decode_following(
-        which: Value, rings: Rings, operand: Tile, chunk: Value, turned: Value, rounds: int, steps: Value
-    ) -> None:
-        """What stands behind the columns of one round, in this copy of weights or in the next one of the block."""
-        weights = rings[3]
-        ends = turned == rounds - 1
-        if ends:
-            weights.release(chunk)
-        if ends & (chunk + 1 < steps):
-            weights.receive(chunk + 1)
-        if (chunk + 1 < steps) | (turned < rounds - 1):
-            following = chunk + T.if_then_else(ends, 1, 0)
-            decode(which, rings, operand, following, (turned + 1) % rounds * (written // 2), 0)
+    def decode_first(which: Value, rings: Rings, operand: Tile, chunk: Value) -> None:
+        """The first columns of a copy of weights, as soon as it is there."""
+        rings[3].receive(chunk)
+        decode(which, rings, operand, chunk, 0, 0)
 
     @T.macro
     def multiply_rows(
@@ -351,8 +341,7 @@ def medium_quant_matmul(
             fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
             T.sync_threads(FILLED, 128 * warpgroups)
         if decodes_ahead and shares.steps > 0:
-            rings[3].receive(0)
-            decode(which, rings, codes[0], 0, 0, 0)
+            decode_first(which, rings, codes[0], 0)
         worked: Value = T.alloc_var("int32", 0)
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
