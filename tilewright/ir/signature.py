@@ -32,6 +32,9 @@ POINTERS = "pointers"
 ADDRESSED = "addressed"
 """Function attribute: names of the parameters that are pointers, for which calls may give an address."""
 
+MAY_SHARE = "may_share"
+"""Function attribute: names of the tensors that calls may give the same memory."""
+
 
 def size_variables(function: Function) -> tuple[Var, ...]:
     """Variables that occur in parameters' shapes and strides and are not parameters, in order of appearance."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewright.ir.nodes import Assume, Buffer
+from tilewright.ir.signature import MAY_SHARE
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
@@ -130,6 +131,31 @@ def annotate_min_blocks_per_sm(n: object) -> None:
     context.attributes["min_blocks_per_sm"] = number
     if number > 1:
         context.attributes.setdefault("registers", ())
+
+
+@author_facing
+def annotate_restrict_buffers(*buffers: object) -> None:
+    """Tensors that may be the same memory: a call may pass one for several of them, as a kernel does that works in
+    place.
+
+    Where it does, the kernel is compiled for one tensor in their place.  Tensors that overlap in another way are
+    refused, and so is all sharing by tensors that are not named.
+
+    Parameters
+    ----------
+    buffers : tensors among the parameters.
+
+    Examples
+    --------
+    >>> T.annotate_restrict_buffers(A, C)
+    """
+    attributes = current("T.annotate_restrict_buffers").attributes
+    names = list(attributes.get(MAY_SHARE, ()))
+    for buffer in buffers:
+        if not isinstance(buffer, BufferProxy) or buffer.buffer.scope != "global":
+            raise TileExpected("an argument of T.annotate_restrict_buffers", describe(buffer), "a tensor parameter")
+        names.append(buffer.name)
+    attributes[MAY_SHARE] = tuple(dict.fromkeys(names))
 
 
 @author_facing

@@ -42,7 +42,6 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "write tilewright.jit": ("JITFunc",),
     "leave it out: names of values are the compiler's business": ("get_let_value", "has_let_value"),
     "write `while condition:`": ("While",),
-    "leave it out, and pass tensors that do not overlap": ("annotate_restrict_buffers",),
     "write T.import_source and T.call_extern": (
         "call_intrin", "call_llvm_intrin", "call_llvm_pure_intrin",
     ),

@@ -22,6 +22,7 @@ from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import WARP, Buffer, Function, Var
 from tilewright.ir.printer import print_program
+from tilewright.ir.signature import MAY_SHARE
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.options import in_context
@@ -35,6 +36,7 @@ from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_opera
 from tilewright.runtime.plans import Device, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
+from tilewright.runtime.same_memory import as_one, shared_places
 from tilewright.runtime.tensors import TWO_CODES, is_torch
 from tilewright.targets.base import Promised, Target
 from tilewright.targets.binary import DeviceBinary
@@ -95,6 +97,8 @@ class Kernel:
         places = zip(function.params, self.program.final.params, strict=True)
         sizes = {param: packed[made] for param, made in places if isinstance(param, Buffer) and made in packed}
         self._binder = Binder(function, device, sizes)
+        self._may_share = function.attribute(MAY_SHARE) is not None
+        self._merged: dict[tuple[int, ...], Kernel] = {}
         # Where kernels have no variants, addresses need be no more than multiples of an element.
         elements = [param.dtype.nbytes(1) for param in function.params if isinstance(param, Buffer)]
         widest = arch.vector_bytes if self._classes else max(elements, default=1)
@@ -123,6 +127,10 @@ class Kernel:
             result = self.plans.run(*arguments)
             if result is not MISSED:
                 return result
+        if self._may_share:
+            kernel, values = self._for_memory(self._binder.in_order(arguments, named))
+            if kernel is not self:
+                return kernel(*values)
         bound = self._binder.bind(arguments, named)
         launcher = self._variant(bound.entry).launcher
         device = self._device(launcher, bound)
@@ -135,6 +143,16 @@ class Kernel:
             if not named and self._binder.has_tensors(arguments):
                 self._remember(arguments, bound, launcher, device)
         return _results(bound.outputs)
+
+    def _for_memory(self, values: list[Any]) -> tuple[Kernel, list[Any]]:
+        """The kernel for the memory that tensors of a call share, and the values that it takes."""
+        found = shared_places(self.function, values) if self._may_share else ()
+        left = sorted(set(found))
+        if len(left) == len(found):
+            return self, values
+        if found not in self._merged:
+            self._merged[found] = Kernel(as_one(self.function, found), self.target, self.arch, self.schedule)
+        return self._merged[found], [values[number] for number in left]
 
     @staticmethod
     def _device(launcher: Any, bound: Bound) -> Device | None:
@@ -247,9 +265,9 @@ class Kernel:
 
         Out-of-range reads give the safe value and reads of never-written tile elements are reported.
         """
-        values = self._binder.in_order(arguments, named)
+        kernel, values = self._for_memory(self._binder.in_order(arguments, named))
         together = self.arch.warp_size if self.arch.has_threads else WARP
-        outputs = interpret(self.function, [_as_numpy(value) for value in values], together=together)
+        outputs = interpret(kernel.function, [_as_numpy(value) for value in values], together=together)
         return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def emulate(
@@ -268,7 +286,9 @@ class Kernel:
         EmulationError : races, deadlocks and other mistakes, with the author's lines.
         EmulationFailed : the target has no device text to emulate.
         """
-        given = self._binder.in_order(arguments, {})
+        kernel, given = self._for_memory(self._binder.in_order(arguments, {}))
+        if kernel is not self:
+            return kernel.emulate(*given, schedule=schedule, seed=seed, unsettled=unsettled, **options)
         values = [_as_numpy(value) for value in given]
         late = [next((mine for mine, its in zip(values, given, strict=True) if its is one), one) for one in unsettled]
         bound = Binder(self.function, "cpu").bind(values, {})  # its outputs' addresses choose the variant, too
