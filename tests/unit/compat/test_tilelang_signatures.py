@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
+import tilewright.compat.tilelang.language as T
 
-import tilewright.language as T
 from tilewright.language.foreign import INSTEAD
 from tilewright.language.mistakes import UnknownName
 
