@@ -271,6 +271,7 @@ class _Stored:
                     continue  # which place_weights has a word about
                 if owner in of_numbers:
                     self.filled[f"{owner}.weight"] = torch.empty_like(modules[owner].weight, device="meta")
+                    modules[owner]._is_hf_initialized = True  # RWKV's initialiser would ask for two dimensions
                 elif owner not in self.aside:
                     self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
                     self._put(owner, self.aside[owner][1])

@@ -82,7 +82,7 @@ def linear(index: Expr) -> tuple[dict[Var, int], int] | None:
     if isinstance(index, Unary) and index.op == "neg":
         found = linear(index.value)
         return found and ({var: -by for var, by in found[0].items()}, -found[1])
-    if isinstance(index, Cast) and index.dtype.is_integer and index.dtype.bits >= index.value.dtype.bits >= 32:
+    if isinstance(index, Cast) and index.dtype.kind == "int" and index.dtype.bits >= index.value.dtype.bits >= 32:
         return linear(index.value)
     if not isinstance(index, Binary) or index.op not in ("add", "sub", "mul"):
         return None
