@@ -19,6 +19,8 @@ sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / "unit" / room) for room in ("e
 
 import mistakes_of_runs as runs  # noqa: E402
 from mistakes_in_calls import CALLS  # noqa: E402
+from mistakes_in_indices import INDICES  # noqa: E402
+from mistakes_in_names import NAMES  # noqa: E402
 from mistakes_in_statements import STATEMENTS  # noqa: E402
 from mistakes_in_values import VALUES  # noqa: E402
 from mistakes_of_functions import WHOLE  # noqa: E402
@@ -74,7 +76,7 @@ def classes() -> dict[str, list[type[TilewrightError]]]:
 def of_sources() -> dict[str, tuple[str, str]]:
     """Mistakes in a kernel's source: the first example of each class, and its message."""
     found: dict[str, tuple[str, str]] = {}
-    for statements, message in [*CALLS.values(), *VALUES.values(), *STATEMENTS.values()]:
+    for statements, message in [one for table in (CALLS, VALUES, NAMES, INDICES, STATEMENTS) for one in table.values()]:
         found.setdefault(message.strip().partition(":")[0], (statements.strip("\n"), message.strip("\n")))
     for text, message in [*WHOLE.values(), *DIRECT_STYLE.values()]:
         found.setdefault(message.strip().partition(":")[0], (text.strip("\n"), message.strip("\n")))
