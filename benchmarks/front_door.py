@@ -1,6 +1,6 @@
 """The library's public entry, `quant_matmul`, at shapes and numbers of rows that nobody named, beside torch's and Humming's products.
 
-    PYTHONPATH=. python benchmarks/front_door.py --seed $(git rev-parse HEAD) --log front_door.jsonl [--count 40] [--seconds 450]
+    PYTHONPATH=. python benchmarks/front_door.py --seed $(git rev-parse HEAD) --log front_door.jsonl [--count 40] [--seconds 450] [--slice 2/4]
 
 Weights are those of published language models and random ones, rows random in each of six ranges.  Every case is drawn from the
 seed; its raw times go to the log as a line of JSON, and a second call goes on behind the last line.  The kernels of some cases are
@@ -54,8 +54,8 @@ def drawn(seed: str, count: int) -> list[tuple[str, int, int, int]]:
     return cases
 
 
-def runs(kind: str, M: int, N: int, K: int, peers: bool = True) -> tuple[Runs, Any]:
-    """Callables by name, ours first, and what they should give; without `peers` not Humming's, which packs first."""
+def runs(kind: str, M: int, N: int, K: int) -> tuple[Runs, Any]:
+    """Callables by name, ours first, and what they should give."""
     half = torch.bfloat16 if kind == "bfloat16" else torch.float16
     a = torch.randn(M, K, device="cuda")
     if kind == "bfloat16":
@@ -82,7 +82,7 @@ def runs(kind: str, M: int, N: int, K: int, peers: bool = True) -> tuple[Runs, A
         expected = torch.mm(x, dense.T)
         ours = lambda: quant_matmul(x, packed)  # noqa: E731
     made: Runs = {"ours": ours, "torch": lambda: torch.mm(x, dense.T)}
-    if HUMMING and peers:
+    if HUMMING:
         made["humming"] = _humming(codes ^ (1 << bits - 1), bits, of_groups, given, scales, half)
     return made, expected
 
@@ -118,9 +118,10 @@ def _humming(codes: Any, bits: int, of_groups: Any, given: Any, scales: Any, hal
 
 
 def compile_for(case: tuple[str, int, int, int]) -> None:
-    """In a process of its own: the kernel of a case, put into the cache by a call of it."""
+    """In a process of its own: the kernels of a case, put into the caches of ours and Humming's by a call of each."""
     try:
-        runs(*case, peers=False)[0]["ours"]()
+        for run in runs(*case)[0].values():
+            run()
         torch.cuda.synchronize()
     except Exception as problem:  # `measured` meets it again, and says so in the log
         print(f"{case}: {type(problem).__name__}", flush=True)
@@ -171,22 +172,30 @@ def tables(lines: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", required=True)
-    parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--seed", default="")
+    parser.add_argument("--log", type=Path)
     parser.add_argument("--count", type=int, default=40, help="shapes for each kind and range of rows")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--kinds", default="")
+    parser.add_argument("--slice", default="1/1", help="2/4: the second of four parts of the cases, one for each GPU")
+    parser.add_argument("--tables", type=Path, nargs="+", help="only the tables of these logs")
     options = parser.parse_args()
+    if options.tables:
+        return tables([json.loads(one) for log in options.tables for one in log.read_text().splitlines()])
+    if not options.seed or not options.log:
+        parser.error("--seed and --log say which cases are drawn and where their times are kept")
     deadline = time.time() + options.seconds
     lines = [json.loads(one) for one in options.log.read_text().splitlines()] if options.log.exists() else []
-    cases = [one for one in drawn(options.seed, options.count) if options.kinds in one[0]]
+    part, parts = map(int, options.slice.split("/"))
+    of_each = len(KINDS) * len(RANGES)
+    drawn_here = [one for at, one in enumerate(drawn(options.seed, options.count)) if at // of_each % parts == part - 1]
+    cases = [one for one in drawn_here if options.kinds in one[0]]
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {len(lines)} done", flush=True
     )
-    of_each = len(KINDS) * len(RANGES)
     left = cases[len(lines) :]
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool, options.log.open("a") as log:
+    with multiprocessing.get_context("spawn").Pool((os.cpu_count() or 1) // parts) as pool, options.log.open("a") as log:
         for block in (left[first : first + of_each] for first in range(0, len(left), of_each)):
             if time.time() > deadline:
                 break
