@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=5000)
     parser.add_argument("--first", type=int, default=ALL, help="the first seed")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="for all of it")
+    parser.add_argument("--seconds", type=float, default=1e6, help="for all of it")
     parser.add_argument("--log", type=Path, help="of blocks; those that it holds are left out")
     options = parser.parse_args()
     chosen = patches(options.defects)
