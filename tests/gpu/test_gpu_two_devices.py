@@ -1,5 +1,7 @@
 """Two GPUs in one process: the right device and stream whatever is current, layers moved, captured, compiled and called by threads."""
 
+import contextlib
+import ctypes
 import threading
 
 import pytest
@@ -13,6 +15,7 @@ from tilewright.matmul import PackedExperts, PackedWeight, grouped_matmul, quant
 from tilewright.nn import Linear  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
+from tilewright.targets.cuda.driver import require_driver  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,8 +43,8 @@ LAYERS = {
 
 
 def activations(rows, device):
-    torch.manual_seed(rows)
-    return torch.randn(rows, K, dtype=torch.float16).to(device)
+    draw = torch.Generator().manual_seed(rows)  # of its own: threads ask too
+    return torch.randn(rows, K, dtype=torch.float16, generator=draw).to(device)
 
 
 @pytest.fixture(params=LAYERS)
@@ -74,27 +77,44 @@ def test_activations_on_the_other_device(layer):
         layer(activations(4, "cuda:1"))
 
 
+@contextlib.contextmanager
+def held(stream):
+    """A stream that goes no further while the block runs, however long others keep the GPU; but for 60 seconds at most, since
+    what waits for it would do so for ever.  Gives whether it is held still."""
+    go = torch.zeros(1, dtype=torch.int32).pin_memory()
+    late = threading.Timer(60.0, go.fill_, (1,))
+    with torch.cuda.stream(stream):
+        address, one = ctypes.c_uint64(go.data_ptr()), ctypes.c_uint32(1)
+        waits = require_driver("a test").library.cuStreamWaitValue32_v2
+        assert waits(ctypes.c_void_p(stream.cuda_stream), address, one, ctypes.c_uint(0)) == 0
+    late.start()
+    try:
+        yield lambda: not go.item()
+    finally:
+        late.cancel()
+        go.fill_(1)
+        stream.synchronize()
+
+
 @torch.no_grad()
 def test_streams_of_the_other_device(layer):
-    """Work waits for nothing but its own stream: a stream kept busy holds only its own result back."""
+    """Work waits for nothing but its own stream: one that is held keeps only its own result back."""
     layer.to("cuda:1")
     x = activations(16, "cuda:1")
     expected = layer(x).clone()
     busy, free = torch.cuda.Stream("cuda:1"), torch.cuda.Stream("cuda:1")
-    torch.cuda.synchronize("cuda:1")
     late = torch.zeros_like(x)
-    with torch.cuda.stream(busy):
-        torch.cuda._sleep(2_000_000_000)  # a second: others may share the GPU meanwhile
-        late.copy_(x)
-        after = layer(late)
-        done = torch.cuda.Event()
-        done.record(busy)
-    with torch.cuda.stream(free):
-        meanwhile = layer(x)
-    free.synchronize()
-    assert not done.query(), "the free stream waited for the busy one"
-    assert torch.equal(meanwhile, expected)
-    busy.synchronize()
+    torch.cuda.synchronize("cuda:1")
+    with held(busy) as is_held:
+        with torch.cuda.stream(busy):
+            late.copy_(x)
+            after = layer(late)
+        with torch.cuda.stream(free):
+            meanwhile = layer(x)
+        free.synchronize()
+        assert is_held(), "the free stream waited for the busy one"
+        assert not busy.query()
+        assert torch.equal(meanwhile, expected)
     assert torch.equal(after, expected)
 
 

@@ -203,13 +203,14 @@ class Streams(FakeLibrary):
     ----------
     stream, capture : the current stream, and the number of the capture that it takes part in.
     cleared : pieces of memory that were filled with zeros, with their sizes.
+    cleared_in : the streams that did it.
     """
 
     def __init__(self):
         super().__init__()
         self.stream, self.capture, self.active = 5, None, 1
         self.fresh = iter(range(4096, 1 << 20, 4096))
-        self.objects, self.owned, self.cleared = {}, {}, []
+        self.objects, self.owned, self.cleared, self.cleared_in = {}, {}, [], []
 
     def cuMemAlloc_v2(self, pointer, size):
         pointer._obj.value = next(self.fresh)
@@ -217,6 +218,7 @@ class Streams(FakeLibrary):
 
     def cuMemsetD8Async(self, address, value, size, stream):
         self.cleared.append((address.value, size.value))
+        self.cleared_in.append(stream.value)
         return 0
 
     def cuStreamGetCaptureInfo_v2(self, stream, status, number, graph, *rest):
@@ -282,6 +284,18 @@ def test_programs_share_memory_of_a_stream_but_for_words_that_atomics_count_in(s
     thread.start()
     thread.join()
     assert elsewhere != [wide]
+
+
+def test_new_workspaces_wait_for_no_work(streams):
+    """Zeros come in the stream that counts in them.  In a stream of their own, which the call waited for, they could stand
+    behind another stream's work: the driver has few queues for many streams."""
+    one, left, there = workspaces_of(handed_over()[0])
+    for streams.stream in (5, 6):
+        one.address(left, 1024)
+        words = one.address(there, 16)
+        assert (streams.cleared[-1], streams.cleared_in[-1]) == ((words, 16), streams.stream)
+    assert streams.cleared_in == [5, 6], "what holds nothing between calls is left as it is"
+    assert not {"cuStreamSynchronize", "cuStreamCreate"} & {name for name, _ in streams.calls}
 
 
 def test_recorded_launches_find_the_workspaces_of_their_stream(streams, monkeypatch):

@@ -158,4 +158,7 @@ int hipMalloc(void** out, uint64_t size) {
   *out = calloc(1, size);
   return SUCCESS;
 }
-int hipMemset(void* at, int value, uint64_t size) { return at || !size ? SUCCESS : INVALID_VALUE; }
+int hipMemsetAsync(void* at, int value, uint64_t size, uint64_t stream) {
+  if (stream >= STREAMS) return INVALID_HANDLE;                                              /* [runtime] a stream of this process */
+  return at || !size ? SUCCESS : INVALID_VALUE;
+}

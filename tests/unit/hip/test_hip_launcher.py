@@ -172,7 +172,7 @@ def test_what_the_library_refuses_is_said_in_words(driver):
         (lambda: good((1, 70000, 1), (1, 2, 3)), "hipErrorInvalidConfiguration", None),
         (lambda: good((1, 1, 1), (1, 2, 3), stream=77), "hipErrorInvalidHandle", None),
         (lambda: HipKernel(image, "matmul_kernel", ("Q",) * 3, 128, cooperative=True)((1000, 1, 1), (1, 2, 3)), "hipErrorCooperativeLaunchTooLarge", "than fit"),
-        (lambda: driver.allocate(1 << 40), "hipErrorOutOfMemory", "no memory left"),
+        (lambda: driver.allocate(1 << 40, 0), "hipErrorOutOfMemory", "no memory left"),
     ]  # fmt: skip
     for call, symbol, hint in cases:
         with pytest.raises(DriverError) as caught:

@@ -297,7 +297,7 @@ class Driver:
         return count.value
 
     def allocate(self, size: int) -> int:
-        """Device memory for a workspace, as an address: zeros, for as long as the process lives.
+        """Device memory for a workspace, as an address, for as long as the process lives; it holds anything.
 
         Where the device is full, torch gives back what it keeps for later.
         """
@@ -309,16 +309,20 @@ class Driver:
                 sys.modules["torch"].cuda.empty_cache()
             result = self.library.cuMemAlloc_v2(ctypes.byref(pointer), count)
         self.check(result, "cuMemAlloc", doing)
-        self.clear(pointer.value, count.value)
         return pointer.value
 
-    def clear(self, address: int, size: int) -> None:
-        """Fill memory of the current context with zeros, and wait for it."""
+    def clear(self, address: int, size: int, stream: int) -> None:
+        """Fill memory of the current context with zeros, before whatever a stream does next."""
+        result = self.library.cuMemsetD8Async(
+            ctypes.c_uint64(address), ctypes.c_ubyte(0), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+        )
+        self.check(result, "cuMemsetD8Async", "clearing a workspace")
+
+    def clear_now(self, address: int, size: int) -> None:
+        """Fill memory of the current context with zeros and wait for it, in a stream of its own: others may be captured."""
         stream, doing = ctypes.c_void_p(), "clearing a workspace"
-        # A stream of its own: others may be captured into graphs at this moment.
         self.check(self.library.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate", doing)
-        memory, count = ctypes.c_uint64(address), ctypes.c_size_t(size)
-        self.check(self.library.cuMemsetD8Async(memory, ctypes.c_ubyte(0), count, stream), "cuMemsetD8Async", doing)
+        self.clear(address, size, stream.value or 0)
         self.check(self.library.cuStreamSynchronize(stream), "cuStreamSynchronize", doing)
         self.check(self.library.cuStreamDestroy_v2(stream), "cuStreamDestroy", doing)
 

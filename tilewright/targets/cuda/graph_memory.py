@@ -129,13 +129,11 @@ class GraphMemory:
         """A piece of a graph that is gone, or a new one; sizes are powers of two, so that one serves many."""
         rounded = max(1 << max(size - 1, 0).bit_length(), LEAST_BYTES)
         free = self._free.get((device, rounded))
+        self.held += 0 if free else rounded
         with driver.on(device), driver.relaxed_capture():
-            if not free:
-                self.held += rounded
-                return Piece(device, rounded, driver.allocate(rounded))
-            piece = free.pop()
+            piece = free.pop() if free else Piece(device, rounded, driver.allocate(rounded))
             if zeros:
-                driver.clear(piece.address, rounded)
+                driver.clear_now(piece.address, rounded)
             return piece
 
     def _collect(self) -> None:

@@ -92,15 +92,20 @@ class Workspaces:
         key = (buffer, size, device, stream)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = allocated(size, device)
+            found = self._known[key] = allocated(size, device, zeros_in=stream)
         return found
 
 
-def allocated(size: int, device: int) -> int:
-    """New memory on a device, zeros, whatever is being captured."""
+def allocated(size: int, device: int, zeros_in: int | None = None) -> int:
+    """New memory on a device, whatever is being captured; where a stream is named, zeros for what is launched into it.
+
+    The call waits for no work, of that stream or of another."""
     driver = require_driver("allocating a workspace")
     with driver.on(device), driver.relaxed_capture():
-        return driver.allocate(size)
+        address = driver.allocate(size)
+        if zeros_in is not None:
+            driver.clear(address, max(size, 1), zeros_in)
+        return address
 
 
 def _capturing() -> bool:

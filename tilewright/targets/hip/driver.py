@@ -127,11 +127,14 @@ class Driver:
             result = self.library.hipModuleLaunchKernel(function, *shape, addresses, None)
             self.check(result, "hipModuleLaunchKernel", doing, LaunchFailed)
 
-    def allocate(self, size: int) -> int:
-        """Memory of the current device for a workspace, as an address: zeros, for as long as the process lives."""
-        pointer, doing = ctypes.c_void_p(), f"allocating a workspace of {size} bytes"
-        self.check(self.library.hipMalloc(ctypes.byref(pointer), ctypes.c_size_t(max(size, 1))), "hipMalloc", doing)
-        self.check(self.library.hipMemset(pointer, 0, ctypes.c_size_t(max(size, 1))), "hipMemset", doing)
+    def allocate(self, size: int, stream: int) -> int:
+        """Memory of the current device for a workspace, as an address, for as long as the process lives: zeros for what
+        is launched into a stream from now on."""
+        pointer, count = ctypes.c_void_p(), ctypes.c_size_t(max(size, 1))
+        doing = f"allocating a workspace of {size} bytes"
+        self.check(self.library.hipMalloc(ctypes.byref(pointer), count), "hipMalloc", doing)
+        cleared = self.library.hipMemsetAsync(pointer, 0, count, ctypes.c_void_p(stream))
+        self.check(cleared, "hipMemsetAsync", doing)
         return pointer.value or 0
 
 

@@ -72,9 +72,10 @@ class Workspaces:
         driver = require_driver("allocating a workspace")
         current_device, current_stream = current_stream_functions(driver)
         device = current_device()
-        key = (buffer, device, current_stream(device))
+        stream = current_stream(device)
+        key = (buffer, device, stream)
         found = self._known.get(key)
         if found is None or found[1] < size:
             with driver.on(device):
-                found = self._known[key] = (driver.allocate(size), size)
+                found = self._known[key] = (driver.allocate(size, stream), size)
         return found[0]
