@@ -195,7 +195,10 @@ def main() -> None:
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {len(lines)} done", flush=True
     )
     left = cases[len(lines) :]
-    with multiprocessing.get_context("spawn").Pool((os.cpu_count() or 1) // parts) as pool, options.log.open("a") as log:
+    with (
+        multiprocessing.get_context("spawn").Pool((os.cpu_count() or 1) // parts) as pool,
+        options.log.open("a") as log,
+    ):
         for block in (left[first : first + of_each] for first in range(0, len(left), of_each)):
             if time.time() > deadline:
                 break

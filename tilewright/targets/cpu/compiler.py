@@ -36,8 +36,8 @@ FLAGS = (
 )  # fmt: skip
 
 LOADS_APART = "-fno-tree-ter"
-"""What GCC 12 stops at without it: where it makes a masked vector of ``c ? max(x, 88) : y`` for 8 or 16 bits with AVX-512, it puts the load
-of x into an instruction that takes none there."""
+"""For GCC 12, which stops at masked vectors of ``c ? max(x, 88) : y`` in 8 or 16 bits with AVX-512: it puts the load of
+x into an instruction that takes none there."""
 
 
 class BrokenCompiler(TilewrightError):

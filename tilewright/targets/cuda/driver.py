@@ -319,7 +319,7 @@ class Driver:
         self.check(result, "cuMemsetD8Async", "clearing a workspace")
 
     def clear_now(self, address: int, size: int) -> None:
-        """Fill memory of the current context with zeros and wait for it, in a stream of its own: others may be captured."""
+        """The same in a stream of its own, and wait for it: others may be captured."""
         stream, doing = ctypes.c_void_p(), "clearing a workspace"
         self.check(self.library.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate", doing)
         self.clear(address, size, stream.value or 0)
