@@ -37,7 +37,7 @@ from tilewright.matmul.replay import replay
 from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
-from tilewright.matmul.tiers.dispatch import choose, prepare
+from tilewright.matmul.tiers.dispatch import prepare
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.registry import resolve, resolve_device
@@ -323,11 +323,7 @@ def _machine(where: object) -> Machine:
 
 def explain(facts: WeightFacts, request: Request, target: object = "auto") -> str:
     """Which tier serves a call, and why not the ones before it."""
-    arch = _machine(target).arch
-    tier, asked, reasons = choose(facts, request, arch)
-    if asked is not request:
-        reasons = list(dict.fromkeys(reasons))
-    return "\n".join([f"{tier.name} on {arch.target} {arch.name}", *(f"  not {reason}" for reason in reasons)])
+    return dispatch.explain(facts, request, _machine(target).arch)
 
 
 def _with_type(x: Array | tuple[Array, str]) -> tuple[object, object]:

@@ -66,7 +66,7 @@ def test_activations_quantised_in_the_call_meet_scaled_blocks() -> None:
 ])  # fmt: skip
 def test_what_it_leaves_to_others(request_: Request, reason: str) -> None:
     assert f"not blocks: {reason}" in explain(PACKED.facts, request_, TARGET)
-    assert "not blocks: it is for GPUs" in explain(PACKED.facts, request_, "cpu")
+    assert "blocks (GPUs)" in explain(PACKED.facts, request_, "cpu")
 
 
 @pytest.mark.parametrize("rows", [1, 17])

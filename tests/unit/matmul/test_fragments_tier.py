@@ -194,4 +194,6 @@ def test_what_it_does_not_serve() -> None:
     )
     assert "not fragments: activations of float32" in explain(facts, Request("float32", "float32"), TARGET)
     assert explain(facts, Request("float16", "float16"), "cuda -arch=sm_80").startswith("fragments")
-    assert "it is for tensor cores of NVIDIA, not cpu" in explain(facts, Request("float64", "float64"), "cpu")
+    assert "for other machines: fragments (NVIDIA's tensor cores), scaled (GPUs)" in explain(
+        facts, Request("float64", "float64"), "cpu"
+    )

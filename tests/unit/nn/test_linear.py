@@ -6,6 +6,7 @@ import copy
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,6 +21,7 @@ from tilewright.errors import (  # noqa: E402
 from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402
 from tilewright.matmul.product import Product  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
+from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 
 K, N = 96, 40
 
@@ -208,12 +210,48 @@ def test_what_is_refused_is_named(layer: Linear, x: torch.Tensor) -> None:
     assert isinstance(layer.weight, PackedWeight)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("activations", [None, "int8", "e4m3"])
-def test_a_layer_says_which_tier_its_calls_take(dtype: torch.dtype, activations: str | None) -> None:
-    layer = Linear.from_float(torch.nn.Linear(96, 8), "int4", group=32, activations=activations)
+@pytest.mark.parametrize("seed", range(12))
+def test_a_layer_says_which_tier_its_calls_take(seed: int) -> None:
+    """Of random formats, groups, zeros, divisors, biases, functions and activations."""
+    draw = np.random.default_rng(seed)
+    format = str(draw.choice(["uint1", "int3", "uint4", "int8", "e2m1", "nf4", "e3m2", "e4m3", "float32", "float64"]))
+    quantise = draw.choice([None, "int8", "float8_e4m3fn"])
+    dtype = [torch.float16, torch.float32, torch.float64, torch.float8_e5m2][draw.integers(4)]
+    numbers = draw.standard_normal((int(draw.integers(1, 60)), int(draw.integers(1, 90)))).astype(np.float32)
+    if format.startswith("float"):
+        weight = QuantizedWeight(numbers.astype(format), format)
+    else:
+        divisors = draw.uniform(0.5, 2, numbers.shape[1]).astype(np.float32) if draw.integers(2) else None
+        weight = quantize(numbers, format, group=int(draw.choice([16, 20, 64])), divisors=divisors)
+    bias = torch.randn(len(numbers)).to(dtype if draw.integers(2) else torch.float32) if draw.integers(2) else None
+    layer = Linear.from_quantized(weight, bias, activations=quantise, function=draw.choice([None, "silu"]))
     first, *reasons = layer.explain(3, dtype).splitlines()
-    product = Product.of(torch.ones(3, 96, dtype=dtype), layer.weight, bias=layer.bias, quantize=layer.quantize)
-    assert product.prepared.tier.endswith(first.split(" on ")[0])
-    assert bool(reasons) == (activations == "e4m3" or dtype == torch.float64)
-    assert layer.explain(target="cuda -arch=sm_90a").startswith("fragments" if activations is None else "bytes")
+    product = Product.of(
+        torch.ones(3, numbers.shape[1]).to(dtype), layer.weight, bias=layer.bias, quantize=layer.quantize,
+        function=layer.function,
+    )  # fmt: skip
+    tier, behind = first.split(" on ")[0], ", behind a kernel that quantises the activations" in first
+    assert product.prepared.tier.split(", ")[-1] == tier
+    assert product.prepared.tier.startswith("quantised") == behind
+    assert any("  not panels" in reason for reason in reasons) == (behind or tier != "panels")
+
+
+def test_the_reasons_of_a_layer() -> None:
+    made = torch.nn.Linear(96, 8)
+    layers = {to: Linear.from_float(made, to, group=32, activations="int8") for to in ("int4", "e3m2")}
+    machine = "cpu x86_64-sse4_2-popcnt-avx-f16c-fma-avx2-bmi2"
+    asked = {"dtype": torch.float32, "target": "cpu -arch=avx2"}
+    assert layers["int4"].explain(**asked) == f"panels on {machine}"
+    assert layers["e3m2"].explain(**asked).splitlines() == [
+        f"panels on {machine}, behind a kernel that quantises the activations to int8",
+        "  not panels in one kernel: numbers of e3m2 are no multiples of whole ones, and bytes are multiplied by nothing else",
+    ]
+    assert Linear.from_float(made, "int4", group=32).explain(1, torch.float64, "cpu -arch=avx2").splitlines() == [
+        f"general on {machine}",
+        "  not panels: activations of float64",
+        "  for other machines: fragments (NVIDIA's tensor cores), scaled (GPUs), blocks (GPUs), bytes (Hopper), masked "
+        "(GPUs whose rates are known)",
+    ]
+    for activations, tier in ((None, "fragments"), ("int8", "bytes")):
+        layer = Linear.from_float(made, "int4", group=32, activations=activations)
+        assert layer.explain(target="cuda -arch=sm_90a").startswith(tier)

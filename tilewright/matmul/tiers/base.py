@@ -196,14 +196,21 @@ class Tier(Protocol):
     ----------
     version : changes when what was tuned says nothing of its kernels any more.
     pairs : whether its kernels may end with a function of pairs of columns.
+    quantises : whether its kernels may quantise their activations themselves.
+    machines : those that it runs on, in words.
     """
 
     name: str
     version: int
     pairs: bool
+    quantises: bool
+    machines: str
+
+    def runs_on(self, arch: Arch) -> bool:
+        """Whether a machine has what its kernels need."""
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
-        """Why it does not serve a call; None where it does."""
+        """Why it does not serve a call on a machine that it runs on; None where it does."""
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """Options of its kernels for a call: first what the machine's model chooses, then others, the most promising

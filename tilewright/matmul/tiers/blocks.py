@@ -27,20 +27,23 @@ class Blocks:
 
     name = "blocks"
     version = 3
-    pairs = False
+    pairs = quantises = False
+    machines = "GPUs"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return arch.has_threads
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         own, scale = facts.format.dtype, facts.scale
         whole = scale is not None and scale.varies_along_k and (facts.group, scale.rows_each) == (BLOCK, BLOCK)
-        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions) if arch.has_threads else False
+        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions)
         reasons = (
-            (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
             (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is "
                                                              "decoded first"),
             (own is not None and not own.is_float, f"whole sums of {facts.format}, which no block's scale can enter"),
             (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
-            (request.quantize is not None, "activations are quantised first"),
             (not whole, f"the weight has no scales of {BLOCK} x {BLOCK} blocks"),
             (facts.zeros != "none" or facts.multiplier is not None, "zeros or second-level scales"),
             (facts.gather or bool(facts.slots or facts.tiles[1]), "columns or codes in another order"),

@@ -129,20 +129,23 @@ class Bytes:
 
     name = "bytes"
     version = 1
-    pairs = False
+    pairs = quantises = False
+    machines = "Hopper"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return arch.has("wgmma")
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         coding = byte_coding_of(facts.format, request.activations)
         groups = facts.groups > 1
         reasons = (
-            (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
             (request.activations not in OPERANDS, f"activations of {request.activations}"),
             (coding is None, f"it makes no {request.activations} of {facts.format}"),
             (groups and facts.group % LEAST_GROUP != 0, f"groups of {facts.group}"),
             (bool(facts.slots or facts.tiles[1]), "codes in another order"),
             (request.activation_scales == "group", "activation scales of groups"),
-            (request.quantize is not None, "activations are quantised first"),
             (facts.divisors and not request.divided, "divisors of activations"),
             (facts.K > LONGEST, f"sums of {facts.K} products"),
         )  # fmt: skip

@@ -35,8 +35,8 @@ TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Blocks(), Bytes(), M
 """Best first; the last one serves everything that comes with its activations quantised."""
 
 
-def choose(facts: WeightFacts, request: Request, arch: Arch) -> tuple[Tier, Request, list[str]]:
-    """The first tier that serves a call, the request that it serves, and why those before it do not.
+def choose(facts: WeightFacts, request: Request, arch: Arch) -> tuple[Tier, Request]:
+    """The first tier that serves a call, and the request that it serves.
 
     Where no tier quantises activations as part of its kernel, the request is for the product with quantised ones.
 
@@ -44,16 +44,35 @@ def choose(facts: WeightFacts, request: Request, arch: Arch) -> tuple[Tier, Requ
     ------
     Unsupported : for a function of pairs of columns; the last tier serves everything else.
     """
-    reasons: list[str] = []
     for asked in (request, after_quantisation(request)):
         for tier in TIERS:
-            reason = tier.refuses(facts, asked, arch)
-            if reason is None and request.function in PAIRED and not tier.pairs:
-                reason = "functions of pairs of columns"
-            if reason is None:
-                return tier, asked, reasons
-            reasons.append(f"{tier.name}: {reason}")
+            if tier.runs_on(arch) and _refusal(tier, facts, asked, arch) is None:
+                return tier, asked
     raise Unsupported(f"{request.function} behind products of this weight by {request.activations}", FUNCTIONS)
+
+
+def _refusal(tier: Tier, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    """Why a tier of this machine does not serve a call; None where it does."""
+    if request.function in PAIRED and not tier.pairs:
+        return "functions of pairs of columns"
+    if request.quantize is not None and not tier.quantises:
+        return "activations are quantised first"
+    return tier.refuses(facts, request, arch)
+
+
+def explain(facts: WeightFacts, request: Request, arch: Arch) -> str:
+    """Which tier serves a call, and why not the ones before it."""
+    tier, asked = choose(facts, request, arch)
+    first, lines = f"{tier.name} on {arch.target} {arch.name}", []
+    if asked is not request:
+        first += f", behind a kernel that quantises the activations to {request.quantize}"
+        able = [one for one in TIERS if one.runs_on(arch) and one.quantises]
+        lines = [f"not {one.name} in one kernel: {_refusal(one, facts, request, arch)}" for one in able]
+    before = TIERS[: TIERS.index(tier)]
+    lines += [f"not {one.name}: {_refusal(one, facts, asked, arch)}" for one in before if one.runs_on(arch)]
+    elsewhere = [f"{one.name} ({one.machines})" for one in before if not one.runs_on(arch)]
+    lines += [f"for other machines: {', '.join(elsewhere)}"] if elsewhere else []
+    return "\n  ".join([first, *lines])
 
 
 def after_quantisation(request: Request) -> Request:
@@ -70,7 +89,7 @@ def prepare(
     weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate | None = None
 ) -> Ready:
     """A product ready to run on the device of `example`, with the options given, else with `chosen` ones."""
-    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    tier, asked = choose(weight.facts, request, machine.arch)
     if options is None:
         options = chosen(weight, request, machine)
     prepared = tier.prepare(weight, asked, machine, example, options)
@@ -81,7 +100,7 @@ def prepare(
 
 def chosen(weight: PackedWeight, request: Request, machine: Machine) -> Candidate:
     """The options of a call's kernels: what tuning found in the place of the model's choice, else that."""
-    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    tier, asked = choose(weight.facts, request, machine.arch)
     model = next(tier.candidates(weight, asked, machine))
     return Database().get(_tuning_key(tier, weight.facts, asked, machine, model)) or model
 
@@ -89,7 +108,7 @@ def chosen(weight: PackedWeight, request: Request, machine: Machine) -> Candidat
 def tuning_key(weight: PackedWeight, request: Request, machine: Machine) -> str:
     """What tuning's result is kept under: calls of one kind (`Request.kind`) for which the model chooses the same
     kernel."""
-    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    tier, asked = choose(weight.facts, request, machine.arch)
     return _tuning_key(tier, weight.facts, asked, machine, next(tier.candidates(weight, asked, machine)))
 
 
@@ -107,7 +126,7 @@ def named(options: Candidate) -> str:
 
 def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list[Candidate]:
     """The options to choose among for a call, each once, the model's choice first."""
-    tier, asked, _ = choose(weight.facts, request, machine.arch)
+    tier, asked = choose(weight.facts, request, machine.arch)
     found: dict[str, Candidate] = {}
     for options in tier.candidates(weight, asked, machine):
         found.setdefault(named(options), options)

@@ -49,20 +49,24 @@ class Fragments:
 
     name = "fragments"
     version = 1
-    pairs = False
+    pairs = quantises = False
+    machines = "NVIDIA's tensor cores"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return arch.has("mma_sync")
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         of = facts.format
         decoded = request.activations in ("float16", "bfloat16") and coding_of(of, ALL[request.activations]) is not None
         reasons = (
-            (not arch.has("mma_sync"), f"it is for tensor cores of NVIDIA, not {arch.target} {arch.name}"),
             (request.activations not in ("float16", "bfloat16"), f"activations of {request.activations}"),
             (not decoded, f"it decodes integers, small floats and tables of 16 numbers, not {of}"),
             (facts.groups > 1 and facts.group % 16 != 0, f"groups of {facts.group}"),
             (bool(facts.slots or facts.tiles[1]), "codes in another order"),
             (facts.factor and facts.zeros == "rescale", "a factor beside zeros that are subtracted behind it"),
-            (request.activation_scales != "none" or request.quantize is not None, "scaled activations"),
+            (request.activation_scales != "none", "scaled activations"),
         )
         return next((reason for holds, reason in reasons if holds), None)
 

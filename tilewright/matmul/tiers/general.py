@@ -29,11 +29,16 @@ class General:
 
     name = "general"
     version = 2
-    pairs = False
+    pairs = quantises = False
+    machines = "all machines"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return True
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
-        return None if request.quantize is None else "activations are quantised first"
+        return None
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""

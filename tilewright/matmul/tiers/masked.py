@@ -52,17 +52,21 @@ class Masked:
 
     name = "masked"
     version = 1
-    pairs = False
+    pairs = quantises = False
+    machines = "GPUs whose rates are known"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return arch.has_threads and arch.rates is not None
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         of = facts.format
         reasons = (
-            (not arch.has_threads or arch.rates is None, f"it is for GPUs whose rates are known, not {arch.name}"),
             (arch.has("mma_sync"), f"tensor cores of {arch.name} decode in registers"),
             (not is_masked(of), f"codes of {of} are looked up in a table"),
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
-            (request.quantize is not None or request.activation_scales != "none", "scales of activations"),
+            (request.activation_scales != "none", "scales of activations"),
             (facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]),
                 "columns or codes in another order"),
             (facts.scale is not None and facts.scale.dtype == "float64", "scales of float64"),

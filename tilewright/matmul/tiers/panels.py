@@ -27,6 +27,8 @@ from tilewright.tuning import Candidate
 
 ACTIVATIONS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")
 """Types whose numbers float32 or int8 holds."""
+WIDEST = 32
+"""Bits of the widest numbers that weights have."""
 
 
 class Panels:
@@ -34,18 +36,24 @@ class Panels:
 
     name = "panels"
     version = 5
-    pairs = True
+    pairs = quantises = True
+    machines = "processors"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return not arch.has_threads
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         request = multiplied(facts, request)
         reasons = (
-            (arch.has_threads, f"it is for processors, not {arch.target}"),
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
+            (request.quantize not in (None, "int8"), f"it rounds activations to int8, not to {request.quantize}"),
             (
                 panel_codes(facts.format, request) is None,
-                f"it unpacks whole numbers of at most 8 bits and floats of at most 32, which {facts.format}'s are no "
-                "multiples of",
+                f"numbers of {facts.format} are no multiples of whole ones, and bytes are multiplied by nothing else"
+                if request.quantize
+                else f"no number of {WIDEST} bits holds those of {facts.format}",
             ),
             (bool(facts.slots or facts.tiles[1]), "raw bytes in an order of their own"),
             (
@@ -53,8 +61,6 @@ class Panels:
                 f"{request.out} results of {facts.format} without a scale, which sums in float32 would round",
             ),
             (request.activation_scales == "group", "activation scales of groups"),
-            (request.quantize not in (None, "int8"), f"activations quantised to {request.quantize} as part of "
-                                                     "the kernel"),
         )  # fmt: skip
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -254,7 +260,7 @@ def panel_codes(format: Format, request: Request) -> PanelCodes | None:
     """
     if format.is_dense:
         assert format.dtype is not None
-        short = format.dtype.is_float and format.dtype.bits <= 32
+        short = format.dtype.is_float and format.dtype.bits <= WIDEST
         return PanelCodes(format.dtype, 1.0) if short and not request.quantize else None
     plain, factor = panel_type(format), format.whole_factor
     int8 = request.activations == "int8" or request.quantize == "int8"

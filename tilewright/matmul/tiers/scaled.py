@@ -28,20 +28,23 @@ class Scaled:
 
     name = "scaled"
     version = 1
-    pairs = False
+    pairs = quantises = False
+    machines = "GPUs"
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return arch.has_threads
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
         """See `Tier`."""
         own = facts.format.dtype
         along_k = facts.scale is not None and facts.scale.varies_along_k
         out = dtype(request.out)
-        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions) if arch.has_threads else False
+        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions)
         reasons = (
-            (not arch.has_threads, f"it is for GPUs, not {arch.target}"),
             (own is None or own.name != request.activations, f"{request.activations} by {facts.format} is "
                                                              "decoded first"),
             (not fed, f"{arch.name} has no warpgroup instruction for {request.activations}"),
-            (request.quantize is not None, "activations are quantised first"),
             (along_k, "weight scales of groups"),
             (facts.zeros != "none" or facts.multiplier is not None, "zeros or second-level scales"),
             (facts.gather or bool(facts.slots or facts.tiles[1]), "columns or codes in another order"),
