@@ -138,8 +138,9 @@ def annotate_restrict_buffers(*buffers: object) -> None:
     """Tensors that may be the same memory: a call may pass one for several of them, as a kernel does that works in
     place.
 
-    Where it does, the kernel is compiled for one tensor in their place.  Tensors that overlap in another way are
-    refused, and so is all sharing by tensors that are not named.
+    Where it does, the kernel is compiled for one tensor in their place. That is so without this hint, too, where each
+    block and each iteration provably has elements of its own; the hint says that it is meant where they have not.
+    Tensors that overlap in another way are refused.
 
     Parameters
     ----------

@@ -42,7 +42,6 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
     "Nonlocal": ("`nonlocal`", "pass the value as a parameter, or use T.alloc_var for what changes"),
     "Delete": ("`del`", "names end with their block; remove it"),
     "ClassDef": ("a nested class", "define it outside the kernel"),
-    "Match": ("`match`", "write `if`, `elif`, `else`"),
     "NamedExpr": ("`:=`", "assign the name in a statement of its own"),
 }
 """Syntax nodes that a kernel may not contain, how messages name them, what to write instead."""
@@ -188,6 +187,13 @@ class Rewrite(ast.NodeTransformer):
             *(_place(statement, node.test) for statement in statements),
             *self.forget(handle, [*node.body, *node.orelse], node.test),
         ]
+
+    def visit_Match(self, node: ast.Match) -> ast.stmt:
+        node.subject = self.call("matched", self.visit(node.subject), at=node.subject)
+        for case in node.cases:
+            case.guard = case.guard and self.visit(case.guard)
+            case.body = self.block(case.body)
+        return node
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
         if node.orelse:

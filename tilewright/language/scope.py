@@ -187,6 +187,12 @@ class Scope:
     def branch(self, test: object) -> Branch:
         return Branch(test)
 
+    def matched(self, subject: object) -> object:
+        """What ``match`` compares with patterns: Python does, so it knows the value."""
+        if is_symbolic(subject):
+            raise UnsupportedStatement("`match` of a value of the program", "write `if`, `elif`, `else`")
+        return subject
+
     def loop(self, iterable: Iterable[object], *names: str) -> Loop:
         self.builder.pending_names = ()
         return Loop(iterable, names)

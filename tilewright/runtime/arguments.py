@@ -24,6 +24,7 @@ from tilewright.ir.signature import (
     written_parameters,
 )
 from tilewright.ir.sizes import evaluate, size_text, solve, told_by
+from tilewright.ir.visitor import buffers, variables
 from tilewright.runtime.dlpack import TensorView, row_major_strides
 from tilewright.runtime.tensors import (
     Array,
@@ -190,12 +191,14 @@ class Binder:
         for place in absent:
             param = self.inputs[place]
             assert isinstance(param, Buffer)
-            try:
-                values[place] = allocate(tuple(evaluate(extent, sizes) for extent in param.shape), param.dtype)
-            except KeyError:
+            untold = _shape_variables([param]) - set(sizes)
+            body = self.function.body
+            if untold & (variables(body) | _shape_variables([*buffers(body), *self.function.outputs])):
                 raise errors.WrongArgumentKind(
                     f"argument {param.name!r} is None, and no other argument tells its shape", hint="pass a tensor"
-                ) from None
+                )
+            shape = tuple(evaluate(extent, {**dict.fromkeys(untold, 0), **sizes}) for extent in param.shape)
+            values[place] = allocate(shape, param.dtype)
         return values
 
     def _outputs_hint(self, given: int) -> str | None:
@@ -385,8 +388,15 @@ class Binder:
             if low < other_high and other_low < high:
                 raise errors.OverlappingArguments(
                     f"argument {param.name!r}, which the kernel writes, shares memory with {other.name!r}",
-                    hint="pass a copy of one of them",
+                    hint="pass a copy of one of them, or say that it is meant: T.annotate_restrict_buffers"
+                    if other_view.pointer == view.pointer and other_view.shape == view.shape
+                    else "pass a copy of one of them",
                 )
+
+
+def _shape_variables(params: Sequence[Buffer]) -> set[Var]:
+    extents = (extent for param in params for extent in param.shape if not isinstance(extent, int))
+    return set[Var]().union(*map(variables, extents))
 
 
 def _reason(extent: Any, sizes: Mapping[Var, int], origin: Mapping[Var, str]) -> str:

@@ -17,12 +17,11 @@ import numpy as np
 
 from tilewright.cache import cached, digest
 from tilewright.compiler import Program
-from tilewright.errors import CompilerNotFound, NoDeviceCode, TilewrightWarning
+from tilewright.errors import CompilerNotFound, NoDeviceCode, OverlappingArguments, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import WARP, Buffer, Function, Var
 from tilewright.ir.printer import print_program
-from tilewright.ir.signature import MAY_SHARE
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.options import in_context
@@ -97,7 +96,6 @@ class Kernel:
         places = zip(function.params, self.program.final.params, strict=True)
         sizes = {param: packed[made] for param, made in places if isinstance(param, Buffer) and made in packed}
         self._binder = Binder(function, device, sizes)
-        self._may_share = function.attribute(MAY_SHARE) is not None
         self._merged: dict[tuple[int, ...], Kernel] = {}
         # Where kernels have no variants, addresses need be no more than multiples of an element.
         elements = [param.dtype.nbytes(1) for param in function.params if isinstance(param, Buffer)]
@@ -127,11 +125,13 @@ class Kernel:
             result = self.plans.run(*arguments)
             if result is not MISSED:
                 return result
-        if self._may_share:
+        try:
+            bound = self._binder.bind(arguments, named)
+        except OverlappingArguments:
             kernel, values = self._for_memory(self._binder.in_order(arguments, named))
-            if kernel is not self:
-                return kernel(*values)
-        bound = self._binder.bind(arguments, named)
+            if kernel is self:
+                raise
+            return kernel(*values)
         launcher = self._variant(bound.entry).launcher
         device = self._device(launcher, bound)
         if getattr(launcher, "takes_tensors", False):
@@ -146,13 +146,15 @@ class Kernel:
 
     def _for_memory(self, values: list[Any]) -> tuple[Kernel, list[Any]]:
         """The kernel for the memory that tensors of a call share, and the values that it takes."""
-        found = shared_places(self.function, values) if self._may_share else ()
+        found = shared_places(self.function, values, self._binder.written)
         left = sorted(set(found))
         if len(left) == len(found):
             return self, values
         if found not in self._merged:
-            self._merged[found] = Kernel(as_one(self.function, found), self.target, self.arch, self.schedule)
-        return self._merged[found], [values[number] for number in left]
+            made = as_one(self.function, found)
+            self._merged[found] = self if made is None else Kernel(made, self.target, self.arch, self.schedule)
+        kernel = self._merged[found]
+        return kernel, values if kernel is self else [values[number] for number in left]
 
     @staticmethod
     def _device(launcher: Any, bound: Bound) -> Device | None:

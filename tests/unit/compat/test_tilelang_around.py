@@ -5,10 +5,12 @@ import importlib
 import numpy as np
 import pytest
 import tilewright.compat.tilelang.language as T
+import torch
 
 import tilewright.compat.tilelang as tilelang
 from tilewright.compat.tilelang.autotuner import AutoTuner, AutotuneResult, CompileArgs
 from tilewright.compat.tilelang.carver import Device
+from tilewright.compat.tilelang.tensors import ResultsDiffer
 from tilewright.errors import TilewrightError
 from tilewright.specialization import InvalidUse
 
@@ -199,6 +201,26 @@ def test_arguments_of_a_profiler():
     assert [tuple(getattr(one, "shape", ())) for one in whole] == [(5, 4), (), (5, 2)] and whole[
         2
     ].dtype == torch.float16
+
+
+def test_a_profiler_compares_what_kernel_and_reference_leave_in_their_arguments():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), B: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = A[i] * 2
+
+    def reference(a, b):
+        b[:] = a * 2
+
+    profiler = tilelang.compile(main, target="c").get_profiler()
+    profiler.assert_allclose(reference)
+    with pytest.raises(ResultsDiffer):
+        profiler.assert_allclose(lambda a, b: b.__setitem__(slice(None), a * 3))
+    with pytest.raises(InvalidUse, match="returns nothing to compare"):
+        profiler.assert_allclose(lambda a, b: a * 2)
+    a, b = profiler.arguments()
+    assert profiler(a, b) is None and torch.equal(b, a * 2)
 
 
 def test_state_of_a_class_and_named_parts():

@@ -61,6 +61,30 @@ def test_none_of_unknown_shape():
         tilewright.compile(main, target="cpu")(a, None, 0)
 
 
+def test_none_where_no_one_asks_for_its_size():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((n,), "float16"), B: T.Tensor((n, n), "float16"), C: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[i] = i
+
+    c, kernel = np.zeros(8, np.float32), tilewright.compile(main, target="cpu")
+    for a in (None, np.zeros(3, np.float16)):
+        c[:] = 7
+        kernel(a, None, c)
+        assert c.tolist() == list(range(8))
+
+    @T.prim_func
+    def sized(A: T.Tensor((n,), "float16"), C: T.Tensor((8,), "float32")):
+        with T.Kernel(n, threads=32) as block:
+            C[block] = 1.0
+
+    with pytest.raises(WrongArgumentKind, match="'A' is None, and no other argument tells its shape"):
+        tilewright.compile(sized, target="cpu")(None, c)
+
+
 def test_a_condition_that_reads_a_tensor_is_a_use_of_it():
     @T.prim_func
     def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):

@@ -4,7 +4,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tilewright.compat.tilelang.language as T
-from tilewright.compat.tilelang.intrinsics import TensorCoreIntrinEmitter, mma_store_index_map
+from tilewright.compat.tilelang.intrinsics import (
+    INT4TensorCoreIntrinEmitter,
+    TensorCoreIntrinEmitter,
+    mma_store_index_map,
+)
 
 import tilewright
 from tilewright.errors import MissingCapability
@@ -25,11 +29,13 @@ def random(shape, dtype):
     return rng.integers(-4, 5, shape).astype(np.float32).astype(found)
 
 
-def product(M, N, K, dtype, total, turned_a, turned_b, m_first=False, part=False, chunk=None):
+def product(
+    M, N, K, dtype, total, turned_a, turned_b, m_first=False, part=False, chunk=None, kind=TensorCoreIntrinEmitter
+):
     """A product of one block for each 64 x 32 tile, as its author puts it together."""
     chunk = chunk or (32 if dtype in ("float32", "float16", "bfloat16", "float64") else 64)
     rows, columns = (16, 16) if dtype == "float64" else (32, 16)
-    emitter = TensorCoreIntrinEmitter(
+    emitter = kind(
         a_dtype=dtype, b_dtype=dtype, accum_dtype=total, a_transposed=turned_a, b_transposed=turned_b, block_row_warps=2,
         block_col_warps=2, warp_row_tiles=rows, warp_col_tiles=columns, chunk=chunk, is_m_first=m_first,
     )  # fmt: skip
@@ -110,6 +116,19 @@ def test_sums_go_to_a_tensor_by_their_block():
     a, b, c = random((128, 64), "float16"), random((64, 64), "float16"), np.full((128, 64), 7, np.float32)
     run(product(128, 64, 64, "float16", "float32", False, True, part=True), "cuda -arch=sm_90a", "emulate", a, b, c)
     np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float).T)
+
+
+@pytest.mark.parametrize("way", ["interpret", "emulate"])
+@pytest.mark.parametrize("turned", [(False, True), (True, False)])
+def test_bytes_of_two_numbers(turned, way):
+    M, N, K = 100, 40, 136
+    a, b = random((M, 2 * K), "int4"), random((N, 2 * K), "int4")
+    held = [packed(one).view(np.int8) for one in (a, b)]
+    held = [held[0].T.copy() if turned[0] else held[0], held[1] if turned[1] else held[1].T.copy()]
+    c = np.full((M, N), 77, np.int32)
+    program = product(M, N, K, "int8", "int32", *turned, kind=INT4TensorCoreIntrinEmitter)
+    run(program, "cuda -arch=sm_90a", way, *held, c)
+    np.testing.assert_array_equal(c, a.astype(np.int32) @ b.astype(np.int32).T)
 
 
 @pytest.mark.parametrize("way", ["interpret", "emulate"])

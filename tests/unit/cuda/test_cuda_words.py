@@ -454,6 +454,23 @@ def test_texts_with_functions_of_the_toolkit_run_on_a_device_alone():
     compiled(kernel)
 
 
+def test_templates_compute_with_small_floats():
+    """No name of the toolkit's stands in the text: its parameters' types decide, which were ours and do not convert."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float16"), C: T.Tensor((64,), "bfloat16")):
+        with T.Kernel(1, threads=64):
+            T.import_source(
+                "template <typename A, typename B> __device__ void add(A *to, const B *from) { *to = (A)((float)*from + 1.f); }"
+            )
+            tx = T.get_thread_binding()
+            own = T.alloc_local((1,), "bfloat16")
+            T.call_extern("handle", "add", T.address_of(own[0]), T.address_of(A[tx]))
+            C[tx] = own[0]
+
+    compiled(tilewright.compile(main, target="cuda -arch=sm_90a"))
+
+
 SOURCE_KERNEL = """
 #define TIMES 3
 extern "C" __global__ void __launch_bounds__(64) scaled(const float* a, float* b, int extra, int n) {

@@ -33,7 +33,10 @@ kernel(bytes_[1:].view("float32").reshape(64, 32), b)
 b.setflags(write=False)
 kernel(a, b)
 """,
-    "OverlappingArguments": "kernel(a, a)",
+    "OverlappingArguments": """
+memory = np.ones((65, 32), "float32")
+kernel(memory[:64], memory[1:])
+""",
     "UnreadableTensor": """
 class Broken:
     def __dlpack_device__(self):

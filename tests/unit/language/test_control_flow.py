@@ -9,7 +9,7 @@ from traced_text import expect
 
 import tilewright.language as T
 from tilewright.interpreter import interpret
-from tilewright.language.mistakes import LoopOutsideKernel
+from tilewright.language.mistakes import LoopOutsideKernel, UnsupportedStatement
 
 
 def test_if_on_symbols_is_recorded_and_on_constants_decided() -> None:
@@ -44,6 +44,36 @@ def test_if_on_symbols_is_recorded_and_on_constants_decided() -> None:
                 A[1] = 3.0
         """,
     )
+
+
+@pytest.mark.parametrize(("mode", "value"), [("relu", 1), (("scale", 3), 4), (None, 9)])
+def test_match_is_pythons(mode, value) -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "int32"), n: T.int32):
+        with T.Kernel(1):
+            match mode:
+                case "relu":
+                    A[0] = 1
+                case ("scale", factor) if factor > 2:
+                    by = n + factor
+                    if n > 3:
+                        A[0] = by
+                case _:
+                    A[0] = 9
+
+    ends = {1: "A[0] = 1", 9: "A[0] = 9", 4: "if n > 3:\n    A[0] = n + 3"}
+    expect(kernel, ends[value])
+
+
+def test_match_on_symbols_is_refused() -> None:
+    with pytest.raises(UnsupportedStatement, match="`match` of a value of the program is not supported"):
+
+        @T.prim_func
+        def kernel(A: T.Tensor((8,), "float32"), n: T.int32):
+            with T.Kernel(1):
+                match n:
+                    case 3:
+                        A[0] = 1.0
 
 
 def test_range_is_a_loop_of_the_program_and_a_list_is_pythons() -> None:

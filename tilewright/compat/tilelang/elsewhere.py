@@ -44,8 +44,7 @@ class Elsewhere:
 
 _ADVICE: dict[str, tuple[str, ...]] = {
     "write T.gemm on tiles: the compiler chooses the matrix instruction": (
-        "INT4TensorCoreIntrinEmitter", "TensorCoreIntrinEmitterWithLadderTransform",
-        "get_ldmatrix_offset",
+        "TensorCoreIntrinEmitterWithLadderTransform", "get_ldmatrix_offset",
         "INT4TensorCoreIntrinEmitterWithLadderTransform", "MatrixCoreIntrinEmitter",
         "MatrixCorePreshuffleIntrinEmitter",
         "SparseTensorCoreIntrinEmitter", "shared_16x16_to_mma_32x8_layout", "shared_16x32_to_mma_32x16_layout",

@@ -237,6 +237,38 @@ class TensorCoreIntrinEmitter:
         _store(target.proxy, place, _own(C_local_buf), self.warp_rows, self.warp_cols, self.local_size_out)
 
 
+class INT4TensorCoreIntrinEmitter(TensorCoreIntrinEmitter):
+    """One whose operands are bytes of two signed numbers of four bits: halves of bytes are multiplied as bytes, the low
+    ones, then the high ones."""
+
+    halves: tuple[object, ...] = ()
+
+    def mma(
+        self, A_local_buf: object, B_local_buf: object, C_local_buf: BufferProxy | RegionProxy, k_inner: Value = 0
+    ) -> None:
+        """Add the products of all the warp's tiles."""
+        sizes = self.warp_rows * self.local_size_a, self.warp_cols * self.local_size_b
+        for low in (True, False):
+            a = _halves(A_local_buf, k_inner * sizes[0], sizes[0], low)
+            b = _halves(B_local_buf, k_inner * sizes[1], sizes[1], low)
+            self.halves = (a, b)
+            super().mma(a, b, C_local_buf)
+
+    def mma_atom(
+        self,
+        A_local_buf: BufferProxy | RegionProxy,
+        B_local_buf: BufferProxy | RegionProxy,
+        C_local_buf: BufferProxy | RegionProxy,
+        inst_m_idx: Value,
+        inst_n_idx: Value,
+        k_inner: Value = 0,
+    ) -> None:
+        """Add the product of one of the warp's tiles, of halves of bytes."""
+        if not any(A_local_buf is half for half in self.halves):
+            raise InvalidUse("single tiles of four bits are not multiplied", hint="write emitter.mma(A, B, C)")
+        super().mma_atom(A_local_buf, B_local_buf, C_local_buf, inst_m_idx, inst_n_idx, k_inner)
+
+
 def _a_byte(place: int) -> int:
     """Where a byte of two tiles of 16 x 32 is among the elements of one of 16 x 64: k is counted otherwise, as in b."""
     tile, half, register, within = place // 32, place % 32 // 16, place % 16 // 4, place % 4
@@ -248,6 +280,15 @@ def _bytes(array: object, first: Value, count: int, dtype: str, of: Callable[[in
     made = T.alloc_local((count,), dtype.replace("int4", "int8"))
     for place in range(count):
         made[place] = _own(array)[first + of(place)]
+    return made
+
+
+def _halves(array: object, first: Value, count: int, low: bool) -> BufferProxy:
+    """The low or the high half of each byte, a signed number of four bits."""
+    made = T.alloc_local((count,), "int8")
+    for place in range(count):
+        byte = T.cast(_own(array)[first + place], "int32")
+        made[place] = T.cast(byte << 28 >> 28 if low else byte >> 4, "int8")
     return made
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilewright.errors import CompilerNotFound
 from tilewright.ir.nodes import Function
+from tilewright.ir.visitor import buffers
 
 HEADER = "tilewright_toolkit.cuh"
 
@@ -23,11 +24,17 @@ _THEIRS = re.compile(
     r"|#\s*include\s*<cuda"
 )
 
+_TEMPLATE = re.compile(r"\btemplate\s*<")
+
 
 def speaks_toolkit(function: Function) -> bool:
-    """Whether a text of the author's has CUDA's names, and none of the vocabulary's."""
+    """Whether a text of the author's has CUDA's names, or templates that may compute with small floats, and none of the
+    vocabulary's names."""
     text = "\n".join(function.attribute("sources", ()))
-    return bool(_THEIRS.search(text)) and not _OURS.search(text)
+    theirs = _THEIRS.search(text) or (
+        _TEMPLATE.search(text) and any(one.dtype.is_float and one.dtype.bits < 32 for one in buffers(function))
+    )
+    return bool(theirs) and not _OURS.search(text)
 
 
 def include_directory() -> Path:
