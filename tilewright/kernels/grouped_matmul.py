@@ -8,15 +8,14 @@ Short runs turn the problem around: rows of the weight are the instruction's row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
-from tilewright.kernels.roofline import HOPPER, Speed
-from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES
+from tilewright.kernels.roofline import speed_of
+from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 
@@ -25,40 +24,7 @@ BAND = 8
 cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTiles:
-    """How a grouped product is divided.
-
-    Attributes
-    ----------
-    rows : of A in a block's tile; up to 64 turn the problem around.
-    columns : rows of the weights in a block's tile.
-    stages : slots of the ring of tiles.
-    warpgroups : that multiply; each takes its part of the instruction's rows.
-    down, across : blocks that share loads: of the weights where they have rows one below the other, of A where they
-        have columns side by side. One of them is 1.
-    blocks : how many run at once.
-    """
-
-    rows: int
-    columns: int
-    stages: int
-    warpgroups: int = 2
-    down: int = 1
-    across: int = 1
-    blocks: int = HOPPER.cores
-
-    @property
-    def turned(self) -> bool:
-        """Whether rows of the weights are the instruction's rows."""
-        return self.rows <= FEW_ROWS
-
-    @property
-    def cluster(self) -> int:
-        return self.down * self.across
-
-
-def group_tiles(rows: int, N: int, speed: Speed = HOPPER) -> GroupTiles:
+def group_tiles(rows: int, N: int, dtype: str = "bfloat16") -> Tiles:
     """Tiles for runs of about so many rows.
 
     From 32 rows on tiles hold 128 although most of each may be empty: weights are what takes time, and runs are as long
@@ -67,14 +33,13 @@ def group_tiles(rows: int, N: int, speed: Speed = HOPPER) -> GroupTiles:
     if rows < FEW_ROWS // 2 or (rows <= FEW_ROWS and N <= 256):
         # The weights are what takes time: as many of their bytes on the way as there is room for.
         held = next(size for size in (8, 16, 32, 64) if size >= rows)
-        columns = 64 if N <= 64 else 256 if held == 64 and N > 128 else 128
-        warpgroups, down, across = (1 if columns == 64 else 2), 1, 1
+        columns, cluster = 64 if N <= 64 else 256 if held == 64 and N > 128 else 128, (1, 1)
     else:
-        held, columns, warpgroups = 128, 256, 2
-        down, across = (1, 2) if rows <= 160 and columns < N else (2, 1)
+        held, columns, cluster = 128, 256, (2, 1) if rows <= 160 and N > 256 else (1, 2)
     room = SHARED_BYTES - (STAGING_BYTES if held > FEW_ROWS else 2048)
     stages = min(12, room // ((held + columns) * ROW_BYTES))
-    return GroupTiles(held, columns, stages, warpgroups, down, across, speed.cores)
+    block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
+    return Tiles(held, columns, block_K, stages, 128 if columns == 64 else 256, cluster, turned=held <= FEW_ROWS)
 
 
 @T.macro
@@ -150,7 +115,8 @@ def grouped_matmul(
     dtype: str = "bfloat16",
     out: str = "bfloat16",
     scaled: bool = False,
-    tiles: GroupTiles = GroupTiles(128, 256, 4, 2, 2),
+    tiles: Tiles | None = None,
+    blocks: int | None = None,
 ) -> PrimFunc:
     """``C[m] = A[m] B[expert of m]^T``.
 
@@ -160,7 +126,10 @@ def grouped_matmul(
     N, K : size of each, ``[N, K]``; rows of K elements are multiples of 16 bytes.
     dtype, out : of the operands, 8 or 16 bits, and of the result.
     scaled : whether sums are multiplied by a factor of their row and of their column (of an expert's weight).
-    tiles : see `group_tiles`.
+    tiles : of a block, None for those that suit runs of 128 rows; up to 64 rows turn the problem around. Blocks share
+        loads of the weights where they have rows one below the other, of A where they have columns side by side, not
+        both.
+    blocks : how many run at once, None for one a multiprocessor.
 
     Returns
     -------
@@ -168,12 +137,13 @@ def grouped_matmul(
     (float32), ``sizes[experts]`` (int32: rows of each expert's run, in their order; together at most M) and
     ``C[M, N]``; any M.
     """
-    M = T.dynamic("M")
-    rows, columns, stages, cluster = tiles.rows, tiles.columns, tiles.stages, tiles.cluster
-    block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
-    across, steps = -(-N // (columns * tiles.across)), -(-K // block_K)
-    length = M // (rows * tiles.down) + experts
-    groups, sums = tiles.blocks // cluster, sum_type(dtype)
+    M, tiles = T.dynamic("M"), tiles or group_tiles(128, N, dtype)
+    rows, columns, block_K, stages = tiles.block_M, tiles.block_N, tiles.block_K, tiles.stages
+    beside, below = tiles.cluster or (1, 1)
+    cluster, warpgroups = beside * below, tiles.threads // 128
+    across, steps = -(-N // (columns * beside)), -(-K // block_K)
+    length = M // (rows * below) + experts
+    groups, sums = (blocks or speed_of(T.machine()).cores) // cluster, sum_type(dtype)
 
     def place(tile: Value, down: Any, rank: Value, firsts: Tile) -> tuple[Value, Value, Value]:
         """The entry of the list that a block's tile belongs to, its first row and its first column."""
@@ -184,20 +154,20 @@ def grouped_matmul(
         T.assume(entry >= 0)
         T.assume(entry < length)
         T.assume(column >= 0)
-        row = firsts[entry] + (rank * rows if tiles.down > 1 else 0)
-        return entry, row, (column * tiles.across + (rank if tiles.across > 1 else 0)) * columns
+        row = firsts[entry] + (rank * rows if below > 1 else 0)
+        return entry, row, (column * beside + (rank if beside > 1 else 0)) * columns
 
     @T.macro
     def multiply(A: Tile, B: Tile, scales: tuple[Tile, Tile], listed: tuple[Tile, Tile, Tile, Tile], C: Tile) -> None:
         count, of, firsts, ends = listed
-        with T.Kernel(groups * cluster, threads=128 * (tiles.warpgroups + 1), cluster_dims=cluster) as block:
+        with T.Kernel(groups * cluster, threads=128 * (warpgroups + 1), cluster_dims=cluster) as block:
             A_ring = T.alloc_shared((stages, rows, block_K), dtype)
             B_ring = T.alloc_shared((stages, columns, block_K), dtype)
             scope = "cluster" if cluster > 1 else "block"
             ring = T.channel(A_ring, B_ring, writers="producer", readers="consumers", scope=scope)
             group, rank = block // cluster, block % cluster
             with T.roles():
-                with T.role("consumers", warps=4 * tiles.warpgroups, registers=consumer_registers(tiles.warpgroups)):
+                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
                     T.pdl_sync()
                     shape = (columns, rows) if tiles.turned else (rows, columns)
                     total = T.alloc_fragment(shape, sums)
@@ -228,8 +198,8 @@ def grouped_matmul(
                         expert = of[entry]
                         for k in T.serial(steps):
                             slot = ring.acquire(turn * steps + k)
-                            T.copy(A[first, k * block_K], A_ring[slot, :, :], multicast=tiles.across > 1)
-                            T.copy(B[expert, n, k * block_K], B_ring[slot, :, :], multicast=tiles.down > 1)
+                            T.copy(A[first, k * block_K], A_ring[slot, :, :], multicast=beside > 1)
+                            T.copy(B[expert, n, k * block_K], B_ring[slot, :, :], multicast=below > 1)
                             ring.publish(turn * steps + k)
 
     @T.macro
@@ -263,7 +233,7 @@ def grouped_matmul(
         of = T.alloc_global((length,), "int32")
         firsts = T.alloc_global((length,), "int32")
         ends = T.alloc_global((length,), "int32")
-        list_tiles(sizes, count, of, firsts, ends, rows * tiles.down)
+        list_tiles(sizes, count, of, firsts, ends, rows * below)
         multiply(A, B, scales, (count, of, firsts, ends), C)
 
     Left, Right = T.Tensor((M, K), dtype), T.Tensor((experts, N, K), dtype)

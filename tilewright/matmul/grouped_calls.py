@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,12 @@ from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
 from tilewright.ir.dtypes import ALL, FLOAT32, INT32, DType, dtype
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.expert_epilogue import expert_epilogue
-from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles
+from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import expert_quant_choices
 from tilewright.kernels.roofline import speed_of
+from tilewright.kernels.tiles import Tiles
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (
@@ -37,14 +37,14 @@ from tilewright.matmul.tiers.base import begun
 from tilewright.matmul.tiers.dispatch import after_quantisation, named, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
 from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
-from tilewright.matmul.tiers.scaled import Scaled, is_scaled
+from tilewright.matmul.tiers.scaled import Scaled, as_options, is_scaled, tiles_of
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.specialization import compile
 from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate, Database
 
-VERSION = 2
+VERSION = 3
 """Changes when what was tuned says nothing of the kernels any more."""
 
 
@@ -189,7 +189,9 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
     rows = request.rows
     found: list[Candidate] = []
     if tier == "scaled":
-        found = [asdict(group_tiles(each, facts.N, speed_of(arch))) for each in (rows, 8, 16, 32, 64, 128, 256)]
+        assert facts.format.dtype is not None
+        name = facts.format.dtype.name
+        found = [as_options(group_tiles(each, facts.N, name)) for each in (rows, 8, 16, 32, 64, 128, 256)]
     else:
         form = form_of(facts, request.activations)
         assert form is not None
@@ -218,7 +220,7 @@ def _scaled_call(
         held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
     more = bias is not None or request.function is not None
     sums = "float32" if more else request.out
-    kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, GroupTiles(**options), arch)
+    kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, tiles_of(options), arch)
     factors: tuple[object, ...] = ()
     if scaled:
         of_tokens = _ones(x, rows) if activation_scales is None else as_float32(activation_scales.reshape(-1))
@@ -239,9 +241,9 @@ def _epilogue(request: Request) -> Epilogue:
 
 @functools.lru_cache(maxsize=256)
 def _kernel(
-    experts: int, N: int, K: int, of: str, out: str, scaled: bool, tiles: GroupTiles, arch: Arch
+    experts: int, N: int, K: int, of: str, out: str, scaled: bool, tiles: Tiles, arch: Arch
 ) -> Kernel:  # fmt: skip
-    return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles), target=arch)
+    return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles, speed_of(arch).cores), target=arch)
 
 
 def _fragment_call(

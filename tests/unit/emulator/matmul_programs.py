@@ -18,7 +18,7 @@ from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
-from tilewright.kernels.grouped_matmul import GroupTiles, grouped_matmul
+from tilewright.kernels.grouped_matmul import grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
@@ -188,7 +188,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         few_rows_matmul, (E4M3[0][:1], powers(1), np.ascontiguousarray(np.resize(E4M3[1], (48, 256)).T), powers(48, seed=1), rubbish(1, 48)),
         {"sizes": (48, 256, "float8_e4m3fn"), "out": "float32", "rows": 1, "splits": 2, "stages": 1, "scaled": True, "promote": True, "transpose_B": False},
     ),
-    "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": GroupTiles(128, 64, 2, 2, blocks=2)}),
+    "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": Tiles(128, 64, 64, 2, 256), "blocks": 2}),
     "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul of experts": of_experts(),

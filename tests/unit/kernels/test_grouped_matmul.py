@@ -5,7 +5,8 @@ import pytest
 
 from tilewright.errors import WrongArgumentShape
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.grouped_matmul import GroupTiles, group_tiles, grouped_matmul
+from tilewright.kernels.grouped_matmul import group_tiles, grouped_matmul
+from tilewright.kernels.tiles import Tiles
 from tilewright.matmul import PackedExperts, PackedWeight
 from tilewright.matmul.grouped_calls import GroupedCall
 from tilewright.options import override
@@ -25,24 +26,24 @@ def product(a, b, sizes, factors=None):
 
 
 @pytest.mark.parametrize(
-    "tiles, dtype, scaled, sizes",
+    "tiles, blocks, dtype, scaled, sizes",
     [
-        (GroupTiles(128, 64, 3, 2, blocks=3), "bfloat16", False, (140, 0, 5, 128)),
-        (GroupTiles(128, 64, 2, 2, down=2, blocks=4), "float16", False, (260, 1, 0)),
-        (GroupTiles(128, 64, 2, 2, across=2, blocks=4), "int8", True, (0, 129, 63)),
-        (GroupTiles(64, 128, 2, 2, blocks=3), "int8", True, (0, 65, 63)),
-        (GroupTiles(16, 64, 3, 1, blocks=3), "float8_e4m3fn", True, (17, 3, 0, 1)),
-        (GroupTiles(8, 128, 2, 2, blocks=2), "bfloat16", False, (3,) * 6),
+        (Tiles(128, 64, 64, 3), 3, "bfloat16", False, (140, 0, 5, 128)),
+        (Tiles(128, 64, 64, 2, cluster=(1, 2)), 4, "float16", False, (260, 1, 0)),
+        (Tiles(128, 64, 128, 2, cluster=(2, 1)), 4, "int8", True, (0, 129, 63)),
+        (Tiles(64, 128, 128, 2, turned=True), 3, "int8", True, (0, 65, 63)),
+        (Tiles(16, 64, 128, 3, 128, turned=True), 3, "float8_e4m3fn", True, (17, 3, 0, 1)),
+        (Tiles(8, 128, 64, 2, turned=True), 2, "bfloat16", False, (3,) * 6),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("N", [96])
-def test_runs_of_rows(tiles, dtype, scaled, sizes, N):
+def test_runs_of_rows(tiles, blocks, dtype, scaled, sizes, N):
     M, K, experts = sum(sizes), 192, len(sizes)
     a, b = (RNG.integers(-3, 4, shape).astype(ALL[dtype].numpy) for shape in ((M, K), (experts, N, K)))
     factors = tuple(np.exp2(RNG.integers(-2, 3, shape)).astype(np.float32) for shape in (M, (experts, N)))
     with override(target=HOPPER):
-        kernel = grouped_matmul(experts, N, K, dtype, "float32", scaled, tiles=tiles)
+        kernel = grouped_matmul(experts, N, K, dtype, "float32", scaled, tiles, blocks)
     exact = product(a, b, sizes, factors if scaled else None)
     # A row behind the last run stays as it was.
     given = np.concatenate([a, a[:1]])
@@ -56,13 +57,13 @@ def test_runs_of_rows(tiles, dtype, scaled, sizes, N):
 
 def test_tiles_fit_their_runs():
     assert group_tiles(5, 4096).turned
-    assert group_tiles(64, 256).rows == 64
+    assert group_tiles(64, 256).block_M == 64
     assert group_tiles(64, 4096) == group_tiles(128, 4096)
-    assert group_tiles(128, 4096).across == 2
-    assert group_tiles(300, 4096).down == 2
+    assert group_tiles(128, 4096).cluster == (2, 1)
+    assert group_tiles(300, 4096).cluster == (1, 2)
     for rows in (1, 8, 9, 33, 64, 65, 2000):
         tiles = group_tiles(rows, 512)
-        assert tiles.stages * (tiles.rows + tiles.columns) * 128 < 227 << 10
+        assert tiles.stages * (tiles.block_M + tiles.block_N) * 128 < 227 << 10
 
 
 def stacked(format: str, **options):
