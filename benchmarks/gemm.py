@@ -256,7 +256,7 @@ def sparse(M: int, N: int, K: int, tried: list[Tiles], dtype: str) -> Runs:
         runs["cusparselt"] = cusparselt(a, b, torch_type(out))
     except RuntimeError as error:
         print(f"  cusparselt: {str(error).splitlines()[0]}")
-    ways = {"tilewright": sparse_parts(M, N, dtype)} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
+    ways = {"tilewright": sparse_parts(M, N, K, dtype)} | {f"  {t.block_M}x{t.block_N} {t.cluster}": t for t in tried}
     for name, tiles in ways.items():
         if isinstance(tiles, Tiles):
             tiles = Tiles(

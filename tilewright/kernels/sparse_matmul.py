@@ -7,7 +7,6 @@ stays.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,19 @@ import tilewright.language as T
 from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES
-from tilewright.kernels.roofline import HOPPER, Speed
+from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.tile_choice import MANY
-from tilewright.kernels.tiles import ROW_BYTES, STAGING_BYTES, Parts, Tiles
+from tilewright.kernels.tiles import (
+    BEGIN,
+    ROW_BYTES,
+    STAGING_BYTES,
+    Lanes,
+    Parts,
+    Tiles,
+    cycles,
+    launches_of,
+    table_of,
+)
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc
 
@@ -56,9 +65,9 @@ def sparse_matmul(
     >>> kernel(kept, pack_metadata(metadata, "float16"), activations, C)
     """
     N, accumulate = T.dynamic("N"), sum_type(dtype)
-    parts: Parts = (
-        ((M, tiles),) if isinstance(tiles, Tiles) else tiles or ((M, _tiles(_best(M, 4 * MANY, HOPPER), dtype)),)
-    )
+    if tiles is None:
+        tiles = _fastest(M, 4 * MANY, K, dtype, speed_of(T.machine()))[0]
+    parts: Parts = ((M, tiles),) if isinstance(tiles, Tiles) else tiles
     block_K = parts[0][1].block_K
     step_bytes = block_K // (2 * group_of(tilewright.dtype(dtype)))
 
@@ -131,24 +140,17 @@ def pack_metadata(metadata: Any, dtype: str, tiles: Tiles | None = None) -> Any:
     return np.ascontiguousarray(packed) if isinstance(packed, np.ndarray) else packed.contiguous()
 
 
-Shape = tuple[int, int]
+SHAPES = ((256, 192), (128, 256), (256, 128), (128, 192), (128, 128))
+"""Rows and columns of tiles."""
+
+SPARSE = Lanes(skip=True)
 
 WORTH = 0.985
 """Two parts must take less than so much of one: they are two launches. (Right for the columns expected, 4 to 21% slower
 for others: H200.)"""
 
-EFFICIENCY: dict[Shape, float] = {
-    (256, 192): 1.0,
-    (128, 256): 0.95,
-    (256, 128): 0.91,
-    (128, 192): 0.87,
-    (128, 128): 0.75,
-}
-"""Rows and columns of tiles and the rate of their products beside that of the first (measured on an H200, the last
-estimated): the dense operand is read from shared memory for each 64 rows, and both are written there once a tile."""
 
-
-def sparse_parts(M: int, N: int, dtype: str, speed: Speed = HOPPER) -> Parts:
+def sparse_parts(M: int, N: int, K: int, dtype: str, speed: Speed = HOPPER) -> Parts:
     """Rows and tiles of one or two parts of a product of this size: whole waves of large tiles, and what they leave.
 
     Parameters
@@ -156,33 +158,27 @@ def sparse_parts(M: int, N: int, dtype: str, speed: Speed = HOPPER) -> Parts:
     N : columns expected; kernels made with the result take any number.
     dtype : of the operands.
     """
-    single = _best(M, N, speed)
-    best: Parts = ((M, _tiles(single, dtype)),)
-    fewest = _cycles(single, M, N, speed) * WORTH
-    for shape in EFFICIENCY:
-        down, across = -(-M // shape[0]), -(-N // shape[1])
-        whole = down * across // speed.cores * speed.cores // across  # rows of tiles that make whole waves
-        for count in (whole, whole - 1):  # blocks share loads in pairs
-            height = count * shape[0]
-            if 0 < height < M:
-                second = _best(M - height, N, speed)
-                cycles = _cycles(shape, height, N, speed) + _cycles(second, M - height, N, speed)
-                if cycles < fewest:
-                    best, fewest = ((height, _tiles(shape, dtype)), (M - height, _tiles(second, dtype))), cycles
+    single, alone = _fastest(M, N, K, dtype, speed)
+    best: Parts = ((M, single),)
+    fewest = alone * WORTH
+    for tiles in (_tiles(*shape, dtype) for shape in SHAPES):
+        down, across = -(-M // tiles.block_M), -(-N // tiles.block_N)
+        height = down * across // speed.cores * speed.cores // across * tiles.block_M  # whole waves
+        if 0 < height < M:
+            second, rest = _fastest(M - height, N, K, dtype, speed)
+            both = cycles(tiles, height, N, K, speed, SPARSE) + rest - speed.rates.launch + BEGIN
+            if both < fewest:
+                best, fewest = ((height, tiles), (M - height, second)), both
     return best
 
 
-def _best(M: int, N: int, speed: Speed) -> Shape:
-    return min(EFFICIENCY, key=lambda shape: _cycles(shape, M, N, speed))
+def _fastest(M: int, N: int, K: int, dtype: str, speed: Speed) -> tuple[Tiles, float]:
+    """The tiles that a product takes the fewest cycles in, and these."""
+    table = table_of(tuple(_tiles(*shape, dtype) for shape in SHAPES))
+    taken = launches_of(table, M, N, K, speed, SPARSE).cycles
+    return table.of[int(taken.argmin())], float(taken.min())
 
 
-def _cycles(shape: Shape, M: int, N: int, speed: Speed) -> float:
-    """What a part takes, as areas of tiles in a row."""
-    waves = -(-(-(-M // shape[0]) * -(-N // shape[1])) // speed.cores)
-    return waves * math.prod(shape) / EFFICIENCY[shape]
-
-
-def _tiles(shape: Shape, dtype: str) -> Tiles:
-    rows, columns = shape
+def _tiles(rows: int, columns: int, dtype: str) -> Tiles:
     stages = (SHARED_BYTES - STAGING_BYTES) // (rows * ROW_BYTES // 2 + columns * ROW_BYTES + rows * ROW_BYTES // 16)
     return Tiles(rows, columns, ROW_BYTES // tilewright.dtype(dtype).storage_bytes, min(stages, 6), 256)

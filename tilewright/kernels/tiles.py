@@ -152,11 +152,13 @@ class Lanes:
     promote : they add the sums of each step to others.
     scale : they scale them before, by scales of `BLOCK` elements of k.
     turn : they turn the bytes of the operand whose rows are the instruction's.
+    skip : that operand is 2:4 sparse: half of it is there, with metadata, and half of the products are made.
     """
 
     promote: bool = False
     scale: bool = False
     turn: bool = False
+    skip: bool = False
 
 
 IDLE = Lanes()
@@ -423,7 +425,8 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
     chunks = ceil_div(K, block_K * splits)
     waves = ceil_div(blocks, resident)
     high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
-    products = rows * columns * block_K
+    kept = 1 / 2 + 1 / 16 if lanes.skip else 1.0  # of the bytes of the instruction's rows
+    products = rows * columns * block_K * (0.5 if lanes.skip else 1.0)
     # What a warpgroup does one after the other: its own products of a step, and what its lanes do with them.
     serial: float | np.ndarray = 0.0
     if not lanes.promote:
@@ -434,7 +437,7 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
         serial = products / speed.multiplied(size) / table.groups
         serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
         serial = serial + (SCALING + SCALED_SUM * table.sums + FACTOR * _factors(table) if lanes.scale else 0.0)
-    read = (high + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
+    read = (high * kept + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     area = rows * columns / (128 * 256)
     # Rows of either operand that several clusters read at the same time.
     readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
@@ -446,8 +449,8 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
         size=size, blocks=blocks, resident=resident, turns=waves,
         steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
-        shared=read + (rows + columns) * ROW_BYTES,
-        loads=((rows - missing) / along_N + columns / along_M) * ROW_BYTES,
+        shared=read + (rows * kept + columns) * ROW_BYTES,
+        loads=((rows - missing) * kept / along_N + columns / along_M) * ROW_BYTES,
         empty=missing,
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,

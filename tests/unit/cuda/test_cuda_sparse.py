@@ -13,6 +13,7 @@ from tilewright.errors import EmulationError, TilewrightError
 from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_lanes, in_rows, metadata_word, prune
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.printer import print_program
+from tilewright.kernels.roofline import hopper
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
@@ -280,9 +281,23 @@ def test_whole_sums_are_rounded_on_their_way_into_boxes(out):
 
 
 def test_parts_make_whole_waves():
-    (height, first), (rest, second) = sparse_parts(8192, 8192, "float16")
-    assert (height, rest) == (7680, 512) and (first.block_M, second.block_M) == (256, 128)
-    assert [rows for rows, _ in sparse_parts(2048, 2048, "float16")] == [2048]
+    (height, first), (rest, second) = sparse_parts(8192, 8192, 8192, "float16")
+    assert (height, rest) == (7680, 512) and (first.block_M, first.block_N) == (256, 192)
+    assert second.block_M * second.block_N <= 256 * 128  # no wave of large tiles
+    assert [rows for rows, _ in sparse_parts(2048, 2048, 8192, "float16")] == [2048]
+
+
+@pytest.mark.parametrize("cores", [78, 108, 114, 128, 132, 142])
+def test_parts_cover_the_rows_in_few_waves(cores):
+    speed = hopper(cores)
+    for M, N, K in ((8192, 8192, 8192), (14336, 4096, 4096), (3008, 1111, 2048), (64, 64, 64)):
+        parts = sparse_parts(M, N, K, "int8", speed)
+        assert sum(rows for rows, _ in parts) == M
+        area = sum(
+            -(-rows // tiles.block_M) * -(-N // tiles.block_N) * tiles.block_M * tiles.block_N for rows, tiles in parts
+        )
+        # No more than a wave of the smallest tiles, or a quarter, beyond what is there.
+        assert area <= max(1.25 * M * N, M * N + cores * 128 * 128)
 
 
 def test_unless_columns_are_known_there_is_one_launch_of_the_largest_tiles():
