@@ -1,6 +1,8 @@
 """What a multiprocessor of a Hopper has, for kernels that are made for one."""
 
+from tilewright.ir.dtypes import DType
 from tilewright.targets.cuda.arch import ARCHITECTURES
+from tilewright.targets.cuda.instructions import WGMMA_N, WGMMA_N_INTEGER
 
 HOPPER_ARCH = ARCHITECTURES["sm_90a"]
 
@@ -33,3 +35,28 @@ def worker_registers(warps: int) -> int | None:
     """Registers of a worker's thread, where four adders keep 32; warps that make no whole warpgroups have as many as
     any other."""
     return None if warps % 4 else registers_beside(warps, 4, 32)
+
+
+def heights_of(operand: DType, most: int) -> list[int]:
+    """Rows of A that one product takes where they are the instruction's columns, up to so many.
+
+    Examples
+    --------
+    >>> heights_of(ALL["int8"], 48)
+    [8, 16, 24, 32, 48]
+    """
+    return sorted(n for n in (WGMMA_N_INTEGER if operand.is_integer else WGMMA_N) if n <= most)
+
+
+def in_pieces(rows: int, most: int) -> list[tuple[int, int]]:
+    """First rows and heights of the pieces that sums leave through shared memory in: as few as can be, the highest
+    first, in multiples of the 8 columns of which a thread holds two.
+
+    Examples
+    --------
+    >>> in_pieces(104, most=64)
+    [(0, 56), (56, 48)]
+    """
+    count = -(-rows // most)
+    height = -(-rows // (8 * count)) * 8
+    return [(first, min(height, rows - first)) for first in range(0, rows, height)]

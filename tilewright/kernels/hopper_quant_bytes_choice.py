@@ -8,13 +8,12 @@ than the best, on average.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tilewright.kernels.hopper import SHARED_BYTES
+from tilewright.kernels.hopper import SHARED_BYTES, heights_of, in_pieces
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Ways, groups_of
@@ -54,8 +53,9 @@ BAND = 4
 BOXES = 4 * 2 * 64 * 64
 """Bytes of boxes that sums leave through: two of each of two warpgroups, 64 rows of W by 64 of A."""
 
-FEW, SHARED = (8, 16, 32, 64, 80, 96, 112, 128), (160, 192, 224, 256)
-"""Rows of A of a tile: of blocks that are alone, or divide K, and of two that send one another the activations."""
+FEW, SHARED = 128, (160, 192, 224, 256)
+"""Rows of A of a tile: the most of blocks that are alone, or divide K, which may have as many as a product takes; those
+of two that send one another the activations."""
 
 SHARE = 8
 """Each of two blocks brings a multiple of so many rows of A of what both multiply at once."""
@@ -100,15 +100,18 @@ def _divisions(
     # Zeros of groups take registers, which sums of fewer rows leave.
     halves = 1 if not promoted else 2 if form.zero is None else 4
     usual = {"sharing": 1, "blocks": 0, "band": 1, "running": False}
-    for tokens in FEW:
+    for tokens in heights_of(form.operand, FEW):
         for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
-            for cluster in (1, 2, 4)[: 3 if tiles == 1 else 1]:
-                yield {
-                    "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": cluster,
-                    **usual,
-                    "records": 4 if tokens < 80 else 2, "turns": in_turns and (warpgroups, tiles) == (2,
-                        1) and tokens >= 80,
-                }  # fmt: skip
+            sizes = {
+                **usual, "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": 1,
+                "records": 4 if tokens < 80 else 2,
+                "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80,
+            }  # fmt: skip
+            for cluster in (1, 2, 4) if tiles == 1 else (1,):
+                yield {**sizes, "cluster": cluster}
+            if promoted and warpgroups == 2 and across % 2 == 0:
+                for groups in groups_of(ceil_div(rows, 128 * tiles), cores):
+                    yield {**sizes, "blocks": groups, "band": BAND}
     usual |= {"warpgroups": 2, "tiles": 1, "records": 2, "cluster": 1}
     for tokens in SHARED:
         usual |= {"tokens": tokens, "part": tokens // halves, "sharing": 2}
@@ -125,7 +128,7 @@ def _divisions(
 def _leaves(form: FragmentRecords, sizes: dict[str, int]) -> bool:
     """Whether sums that leave at once fit the larger ring."""
     slab = 64 * sizes["warpgroups"]
-    piece = math.gcd(sizes["part"], PIECE) if sizes["cluster"] == 1 else sizes["part"]
+    piece = in_pieces(sizes["part"], PIECE if sizes["cluster"] == 1 else sizes["part"])[0][1]
     of_w = 4 * sizes["weight_stages"] * (slab * sizes["tiles"] // form.rows) * sizes["records"] * form.words
     return 4 * piece * (slab + PADDING) <= max(sizes["stages"] * sizes["tokens"] * COLUMNS, of_w)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.even_shares import EvenShares, in_panels
+from tilewright.kernels.hopper import in_pieces
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
 from tilewright.kernels.values import Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -107,11 +107,9 @@ class BytePlan:
         return -(-self.chunks // self.cluster)
 
     @property
-    def piece(self) -> int:
-        """Rows of A whose sums leave at once."""
-        if self.boxed:
-            return self.part
-        return math.gcd(self.part, PIECE) if self.cluster == 1 else self.part
+    def pieces(self) -> list[tuple[int, int]]:
+        """First rows of A of a part, and how many, whose sums leave at once; the highest piece first."""
+        return in_pieces(self.part, self.part if self.boxed or self.cluster > 1 else PIECE)
 
     @property
     def boxed(self) -> bool:

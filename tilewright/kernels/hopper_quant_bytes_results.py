@@ -82,8 +82,7 @@ class Factors:
 
 def factors_of(plan: BytePlan) -> Factors:
     """Registers, still empty."""
-    pieces = range(plan.part // plan.piece)
-    rows = [[T.alloc_fragment((plan.piece,), "float32") for _ in pieces] for _ in range(plan.halves)]
+    rows = [[T.alloc_fragment((height,), "float32") for _, height in plan.pieces] for _ in range(plan.halves)]
     return Factors(rows, [T.alloc_fragment((plan.slab,), "float32") for _ in range(plan.tiles)])
 
 
@@ -96,9 +95,9 @@ def ask(plan: BytePlan, factors: Factors, of_tokens: Value, block: Value, ending
                 factors.of_columns[t][j] = column_scale(plan, ending, block * plan.rows + t * plan.slab + j)
     if plan.of_rows is not None:
         for half in list(range(plan.halves)):
-            for p in list(range(plan.part // plan.piece)):
-                row = of_tokens * plan.tokens + half * plan.part + p * plan.piece
-                for i in T.Parallel(plan.piece):
+            for p, (begin, height) in list(enumerate(plan.pieces)):
+                row = of_tokens * plan.tokens + half * plan.part + begin
+                for i in T.Parallel(height):
                     factors.of_rows[half][p][i] = row_scale(plan, ending, row + i)
 
 
@@ -113,23 +112,23 @@ def store(
     ending: Ending,
 ) -> None:
     """Sums of a tile into C, multiplied by factors that were asked for."""
-    slab, part, piece = plan.slab, plan.part, plan.piece
+    slab, part = plan.slab, plan.part
     for t in list(range(plan.tiles)):
         column = block * plan.rows + t * slab
         for half in list(range(plan.halves)):
             row = of_tokens * plan.tokens + half * part
-            for p in list(range(part // piece)):
+            for p, (begin, height) in list(enumerate(plan.pieces)):
                 T.sync_threads()
                 for i, j in T.Parallel(slab, part):
-                    if j // piece == p:
-                        staged[j - p * piece, i] = totals[t][half][i, j]
+                    if (j >= begin) & (j < begin + height):
+                        staged[j - begin, i] = totals[t][half][i, j]
                 T.sync_threads()
-                for i, j in T.Parallel(piece, slab):
+                for i, j in T.Parallel(height, slab):
                     of_both = (
                         None if plan.of_rows is None else factors.of_rows[half][p][i],
                         factors.of_columns[t][j] if plan.by_channel else None,
                     )
-                    m, n = row + p * piece + i, column + j
+                    m, n = row + begin + i, column + j
                     ending.C[m, n] = finished(plan, staged[i, j], m, n, of_both, ending)
 
 

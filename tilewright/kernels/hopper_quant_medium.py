@@ -27,7 +27,7 @@ from tilewright.kernels.even_shares import (
 )
 from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
-from tilewright.kernels.hopper import consumer_registers
+from tilewright.kernels.hopper import consumer_registers, in_pieces
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
@@ -131,7 +131,7 @@ def medium_quant_matmul(
     chunks, slots = across // records, 2 * records // halves
     groups = (blocks or speed_of(T.machine()).cores) // sharing
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
-    piece = next(rows for rows in range(min(tokens, SLAB), 0, -8) if tokens % rows == 0)
+    pieces = in_pieces(tokens, SLAB)
     heights = (tokens, *lower)
     written = max(2, halves)  # times 64 columns that stand in the text: compilers take longer over more
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
@@ -296,36 +296,38 @@ def medium_quant_matmul(
         elif epilogue.bias:
             T.copy(bias[first], shift)
         for t in list(range(tiles)):
-            for p in list(range(tokens // piece)):
-                if first_token + p * piece < end if lower else True:
+            for begin, height in list(pieces):
+                if first_token + begin < end if lower else True:
                     T.sync_threads()
                     for i, j in T.Parallel(own, tokens):
-                        if (i // SLAB == t) & (j // piece == p):
+                        if (i // SLAB == t) & (j >= begin) & (j < begin + height):
                             value = total[i, j] * (1 / unit) if unit != 1.0 else total[i, j]
                             if not epilogue.is_plain:
                                 value = epilogue.before_residual(value, factor[expert], shift[i])
-                            staged[which, j - p * piece, i - t * SLAB] = stored(value, kept)
+                            staged[which, j - begin, i - t * SLAB] = stored(value, kept)
                     T.sync_threads()
-                    put(which, staged, residual, C, first_token + p * piece, end, first + t * SLAB)
+                    put(which, staged, residual, C, first_token + begin, height, end, first + t * SLAB)
 
     @T.macro
-    def put(which: Value, staged: Tile, residual: Tile, C: Tile, first_token: Value, end: Value, first: Value) -> None:
-        """Finished sums into C."""
+    def put(
+        which: Value, staged: Tile, residual: Tile, C: Tile, first_token: Value, height: int, end: Value, first: Value
+    ) -> None:  # fmt: skip
+        """Finished sums of so many rows into C."""
         if epilogue.pairs:
-            for j, i in T.Parallel(piece, SLAB // 2):
+            for j, i in T.Parallel(height, SLAB // 2):
                 if first_token + j < end:
                     value = paired(staged[which, j, 2 * i], staged[which, j, 2 * i + 1], epilogue.function)
                     C[first_token + j, first // 2 + i] = stored(value, out)
         elif experts:
-            for j, i in T.Parallel(piece, SLAB):
+            for j, i in T.Parallel(height, SLAB):
                 if first_token + j < end:
                     C[first_token + j, first + i] = staged[which, j, i]
         elif epilogue.residual:
-            for j, i in T.Parallel(piece, SLAB):
+            for j, i in T.Parallel(height, SLAB):
                 row, n = first_token + j, first + i
                 C[row, n] = stored(staged[which, j, i] + T.cast(residual[row, n], "float32"), out)
         else:
-            T.copy(staged[which, 0:piece, 0:SLAB], C[first_token, first])
+            T.copy(staged[which, 0:height, 0:SLAB], C[first_token, first])
 
     @T.macro
     def consume(
@@ -460,7 +462,7 @@ def medium_quant_matmul(
             table = table_of_pairs(form)
             rings = a_ring, w_ring, activations, weights, table
             padded = SLAB + PADDING * 8 // dtype_of(kept).bits
-            staged = None if boxed else T.alloc_shared((warpgroups, piece, padded), kept)
+            staged = None if boxed else T.alloc_shared((warpgroups, pieces[0][1], padded), kept)
             registers = consumer_registers(warpgroups)
             with T.roles():
                 with T.role("consumers", warps=4, instances=warpgroups, registers=registers) as which:

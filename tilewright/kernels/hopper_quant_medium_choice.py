@@ -14,14 +14,17 @@ import numpy as np
 
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper import SHARED_BYTES
+from tilewright.kernels.hopper import SHARED_BYTES, heights_of
 from tilewright.kernels.hopper_quant_medium import BOXED, HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import Ways, groups_of
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-HEIGHTS = {1: (8, 16, 32, *range(64, 257, 16)), 2: (8, 16, 32, 64, 96, 128)}
-"""Rows of A of a tile, by the times 128 rows of W that it has."""
+HIGHEST = {1: 256, 2: 128}
+"""The most rows of A of a tile, by the times 128 rows of W that it has."""
+
+PAIRED = 128
+"""Rows of A of a tile above which blocks send one another the activations, in halves of a multiple of 8 rows."""
 
 DECODED, PROMOTED, SCALED = 4.0, 2.9, 0.72
 """Operations that make an operand of a code, one whose scale is applied to sums, and of a sum that is scaled."""
@@ -74,8 +77,8 @@ def medium_quant_ways(
     """All ways to divide the product of a weight: every tile, on all multiprocessors or on as many as tiles of whole
     columns make, in pairs where the tiles across W make pairs."""
     found = []
-    for tiles, heights in HEIGHTS.items():
-        for tokens in heights:
+    for tiles, highest in HIGHEST.items():
+        for tokens in heights_of(form.operand, highest):
             sizes = fitted(form, tokens, tiles, out, epilogue)
             pairs, across = sizes["sharing"], ceil_div(N, 128 * tiles)
             for sharing in {pairs, 1 if across % pairs else pairs}:  # the last of an odd number has no partner
@@ -167,6 +170,6 @@ def fitted(
             break
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "stages": stages, "halves": halves,
-        "weight_stages": least, "sharing": 2 if tokens > 128 else 1, "band": BAND if tokens >= 128 else 1,
+        "weight_stages": least, "sharing": 2 if tokens > PAIRED and tokens % 16 == 0 else 1, "band": BAND if tokens >= 128 else 1,
         "promoted": promoted,
     }  # fmt: skip
