@@ -49,6 +49,10 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "boxes of sums that run on": (FragmentRecords(4, INT8, HALF), (200, 2048, 100), {**SMALL, "part": 48, "tokens": 48, "running": True, "turns": True, "blocks": 2, "out": "float16"}),
     "boxes of everything but a residual": (FragmentRecords(4, INT8), (496, 1008, 70), {**SMALL, "by_channel": True, "blocks": 3, "epilogue": Epilogue(bias="float16", function="relu"), "out": "float16"}),
     "an odd number of products of a copy": (FragmentRecords(8, INT8, HALF), (504, 640, 70), {**SMALL, "records": 1, "tiles": 2, "blocks": 3, "out": "float16"}),
+    "sums that leave in pieces of two heights": (FragmentRecords(4, E4M3, HALF), (150, 512, 100), {"tokens": 72, "part": 72, "records": 2, "activations": "float8_e4m3fn"}),
+    "40 rows, K over a cluster": (FragmentRecords(4, E4M3, HALF), (150, 1024, 70), {"tokens": 40, "part": 40, "records": 2, "activations": "float8_e4m3fn", "cluster": 2, "stages": 5}),
+    "48 rows of blocks that stay, two tiles": (FragmentRecords(2, INT8, HALF), (600, 1024, 100), {"tokens": 48, "part": 48, "records": 2, "tiles": 2, "blocks": 3, "out": "float16"}),
+    "88 rows of blocks that stay, which leave in pieces": (FragmentRecords(4, E4M3, HALF), (300, 1024, 100), {"tokens": 88, "part": 88, "records": 2, "blocks": 3, "activations": "float8_e4m3fn", "out": "float16"}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
 

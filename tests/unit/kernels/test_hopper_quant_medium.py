@@ -38,6 +38,8 @@ CASES = {
     "the same, bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1, "lifted": True}),
     "the same, bytes": ((8, "float16", 32, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1, "lifted": True}),
     "two bits, records of 32 rows": ((2, "float16", 128, None), (256, 512, 9), {"tokens": 16, "tiles": 2, "records": 1}),
+    "sums leave in pieces of two heights": ((4, "float16", 128, None), (300, 512, 120), {"tokens": 104, "tiles": 2, "records": 2, "stages": 2, "weight_stages": 2, "blocks": 2}),
+    "of more rows than pairs of blocks share": ((4, "float16", 128, None), (136, 512, 150), {"tokens": 136, "tiles": 1, "records": 1, "halves": 1, "blocks": 2, "lifted": True}),
     "sums leave in boxes": ((4, "float16", 128, None), (200, 256, 150), {"tokens": 144, "tiles": 1, "records": 1, "halves": 1, "blocks": 3}),
     "the same, scaled by one operation": ((4, "float16", 128, None), (136, 512, 301), {"tokens": 160, "tiles": 1, "records": 1, "halves": 1, "blocks": 2, "lifted": True}),
 }  # fmt: skip
