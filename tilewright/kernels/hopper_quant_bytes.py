@@ -167,7 +167,9 @@ def byte_quant_matmul(
             elif blocks:
                 staged = T.alloc_shared((plan.pieces[0][1], slab + PADDING), plan.kept)
             else:
-                staged = T.alias(a_ring if a_bytes > w_bytes else w_ring, (plan.pieces[0][1], slab + PADDING), plan.kept)
+                staged = T.alias(
+                    a_ring if a_bytes > w_bytes else w_ring, (plan.pieces[0][1], slab + PADDING), plan.kept
+                )
             rings, ending = Rings(w_ring, a_ring, of_w, of_a), Ending(scales_A, scales_W, shift, added, C)
             with T.roles():
                 with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):

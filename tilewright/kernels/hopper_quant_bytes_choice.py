@@ -17,7 +17,7 @@ from tilewright.kernels.hopper import SHARED_BYTES, heights_of, in_pieces
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Ways, groups_of
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div
+from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 DECODED = {True: 0.9, False: 2.0}
@@ -33,19 +33,17 @@ STEP, COPY, AHEAD = 30, 245, 210
 """Cycles of 128 columns that nothing hides, of a copy of weights, and of one whose first codes are decoded beside the
 product before."""
 
-BEGIN = 1000
+BEGIN = 1500
 """Cycles that it costs a launch that its blocks stay."""
 
-END, NEXT, NEXT_RUN = 8500, 4000, 6000
+END, NEXT, NEXT_RUN = 8500, 4500, 6000
 """Cycles that a further tile of 128 rows of W by 256 of A costs, where another block begins, where a block stays and
 has brought its first operands before, and where its sums run on besides (34 products, 176 times, H200, 24 November
-2026)."""
-
-HANDED, HANDED_EACH = 6500, 0.36
-"""Cycles that handing sums over takes where blocks stay, and for each sum of a tile."""
+2026; 23 products, 350 times, 27 November 2026)."""
 
 MET, MET_EACH = 1600, 0.1
-"""The same for blocks of a cluster that divide K, for each of them but one."""
+"""Cycles in which blocks of a cluster that divide K hand sums over, and for each sum of a tile, for each of them but
+one."""
 
 BAND = 4
 """Tiles of A's rows that are walked before the next rows of W."""
@@ -109,7 +107,8 @@ def _divisions(
             }  # fmt: skip
             for cluster in (1, 2, 4) if tiles == 1 else (1,):
                 yield {**sizes, "cluster": cluster}
-            if promoted and warpgroups == 2 and across % 2 == 0:
+            # Odd multiples of 8 rows were slower than the next even ones here (H200).
+            if promoted and warpgroups == 2 and across % 2 == 0 and tokens % 16 == 0:
                 for groups in groups_of(ceil_div(rows, 128 * tiles), cores):
                     yield {**sizes, "blocks": groups, "band": BAND}
     usual |= {"warpgroups": 2, "tiles": 1, "records": 2, "cluster": 1}
@@ -161,10 +160,12 @@ class ByteWays(Ways):
         tokens, cluster, sharing, stay = of["tokens"], of["cluster"], of["sharing"], of["blocks"] > 0
         rows, tiles, down = 64 * of["warpgroups"] * of["tiles"], self._tiles(M), ceil_div(M, tokens)
         resident = np.where(stay, of["blocks"], self.speed.resident(cluster * sharing)) // sharing
-        waves, rest = ceil_div(tiles * cluster, resident), tiles % resident
-        even = tiles // resident + ceil_div(rest * across, resident) / across
         sums = rows * tokens
-        handed = np.where(stay & (rest > 0), HANDED + HANDED_EACH * sums, 0.0)
+        waves = ceil_div(tiles * cluster, resident)
+        chunks = across // of["records"]
+        share, handed = handed_over(tiles % resident, chunks, resident, sums)
+        even = tiles // resident + share / chunks
+        handed = np.where(stay, handed, 0.0)
         met = np.where(cluster > 1, MET + MET_EACH * sums * (cluster - 1), 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where((waves > 1) | stay, down, 1)

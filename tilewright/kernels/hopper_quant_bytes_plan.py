@@ -115,7 +115,7 @@ class BytePlan:
     def boxed(self) -> bool:
         """Whether sums leave in boxes of the copy engine: of blocks that stay, for whole rows of halves."""
         halves = self.out in ("float16", "bfloat16") and self.N % 8 == 0
-        return self.blocks > 0 and halves and not self.epilogue.residual and self.part % 16 == 0
+        return self.blocks > 0 and halves and not self.epilogue.residual
 
     @property
     def asks_early(self) -> bool:

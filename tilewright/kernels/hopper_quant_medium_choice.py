@@ -170,6 +170,6 @@ def fitted(
             break
     return {
         "tokens": tokens, "tiles": tiles, "records": records, "stages": stages, "halves": halves,
-        "weight_stages": least, "sharing": 2 if tokens > PAIRED and tokens % 16 == 0 else 1, "band": BAND if tokens >= 128 else 1,
-        "promoted": promoted,
+        "weight_stages": least, "sharing": 2 if tokens > PAIRED and tokens % 16 == 0 else 1,
+        "band": BAND if tokens >= 128 else 1, "promoted": promoted,
     }  # fmt: skip

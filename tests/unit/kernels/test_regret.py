@@ -38,9 +38,14 @@ BESIDE = {
         "bfloat16": 0.03, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.04, "int4 by e4m3": 0.03,
         "int2 by int8": 0.02,
     },
+    "2026-11-27-h200-candidates": {
+        "bfloat16": 0.02, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.01, "int4 by e4m3": 0.01,
+        "int2 by int8": 0.02,
+    },
 }  # fmt: skip
-"""Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; and another card, which nothing
-is fitted to."""
+"""Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; another card, which nothing
+is fitted to; and products that were behind cuBLAS or Humming at the public entry.  What was chosen for low-bit ones then lost
+0.056, 0.050, 0.016 and 0.113."""
 
 
 @pytest.mark.parametrize("log", BESIDE)
