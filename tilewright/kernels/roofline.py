@@ -58,9 +58,9 @@ PIECES = 2000
 """Cycles that it costs besides where shares end within tiles, so that a block has the end of one and the beginning of
 another (W4A16, H200)."""
 
-POWER = 0.15
+POWER = 0.12
 """How much slower products are where all cores multiply all the time than where hardly any does: the clock follows what
-the machine draws."""
+the machine draws, more the more of it works, so it counts the square of the share of the cores that work."""
 
 NEAR = 10
 """What a step waits for adds up where several take nearly as long, as the sum of these powers of them: loads that take
@@ -199,7 +199,7 @@ def took(work: Work, speed: Speed) -> Number:
     lanes = work.lanes / speed.rates.lanes
     step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
     busy = np.minimum(1.0, work.blocks / (speed.cores * work.turns)) if work.busy is None else work.busy
-    step = step * (1 + POWER * busy * np.minimum(1.0, products / step))
+    step = step * (1 + POWER * busy**2 * np.minimum(1.0, products / step))
     piece = work.steps * step
     piece = np.maximum(piece, (piece + work.leaving) / 2)
     multiplying = work.turns * piece
