@@ -213,7 +213,7 @@ def took(work: Work, speed: Speed) -> Number:
     return longer + BESIDE * shorter + again + speed.rates.launch + ends + np.where(work.cluster, CLUSTER, 0)
 
 
-def handed_over(shared: Number, steps: int, groups: Number, sums: Number) -> tuple[Number, Number]:
+def handed_over(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:
     """Tiles of so many steps along K that groups of blocks share evenly (`even_shares`): steps of each group, and the
     cycles in which they hand `sums` of a tile to one another."""
     share = ceil_div(shared * steps, groups)
