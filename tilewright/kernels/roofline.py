@@ -49,6 +49,9 @@ AGAIN = 0.51
 """The share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what
 is on its way."""
 
+HIDDEN, SHALLOW = 2.0e-6, 0.8
+"""Seconds of memory's rate whose bytes must be on their way at once, and what is lost where next to none are: the loss
+grows with the square of what is missing (few rows, H200)."""
 
 HANDED, HANDED_EACH, PEERS, WAITED = 5500, 0.43, 0.07, 0.77
 """Cycles in which blocks that share tiles evenly hand sums to one another, for each sum of a tile, and for each of them
@@ -159,6 +162,8 @@ class Work:
     ends : cycles that a further piece of a block costs.
     handed : cycles in which blocks hand sums to one another.
     memory, ahead : bytes from and to memory, and those that several clusters ask for while they are on their way.
+    asked : bytes of memory that a block has on their way at a time; 0 where these are always enough.
+    beside : the share of the shorter, all of that or memory, that the longer does not hide.
     heat : how much slower products are at the power limit, beside what bytes that move cost.
     cluster : whether blocks of a cluster share loads.
     begins : cycles before the first step and behind the last, beside the machine's launch.
@@ -183,6 +188,8 @@ class Work:
     ends: Number = 0.0
     handed: Number = 0.0
     ahead: Number = 0.0
+    asked: Number = 0.0
+    beside: Number = BESIDE
     heat: Number = 0.0
     cluster: Number = False
     begins: Number = field(default=0.0)
@@ -206,11 +213,20 @@ def took(work: Work, speed: Speed) -> Number:
     hot = np.minimum(1.0, multiplying / HOT)
     heat = HEAT * work.turns * work.steps * loads * hot
     multiplying = multiplying * (1 + work.heat * hot + np.where(work.cluster, PARTNERS * (1 - hot), 0.0)) + heat
-    memory = work.memory / speed.memory
+    memory = work.memory / speed.memory * _shallow(work, speed)
     again = AGAIN * work.ahead / speed.memory * np.minimum(1.0, memory / multiplying)
     longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
     ends = work.ends * np.maximum(0.0, work.turns - 1) + work.handed + work.begins
-    return longer + BESIDE * shorter + again + speed.rates.launch + ends + np.where(work.cluster, CLUSTER, 0)
+    return longer + work.beside * shorter + again + speed.rates.launch + ends + np.where(work.cluster, CLUSTER, 0)
+
+
+def _shallow(work: Work, speed: Speed) -> Number:
+    """How much longer memory takes where few bytes are on their way: blocks that do not run at once begin when others
+    end, and of the last ones there may be few."""
+    enough = HIDDEN * speed.rates.cycles * speed.memory
+    full, rest = np.divmod(work.blocks, work.resident)
+    lost = [SHALLOW * np.maximum(0.0, 1 - count * work.asked / enough) ** 2 for count in (work.resident, rest)]
+    return 1 + np.where(work.asked, full * work.resident * lost[0] + rest * lost[1], 0.0) / work.blocks
 
 
 def handed_over(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:

@@ -232,6 +232,7 @@ class TileTable:
     stays, leaves : kernels that exist, whose blocks stay for several tiles, or have one each.
     groups : warpgroups that share a tile.
     sums : of a thread.
+    stages : slots of the ring; 0 where they follow from a product's size.
     """
 
     of: Sequence[Tiles]
@@ -252,6 +253,7 @@ class TileTable:
     leaves: np.ndarray
     groups: np.ndarray
     sums: np.ndarray
+    stages: np.ndarray
 
 
 @functools.cache
@@ -282,7 +284,7 @@ def table_of(of: tuple[Tiles, ...]) -> TileTable:
         column(tiles.stages > 0 and tiles.persistent is not False for tiles in of),
         column(tiles.stages > 0 and tiles.persistent is False and tiles.splits == 1 for tiles in of),
         column(tiles.threads // 128 for tiles in of),
-        column(tiles.block_M * tiles.block_N // tiles.threads for tiles in of),
+        column(tiles.block_M * tiles.block_N // tiles.threads for tiles in of), column(tiles.stages for tiles in of),
     )  # fmt: skip
 
 
@@ -411,12 +413,14 @@ def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER, lanes: 
 
 def launches_of(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE) -> Launches:
     """What launches with each of the tiles take; N may differ from line to line."""
-    work = _work(table, M, N, K, speed, lanes)
+    work = work_of(table, M, N, K, speed, lanes)
     blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
     return Launches(took(work, speed), blocks, work.turns, work.blocks)
 
 
-def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE) -> Work:
+def work_of(
+    table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE
+) -> Work:  # fmt: skip
     """What these launches do."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
@@ -425,7 +429,8 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
     chunks = ceil_div(K, block_K * splits)
     waves = ceil_div(blocks, resident)
     high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
-    kept = 1 / 2 + 1 / 16 if lanes.skip else 1.0  # of the bytes of the instruction's rows
+    # Of the bytes of the instruction's rows, as they are brought and as they are read: metadata by words.
+    kept, kept_read = (1 / 2 + 1 / 16, 1 / 2 + 1 / 4) if lanes.skip else (1.0, 1.0)
     products = rows * columns * block_K * (0.5 if lanes.skip else 1.0)
     # What a warpgroup does one after the other: its own products of a step, and what its lanes do with them.
     serial: float | np.ndarray = 0.0
@@ -437,7 +442,7 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
         serial = products / speed.multiplied(size) / table.groups
         serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
         serial = serial + (SCALING + SCALED_SUM * table.sums + FACTOR * _factors(table) if lanes.scale else 0.0)
-    read = (high * kept + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
+    read = (high * kept_read + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     area = rows * columns / (128 * 256)
     # Rows of either operand that several clusters read at the same time.
     readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
@@ -451,7 +456,7 @@ def _work(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed,
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows * kept + columns) * ROW_BYTES,
         loads=((rows - missing) * kept / along_N + columns / along_M) * ROW_BYTES,
-        empty=missing,
+        empty=0.0 if lanes.skip else missing,  # not seen of 2:4 sparse ones
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),

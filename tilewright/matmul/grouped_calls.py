@@ -184,14 +184,13 @@ def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, a
 
 
 def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
-    """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first, then those for other
-    numbers."""
+    """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first."""
     rows = request.rows
     found: list[Candidate] = []
     if tier == "scaled":
         assert facts.format.dtype is not None
-        name = facts.format.dtype.name
-        found = [as_options(group_tiles(each, facts.N, name)) for each in (rows, 8, 16, 32, 64, 128, 256)]
+        size = experts, rows, facts.N, facts.K, facts.format.dtype.name
+        found = [as_options(tiles) for tiles in group_tiles(*size, speed_of(arch))]
     else:
         form = form_of(facts, request.activations)
         assert form is not None

@@ -6,6 +6,7 @@ import pytest
 from tilewright.errors import WrongArgumentShape
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.grouped_matmul import group_tiles, grouped_matmul
+from tilewright.kernels.roofline import hopper
 from tilewright.kernels.tiles import Tiles
 from tilewright.matmul import PackedExperts, PackedWeight
 from tilewright.matmul.grouped_calls import GroupedCall
@@ -55,15 +56,18 @@ def test_runs_of_rows(tiles, blocks, dtype, scaled, sizes, N):
         assert (found[M] == 77).all()
 
 
-def test_tiles_fit_their_runs():
-    assert group_tiles(5, 4096).turned
-    assert group_tiles(64, 256).block_M == 64
-    assert group_tiles(64, 4096) == group_tiles(128, 4096)
-    assert group_tiles(128, 4096).cluster == (2, 1)
-    assert group_tiles(300, 4096).cluster == (1, 2)
-    for rows in (1, 8, 9, 33, 64, 65, 2000):
-        tiles = group_tiles(rows, 512)
-        assert tiles.stages * (tiles.block_M + tiles.block_N) * 128 < 227 << 10
+@pytest.mark.parametrize("cores", [78, 114, 132])
+def test_tiles_fit_their_runs(cores):
+    """Few rows turn the problem around, long runs do not; rings fit shared memory."""
+    chosen = {}
+    for rows in (1, 5, 8, 9, 33, 64, 65, 300, 2000):
+        for N in (256, 4096):
+            found = group_tiles(64, rows, N, 4096, speed=hopper(cores))
+            assert all(one.stages >= 2 and one.stages * (one.block_M + one.block_N) * 128 < 227 << 10 for one in found)
+            chosen[rows, N] = found[0]
+    assert chosen[5, 4096].turned and chosen[5, 4096].block_M <= 16
+    assert not chosen[300, 4096].turned and chosen[2000, 4096].cluster != (1, 1)
+    assert chosen[64, 256].block_M <= 64
 
 
 def stacked(format: str, **options):
