@@ -141,8 +141,13 @@ def small_quant_matmul(
                     T.pdl_sync()
                     T.pdl_trigger()
                     a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
-                    for piece in list(range(groups_of_a * steps)):
-                        T.copy(A[0, first * COLUMNS + piece * step], a[piece])
+                    # Two texts where some workers have no columns: all others ask for theirs without a look at each.
+                    if cluster * warps * records == across or (first + records) * COLUMNS <= K:
+                        for piece in list(range(groups_of_a * steps)):
+                            T.copy(A[0, first * COLUMNS + piece * step], a[piece])
+                    else:
+                        for piece in list(range(groups_of_a * steps)):
+                            T.copy(A[0, first * COLUMNS + piece * step], a[piece])
                     begin(*mine, walk, range(stages)[ahead:])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)
