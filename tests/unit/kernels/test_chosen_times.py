@@ -1,0 +1,65 @@
+"""Choices by the model of speed on 27 November's times of an H200: none is slower by more than 2% than what rules of their own had
+chosen until then (lines that say ``old``)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.kernels.few_rows_matmul import FewRowsWays
+from tilewright.kernels.grouped_matmul import group_tiles
+from tilewright.kernels.roofline import HOPPER
+from tilewright.kernels.sparse_matmul import sparse_parts
+from tilewright.matmul.tiers.scaled import as_options
+
+LOG = Path(__file__).parents[3] / "benchmarks" / "results" / "2026-11-27-h200-choosers.jsonl"
+
+
+def few_rows(problem: dict[str, Any]) -> dict[str, Any]:
+    ways = FewRowsWays(problem["N"], problem["K"], "float8_e4m3fn", HOPPER, problem["transpose_B"])
+    return next(ways.ranked(problem["M"]))
+
+
+def grouped(problem: dict[str, Any]) -> dict[str, Any]:
+    return as_options(group_tiles(*(problem[name] for name in ("experts", "rows", "N", "K", "kind")))[0])
+
+
+def sparse(problem: dict[str, Any]) -> dict[str, Any]:
+    parts = sparse_parts(*(problem[name] for name in ("M", "N", "K", "kind")))
+    return {"parts": [{"columns": rows, **as_options(tiles)} for rows, tiles in parts]}
+
+
+CHOOSERS = {"fp8": (few_rows, 34, 0.998), "grouped": (grouped, 34, 1.02), "sparse": (sparse, 18, 0.998)}
+"""What chooses, problems that were timed, and the time of what was chosen before over the choice's, on average."""
+
+
+def problems(family: str) -> Iterator[tuple[dict[str, Any], dict[str, float], float]]:
+    """Problems, times by options, and that of what was chosen before."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for line in map(json.loads, LOG.read_text().splitlines()):
+        if line["family"] == family:
+            found[json.dumps({name: line[name] for name in line if name not in ("options", "old", "us")})].append(line)
+    for problem, lines in found.items():
+        before = [line["us"] for line in lines if line["old"]]
+        if before and len(lines) > 1:
+            yield (
+                json.loads(problem),
+                {json.dumps(one["options"], sort_keys=True): one["us"] for one in lines},
+                before[0],
+            )
+
+
+@pytest.mark.parametrize("family", CHOOSERS)
+def test_no_choice_is_slower_than_before(family: str) -> None:
+    choose, count, mean = CHOOSERS[family]
+    ratios = []
+    for problem, times, before in problems(family):
+        ratios.append(before / times[json.dumps(choose(problem), sort_keys=True)])
+        assert ratios[-1] >= 0.98, problem
+    assert len(ratios) == count and np.exp(np.log(ratios).mean()) >= mean
