@@ -399,3 +399,40 @@ def test_loops_over_parts_of_operands(operand: str, target: str) -> None:
     row, column = np.indices(shape)
     expected = (row // 8 * 56 + row % 8 * 2 + 1) * 2 + column
     np.testing.assert_array_equal(tilewright.jit(target=target)(program).compile().emulate(), expected)
+
+
+@pytest.mark.parametrize("target", GPUS)
+def test_loops_and_branches_around_nothing(target: str) -> None:
+    """What a decided condition leaves of a loop was a body without statements, at which passes stopped with an error of Python's."""
+
+    def program(A):
+        A: T.Tensor((16, 16), "int32")
+        O = T.empty((2, 16, 16), "int32")
+        with T.Kernel(2, threads=32) as block:
+            blocks = T.get_block_extent(0)
+            s, f = T.alloc_shared((16, 16), "int32"), T.alloc_fragment((16, 16), "int32")
+            for _i, _j in T.Parallel(16, 16):
+                pass
+            T.copy(A, s)
+            T.clear(f)
+            for i, j in T.Parallel(1, 16):
+                if blocks < 0 and block != 0:
+                    T.atomic_max(A[i, j], s[i, j])
+            for _ in T.Pipelined(3, num_stages=2):
+                if blocks < 0:
+                    T.copy(A, s)
+            for k in T.serial(3):
+                if k > 3:
+                    T.copy(A, s)
+                else:
+                    pass
+            for i, j in T.Parallel(16, 16):
+                if block > 0:
+                    if blocks < 0:
+                        f[i, j] = s[j, i]
+                    T.assume(blocks > 0)
+            for i, j in T.Parallel(16, 16):
+                O[block, i, j] = s[i, j] + f[i, j]
+        return O
+
+    agree(program, target, numbers(16, 16, dtype="int32"))

@@ -191,6 +191,13 @@ def seq(*statements: Statement | Sequence[Statement] | None) -> Seq:
     return Seq(tuple(flat))
 
 
+def is_empty(statement: Statement) -> bool:
+    """Whether a statement is a branch or a loop of which nothing is left: no expression of it has an effect."""
+    if isinstance(statement, If):
+        return not statement.then.statements and not (statement.otherwise and statement.otherwise.statements)
+    return isinstance(statement, (For, Pipelined, Parallel)) and not statement.body.statements
+
+
 # Tile operators ---------------------------------------------------------------------------------
 
 

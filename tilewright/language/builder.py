@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Allocate, Buffer, Extent, Seq, Statement, TileOperator, Var
+from tilewright.ir.nodes import Allocate, Buffer, Extent, Seq, Statement, TileOperator, Var, is_empty
 from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel
 from tilewright.language.source import statement_here
 
@@ -73,7 +73,9 @@ class Builder:
     # Statements ---------------------------------------------------------------------------------
 
     def append(self, statement: Statement) -> None:
-        self.frame.statements.append(statement)
+        """Put a statement at the end of the open frame; loops and branches around nothing are none."""
+        if not is_empty(statement):
+            self.frame.statements.append(statement)
 
     def push(self, kind: str, span: Span | None) -> Frame:
         self.frame = Frame(kind, self.frame, span)

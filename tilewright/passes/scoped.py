@@ -187,7 +187,7 @@ class DecidingRewriter(ScopedRewriter):
     def visit_If(self, branch: nodes.If) -> Rewritten:
         value = self.decided(branch.condition)
         if value is None:
-            return super().visit_If(branch)
+            return _unless_empty(super().visit_If(branch))
         taken = branch.then if value else branch.otherwise
         return None if taken is None else _spliced(self(taken))
 
@@ -198,7 +198,10 @@ class DecidingRewriter(ScopedRewriter):
         return self.visit(select.then if value else select.otherwise)
 
     def visit_For(self, loop: nodes.For) -> Rewritten:
-        return None if self.never_runs(loop) else super().visit_For(loop)
+        return None if self.never_runs(loop) else _unless_empty(super().visit_For(loop))
+
+    def visit_Parallel(self, loop: nodes.Parallel) -> Rewritten:
+        return _unless_empty(super().visit_Parallel(loop))
 
     def never_runs(self, loop: nodes.For) -> bool:
         """Whether a loop has no iteration, for certain."""
@@ -212,8 +215,12 @@ class _Decisions(DecidingRewriter):
 
 def decided_parts(loop: nodes.Parallel, place: ScopedRewriter) -> nodes.Parallel | None:
     """A loop without what never runs of it where a rewriter stands; None where nothing is left."""
-    result = _Decisions(place.analyzer, place.uniform)(loop)
-    return result if result.body.statements else None
+    result = _Decisions(place.analyzer, place.uniform).visit(loop)
+    return result if isinstance(result, nodes.Parallel) else None
+
+
+def _unless_empty(made: Rewritten) -> Rewritten:
+    return None if isinstance(made, nodes.Statement) and nodes.is_empty(made) else made
 
 
 def _spliced(body: Seq) -> Rewritten:
