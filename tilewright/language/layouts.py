@@ -177,8 +177,9 @@ class Fragment(Layout):
             thread, register = forward_thread_fn, forward_index_fn
         else:
             raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
-        takes = len(inspect.signature(forward_fn or thread).parameters)
-        if takes == len(sizes) + 1:
+        takes = inspect.signature(forward_fn or thread).parameters.values()
+        any_number = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in takes)
+        if len(takes) == len(sizes) + 1 or (any_number and copies > 1):
             if forward_fn is not None:
                 register = functools.partial(_of_first_copy, forward_fn)
             self.layout = _with_copies(sizes, thread, register, copies)

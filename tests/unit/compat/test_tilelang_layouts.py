@@ -1,5 +1,6 @@
 """Layouts as TileLang's programs give them: advice to swizzle, layouts of large tensors, of arrays of single threads."""
 
+import itertools
 import time
 
 import numpy as np
@@ -8,7 +9,10 @@ import pytest
 import tilewright
 import tilewright.compat.tilelang as tilelang
 import tilewright.language as T
+from tilewright.compat.tilelang import fragments
+from tilewright.compat.tilelang.layout import make_fully_replicated_layout_fragment
 from tilewright.layout.tables import CHUNK, from_function
+from tilewright.specialization import InvalidUse
 
 
 def whole(*shape, seed=0):
@@ -164,3 +168,44 @@ def test_layouts_that_give_several_indices():
     assert padded.get_output_shape() == [4, 11] and padded.map_forward_index([3, 7]) == [3, 10]
     pairs = T.Fragment((8, 8), lambda i, j: (i * 4 + j // 2, j % 2))
     assert pairs.get_output_shape() == [2] and pairs.repeat([2, 2]).get_output_shape() == [8]
+
+
+@pytest.mark.parametrize("shape", [(32,), (4, 8)])
+def test_a_fragment_that_every_thread_holds_whole(shape):
+    @T.prim_func
+    def main(A: T.Tensor((*shape, 16), "float32"), C: T.Tensor(shape, "float32")):
+        with T.Kernel(1, threads=64):
+            part, sums = T.alloc_fragment((*shape, 16), "float32"), T.alloc_fragment(shape, "float32")
+            T.annotate_layout({sums: make_fully_replicated_layout_fragment(sums, 64)})
+            T.copy(A, part)
+            T.reduce_sum(part, sums, dim=-1)
+            T.copy(sums, C)
+
+    a, c = np.random.default_rng(0).integers(-9, 9, (*shape, 16)).astype(np.float32), np.zeros(shape, np.float32)
+    tilewright.compile(main, target="cuda -arch=sm_90a").emulate(a, c)
+    assert np.array_equal(c, a.sum(-1))
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize(("deep", "held"), [(8, 4), (16, 8), (32, 16)])
+def test_lanes_of_operands_lead_there_and_back(deep, held, side):
+    there = fragments.NAMES[f"shared_16x{deep}_to_mma_{side}_32x{held}_layout"]
+    back = fragments.NAMES[f"mma_load_{side}_32x{held}_to_shared_16x{deep}_layout"]
+    turned = fragments.NAMES[f"shared_16x{deep}_to_mma_32x{held}_layout_rs_{side}"]
+    points = list(itertools.product(range(16), range(deep)))
+    assert all(back(*there(*point)) == point and turned(*point[::-1]) == there(*point) for point in points)
+    index_map = fragments.IndexMap.from_func(back, index_dtype="int32").inverse([32, held])
+    assert all(tuple(index_map.map_indices(point)) == there(*point) for point in points)
+    assert fragments.IndexMap(there).map_shape([16, deep]) == [32, held]
+    with pytest.raises(InvalidUse, match="two elements to one place"):
+        fragments.IndexMap(lambda i, j: i + j).inverse([4, 4])
+
+
+@pytest.mark.parametrize("held", [1, 4, 8, 16])
+def test_lanes_of_amds_operands(held):
+    left, right = (fragments.NAMES[name] for name in (
+        f"shared_16x{4 * held}_to_local_64x{held}_layout_A", f"shared_{4 * held}x16_to_local_64x{held}_layout_B",
+    ))  # fmt: skip
+    places = [left(row, deep) for row in range(16) for deep in range(4 * held)]
+    assert sorted(places) == list(itertools.product(range(64), range(held)))
+    assert all(left(row, deep) == right(deep, row) for row in range(16) for deep in range(4 * held))

@@ -47,7 +47,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
         "TensorCoreIntrinEmitterWithLadderTransform", "get_ldmatrix_offset",
         "INT4TensorCoreIntrinEmitterWithLadderTransform", "MatrixCoreIntrinEmitter",
         "MatrixCorePreshuffleIntrinEmitter",
-        "SparseTensorCoreIntrinEmitter", "shared_16x16_to_mma_32x8_layout", "shared_16x32_to_mma_32x16_layout",
+        "SparseTensorCoreIntrinEmitter",
     ),
     "pass configs=[...] to autotune: templates give hints for their own work": (
         "get_roller_hints_from_func", "get_roller_hints_from_output_nodes", "DefaultPolicy", "TensorCorePolicy",

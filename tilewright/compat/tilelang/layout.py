@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.language import Fragment, Layout
@@ -33,14 +34,19 @@ CHUNK_BITS, ROWS = 128, 8
 def make_fully_replicated_layout_fragment(buffer: BufferProxy, threads: int) -> Layout:
     """The layout of a fragment that every thread holds whole."""
     shape = tuple(int(extent) for extent in buffer.shape)
+    return Fragment(
+        shape, forward_thread_fn=lambda *indices: indices[-1], forward_index_fn=_row_major(shape), replicate=threads
+    )
 
+
+def _row_major(shape: tuple[int, ...]) -> Callable[..., Value]:
     def place(*indices: Value) -> Value:
         offset: Value = 0
-        for index, extent in zip(indices[:-1], shape, strict=True):
+        for index, extent in zip(indices, shape, strict=True):
             offset = offset * extent + index
         return offset
 
-    return Fragment(shape, forward_thread_fn=lambda *indices: indices[-1], forward_index_fn=place, replicate=threads)
+    return place
 
 
 def make_cutlass_metadata_layout(
@@ -64,14 +70,7 @@ def make_linear_layout(*of: Any) -> Layout:
     """The row-major layout of a tile, or of a shape given as ints or as a tuple."""
     extents = of if isinstance(of[0], int) else of[0] if isinstance(of[0], (tuple, list)) else of[0].shape
     shape = tuple(int(extent) for extent in extents)
-
-    def place(*indices: Value) -> Value:
-        offset: Value = 0
-        for index, extent in zip(indices, shape, strict=True):
-            offset = offset * extent + index
-        return offset
-
-    return Layout(shape, place)
+    return Layout(shape, _row_major(shape))
 
 
 def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: object, swizzle_bytes: int | None = None) -> object:

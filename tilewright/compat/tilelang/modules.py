@@ -50,7 +50,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
     "env": (f"{HERE}.environment",),
     "intrinsics": (f"{HERE}.emitters", f"{HERE}.layout"),
-    "intrinsics.mma_layout": (f"{HERE}.layout",),
+    "intrinsics.mma_layout": (f"{HERE}.fragments", f"{HERE}.layout"),
+    "intrinsics.mfma_layout": (f"{HERE}.fragments",),
     "jit.kernel": (f"{HERE}.kernels",), "layout.swizzle": (f"{HERE}.layout",), "layout.layout": (f"{HERE}.layout",),
     "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",),
     "transform.pass_config": (f"{HERE}.kernels",),
@@ -138,7 +139,8 @@ all others are the insides of its compiler, whose names import and say so when a
 PARTS_OF: dict[str, tuple[str, ...]] = {
     "carver.arch": (f"{HERE}.carver",), "carver.template": (f"{HERE}.templates", f"{HERE}.carver"),
     "cpu.language": ("tilewright.language",), "cuda.language": ("tilewright.language",),
-    "cuda.intrinsics.layout": (f"{HERE}.layout", f"{HERE}.emitters"), "language": ("tilewright.language",),
+    "cuda.intrinsics.layout": (f"{HERE}.fragments", f"{HERE}.layout", f"{HERE}.emitters"),
+    "language": ("tilewright.language",),
     "language.ast": ("tilewright.language",), "language.eager": ("tilewright.language",),
     "language.experimental": ("tilewright.language",), "language.tir": ("tilewright.language",),
     "layout": (f"{HERE}.layout",), "metal.language": ("tilewright.language",), "profiler": (f"{HERE}.profiler",),
@@ -147,7 +149,8 @@ PARTS_OF: dict[str, tuple[str, ...]] = {
 """Sources of the modules that are no insides, by their parents, and of a few by their own names."""
 
 PARTS_OF |= {
-    "cuda.intrinsics.macro.mma_macro_generator": (f"{HERE}.emitters",), "rocm.target": (f"{HERE}.targets",),
+    "cuda.intrinsics.macro.mma_macro_generator": (f"{HERE}.emitters",),
+    "rocm.intrinsics.mfma_layout": (f"{HERE}.fragments",), "rocm.target": (f"{HERE}.targets",),
     "metal.target": (f"{HERE}.targets",), "contrib.rocm": (f"{HERE}.nvcc",),
 }  # fmt: skip
 
@@ -166,7 +169,7 @@ TVM = (
 )  # fmt: skip
 """Modules of TVM's that programs import, which are ours where TVM itself is not installed."""
 
-_WORDS = (f"{HERE}.expressions", "tilewright.language")
+_WORDS = (f"{HERE}.expressions", f"{HERE}.fragments", "tilewright.language")
 MODULES |= {f"tvm.{name}".rstrip("."): () for name in TVM}
 MODULES |= {"tvm.target": (f"{HERE}.targets",), "tvm.tir": _WORDS, "tvm.tirx": _WORDS, "tvm.tir.op": _WORDS}
 
