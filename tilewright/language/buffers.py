@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import numpy as np
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32
+from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.nodes import Buffer, Expr, Extent, For, Region, Store, Var
 from tilewright.ir.sizes import size_text
 from tilewright.language.builder import Frame, active, in_kernel
@@ -121,8 +121,8 @@ def _run(start: Extent, size: Extent, what: str) -> Vector:
     return Vector(size, lambda lane: Scalar(nodes.index_binary("add", start, as_expr(lane)), lane.frame))
 
 
-def vector_in(value: object) -> object:
-    """The elements of a slice along one dimension as a vector; anything else as it is."""
+def vector_in(value: object, dtype: DType | None = None) -> object:
+    """The elements of a slice along one dimension as a vector, of a type where one is said; anything else as it is."""
     if not isinstance(value, RegionProxy):
         return value
     what, region = "the slice that is assigned", value.region
@@ -132,9 +132,13 @@ def vector_in(value: object) -> object:
     size = region.extents[wide[0]]
     lanes = _run(region.starts[wide[0]], size, what)
 
-    def of(lane: Scalar) -> Element:
+    if dtype is not None and dtype.lanes != lanes.lanes:
+        raise NumberExpected(f"a value of {dtype}", f"one of {dtype.lanes} elements", f"a slice of {lanes.lanes}")
+
+    def of(lane: Scalar) -> Scalar:
         at = [lanes.of(lane).expr if place == wide[0] else start for place, start in enumerate(region.starts)]
-        return Element(region.buffer, tuple(at), lane.frame)
+        element = Element(region.buffer, tuple(at), lane.frame)
+        return element if dtype is None else Scalar(as_expr(element, dtype.scalar), lane.frame)
 
     return Vector(lanes.lanes, of)
 

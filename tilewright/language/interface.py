@@ -20,14 +20,16 @@ def author_facing(function: Callable[P, R]) -> Callable[P, R]:
 
     ``annotations``, which TileLang's words take and most of ours leave alone, are a dictionary wherever there are any.
     """
-    names = list(inspect.signature(function).parameters)
-    place = names.index("annotations") if "annotations" in names else None
+    parameters = inspect.signature(function).parameters
+    annotations = parameters.get("annotations")
+    by_place = annotations is not None and annotations.kind is not inspect.Parameter.KEYWORD_ONLY
+    place = slice(0, 0) if not by_place else slice(list(parameters).index("annotations"), None)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
-            if place is not None:
-                given = keywords.get("annotations", arguments[place] if place < len(arguments) else None)
+            if annotations is not None:
+                given = keywords.get("annotations", next(iter(arguments[place]), None))
                 if not isinstance(given, Mapping | None):
                     what = f"annotations of T.{function.__name__.rstrip('_')}"
                     raise NumberExpected(what, "a dictionary, or None", getattr(given, "description", repr(given)))

@@ -42,7 +42,7 @@ from tilewright.language.branches import (
     check_exit,
     is_symbolic,
 )
-from tilewright.language.buffers import BufferProxy, TensorProxy
+from tilewright.language.buffers import BufferProxy, TensorProxy, vector_in
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement
@@ -180,6 +180,8 @@ class Scope:
         if isinstance(found, NumberType) and is_number(value) and not isinstance(value, Variable):
             dtype = found.record
             value = Scalar(as_expr(value, dtype), getattr(value, "frame", None))
+        elif isinstance(found, NumberType) and found.lanes > 1:
+            value = vector_in(value, found.record)
         return self.assign(name, value)
 
     # Control flow -------------------------------------------------------------------------------

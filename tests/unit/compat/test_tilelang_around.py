@@ -13,6 +13,7 @@ from tilewright.compat.tilelang.carver import Device
 from tilewright.compat.tilelang.tensors import ResultsDiffer
 from tilewright.errors import TilewrightError
 from tilewright.specialization import InvalidUse
+from tilewright.targets.cuda.compiler import compile_text
 
 HERE = tilelang.__name__
 
@@ -221,6 +222,15 @@ def test_a_profiler_compares_what_kernel_and_reference_leave_in_their_arguments(
         profiler.assert_allclose(lambda a, b: a * 2)
     a, b = profiler.arguments()
     assert profiler(a, b) is None and torch.equal(b, a * 2)
+
+
+def test_texts_have_cudas_own_words_and_compile():
+    kernel = tilelang.compile(scaled(64), target="cuda -arch=sm_90a")
+    text = kernel.get_kernel_source()
+    assert text == kernel.kernel_source == tilelang.lower(scaled(64), target="cuda -arch=sm_90a").kernel_source
+    assert 'extern "C" __global__ void __launch_bounds__(32, ' in text and "TW_KERNEL" not in text
+    compile_text(text, kernel.kernel.arch)
+    assert "__global__" not in tilelang.compile(scaled(64), target="c").get_kernel_source()
 
 
 def test_state_of_a_class_and_named_parts():

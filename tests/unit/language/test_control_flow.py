@@ -9,7 +9,7 @@ from traced_text import expect
 
 import tilewright.language as T
 from tilewright.interpreter import interpret
-from tilewright.language.mistakes import LoopOutsideKernel, UnsupportedStatement
+from tilewright.language.mistakes import LoopOutsideKernel, NumberExpected, UnsupportedStatement
 
 
 def test_if_on_symbols_is_recorded_and_on_constants_decided() -> None:
@@ -479,3 +479,33 @@ def test_loops_of_the_program_need_a_kernel_or_a_macro() -> None:
     assert span is not None
     line = Path(__file__).read_text(encoding="utf-8").splitlines()[span.line - 1]
     assert line.strip() == "for i in T.Parallel(8):"
+
+
+def test_parallel_loops_of_any_number_of_dimensions() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((2, 2, 2, 2, 2, 2), "int32")):
+        with T.Kernel(1, threads=64):
+            for a, b, c, d, e, f in T.Parallel(2, 2, 2, 2, 2, 2, annotations={}):
+                A[a, b, c, d, e, f] = a + 2 * f
+
+    found = np.full((2,) * 6, 7, np.int32)
+    interpret(kernel.function, [found])
+    assert np.array_equal(found, np.arange(2).reshape(2, 1, 1, 1, 1, 1) + np.zeros_like(found) + 2 * np.arange(2))
+
+
+def test_a_name_of_a_vectors_type_has_the_elements_of_a_slice() -> None:
+    @T.prim_func
+    def kernel(A: T.Tensor((8,), "float16"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=1):
+            first: T.float32x4 = A[0:4]
+            B[4:8] = first + first * 2
+
+    a, b = np.arange(8, dtype=np.float16) + 3, np.zeros(8, np.float32)
+    interpret(kernel.function, [a, b])
+    assert b.tolist() == [0, 0, 0, 0, *(3 * a[:4].astype(np.float32))]
+    with pytest.raises(NumberExpected, match="a value of float32x4 is a slice of 3"):
+
+        @T.prim_func
+        def wrong(A: T.Tensor((8,), "float32")):
+            with T.Kernel(1, threads=1):
+                first: T.float32x4 = A[0:3]  # noqa: F841

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -75,6 +76,12 @@ class CompiledArtifact:
     host_mod = rt_mod = device_mod
 
 
+def source_of(kernel: Kernel) -> str:
+    """The emitted text, with CUDA's own words for the head of a kernel, which the device header has a macro for."""
+    head = r'extern "C" __global__ void __launch_bounds__(\1)' if kernel.target.name == "cuda" else r"\g<0>"
+    return re.sub(r"\bTW_KERNEL\(([^()]*)\)", head, kernel.get_kernel_source())
+
+
 def lower(
     func_or_mod: PrimFunc, target: object = "auto", target_host: object = None, runtime_only: bool = False,
     enable_host_codegen: bool = False,
@@ -89,4 +96,4 @@ def lower(
     """
     kernel = postprocessed(specialization.compile(func_or_mod, None, request(target)))
     made = func_or_mod if isinstance(func_or_mod, PrimFunc) else PrimFunc(func_or_mod, func_or_mod.span)
-    return CompiledArtifact(kernel.get_kernel_source(), KernelParam.of(made.params), kernel.program)
+    return CompiledArtifact(source_of(kernel), KernelParam.of(made.params), kernel.program)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright import specialization
-from tilewright.compat.tilelang.engine import CompiledArtifact, has_changes, postprocessed
+from tilewright.compat.tilelang.engine import CompiledArtifact, has_changes, postprocessed, source_of
 from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType, as_torch
@@ -137,7 +137,7 @@ class JITKernel:
     @property
     def kernel_source(self) -> str:
         """The emitted text."""
-        return self.kernel.get_kernel_source()
+        return self.get_kernel_source()
 
     @property
     def prim_func(self) -> PrimFunc:
@@ -240,8 +240,9 @@ class JITKernel:
         write_text(Path(path), self.kernel.ptx())
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """The emitted text; the host's part is in it where there is one."""
-        return self.kernel.get_kernel_source()
+        """The emitted text, with CUDA's own words for the head of a kernel; the host's part is in it where there is
+        one."""
+        return source_of(self.kernel)
 
     def get_host_source(self) -> str:
         """The program of the host, as text."""
