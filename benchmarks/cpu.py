@@ -4,7 +4,8 @@
     python benchmarks/cpu.py --to results.jsonl --minutes 8        # and again, until it says that nothing is left
 
 Each result is printed as it comes, and written to the file of ``--to``: a later run goes on behind those that are there.
-``--minutes`` begins no case after so many, so that the whole can be measured where a command may not take long.
+``--minutes`` begins no case after so many, so that the whole can be measured where a command may not take long.  All cores
+compile the kernels first, which are kept on disk.
 
 ``--only layer`` are layers of random shapes through the public entry, in the caches and out, with a summary of means and worst cases
 (`cpu_layers.py`); `llama_cpp.py` builds what ``--llama-cpp`` asks for.
@@ -26,13 +27,14 @@ import importlib.util
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -329,21 +331,20 @@ def token_quantisation(m: int, n: int, threads: int) -> Rivals:
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
-BOUTS = 5
 REST_SECONDS = 0.1
 """ONNX Runtime's threads spin for more than 20 ms after their last call."""
 WARMING_SECONDS = 0.01
 
 
-def measure(rivals: Rivals, seconds: float, clock: Callable[[], float]) -> dict[str, float]:
-    """Median seconds of each rival, which get `seconds` each, in `BOUTS` turns."""
+def measure(rivals: Rivals, seconds: float, clock: Callable[[], float], bouts: int) -> dict[str, float]:
+    """Median seconds of each rival, which get `seconds` each, in so many turns."""
     functions = {"tilewright": rivals.ours, **rivals.peers}
     samples: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
         function()
-    for _ in range(BOUTS):
+    for _ in range(bouts):
         for name, function in functions.items():
-            samples[name] += bout(function, seconds / BOUTS, clock)
+            samples[name] += bout(function, seconds / bouts, clock)
     return {name: statistics.median(times) for name, times in samples.items()}
 
 
@@ -404,6 +405,22 @@ def all_cases(only: str) -> Iterator[tuple[str, Maker]]:
     return ((name, make) for name, make in itertools.chain.from_iterable(cases() for cases in CASES) if only in name)
 
 
+def compile_ahead(names: Iterable[str]) -> None:
+    """Compile the kernels of cases on all cores; a layer's once, for all its rows and places."""
+    layers = {layer.title: replace(layer, m=1, outside=False) for layer in cpu_layers.layers()}
+    cases = dict.fromkeys(layers.get(name, name) for name in names)
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(compiled, cases))
+
+
+def compiled(case: str | cpu_layers.Layer) -> None:
+    """Make the callables of one case, which compiles our kernel and keeps it on disk."""
+    if isinstance(case, str):
+        next(make for name, make in all_cases(case) if name == case)(1)
+    else:
+        cpu_layers.rivals(case, 1, None, None)
+
+
 def run(threads: int, results: Results, options: argparse.Namespace) -> None:
     """All cases that are not known yet in this process, whose environment already fixes the number of threads."""
     if HAS_TORCH:
@@ -416,7 +433,7 @@ def run(threads: int, results: Results, options: argparse.Namespace) -> None:
         if time.time() > options.until:
             return
         rivals = make(threads)
-        times = measure(rivals, options.seconds, CLOCKS[options.clock])
+        times = measure(rivals, options.seconds, CLOCKS[options.clock], options.bouts)
         results.add(name, threads, times)
         print(report(name, threads, rivals, times, options.markdown), flush=True)
     layers = {layer.title: layer for layer in cpu_layers.layers()}
@@ -433,6 +450,7 @@ def main() -> None:
     parser.add_argument("--threads", default=counts, help="numbers of threads, one run each")
     parser.add_argument("--only", default="", help="cases whose name contains this text")
     parser.add_argument("--seconds", type=float, default=0.3, help="of measuring each rival of a case")
+    parser.add_argument("--bouts", type=int, default=5, help="in which it is measured, each behind a rest")
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     parser.add_argument(
@@ -458,6 +476,8 @@ def main() -> None:
             flush=True,
         )
     every = list(dict.fromkeys(int(count) for count in options.threads.split(",")))
+    known = Results(options.to).known
+    compile_ahead(n for n, _ in all_cases(options.only) if any((n, threads) not in known for threads in every))
     for threads in every:
         names = ("TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         environment = {**os.environ, **{name: str(threads) for name in names}}

@@ -106,7 +106,7 @@ CASES: list[tuple[str, tuple[str, str, str], bool]] = [
     ("avx2", INT8, True), ("avx2", MIXED, False), ("avx2", FLOATS, True),
     ("avx512-vnni-bf16", UINT8, False), ("avx512-vnni-bf16", PROMOTED, True), ("avx512-vnni-bf16", NARROW, True),
     ("neon-dotprod", INT8, True), ("neon-dotprod", MIXED, True), ("neon-i8mm-bf16", UINT8, True),
-    ("neon-i8mm-bf16", NARROW, False), ("x86_64", INT8, False), ("x86_64", FLOATS, True),
+    ("neon-i8mm-bf16", NARROW, False), ("x86_64", INT8, False), ("x86_64", UINT8, True), ("x86_64", FLOATS, True),
 ]  # fmt: skip
 
 
@@ -116,7 +116,9 @@ def test_every_machine_multiplies_exactly(machine: str, dtypes: tuple[str, str, 
     check(kernel, functools.partial(interpreted, kernel), (3, 37, 44), dtypes, transpose_B)
 
 
-@pytest.mark.parametrize(("machine", "b"), [("avx2", "uint4"), ("avx512-vnni", "int4"), ("neon-dotprod", "int2")])
+@pytest.mark.parametrize(
+    ("machine", "b"), [("avx2", "uint4"), ("x86_64", "uint4"), ("avx512-vnni", "int4"), ("neon-dotprod", "int2")]
+)
 def test_packed_codes_are_unpacked_in_registers(machine: str, b: str) -> None:
     kernel = kernel_for(machine, 3, 37, 44, "int8", b, "int32", True, packed=True)
     assert (

@@ -178,7 +178,8 @@ def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotIn
 
     Parameters
     ----------
-    features : as `Arch.features`: ``vnni``, ``avxvnni``, ``avx2``, ``dotprod``, ``i8mm``, ``bf16``, ``slow_bf16``.
+    features : as `Arch.features`: ``vnni``, ``avxvnni``, ``avx2``, ``sse4_2``, ``x86_64``, ``dotprod``, ``i8mm``,
+        ``bf16``, ``slow_bf16``.
     vector_bytes : width of a vector register.
     """
     lanes = vector_bytes // 4
@@ -186,9 +187,10 @@ def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotIn
     if features & {"vnni", "avxvnni"}:
         found.append(_bytes("cpu.dot4_u8_s8", UINT8, INT8, lanes, latency=5))
         found.append(_bytes("cpu.dot4_s8_u8", INT8, UINT8, lanes, latency=5))
-    elif "avx2" in features:
+    elif "x86_64" in features:
         # Pairs of products saturate at 16 bits, which codes of up to seven bits cannot reach.
-        found.append(_bytes("cpu.dot4_u4_s8", UINT8, INT8, lanes, uops=3.0, latency=6, largest=127))
+        if features & {"avx2", "sse4_2"}:
+            found.append(_bytes("cpu.dot4_u4_s8", UINT8, INT8, lanes, uops=3.0, latency=6, largest=127))
         found.append(_bytes("cpu.dot4_u8_s8", UINT8, INT8, lanes, uops=7.0, latency=2))
         found.append(_bytes("cpu.dot4_s8_u8", INT8, UINT8, lanes, uops=7.0, latency=2))
     elif features & {"dotprod", "i8mm"}:

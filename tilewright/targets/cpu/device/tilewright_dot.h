@@ -42,13 +42,14 @@ TW_DOT_ASSEMBLY_BOTH("vpdpbusd", 4)
 #elif defined(__AVXVNNI__)
 TW_DOT_ASSEMBLY_BOTH("%{vex%} vpdpbusd", 8)
 TW_DOT_ASSEMBLY_BOTH("%{vex%} vpdpbusd", 4)
-#elif defined(__AVX2__)
+#elif defined(__x86_64__)
 /* dot4_u4_s8: codes of at most 127; the sum of two products stays below 2^15, so nothing saturates.
  * dot4_u8_s8: all values; even and odd bytes apart, as 16-bit numbers. */
-#define TW_DOT_BY_PAIRS(lanes, R, P, L)                                                              \
+#define TW_DOT_OF_CODES(lanes, R, P)                                                                 \
   TW_INLINE tw_sums##lanes tw_dot4_u4_s8_i32x##lanes(tw_sums##lanes c, tw_unsigned##lanes v, tw_signed##lanes b) { \
     return c + (tw_sums##lanes)P(madd_epi16)(P(maddubs_epi16)((R)v, (R)b), P(set1_epi16)(1));        \
-  }                                                                                                  \
+  }
+#define TW_DOT_BY_PAIRS(lanes, R, P, L)                                                              \
   TW_INLINE tw_sums##lanes tw_dot4_u8_s8_i32x##lanes(tw_sums##lanes c, tw_unsigned##lanes v, tw_signed##lanes b) { \
     R low = L(and)((R)v, P(set1_epi16)(255)), high = P(srli_epi16)((R)v, 8);                         \
     R even = P(srai_epi16)(P(slli_epi16)((R)b, 8), 8), odd = P(srai_epi16)((R)b, 8);                 \
@@ -57,13 +58,23 @@ TW_DOT_ASSEMBLY_BOTH("%{vex%} vpdpbusd", 4)
   TW_INLINE tw_sums##lanes tw_dot4_s8_u8_i32x##lanes(tw_sums##lanes c, tw_signed##lanes v, tw_unsigned##lanes b) { \
     return tw_dot4_u8_s8_i32x##lanes(c, (tw_unsigned##lanes)b, (tw_signed##lanes)v);                 \
   }
+#define TW_OF_128(name) _mm_##name
+#define TW_BITS_OF_128(name) _mm_##name##_si128
+TW_DOT_BY_PAIRS(4, __m128i, TW_OF_128, TW_BITS_OF_128)
+#if defined(__SSSE3__)
+TW_DOT_OF_CODES(4, __m128i, TW_OF_128)
+#endif
+#if defined(__AVX2__)
 #define TW_OF_256(name) _mm256_##name
 #define TW_BITS_OF_256(name) _mm256_##name##_si256
 TW_DOT_BY_PAIRS(8, __m256i, TW_OF_256, TW_BITS_OF_256)
+TW_DOT_OF_CODES(8, __m256i, TW_OF_256)
+#endif
 #if defined(__AVX512BW__)
 #define TW_OF_512(name) _mm512_##name
 #define TW_BITS_OF_512(name) _mm512_##name##_si512
 TW_DOT_BY_PAIRS(16, __m512i, TW_OF_512, TW_BITS_OF_512)
+TW_DOT_OF_CODES(16, __m512i, TW_OF_512)
 #endif
 #endif
 
