@@ -121,7 +121,7 @@ class DeviceRunner:
                     codes, values = zip(*map(memory.value, launch.arguments))
                     if (source, launch.kernel) not in self.kernels:
                         binary = self.compile(source)
-                        made = CudaKernel(binary.cubin, launch.kernel, codes, binary.ptx)
+                        made = CudaKernel(binary.image, launch.kernel, codes, binary.assembly)
                         self.kernels[source, launch.kernel] = made
                     ready.append((self.kernels[source, launch.kernel].prepare(shape), launch.grid, values))
                 for prepared, grid, values in ready:

@@ -41,7 +41,7 @@ class GemmTile:
         binary = compile_text(text(self.name, "hopper_gemm_body"), HOPPER)
         codes = (TENSOR_MAP,) * 3 + ("i",) * 5
         shape = LaunchShape(384, self.shared_bytes, (self.cm * self.cn, 1, 1))
-        return CudaKernel(binary.cubin, "hopper_gemm", codes).prepare(shape)
+        return CudaKernel(binary.image, "hopper_gemm", codes).prepare(shape)
 
 
 TILES = {
@@ -86,7 +86,7 @@ class W4A16:
         shared = ring + self.RD * self.WARPS * self.NT * 64 + (self.WARPS * self.STAGES + 2 * self.RD) * 8
         binary = compile_text(text("hopper_w4a16_few"), HOPPER)
         shape = LaunchShape(self.WARPS * 32, shared, dependent=dependent)
-        self.kernel = CudaKernel(binary.cubin, "w4a16_few", (POINTER,) * 3 + ("i", "i")).prepare(shape)
+        self.kernel = CudaKernel(binary.image, "w4a16_few", (POINTER,) * 3 + ("i", "i")).prepare(shape)
 
     def __call__(self, packed: Any, x: Any, y: Any, blocks: int = 132) -> None:
         (m, _), n = x.shape, y.shape[1]

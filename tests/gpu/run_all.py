@@ -142,7 +142,7 @@ TW_KERNEL(32, 1) tiny(float* a, const float* b, int n, float x) {
 }
 """
     binary = runner.compile(source)
-    tiny = CudaKernel(binary.cubin, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32))
+    tiny = CudaKernel(binary.image, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32))
     a, b = torch.zeros(32, device="cuda"), torch.ones(32, device="cuda")
     values = (a.data_ptr(), b.data_ptr(), 32, 2.0)
     torch.cuda.synchronize()
@@ -156,7 +156,7 @@ TW_KERNEL(32, 1) tiny(float* a, const float* b, int n, float x) {
     a.zero_()
     tiny((1, 1, 1), values)
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    fresh = CudaKernel(binary.cubin, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32, dependent=True))
+    fresh = CudaKernel(binary.image, "tiny", (POINTER, POINTER, "i", "f")).prepare(LaunchShape(32, dependent=True))
     with torch.cuda.graph(graph, stream=stream):
         tiny((1, 1, 1), values)
         fresh((1, 1, 1), values)  # loads its module while the stream is being captured

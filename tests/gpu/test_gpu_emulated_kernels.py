@@ -40,7 +40,7 @@ def launch(runner: DeviceRunner, kernel: emulator_kernels.Kernel, problem: Probl
             options = problem.launch
             cluster = (*options.get("cluster", (1,)), 1, 1)[:3]
             shape = LaunchShape(options["block"][0], options["shared_bytes"], cluster)
-            prepared = CudaKernel(runner.compile(kernel.text).cubin, kernel.name, tuple(codes)).prepare(shape)
+            prepared = CudaKernel(runner.compile(kernel.text).image, kernel.name, tuple(codes)).prepare(shape)
             prepared((*options["grid"], 1, 1)[:3], values)
             runner.driver.check(runner.driver.library.cuCtxSynchronize(), "cuCtxSynchronize", f"running {kernel.name}")
             memory.copy_back()

@@ -106,7 +106,7 @@ def test_a_text_becomes_code_for_any_architecture():
         binary = compile_text(COPY, arch)
         assert set(binary.resources) == {"copy"}
         assert 0 < binary.resources["copy"].registers <= 64 and binary.resources["copy"].stack_bytes == 0
-        assert f".target {arch.name}" in binary.ptx and binary.cubin[:4] == b"\x7fELF"
+        assert f".target {arch.name}" in binary.assembly and binary.image[:4] == b"\x7fELF"
         assert binary.warnings == ()
 
 
@@ -170,7 +170,7 @@ def test_pointers_from_tables_are_compiled_in_finite_time_and_known_to_be_global
     """In a process of its own, which can be ended (the front end looked for ever, seed 393)."""
     code = (
         "import sys; from tilewright.targets.cuda.arch import ARCHITECTURES; from tilewright.targets.cuda.compiler import compile_text; "
-        "print(compile_text(sys.stdin.read(), ARCHITECTURES['sm_90a']).ptx)"
+        "print(compile_text(sys.stdin.read(), ARCHITECTURES['sm_90a']).assembly)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], input=POINTED, capture_output=True, text=True, timeout=60, check=True
@@ -190,7 +190,7 @@ def test_a_binary_survives_the_cache(tmp_path):
 @needs_nvcc
 def test_nvcc_makes_the_same_of_a_text():
     ours, theirs = compile_text(COPY, HOPPER), compile_text(COPY, HOPPER, toolchain=Toolchain("nvcc"))
-    assert theirs.resources == ours.resources and ".entry copy" in theirs.ptx
+    assert theirs.resources == ours.resources and ".entry copy" in theirs.assembly
     with pytest.raises(DeviceCompilationFailed, match=r"T\.copy"):
         compile_text(COPY.replace("i < n)", "i < size)"), HOPPER, toolchain=Toolchain("nvcc"))
 

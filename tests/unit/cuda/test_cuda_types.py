@@ -133,7 +133,7 @@ def test_narrow_integers_beside_literals():
     assert np.array_equal(c, np.minimum(a + np.uint16(65000), np.uint16(254)))
     low = np.maximum(b, np.int8(1))
     assert np.array_equal(d, [np.maximum(b, 3), b // np.int8(7), b % np.int8(-5), np.int8(100) // low])
-    assert compile_text(kernel.get_kernel_source(), kernel.arch).cubin
+    assert compile_text(kernel.get_kernel_source(), kernel.arch).image
 
 
 def test_fragments_in_names_that_neighbours_share():

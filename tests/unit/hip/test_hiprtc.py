@@ -12,7 +12,7 @@ from hip_programs import EVERY, on
 from tilewright import processes
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, DriverError
 from tilewright.targets.hip import compiler as compilers
-from tilewright.targets.hip import hiprtc as libraries
+from tilewright.targets.hip import driver as libraries
 from tilewright.targets.hip.arch import named
 from tilewright.targets.hip.compiler import compile_text, find_compiler
 from tilewright.targets.hip.hiprtc import Hiprtc
@@ -118,4 +118,4 @@ def test_it_is_looked_for_beside_torch(monkeypatch, tmp_path):
         "torch", (), {"__file__": str(tmp_path / "__init__.py"), "version": type("version", (), {"hip": "7.0"})}
     )
     monkeypatch.setitem(libraries.sys.modules, "torch", torch)
-    assert next(libraries._libraries()) == str(tmp_path / "lib" / "libhiprtc.so.7")
+    assert next(libraries.rocm_libraries("libhiprtc.so", ())) == str(tmp_path / "lib" / "libhiprtc.so.7")

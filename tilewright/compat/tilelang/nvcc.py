@@ -69,7 +69,7 @@ def have_cudagraph() -> bool:
 
 def get_cuda_version(cuda_path: object = None) -> tuple[int, ...]:
     """The version of the compiler that makes binaries."""
-    return tuple(find_nvrtc().version)
+    return tuple(find_nvrtc().numbers)
 
 
 get_nvrtc_version = get_cuda_version
@@ -111,7 +111,7 @@ def compile_cuda(
     if target_format not in ("ptx", "cubin"):
         raise InvalidUse(f"there is no format {target_format!r}", hint="'ptx' or 'cubin'")
     made = _compiled(code, arch, options)
-    data = bytearray(made.cubin if target_format == "cubin" else made.ptx.encode())
+    data = bytearray(made.image if target_format == "cubin" else made.assembly.encode())
     if path_target is not None:
         Path(path_target).write_bytes(data)
     return data
@@ -119,7 +119,7 @@ def compile_cuda(
 
 def get_ptx_from_source(code: str, compile_flags: list[str] | None = None, verbose: bool = False) -> str:
     """The assembly of a CUDA text, for the GPU here."""
-    return _compiled(code, None, compile_flags).ptx
+    return _compiled(code, None, compile_flags).assembly
 
 
 def get_sass_from_source(code: str, compile_flags: list[str] | None = None, verbose: bool = False) -> str:

@@ -19,7 +19,6 @@ from tilewright.ir.nodes import (
     Expr,
     For,
     If,
-    Region,
     Select,
     Statement,
     Var,
@@ -32,12 +31,12 @@ from tilewright.ir.nodes import (
 )
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.threads import spread
-from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.pieces import asynchronous_copy, piece_bytes
+from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.targets.cuda.policies import POLICIES
+from tilewright.targets.gpu.started_copies import piece_width, place_of, source_of, start, wait
 
 
 def lower_copy(copy: Copy, context: Context) -> Statement | None:
@@ -46,12 +45,9 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
     instruction = asynchronous_copy(context.arch)
     if copy.prefer != CP_ASYNC or instruction is None:
         return None
-    size = piece_bytes(copy, instruction, block.analyzer, block.memory_layout(copy.destination.buffer))
-    assert isinstance(size, int), size
-    started = _CopyPieces(
-        copy.destination.static_tile_shape, size * 8 // copy.source.dtype.stored_bits, block, copy.span, copy
-    )
-    return started.statement() if copy.token is not None else seq(started.statement(), _commit(), _wait(0))
+    width = piece_width(copy, instruction, block, block.memory_layout(copy.destination.buffer))
+    started = _CopyPieces(copy.destination.static_tile_shape, width, block, copy.span, copy).statement()
+    return started if copy.token is not None else seq(started, _commit(), wait(0))
 
 
 def lower_commit(commit: Commit, context: Context) -> Statement | None:
@@ -64,21 +60,17 @@ MOST_AT_ONCE = 16
 the loop around them, and 32 of a tile have taken the registers that sums need."""
 
 
-def lower_wait(wait: Wait, context: Context) -> Statement | None:
+def lower_wait(asked: Wait, context: Context) -> Statement | None:
     """Waits for groups of copies.
 
     Groups end in the order in which they were closed, whatever their token, so that the last few of all groups
     hold at most as many of one token: waiting may be longer than asked for, never shorter.
     """
-    return replace(_wait(wait.pending), span=wait.span) if wait.token.startswith(CP_ASYNC) else None
+    return replace(wait(asked.pending), span=asked.span) if asked.token.startswith(CP_ASYNC) else None
 
 
 def _commit() -> Evaluate:
     return Evaluate(Call(BOOL, "cp_async_commit", ()))
-
-
-def _wait(pending: int) -> Evaluate:
-    return Evaluate(Call(BOOL, "cp_async_wait", (const(pending),)))
 
 
 @dataclass(slots=True)
@@ -166,35 +158,12 @@ class _CopyPieces(Pieces):
     copy: Copy
 
     def start(self, offsets: Sequence[Expr]) -> Evaluate:
-        to, origin = self.copy.destination, self.copy.source
-        place = self.block.shared(to, _spread_out(to, offsets))
-        place = replace(place, extents=(*place.extents[:-1], self.width))
-        indices = [
-            self.block.simplify(index_binary("add", start, offset))
-            for start, offset in zip(self.block.visited(origin.starts), _spread_out(origin, offsets), strict=True)
-        ]
-        source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), self.width))
-        guard = self.block.guard(origin.buffer, indices)
-        valid = self.valid_bytes(origin.buffer, indices[-1], guard)
-        if valid is None:
-            return self._call("cp_async", place, source)
-        return self._call("cp_async_zfill", place, source, valid)
-
-    def _call(self, function: str, *arguments: Expr | Region) -> Evaluate:
-        """The copy of a piece, with the hint to the L2 cache that the author gives."""
-        if self.copy.prefetch is not None:
-            advised = const(self.copy.prefetch)
-            return Evaluate(Call(BOOL, f"{function}_prefetch", (*arguments, advised)), span=self.copy.span)
-        if self.copy.eviction is None:
-            return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
-        return Evaluate(Call(BOOL, f"{function}_hint", (*arguments, POLICIES[self.copy.eviction])), span=self.copy.span)
-
-
-def _spread_out(region: Region, offsets: Sequence[Expr]) -> list[Expr]:
-    """Offsets of a tile as offsets in each dimension of a region."""
-    axes = kept_axes(region, len(offsets))
-    assert axes is not None
-    full: list[Expr] = [const(0)] * len(region.extents)
-    for axis, offset in zip(axes, offsets, strict=True):
-        full[axis] = offset
-    return full
+        copy = self.copy
+        place = place_of(copy.destination, self.block, offsets, self.width)
+        source, guard = source_of(copy.source, self.block, offsets, self.width)
+        valid = self.valid_bytes(source.buffer, source.starts[-1], guard)
+        if copy.prefetch is not None:
+            return start(place, source, valid, copy.span, "_prefetch", const(copy.prefetch))
+        if copy.eviction is not None:
+            return start(place, source, valid, copy.span, "_hint", POLICIES[copy.eviction])
+        return start(place, source, valid, copy.span)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import (
-    Call,
-    Evaluate,
     Expr,
     Let,
     Load,
@@ -28,6 +26,7 @@ from tilewright.passes.lower.block_view import BLOCK
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
 from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.targets.cuda.async_copy import Pieces
+from tilewright.targets.gpu.started_copies import start
 
 
 def lower_gather(loop: Parallel, context: Context) -> Statement | None:
@@ -64,10 +63,7 @@ class _Rows(Pieces):
         guard = block.guard(tensor, places)
         if condition is not None:
             guard = condition if guard is None else binary("all", condition, guard)
-        valid = self.valid_bytes(tensor, places[-1], guard)
-        if valid is None:
-            return seq(*named, Evaluate(Call(BOOL, "cp_async", (place, source)), span=self.span))
-        return seq(*named, Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=self.span))
+        return seq(*named, start(place, source, self.valid_bytes(tensor, places[-1], guard), self.span))
 
     def _place(self, index: Expr, condition: Expr | None, named: list[Statement]) -> Expr:
         """An index of the source; one that memory says is asked for rows that are wanted alone."""

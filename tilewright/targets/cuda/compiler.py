@@ -7,20 +7,18 @@ compiler says comes back in the author's terms (`messages`).
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
 from tilewright.machine.arch import Arch
-from tilewright.targets.binary import CompilerWarning
+from tilewright.targets.binary import CompilerWarning, DeviceBinary, refused
 from tilewright.targets.cuda import sass as disassembly
-from tilewright.targets.cuda.headers import DIRECTORIES, WgmmaShape, headers_of, wgmma_header, wgmma_sparse_header
+from tilewright.targets.cuda.headers import headers_hash, headers_of
 from tilewright.targets.cuda.messages import (
     Resources,
     SourceMap,
@@ -30,8 +28,9 @@ from tilewright.targets.cuda.messages import (
     parse_resources,
     parse_warnings,
 )
-from tilewright.targets.cuda.nvrtc import Compilation, find_nvrtc
+from tilewright.targets.cuda.nvrtc import find_nvrtc
 from tilewright.targets.cuda.toolkit import HEADER, include_directory
+from tilewright.targets.gpu.library import Compilation
 from tilewright.texts import read_text, write_text
 
 NAME = "kernel.cu"
@@ -42,52 +41,14 @@ FLAGS = ("-std=c++17", "-lineinfo", "-fmad=false", "--ptxas-options=-v")
 own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """Machine code for one architecture and what is known about it.
+class Binary(DeviceBinary):
+    """A cubin, and its PTX, of which the driver makes code for newer generations."""
 
-    Attributes
-    ----------
-    cubin : the code, as the driver loads it.
-    ptx : the assembly it was made of.
-    resources : registers, spills and shared memory by kernel.
-    warnings : losses of speed that the compiler reported.
-    """
-
-    cubin: bytes
-    ptx: str
-    resources: dict[str, Resources]
-    warnings: tuple[CompilerWarning, ...] = ()
-
-    @property
-    def assembly(self) -> str:
-        """PTX."""
-        return self.ptx
+    endings, counted = ("cubin", "ptx"), Resources
 
     def machine_code(self) -> str:
-        """The machine code as text.  Raises CompilerNotFound without nvdisasm."""
-        return disassembly.disassemble(self.cubin)
-
-    def save(self, directory: Path) -> None:
-        """Write the binary into a directory, such as a cache entry."""
-        (directory / "kernel.cubin").write_bytes(self.cubin)
-        write_text(directory / "kernel.ptx", self.ptx)
-        facts = {
-            "resources": {name: asdict(resources) for name, resources in self.resources.items()},
-            "warnings": [asdict(warning) for warning in self.warnings],
-        }
-        write_text(directory / "kernel.json", json.dumps(facts))
-
-    @staticmethod
-    def load(directory: Path) -> Binary:
-        """What `save` wrote."""
-        facts = json.loads(read_text(directory / "kernel.json"))
-        return Binary(
-            (directory / "kernel.cubin").read_bytes(),
-            read_text(directory / "kernel.ptx"),
-            {name: Resources(**record) for name, record in facts["resources"].items()},
-            tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
-        )
+        """SASS.  Raises CompilerNotFound without nvdisasm."""
+        return disassembly.disassemble(self.image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +66,8 @@ class Toolchain:
 
     def key(self, arch: Arch) -> str:
         """Compiler, version, flags, architecture and the device headers."""
-        version = nvcc_version() if self.name == "nvcc" else "{}.{}".format(*find_nvrtc().version)
+        version = nvcc_version() if self.name == "nvcc" else "{}.{}".format(*find_nvrtc().numbers)
         return " ".join((self.name, version, arch.name, *FLAGS, *self.flags, headers_hash()))
-
-
-@functools.cache
-def headers_hash() -> str:
-    """Hash of the whole device vocabulary and of the generator of wgmma functions."""
-    shape = WgmmaShape(8, "f32", "f16", "f16")
-    digest = hashlib.sha256((wgmma_header(shape, steps=2) + wgmma_sparse_header(shape)).encode())
-    for path in sorted(path for folder in DIRECTORIES for path in folder.glob("*.cuh")):
-        digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, fast_math: bool = False) -> Binary:
@@ -142,12 +93,10 @@ def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, f
     headers = headers_of(text)
     run = _nvcc if toolchain.name == "nvcc" else _nvrtc
     result = run(text, headers, arch, flags)
-    if not result.succeeded:
-        raise _refused(text, result.log, lambda: run(text, headers, arch, [_virtual(arch), *flags[1:]]).ptx)
-    warnings = parse_warnings(result.log, result.ptx)
-    return Binary(
-        result.cubin, result.ptx, parse_resources(result.log), tuple(_placed(w, result.cubin) for w in warnings)
-    )
+    if not result.image:
+        raise _refused(text, result.log, lambda: run(text, headers, arch, [_virtual(arch), *flags[1:]]).assembly)
+    warnings = tuple(_placed(one, result.image) for one in parse_warnings(result.log, result.assembly))
+    return Binary(result.image, result.assembly, parse_resources(result.log), warnings)
 
 
 def _nvrtc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) -> Compilation:
@@ -155,7 +104,7 @@ def _nvrtc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str])
     number = int("".join(character for character in arch.name if character.isdigit()))
     if number not in nvrtc.architectures:
         raise CompilerNotFound(
-            f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} at {nvrtc.path} cannot compile for {arch.name}",
+            f"NVRTC {nvrtc.numbers[0]}.{nvrtc.numbers[1]} at {nvrtc.path} cannot compile for {arch.name}",
             hint="pip install --upgrade nvidia-cuda-nvrtc",
         )
     return nvrtc.compile(text, NAME, headers, flags)
@@ -173,11 +122,11 @@ def _nvcc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) 
         cubin = subprocess.run([*common, "-cubin", "-o", "kernel.cubin"], cwd=directory, capture_output=True, text=True)
         log = cubin.stdout + cubin.stderr
         if cubin.returncode:
-            return Compilation(False, b"", "", log)
+            return Compilation(b"", "", log)
         ptx = subprocess.run([*common, "-ptx", "-o", "kernel.ptx"], cwd=directory, capture_output=True, text=True)
         if ptx.returncode:
-            return Compilation(False, b"", "", ptx.stdout + ptx.stderr)
-        return Compilation(True, (directory / "kernel.cubin").read_bytes(), read_text(directory / "kernel.ptx"), log)
+            return Compilation(b"", "", ptx.stdout + ptx.stderr)
+        return Compilation((directory / "kernel.cubin").read_bytes(), read_text(directory / "kernel.ptx"), log)
 
 
 @functools.cache
@@ -211,8 +160,8 @@ def _refused(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilat
     first = errors[0]
     span = None if first.file == NAME else Span(first.file, first.line)
     where = f" (line {first.line} of the emitted text)" if span is None else ""
-    operator = operator_at(text, "" if span is None else first.file, first.line)
-    return _first_of([error.text for error in errors], "the CUDA compiler refused the text", operator, where, span)
+    what = "the CUDA compiler refused the text" + _of(operator_at(text, "" if span is None else first.file, first.line))
+    return refused(what, [error.text for error in errors], span, where)
 
 
 def _refused_by_assembler(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilationFailed:
@@ -223,16 +172,11 @@ def _refused_by_assembler(text: str, log: str, assembly: Callable[[], str]) -> D
     first = errors[0]
     span = None if first.line is None else SourceMap.of(assembly()).at(first.line)
     operator = operator_at(text, span.file, span.line) if span is not None else None
-    return _first_of([error.text for error in errors], "the assembler refused the kernel", operator, "", span)
+    return refused("the assembler refused the kernel" + _of(operator), [error.text for error in errors], span)
 
 
-def _first_of(
-    errors: Sequence[str], what: str, operator: str | None, where: str, span: Span | None
-) -> DeviceCompilationFailed:
-    emitted = f" in the code of `{operator}`" if operator else ""
-    more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
-    said = f"{what}{emitted}{where}: {errors[0]}{more}"
-    return DeviceCompilationFailed(said, span=span, hint="kernel.get_kernel_source() shows the text")
+def _of(operator: str | None) -> str:
+    return f" in the code of `{operator}`" if operator else ""
 
 
 def _placed(warning: CompilerWarning, cubin: bytes) -> CompilerWarning:

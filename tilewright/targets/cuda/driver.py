@@ -12,9 +12,9 @@ import functools
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 from tilewright.errors import DriverError, LaunchFailed, TilewrightWarning
+from tilewright.targets.gpu.library import DriverLibrary, first_loaded
 from tilewright.texts import utf8
 
 LEAST_VERSION = (12, 0)
@@ -104,32 +104,27 @@ _EXPLANATIONS = {
 }
 
 
-class Driver:
+class Driver(DriverLibrary):
     """The driver library, initialised.
 
     Attributes
     ----------
-    library : ctypes handle; `check` turns results into errors.
     version : version of CUDA that the driver speaks.
     """
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
-        self._contexts: dict[int, int] = {}
-        number = ctypes.c_int()
-        self.check(library.cuInit(0), "cuInit")
-        self.check(library.cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
-        self.version = (number.value // 1000, number.value % 1000 // 10)
+    maker, explanations = "the CUDA driver", _EXPLANATIONS
 
-    def check(self, result: int, call: str, doing: str = "", error: type[DriverError] = DriverError) -> None:
-        """Raise what a result other than success means."""
-        if result:
-            name = ctypes.c_char_p()
-            self.library.cuGetErrorName(result, ctypes.byref(name))
-            symbol = (name.value or b"an unknown error").decode()
-            why = _EXPLANATIONS.get(result)
-            task = f" while {doing}" if doing else ""
-            raise error(f"the CUDA driver answered {symbol} ({result}) to {call}{task}", hint=why)
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__(library)
+        self._contexts: dict[int, int] = {}
+        self.check(library.cuInit(0), "cuInit")
+        number = self.asked(ctypes.c_int, "cuDriverGetVersion").value
+        self.version = (number // 1000, number % 1000 // 10)
+
+    def name_of(self, result: int) -> bytes | None:
+        name = ctypes.c_char_p()
+        self.library.cuGetErrorName(result, ctypes.byref(name))
+        return name.value
 
     def require(self, feature: str) -> None:
         """Raise DriverError where the driver is too old for launches."""
@@ -141,17 +136,10 @@ class Driver:
             )
 
     def device_count(self) -> int:
-        count = ctypes.c_int()
-        self.check(self.library.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
-        return count.value
+        return self.asked(ctypes.c_int, "cuDeviceGetCount").value
 
     def attribute(self, device: int, attribute: int) -> int:
-        value = ctypes.c_int()
-        self.check(
-            self.library.cuDeviceGetAttribute(ctypes.byref(value), attribute, self._handle(device)),
-            "cuDeviceGetAttribute",
-        )
-        return value.value
+        return self.asked(ctypes.c_int, "cuDeviceGetAttribute", attribute, self._handle(device)).value
 
     def name(self, device: int) -> str:
         buffer = ctypes.create_string_buffer(128)
@@ -159,18 +147,12 @@ class Driver:
         return buffer.value.decode()
 
     def _handle(self, device: int) -> int:
-        handle = ctypes.c_int()
-        self.check(self.library.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
-        return handle.value
+        return self.asked(ctypes.c_int, "cuDeviceGet", device).value
 
     def primary_context(self, device: int) -> int:
         """The context that torch and the CUDA runtime use on a device, kept for the process's life."""
         if device not in self._contexts:
-            context = ctypes.c_void_p()
-            self.check(
-                self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._handle(device)),
-                "cuDevicePrimaryCtxRetain",
-            )
+            context = self.asked(ctypes.c_void_p, "cuDevicePrimaryCtxRetain", self._handle(device))
             self._contexts[device] = context.value or 0
         return self._contexts[device]
 
@@ -179,19 +161,14 @@ class Driver:
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_available():
             return torch.cuda.current_device()
-        context = ctypes.c_void_p()
-        self.check(self.library.cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
-        if not context.value:
+        if not self.asked(ctypes.c_void_p, "cuCtxGetCurrent").value:
             return 0
-        device = ctypes.c_int()
-        self.check(self.library.cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
-        return device.value
+        return self.asked(ctypes.c_int, "cuCtxGetDevice").value
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
         """Make a device's primary context current in this thread for a while."""
-        before = ctypes.c_void_p()
-        self.check(self.library.cuCtxGetCurrent(ctypes.byref(before)), "cuCtxGetCurrent")
+        before = self.asked(ctypes.c_void_p, "cuCtxGetCurrent")
         wanted = self.primary_context(device)
         if before.value != wanted:
             self.check(self.library.cuCtxSetCurrent(ctypes.c_void_p(wanted)), "cuCtxSetCurrent")
@@ -221,8 +198,7 @@ class Driver:
         After a kernel has printed the driver keeps what was set before, by this process or by another library in it; a
         warning says so.
         """
-        size = ctypes.c_size_t()
-        self.check(self.library.cuCtxGetLimit(ctypes.byref(size), _PRINTF_FIFO), "cuCtxGetLimit")
+        size = self.asked(ctypes.c_size_t, "cuCtxGetLimit", _PRINTF_FIFO)
         if size.value < _PRINTED_BYTES and self.library.cuCtxSetLimit(_PRINTF_FIFO, ctypes.c_size_t(_PRINTED_BYTES)):
             warnings.warn(
                 f"kernels print no more than {size.value >> 10} KB between two synchronisations, and what is "
@@ -274,13 +250,8 @@ class Driver:
         self.check(result, "cuGraphRetainUserObject")
 
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
-        function = ctypes.c_void_p()
-        self.check(
-            self.library.cuModuleGetFunction(ctypes.byref(function), module, name.encode()),
-            "cuModuleGetFunction",
-            f"looking for {name}",
-        )
-        return function
+        doing = f"looking for {name}"
+        return self.asked(ctypes.c_void_p, "cuModuleGetFunction", module, name.encode(), doing=doing)
 
     def set_function_attribute(self, function: ctypes.c_void_p, attribute: int, value: int, doing: str) -> None:
         self.check(
@@ -289,12 +260,7 @@ class Driver:
 
     def active_clusters(self, function: ctypes.c_void_p, config: LaunchConfig) -> int:
         """Clusters of this launch that fit on the device at once."""
-        count = ctypes.c_int()
-        self.check(
-            self.library.cuOccupancyMaxActiveClusters(ctypes.byref(count), function, ctypes.byref(config)),
-            "cuOccupancyMaxActiveClusters",
-        )
-        return count.value
+        return self.asked(ctypes.c_int, "cuOccupancyMaxActiveClusters", function, ctypes.byref(config)).value
 
     def allocate(self, size: int) -> int:
         """Device memory for a workspace, as an address, for as long as the process lives; it holds anything.
@@ -320,34 +286,22 @@ class Driver:
 
     def clear_now(self, address: int, size: int) -> None:
         """The same in a stream of its own, and wait for it: others may be captured."""
-        stream, doing = ctypes.c_void_p(), "clearing a workspace"
-        self.check(self.library.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate", doing)
+        doing = "clearing a workspace"
+        stream = self.asked(ctypes.c_void_p, "cuStreamCreate", _NON_BLOCKING, doing=doing)
         self.clear(address, size, stream.value or 0)
         self.check(self.library.cuStreamSynchronize(stream), "cuStreamSynchronize", doing)
         self.check(self.library.cuStreamDestroy_v2(stream), "cuStreamDestroy", doing)
 
     def active_blocks(self, function: ctypes.c_void_p, threads: int, shared_bytes: int) -> int:
         """Blocks of this kernel that fit on one multiprocessor."""
-        count = ctypes.c_int()
-        self.check(
-            self.library.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-                ctypes.byref(count), function, threads, ctypes.c_size_t(shared_bytes)
-            ),
-            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        )
-        return count.value
+        call, dynamic = "cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.c_size_t(shared_bytes)
+        return self.asked(ctypes.c_int, call, function, threads, dynamic).value
 
 
 @functools.cache
 def find_driver() -> Driver | None:
     """The driver of this machine, or None where there is no NVIDIA GPU to drive."""
-    for name in _NAMES:
-        try:
-            library: Any = ctypes.CDLL(name)
-            return Driver(library)
-        except (OSError, DriverError):
-            continue
-    return None
+    return first_loaded(_NAMES, Driver)
 
 
 def require_driver(doing: str) -> Driver:

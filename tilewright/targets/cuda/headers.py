@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.errors import InternalError
-from tilewright.texts import read_text
+from tilewright.targets.gpu import headers as gpu
+from tilewright.targets.gpu.headers import COMMON
 
-DIRECTORIES = (Path(__file__).parent / "device", Path(__file__).parents[1] / "gpu" / "device")
+DIRECTORIES = (Path(__file__).parent / "device", COMMON)
 """CUDA's own headers, and those that are plain C++ for all GPUs."""
 
 _CPP_TYPES = {
@@ -34,7 +34,6 @@ _ACCUMULATORS = {
 }  # fmt: skip
 
 _NAME = re.compile(r"tilewright_wgmma_(?:(sparse|ss|rs)(\d*)_)?n(\d+)_([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)\.cuh")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,6 @@ class WgmmaShape:
         return f"tilewright_wgmma_{form}{steps}_n{self.n}_{self.accumulator}_{self.a}_{self.b}.cuh"
 
 
-def included(text: str) -> list[str]:
-    """Names that `text` includes with quotes, in order, each once."""
-    return list(dict.fromkeys(_INCLUDE.findall(text)))
-
-
 def headers_of(text: str) -> dict[str, str]:
     """Every header that a text needs, by name, those included by headers too.
 
@@ -83,14 +77,7 @@ def headers_of(text: str) -> dict[str, str]:
     ------
     InternalError : a name that is neither a file of ``device/`` nor a generated header.
     """
-    found: dict[str, str] = {}
-    waiting = included(text)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = header_text(name)
-            waiting.extend(included(found[name]))
-    return found
+    return gpu.headers_of(text, header_text)
 
 
 @functools.cache
@@ -103,10 +90,14 @@ def header_text(name: str) -> str:
         if form == "sparse":
             return wgmma_sparse_header(shape)
         return wgmma_header(shape, (form,) if form else ("ss", "rs"), int(steps or 1))
-    path = next((found for folder in DIRECTORIES if (found := folder / name).exists()), DIRECTORIES[0] / name)
-    if not path.is_file():
-        raise InternalError(f"the device vocabulary has no header {name!r}")
-    return read_text(path)
+    return gpu.header_in(DIRECTORIES, name)
+
+
+@functools.cache
+def headers_hash() -> str:
+    """Hash of the whole device vocabulary and of the generator of wgmma functions."""
+    shape = WgmmaShape(8, "f32", "f16", "f16")
+    return gpu.hash_of(DIRECTORIES, wgmma_header(shape, steps=2) + wgmma_sparse_header(shape))
 
 
 def wgmma_header(shape: WgmmaShape, forms: Sequence[str] = ("ss", "rs"), steps: int = 1) -> str:

@@ -8,6 +8,7 @@ current stream, with no allocation and no synchronisation, so launches can be ca
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 import sys
 from collections.abc import Callable, Sequence
@@ -18,12 +19,14 @@ from typing import Any
 from tilewright.errors import GridTooLarge, LaunchFailed
 from tilewright.targets.cuda.driver import (
     _INVALID_CONTEXT,
+    Attribute,
     Driver,
     FunctionAttribute,
     LaunchAttribute,
     LaunchConfig,
     require_driver,
 )
+from tilewright.targets.gpu.library import torch_functions
 
 TENSOR_MAP = "128s"
 """How `struct` spells an encoded tensor map; what other parameters are is said by `gpu.host.code_of`."""
@@ -35,8 +38,6 @@ _ALIGNMENT = {TENSOR_MAP: 64}
 _PORTABLE_CLUSTER = 8
 _TOO_LARGE = 720
 """What the driver answers where a cooperative launch does not fit."""
-_MULTIPROCESSORS = 16
-"""The driver's number for how many multiprocessors a device has."""
 _STATIC_SHARED = 48 << 10
 
 
@@ -216,7 +217,7 @@ class PreparedKernel:
         function = self.function_on(device)
         with self._driver.on(device):
             each = self._driver.active_blocks(function, self.shape.threads, self.shape.shared_bytes)
-            return each * self._driver.attribute(device, _MULTIPROCESSORS)
+            return each * self._driver.attribute(device, Attribute.MULTIPROCESSORS)
 
     def _load(self, device: int) -> ctypes.c_void_p:
         function = self.kernel.function(self._driver, device)
@@ -226,7 +227,7 @@ class PreparedKernel:
                 self._driver.set_function_attribute(
                     function, FunctionAttribute.MAX_DYNAMIC_SHARED, self.shape.shared_bytes, doing
                 )
-            if _product(self.shape.cluster) > _PORTABLE_CLUSTER:
+            if math.prod(self.shape.cluster) > _PORTABLE_CLUSTER:
                 self._driver.set_function_attribute(
                     function,
                     FunctionAttribute.NON_PORTABLE_CLUSTER,
@@ -240,11 +241,11 @@ class PreparedKernel:
         if shape.cooperative and result == _TOO_LARGE:
             fit = self.resident_blocks()
             raise GridTooLarge(
-                f"all {_product(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of "
+                f"all {math.prod(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of "
                 "them at once",
                 hint="launch fewer blocks, each of which takes several tiles in turn",
             )
-        cluster = f", clusters of {shape.cluster}" if _product(shape.cluster) > 1 else ""
+        cluster = f", clusters of {shape.cluster}" if math.prod(shape.cluster) > 1 else ""
         self._driver.check(
             result, "cuLaunchKernelEx",
             f"launching {self.kernel.name} with a grid of {grid}, {shape.threads} threads, "
@@ -256,7 +257,7 @@ class PreparedKernel:
 def launch_attributes(shape: LaunchShape) -> list[LaunchAttribute]:
     """The driver's attributes for a launch shape."""
     found = []
-    if _product(shape.cluster) > 1:
+    if math.prod(shape.cluster) > 1:
         found.append(_attribute(LaunchAttribute.CLUSTER_DIMENSION, *shape.cluster))
     if shape.cooperative:
         found.append(_attribute(LaunchAttribute.COOPERATIVE, 1))
@@ -278,14 +279,7 @@ def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callabl
     Where torch has CUDA its own are asked; else the device is that of the thread's context and the stream the
     default one.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.init()
-        # The quick ones are torch's own affair: where it has them no more, what it publishes serves.
-        device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
-        stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        return device, stream or (lambda index: torch.cuda.current_stream(index).cuda_stream)
-    return driver.current_device, lambda device: 0
+    return torch_functions() or (driver.current_device, lambda device: 0)
 
 
 def on_device(device: int) -> AbstractContextManager[Any]:
@@ -294,10 +288,3 @@ def on_device(device: int) -> AbstractContextManager[Any]:
     if torch is not None and torch.cuda.is_available():
         return torch.cuda.device(device)
     return require_driver("changing the device").on(device)
-
-
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result

@@ -8,44 +8,26 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound
-from tilewright.texts import utf8
+from tilewright.targets.gpu.library import RuntimeCompiler
 
 _PATTERNS = ("libnvrtc.so*", "libnvrtc.*.dylib", "nvrtc64_*.dll")
 _BUILTINS = ("libnvrtc-builtins.so*", "nvrtc-builtins64_*.dll")
-_SUCCESS = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """What NVRTC made of one text.
-
-    Attributes
-    ----------
-    succeeded : whether there is a binary.
-    cubin, ptx : machine code and the assembly it was made of; empty where it failed.
-    log : everything the compiler and its assembler said.
-    """
-
-    succeeded: bool
-    cubin: bytes
-    ptx: str
-    log: str
-
-
-class Nvrtc:
+class Nvrtc(RuntimeCompiler):
     """One NVRTC library.
 
     Attributes
     ----------
     path : the library's file.
-    version : major and minor number.
     architectures : compute capabilities it can compile for, as numbers (80, 90, ...).
     """
+
+    prefix, results, error = "nvrtc", ("GetCUBIN", "GetPTX"), CompilerNotFound
 
     def __init__(self, path: Path) -> None:
         for pattern in _BUILTINS:
@@ -53,56 +35,12 @@ class Nvrtc:
                 if ".alt." not in builtins.name:
                     ctypes.CDLL(str(builtins))  # NVRTC opens it by its bare name, which works once it is loaded
         self.path = path
-        self._library = ctypes.CDLL(str(path))
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
-        self.version = (major.value, minor.value)
+        super().__init__(ctypes.CDLL(str(path)))
         count = ctypes.c_int()
-        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        self._call("GetNumSupportedArchs", ctypes.byref(count))
         numbers = (ctypes.c_int * count.value)()
-        self._call("nvrtcGetSupportedArchs", numbers)
+        self._call("GetSupportedArchs", numbers)
         self.architectures = frozenset(numbers)
-
-    def compile(self, text: str, name: str, headers: Mapping[str, str], flags: Sequence[str]) -> Compilation:
-        """Compile one text for the architecture that `flags` name.
-
-        Parameters
-        ----------
-        text : CUDA C++ source.
-        name : what messages call the text.
-        headers : text of each header by the name under which it is included.
-        """
-        program = ctypes.c_void_p()
-        strings = ctypes.c_char_p * len(headers)
-        self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), utf8(text), utf8(name), len(headers),
-            strings(*map(utf8, headers.values())), strings(*map(utf8, headers)),
-        )  # fmt: skip
-        try:
-            options = (ctypes.c_char_p * len(flags))(*map(utf8, flags))
-            succeeded = self._library.nvrtcCompileProgram(program, len(flags), options) == _SUCCESS
-            log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode(errors="replace")
-            if not succeeded:
-                return Compilation(False, b"", "", log)
-            cubin = self._bytes("nvrtcGetCUBIN", program)
-            ptx = self._bytes("nvrtcGetPTX", program).rstrip(b"\0").decode()
-            return Compilation(True, cubin, ptx, log)
-        finally:
-            self._call("nvrtcDestroyProgram", ctypes.byref(program))
-
-    def _bytes(self, getter: str, program: ctypes.c_void_p) -> bytes:
-        size = ctypes.c_size_t()
-        self._call(f"{getter}Size", program, ctypes.byref(size))
-        buffer = ctypes.create_string_buffer(size.value)
-        self._call(getter, program, buffer)
-        return buffer.raw[: size.value]
-
-    def _call(self, function: str, *arguments: object) -> None:
-        result = getattr(self._library, function)(*arguments)
-        if result != _SUCCESS:
-            explain = self._library.nvrtcGetErrorString
-            explain.restype = ctypes.c_char_p
-            raise CompilerNotFound(f"NVRTC at {self.path} failed in {function}: {explain(result).decode()}")
 
 
 @functools.cache
@@ -128,7 +66,7 @@ def nvrtc_identity() -> str:
     """What tells one NVRTC from another, found out without loading it: where the libraries lie, their sizes and
     times."""
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _newest_first()]
-    return repr(facts) if facts else str(find_nvrtc().version)  # raises
+    return repr(facts) if facts else str(find_nvrtc().numbers)  # raises
 
 
 def _newest_first() -> tuple[Path, ...]:

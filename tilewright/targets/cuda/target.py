@@ -13,9 +13,10 @@ from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import arch, detect
-from tilewright.targets.cuda.compiler import Binary, compile_text, headers_hash
+from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.emit import emit
+from tilewright.targets.cuda.headers import headers_hash
 from tilewright.targets.cuda.launcher import (
     TENSOR_MAP,
     CudaKernel,
@@ -61,7 +62,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
             TENSOR_MAP if isinstance(param, TensorMap) else code_of(param) for param in kernel_parameters(kernel)
         )
         prepared.append(
-            CudaKernel(binary.cubin, name, codes, binary.ptx, prints(kernel)).prepare(
+            CudaKernel(binary.image, name, codes, binary.assembly, prints(kernel)).prepare(
                 LaunchShape(
                     kernel.num_threads, shared_bytes, cluster_of(kernel, arch), syncs_grid(kernel), is_dependent(kernel)
                 )

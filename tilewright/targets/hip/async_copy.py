@@ -6,13 +6,13 @@ in the order in which they lie in shared memory, and a swizzle stands in the pla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.intrinsics import Intrinsic, register
 from tilewright.ir.nodes import (
-    Call,
     Commit,
     Evaluate,
     Expr,
@@ -37,8 +37,9 @@ from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.pieces import asynchronous_copy, piece_bytes
+from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.passes.tile.pipelines.inject_pipeline import GROUPS
+from tilewright.targets.gpu.started_copies import piece_width, place_of, source_of, start, wait
 
 register(Intrinsic("first_of_wave", 0, None))
 
@@ -53,7 +54,7 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
         return None
     block = context.facts[BLOCK]
     started = _started(copy, instruction, block)
-    return started if copy.token is not None else seq(started, _wait(0))
+    return started if copy.token is not None else seq(started, wait(0))
 
 
 def lower_commit(commit: Commit, context: Context) -> Seq:
@@ -61,25 +62,21 @@ def lower_commit(commit: Commit, context: Context) -> Seq:
     return seq()
 
 
-def lower_wait(wait: Wait, context: Context) -> Statement:
+def lower_wait(asked: Wait, context: Context) -> Statement:
     """Waits until only those copies are under way that the groups hold which may be.
 
     What an author begins by hand is waited for altogether. Where the machine starts no copies, all has happened where
     it began.
     """
     instruction = asynchronous_copy(context.arch)
-    if instruction is None or not wait.token.startswith(CP_ASYNC):
+    if instruction is None or not asked.token.startswith(CP_ASYNC):
         return seq()
-    groups = context.facts[GROUPS].get(wait.token, ())
-    left = _instructions(groups, wait.pending, instruction, context.facts[BLOCK])
-    if not left or wait.full is None:
-        return _wait(left)
-    (full,) = context.facts[BLOCK].visited([wait.full])
-    return If(full, seq(_wait(left)), seq(_wait(0)), span=wait.span)
-
-
-def _wait(left: int) -> Evaluate:
-    return Evaluate(Call(BOOL, "cp_async_wait", (const(left),)))
+    groups = context.facts[GROUPS].get(asked.token, ())
+    left = _instructions(groups, asked.pending, instruction, context.facts[BLOCK])
+    if not left or asked.full is None:
+        return wait(left)
+    (full,) = context.facts[BLOCK].visited([asked.full])
+    return If(full, seq(wait(left)), seq(wait(0)), span=asked.span)
 
 
 def _instructions(
@@ -95,13 +92,8 @@ def _instructions(
 
 def _turns(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[int, int]:
     """Elements of a piece, and in how many turns every thread has one."""
-    size = piece_bytes(copy, instruction, block.analyzer, None)
-    assert isinstance(size, int), size
-    width = size * 8 // copy.source.dtype.stored_bits
-    count = 1
-    for extent in copy.destination.tile_shape:
-        count *= int(str(extent))
-    return width, count // width // block.threads
+    width = piece_width(copy, instruction, block, None)
+    return width, math.prod(copy.destination.static_tile_shape) // width // block.threads
 
 
 def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> Statement:
@@ -160,35 +152,17 @@ def _slot(to: Region, block: BlockView) -> Layout:
 def _place(to: Region, block: BlockView, tile: Sequence[Expr], offset: Expr, width: int) -> Region:
     """The place of a piece, behind the beginning of its slot; rows that lie as declared keep their dimensions."""
     if block.memory_layout(to.buffer) is None:
-        place = block.shared(to, _spread_out(to, tile))
-        return replace(place, extents=(*place.extents[:-1], width))
+        return place_of(to, block, tile, width)
     first = block.shared(to, [const(0)] * len(to.extents))
     (start,) = first.starts
     return Region(first.buffer, (block.simplify(index_binary("add", start, offset)),), (width,))
 
 
-def _spread_out(region: Region, offsets: Sequence[Expr]) -> list[Expr]:
-    """Offsets of a tile as offsets in each dimension of a region."""
-    axes = kept_axes(region, len(offsets))
-    assert axes is not None
-    full: list[Expr] = [const(0)] * len(region.extents)
-    for axis, offset in zip(axes, offsets, strict=True):
-        full[axis] = offset
-    return full
-
-
 def _piece(copy: Copy, block: BlockView, tile: Sequence[Expr], place: Region) -> Evaluate:
     """The copy of a piece that is whole in its tensor, or altogether out of bounds: zeros."""
-    origin, width = copy.source, place.extents[-1]
+    width = place.extents[-1]
     assert isinstance(width, int)
-    indices = [
-        block.simplify(index_binary("add", start, offset))
-        for start, offset in zip(block.visited(origin.starts), _spread_out(origin, tile), strict=True)
-    ]
-    source = Region(origin.buffer, tuple(indices), (*(1,) * (len(indices) - 1), width))
-    guard = block.guard(origin.buffer, indices)
-    if guard is None:
-        return Evaluate(Call(BOOL, "cp_async", (place, source)), span=copy.span)
-    whole = const(origin.dtype.nbytes(width), UINT32)
-    valid = Select(UINT32, guard, whole, const(0, UINT32))
-    return Evaluate(Call(BOOL, "cp_async_zfill", (place, source, valid)), span=copy.span)
+    source, guard = source_of(copy.source, block, tile, width)
+    whole = const(source.dtype.nbytes(width), UINT32)
+    valid = None if guard is None else Select(UINT32, guard, whole, const(0, UINT32))
+    return start(place, source, valid, copy.span)

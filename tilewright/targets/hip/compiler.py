@@ -8,21 +8,20 @@ once clang looks for a linker of ROCm's.)
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright import processes
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed
 from tilewright.machine.amd import AmdArch
 from tilewright.machine.arch import Arch
-from tilewright.targets.binary import CompilerWarning
+from tilewright.targets.binary import DeviceBinary, refused
 from tilewright.targets.hip.code_object import resources_of
 from tilewright.targets.hip.headers import FOLDERS, headers_hash, headers_of
 from tilewright.targets.hip.hiprtc import Hiprtc, find_hiprtc
@@ -55,48 +54,15 @@ class Clang:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
-    """A code object for one architecture and what is known about it.
+class Binary(DeviceBinary):
+    """A code object, and its assembly, which is the machine code instruction by instruction."""
 
-    Attributes
-    ----------
-    image : the code object, as the driver loads it.
-    assembly : the text it was made of, which is the machine code instruction by instruction.
-    resources : by kernel, what it takes of a compute unit.
-    warnings : losses of speed.
-    """
-
-    image: bytes
-    assembly: str
-    resources: dict[str, Resources]
-    warnings: tuple[CompilerWarning, ...] = ()
+    endings, counted = ("hsaco", "s"), Resources
 
     def machine_code(self) -> str:
         """The instructions, without what the assembler is told besides."""
         lines = (line for line in self.assembly.split("\n") if not re.match(r"\s*(\.(?!L)|;|$)", line))
         return "\n".join(line.split(";")[0].rstrip() for line in lines)
-
-    def save(self, directory: Path) -> None:
-        """Write the binary into a directory, such as a cache entry."""
-        (directory / "kernel.hsaco").write_bytes(self.image)
-        write_text(directory / "kernel.s", self.assembly)
-        facts = {
-            "resources": {name: asdict(one) for name, one in self.resources.items()},
-            "warnings": [asdict(one) for one in self.warnings],
-        }
-        write_text(directory / "kernel.json", json.dumps(facts))
-
-    @staticmethod
-    def load(directory: Path) -> Binary:
-        """What `save` wrote."""
-        facts = json.loads(read_text(directory / "kernel.json"))
-        return Binary(
-            (directory / "kernel.hsaco").read_bytes(),
-            read_text(directory / "kernel.s"),
-            {name: Resources(**record) for name, record in facts["resources"].items()},
-            tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
-        )
 
 
 @functools.cache
@@ -194,8 +160,4 @@ def _refused(log: str, errors: Sequence[Refusal]) -> DeviceCompilationFailed:
         return DeviceCompilationFailed("clang refused the text", hint=log.strip()[-2000:])
     first = errors[0]
     where = f" (line {first.line} of the emitted text)" if first.span is None and first.line else ""
-    more = f"; {len(errors) - 1} more errors follow it" if len(errors) > 1 else ""
-    return DeviceCompilationFailed(
-        f"clang refused the text{where}: {first.text}{more}", span=first.span,
-        hint="kernel.get_kernel_source() shows the text"
-    )  # fmt: skip
+    return refused("clang refused the text", [error.text for error in errors], first.span, where)

@@ -10,16 +10,17 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import DriverError, LaunchFailed
+from tilewright.targets.gpu.library import DriverLibrary, first_loaded, torch_functions
 
 _NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll")
 
-_SUCCESS, _NO_DEVICE = 0, 100
+_NO_DEVICE = 100
 _COMPUTE_UNITS = 63
 """hipDeviceAttributeMultiprocessorCount."""
 _PROPERTIES_BYTES = 4096
@@ -40,26 +41,18 @@ _EXPLANATIONS = {
 }
 
 
-class Driver:
-    """The library, initialised.
+class Driver(DriverLibrary):
+    """The library, initialised."""
 
-    Attributes
-    ----------
-    library : ctypes handle; `check` turns results into errors.
-    """
+    maker, explanations = "HIP", _EXPLANATIONS
 
     def __init__(self, library: Any) -> None:
-        self.library = library
+        super().__init__(library)
         library.hipGetErrorName.restype = ctypes.c_char_p
         self.check(library.hipInit(0), "hipInit")
 
-    def check(self, result: int, call: str, doing: str = "", error: type[DriverError] = DriverError) -> None:
-        """Raise what a result other than success means."""
-        if result == _SUCCESS:
-            return
-        symbol = (self.library.hipGetErrorName(result) or b"an unknown error").decode()
-        task = f" while {doing}" if doing else ""
-        raise error(f"HIP answered {symbol} ({result}) to {call}{task}", hint=_EXPLANATIONS.get(result))
+    def name_of(self, result: int) -> bytes | None:
+        return bytes(self.library.hipGetErrorName(result) or b"")
 
     def device_count(self) -> int:
         count = ctypes.c_int()
@@ -78,17 +71,11 @@ class Driver:
         return "" if start < 0 else properties.raw[start : properties.raw.index(b"\0", start)].decode()
 
     def compute_units(self, device: int) -> int:
-        value = ctypes.c_int()
-        self.check(
-            self.library.hipDeviceGetAttribute(ctypes.byref(value), _COMPUTE_UNITS, device), "hipDeviceGetAttribute"
-        )
-        return value.value
+        return self.asked(ctypes.c_int, "hipDeviceGetAttribute", _COMPUTE_UNITS, device).value
 
     def current_device(self) -> int:
         """Index of the calling thread's device."""
-        device = ctypes.c_int()
-        self.check(self.library.hipGetDevice(ctypes.byref(device)), "hipGetDevice")
-        return device.value
+        return self.asked(ctypes.c_int, "hipGetDevice").value
 
     @contextlib.contextmanager
     def on(self, device: int) -> Iterator[None]:
@@ -104,15 +91,11 @@ class Driver:
 
     def load_module(self, image: bytes) -> ctypes.c_void_p:
         """Load a code object on the current device."""
-        module = ctypes.c_void_p()
-        self.check(self.library.hipModuleLoadData(ctypes.byref(module), image), "hipModuleLoadData", "loading a kernel")
-        return module
+        return self.asked(ctypes.c_void_p, "hipModuleLoadData", image, doing="loading a kernel")
 
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
-        function = ctypes.c_void_p()
-        result = self.library.hipModuleGetFunction(ctypes.byref(function), module, name.encode())
-        self.check(result, "hipModuleGetFunction", f"looking for {name}")
-        return function
+        doing = f"looking for {name}"
+        return self.asked(ctypes.c_void_p, "hipModuleGetFunction", module, name.encode(), doing=doing)
 
     def launch(
         self, function: ctypes.c_void_p, grid: tuple[int, int, int], threads: int, stream: int, addresses: Any,
@@ -130,32 +113,26 @@ class Driver:
     def allocate(self, size: int, stream: int) -> int:
         """Memory of the current device for a workspace, as an address, for as long as the process lives: zeros for what
         is launched into a stream from now on."""
-        pointer, count = ctypes.c_void_p(), ctypes.c_size_t(max(size, 1))
-        doing = f"allocating a workspace of {size} bytes"
-        self.check(self.library.hipMalloc(ctypes.byref(pointer), count), "hipMalloc", doing)
+        count, doing = ctypes.c_size_t(max(size, 1)), f"allocating a workspace of {size} bytes"
+        pointer = self.asked(ctypes.c_void_p, "hipMalloc", count, doing=doing)
         cleared = self.library.hipMemsetAsync(pointer, 0, count, ctypes.c_void_p(stream))
         self.check(cleared, "hipMemsetAsync", doing)
         return pointer.value or 0
 
 
-def _libraries() -> Iterator[str]:
-    """Where the library may be: beside torch, then where the system looks, then where ROCm is installed."""
+def rocm_libraries(file: str, names: Iterable[str]) -> Iterator[str]:
+    """Where a library of ROCm's may be: beside torch, then where the system looks, then where ROCm is installed."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.version.hip:
-        yield from (str(path) for path in (Path(str(torch.__file__)).parent / "lib").glob("libamdhip64.so*"))
-    yield from _NAMES
-    yield str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib" / "libamdhip64.so")
+        yield from (str(path) for path in (Path(str(torch.__file__)).parent / "lib").glob(f"{file}*"))
+    yield from names
+    yield str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib" / file)
 
 
 @functools.cache
 def find_driver() -> Driver | None:
     """HIP's runtime on this machine, or None where there is none to drive a GPU."""
-    for name in _libraries():
-        try:
-            return Driver(ctypes.CDLL(name))
-        except (OSError, DriverError):
-            continue
-    return None
+    return first_loaded(rocm_libraries("libamdhip64.so", _NAMES), Driver)
 
 
 def require_driver(doing: str) -> Driver:
@@ -174,18 +151,20 @@ def require_driver(doing: str) -> Driver:
     return driver
 
 
+def _drives_torch() -> bool:
+    """Whether a torch for ROCm is loaded, and finds a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.version.hip) and torch.cuda.is_available()
+
+
 def on_device(device: int) -> AbstractContextManager[Any]:
     """A context in which another device is current, for torch too where it has ROCm."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.version.hip and torch.cuda.is_available():
-        return torch.cuda.device(device)
+    if _drives_torch():
+        return sys.modules["torch"].cuda.device(device)
     return require_driver("changing the device").on(device)
 
 
 def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:
     """Functions that give the current device, and its current stream's handle: torch's where it has ROCm."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.version.hip and torch.cuda.is_available():
-        torch.cuda.init()
-        return torch.cuda.current_device, lambda device: torch.cuda.current_stream(device).cuda_stream
-    return driver.current_device, lambda device: 0
+    found = torch_functions() if _drives_torch() else None
+    return found or (driver.current_device, lambda device: 0)

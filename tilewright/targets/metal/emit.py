@@ -18,12 +18,11 @@ from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, hands_over_tensors
+from tilewright.targets.gpu.headers import COMMON
 from tilewright.targets.metal.printer import KEYWORDS, TYPES, MetalPrinter
 from tilewright.texts import read_text
 
 DIRECTORY = Path(__file__).parent / "device"
-SHARED = Path(__file__).parents[1] / "gpu" / "device"
-"""What other GPUs' vocabularies are made of, too."""
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("numbers", ()), ("memory", ("numbers",)), ("math", ("numbers",)), ("simd", ("memory", "math")),
@@ -80,7 +79,7 @@ _SHARED = re.compile(r'^#include "(tilewright_\w+\.cuh)"\n', re.MULTILINE)
 def part_text(name: str) -> str:
     """A part of the vocabulary, with what of other GPUs' it includes."""
     text = read_text(DIRECTORY / f"tilewright_{name}.h")
-    return _SHARED.sub(lambda found: read_text(SHARED / found[1]).replace("#pragma once\n", ""), text)
+    return _SHARED.sub(lambda found: read_text(COMMON / found[1]).replace("#pragma once\n", ""), text)
 
 
 @functools.cache
