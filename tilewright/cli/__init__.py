@@ -48,11 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--rows", type=_sizes, default=(1, 16, 256), metavar="M,M,...", help="rows of A (default 1,16,256)"
     )
-    demo.add_argument("--n", type=_size, default=4096, help="columns of C (default 4096)")
-    demo.add_argument("--k", type=_size, default=4096, help="columns of A (default 4096)")
-    demo.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
     demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
-    demo.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     bench = commands.add_parser(
         "bench", help="times of products by quantised weights, beside those of a file or of a commit",
         epilog=_BENCH_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -61,15 +57,18 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--rows", type=_sizes, default=(1, 4, 16, 64, 256), metavar="M,M,...", help="of A (default 1,4,16,64,256)"
     )
-    bench.add_argument("--n", type=_size, default=4096, help="columns of C (default 4096)")
-    bench.add_argument("--k", type=_size, default=4096, help="columns of A (default 4096)")
-    bench.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
     bench.add_argument("--activations", default="", help="quantise them to this (default: int8 on a processor)")
     bench.add_argument("--target", choices=["auto", "cpu", "cuda"], default="auto", help="where to run")
-    bench.add_argument("--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)")
     bench.add_argument("--json", metavar="FILE", help="write the times")
     bench.add_argument("--plot", metavar="FILE.svg", help="draw speed over rows")
     bench.add_argument("--against", metavar="FILE|COMMIT", help="compare: times that --json wrote, or another commit's")
+    for measured in (demo, bench):
+        measured.add_argument("--n", type=_size, default=4096, help="columns of C (default 4096)")
+        measured.add_argument("--k", type=_size, default=4096, help="columns of A (default 4096)")
+        measured.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
+        measured.add_argument(
+            "--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)"
+        )
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
     commands.add_parser(
         "calibrate", help="measure the rates of the GPU here, by which kernels are chosen, and keep them"

@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType, dtype
+from tilewright.ir.expressions import known_extent
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import is_enumeration, is_record, record_fields
 from tilewright.ir.names import Names
@@ -199,13 +200,13 @@ class ExpressionText:
         return f"{name}[{', '.join(parts)}]"
 
     def _is_full(self, region: Region, dimension: int) -> bool:
-        start, extent = region.starts[dimension], _plain(region.extents[dimension])
+        start, extent = region.starts[dimension], known_extent(region.extents[dimension])
         if dimension >= region.buffer.rank or not isinstance(start, Const) or start.dtype != INT32 or start.value != 0:
             return False
-        return same(extent, _plain(region.buffer.shape[dimension]))
+        return same(extent, known_extent(region.buffer.shape[dimension]))
 
     def _slice(self, region: Region, dimension: int) -> str:
-        start, extent = region.starts[dimension], _plain(region.extents[dimension])
+        start, extent = region.starts[dimension], known_extent(region.extents[dimension])
         if extent == 1 and isinstance(extent, int):
             return self._at(start, TERNARY)
         size = str(extent) if isinstance(extent, int) else self._at(extent, UNARY)
@@ -227,11 +228,6 @@ class ExpressionText:
 
     def _dict(self, value: dict[object, object]) -> str:
         return "{" + ", ".join(f"{self.value(k)}: {self.value(v)}" for k, v in value.items()) + "}"
-
-
-def _plain(extent: Extent) -> Extent:
-    """A literal extent as a Python int."""
-    return int(extent.value) if isinstance(extent, Const) else extent
 
 
 _RENDERERS: dict[type, Callable[[ExpressionText, Any], tuple[str, int]]] = {

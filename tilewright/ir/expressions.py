@@ -293,6 +293,11 @@ class Region(Record):
         )
 
 
+def known_extent(extent: Extent) -> Extent:
+    """An extent as an int where it is a literal."""
+    return int(extent.value) if isinstance(extent, Const) else extent
+
+
 def whole(buffer: Buffer) -> Region:
     """The region that covers all of `buffer`."""
     return Region(buffer, tuple(const(0) for _ in buffer.shape), buffer.shape)

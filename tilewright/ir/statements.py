@@ -90,6 +90,11 @@ class For(Statement):
             return range(int(self.start.value), int(self.stop.value), int(self.step.value))
         return None
 
+    @property
+    def runs_once(self) -> bool:
+        """Whether there is one iteration, as far as is known."""
+        return self.numbers is not None and len(self.numbers) == 1
+
 
 @node
 class Pipelined(Statement):

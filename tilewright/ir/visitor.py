@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from tilewright.ir.nodes import (
     Allocate,
+    Binary,
     Buffer,
     Const,
     DType,
@@ -335,6 +336,12 @@ class Rewriter:
 Rewriter._methods, Rewriter._wanted = {}, {}
 
 
+def with_statements(body: Seq, made: Sequence[Statement]) -> Seq:
+    """A sequence of other statements; the very one where they are its own."""
+    same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
+    return body if same else dataclasses.replace(body, statements=tuple(made))
+
+
 def listed(made: Rewritten) -> list[Statement]:
     """What stands in a statement's place, as a list."""
     if made is None:
@@ -441,6 +448,15 @@ def key(node: object) -> object:
         dtype: DType | None = node.dtype if isinstance(node, Expr) else None
         return (type(node), dtype, *(key(getattr(node, name)) for name in fields_of(type(node))))
     return (type(node), node)
+
+
+def conjuncts(condition: Expr) -> Iterator[Expr]:
+    """What must hold together for a condition to hold."""
+    if isinstance(condition, Binary) and condition.op == "all":
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
+    else:
+        yield condition
 
 
 def variables(node: object) -> set[Var]:

@@ -8,14 +8,24 @@ from typing import Any
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Let, Region, Var, Wait, const, seq
+from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Region, Var, Wait, const, seq
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
-from tilewright.language.proxies import Element, Scalar, Value, Variable, as_expr, check_scope, describe, is_number
+from tilewright.language.proxies import (
+    Element,
+    Scalar,
+    Value,
+    Variable,
+    as_expr,
+    check_scope,
+    describe,
+    is_number,
+    named_by_author,
+)
 from tilewright.language.source import statement_here
-from tilewright.language.vectors import Vector, lane_at
+from tilewright.language.vectors import Vector, lane_at, lanes_of
 from tilewright.ops.copy import TMA_STORES
 
 ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
@@ -44,14 +54,6 @@ def _common_place(value: object, what: str, kind: str = "add") -> Region:
     return place
 
 
-def _value_of(call: Call, name: str) -> Scalar:
-    """What a call gives back, under a name of its own: the call happens once, here."""
-    builder = in_kernel("an atomic operation")
-    var = Var(call.dtype, builder.take_name(name))
-    builder.append(Let(var, call, span=statement_here()))
-    return Scalar(var, builder.frame)
-
-
 def _atomic(kind: str) -> Callable[..., Any]:
     what = f"T.atomic_{kind}"
 
@@ -65,7 +67,7 @@ def _atomic(kind: str) -> Callable[..., Any]:
             place = _common_place(dst, what, kind)
             made = Call(place.dtype, f"atomic_{kind}", (place, as_expr(value, place.dtype), order))
             if return_prev:
-                return _value_of(made, "previous")
+                return named_by_author(made, "previous", what)
             builder.append(Evaluate(made, span=statement_here()))
             return None
         if return_prev:
@@ -141,7 +143,8 @@ def atomic_load(src: object, memory_order: str = "seq_cst") -> Scalar:
     """
     in_kernel("T.atomic_load")
     place = _common_place(src, "T.atomic_load")
-    return _value_of(Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load"))), "loaded")
+    loaded = Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load")))
+    return named_by_author(loaded, "loaded", "T.atomic_load")
 
 
 @author_facing
@@ -183,9 +186,7 @@ def _packed(count: int) -> Callable[..., Any]:
         builder.append(nodes.Allocate(before, span=span))
         body = seq(nodes.Store(before, (lane,), added, span=span))
         builder.append(For(lane, const(0), const(count), const(1), body, span=span))
-        frame = builder.frame
-        loaded = lambda at: Scalar(nodes.Load(place.dtype, before, (as_expr(at),)), frame)  # noqa: E731
-        return Vector(count, loaded, is_kept=True)
+        return lanes_of(before, builder.frame)
 
     call.__name__ = call.__qualname__ = f"atomic_addx{count}"
     call.__doc__ = f"""`atomic_add` on {count} consecutive elements, from the first ones given.

@@ -33,9 +33,7 @@ from tilewright.ir.nodes import (
     Evaluate,
     Expr,
     If,
-    Let,
     Region,
-    Var,
     binary,
     const,
     index_binary,
@@ -45,7 +43,7 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, constant, describe
+from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, constant, describe, named_by_author
 from tilewright.language.source import statement_here
 
 MOST_ARRIVALS = (1 << 20) - 1
@@ -440,10 +438,7 @@ def block_rank_in_cluster() -> Scalar:
     --------
     >>> C[tx // 64, tx % 64] = T.cast(T.block_rank_in_cluster(), "float32")
     """
-    builder = in_kernel("T.block_rank_in_cluster")
-    var = Var(INT32, builder.take_name("rank"))
-    builder.append(Let(var, Call(INT32, "cluster_rank", ()), span=statement_here()))
-    return Scalar(var, builder.frame)
+    return named_by_author(Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster")
 
 
 @author_facing

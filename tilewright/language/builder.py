@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Allocate, Buffer, Extent, Seq, Statement, TileOperator, Var, is_empty
+from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Let, Seq, Statement, TileOperator, Var, is_empty
 from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel
 from tilewright.language.source import statement_here
 
@@ -148,6 +148,18 @@ def in_kernel(what: str) -> Builder:
     if builder.kernel is None:
         raise OutsideKernel(what)
     return builder
+
+
+def named(value: Expr, name: str, what: str) -> Var:
+    """A value under a name of its own: it is computed once, here.
+
+    Parameters
+    ----------
+    what : is being recorded, for messages.
+    """
+    var = Var(value.dtype, name)
+    in_kernel(what).append(Let(var, value, span=statement_here()))
+    return var
 
 
 class activate:

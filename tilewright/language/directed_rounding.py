@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64, DType
-from tilewright.ir.nodes import Call, Expr, Let, Var, binary, const
-from tilewright.language.builder import in_kernel
+from tilewright.ir.nodes import Call, Expr, Var, binary, const
+from tilewright.language.builder import named
 from tilewright.language.interface import author_facing, taking
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, Value, as_expr, frame_of
-from tilewright.language.source import statement_here
 
 MODES = ("rn", "rz", "ru", "rd")
 
@@ -30,9 +29,7 @@ Sides = tuple[Expr, Expr]
 def _named(value: Expr) -> Expr:
     if isinstance(value, (Var, nodes.Const)):
         return value
-    var = Var(value.dtype, "part")
-    in_kernel("a rounded operation").append(Let(var, value, span=statement_here()))
-    return var
+    return named(value, "part", "a rounded operation")
 
 
 def _call(name: str, *operands: Expr) -> Expr:

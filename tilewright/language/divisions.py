@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substitute, walk
+from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substitute, walk, with_statements
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.sinking import TOGETHER, Sink, all_written, allocated, mentioned
 from tilewright.ops.copy import TMA_LOADS, TMA_STORES
@@ -126,8 +126,7 @@ class _Narrow(Rewriter):
                 inside = replace(branches[using[0]], statements=(allocate, *branches[using[0]].statements))
                 statements[statements.index(user)] = replace(user, **{using[0]: inside})
                 statements.remove(allocate)
-        same = len(statements) == len(body.statements)
-        return self.generic(body if same else replace(body, statements=tuple(statements)))
+        return self.generic(with_statements(body, statements))
 
 
 def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> bool:

@@ -16,7 +16,6 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
-    Scalar,
     Value,
     Variable,
     as_expr,
@@ -24,6 +23,7 @@ from tilewright.language.proxies import (
     constant,
     describe,
     is_number,
+    named_by_author,
 )
 from tilewright.language.source import statement_here
 
@@ -95,9 +95,7 @@ def call_extern(*args: object, dtype: Any = _FIRST) -> Value | None:
         builder.append(Evaluate(Call(BOOL, "call_extern", (func_name, *arguments)), span=statement_here()))
         return None
     record = dtypes.dtype(dtype)
-    var = Var(record, builder.take_name("result"))
-    builder.append(Let(var, Call(record, "call_extern", (func_name, *arguments)), span=statement_here()))
-    return Scalar(var, builder.frame)
+    return named_by_author(Call(record, "call_extern", (func_name, *arguments)), "result", "T.call_extern")
 
 
 class _Discarded(Rewriter):

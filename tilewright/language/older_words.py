@@ -10,9 +10,9 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32, UINT64
-from tilewright.ir.nodes import Call, Let, Select, Var, binary, const
+from tilewright.ir.nodes import Call, Select, binary, const
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import in_kernel
+from tilewright.language.builder import in_kernel, named
 from tilewright.language.interface import author_facing, taking
 from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS, abs_, cast, if_then_else
@@ -20,7 +20,6 @@ from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, describe
 from tilewright.language.roles import wgmma_gemm
-from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation
 
 
@@ -111,9 +110,7 @@ def _word(value: object, what: str) -> nodes.Expr:
 
 
 def _named(value: nodes.Expr) -> nodes.Expr:
-    var = Var(value.dtype, "bits")
-    in_kernel("a word for bits").append(Let(var, value, span=statement_here()))
-    return var
+    return named(value, "bits", "a word for bits")
 
 
 def _count(bits: nodes.Expr) -> nodes.Expr:

@@ -15,7 +15,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, DType
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load, Store
-from tilewright.language.builder import Frame, active, current
+from tilewright.language.builder import Frame, active, current, in_kernel, named
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
     MatrixOfNumbers,
@@ -249,6 +249,12 @@ def convert(value: Expr, dtype: DType) -> Expr:
     if isinstance(value, Const) and held and dtype.lanes == 1:
         return literal(value.value, dtype)
     return nodes.cast(value, dtype)
+
+
+def named_by_author(value: Expr, name: str, what: str) -> Scalar:
+    """A value under the name that the author is about to give it, else under `name`: it is computed once, here."""
+    builder = in_kernel(what)
+    return Scalar(named(value, builder.take_name(name), what), builder.frame)
 
 
 def frame_of(*values: object) -> Frame | None:

@@ -13,13 +13,12 @@ from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, INT32, UINT32, UINT64
-from tilewright.ir.nodes import Call, Expr, Let, Var, binary, cast, const
-from tilewright.language.builder import Builder, Frame, in_kernel
+from tilewright.ir.nodes import Call, Expr, binary, cast, const
+from tilewright.language.builder import Builder, Frame, in_kernel, named
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, check_scope
-from tilewright.language.source import statement_here
 from tilewright.language.warps import linear_thread
 
 ROUNDS = 10
@@ -53,9 +52,7 @@ class Stream:
 
 
 def _named(value: Expr, name: str) -> Expr:
-    var = Var(value.dtype, name)
-    in_kernel("a random number").append(Let(var, value, span=statement_here()))
-    return var
+    return named(value, name, "a random number")
 
 
 def _halves(value: object, name: str) -> tuple[Expr, Expr]:

@@ -225,11 +225,7 @@ def _tile(region: Region, exact: bool) -> Region:
 
 def _part_of(region: Region, axis: int, offset: object, size: Extent) -> Region:
     """So many lines of a region along one of its dimensions, from one on."""
-    place = len(region.extents) + axis
-    begin = const(0) if offset is None else as_expr(offset, INT32)
-    starts = [index_binary("add", one, begin) if at == place else one for at, one in enumerate(region.starts)]
-    extents = [size if at == place else one for at, one in enumerate(region.extents)]
-    return Region(region.buffer, tuple(starts), tuple(extents))
+    return _run(region, axis, const(0) if offset is None else as_expr(offset, INT32), size)
 
 
 def _from(region: Region, offset: object, size: int) -> Region:
@@ -237,7 +233,7 @@ def _from(region: Region, offset: object, size: int) -> Region:
     return region if offset is None else _part_of(region, -1 if len(region.extents) == 1 else -2, offset, size)
 
 
-def _run(region: Region, axis: int, first: int, size: int) -> Region:
+def _run(region: Region, axis: int, first: Expr | int, size: Extent) -> Region:
     """A part of a region along one of its dimensions, counted from the end."""
     place = len(region.extents) + axis
     starts = [index_binary("add", one, first) if at == place else one for at, one in enumerate(region.starts)]

@@ -18,7 +18,6 @@ from tilewright.ir.nodes import (
     Expr,
     For,
     If,
-    Let,
     Load,
     Parallel,
     Region,
@@ -32,7 +31,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, Rewritten, substitute, walk
 from tilewright.language.branches import BlockContext, LoopContext
-from tilewright.language.builder import current, in_kernel
+from tilewright.language.builder import current, in_kernel, named
 from tilewright.language.external import access_ptr
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
@@ -310,10 +309,8 @@ def _dimension(index: object, what: str) -> int:
 
 
 def _named(value: Expr, name: str) -> Scalar:
-    builder = in_kernel("a reduction of threads")
-    var = Var(value.dtype, name)
-    builder.append(Let(var, value, span=statement_here()))
-    return Scalar(var, builder.frame)
+    what = "a reduction of threads"
+    return Scalar(named(value, name, what), in_kernel(what).frame)
 
 
 def _stride(dim: int) -> int:

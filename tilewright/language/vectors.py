@@ -15,7 +15,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, For, Load, Store, Var
 from tilewright.ir.visitor import walk
-from tilewright.language.builder import current, in_kernel
+from tilewright.language.builder import Frame, current, in_kernel
 from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
@@ -69,8 +69,13 @@ def kept(vector: Vector, name: str) -> Vector:
     builder.append(Store(made, (lane,), as_expr(vector.of(Scalar(lane, frame)), made.dtype), span=span))
     body = builder.pop(frame)
     builder.append(For(lane, nodes.const(0), nodes.const(vector.lanes), nodes.const(1), body, "vectorize", span=span))
-    around = builder.frame
-    return Vector(vector.lanes, lambda lane: Scalar(Load(made.dtype, made, (as_expr(lane),)), around), is_kept=True)
+    return lanes_of(made, builder.frame)
+
+
+def lanes_of(array: Buffer, frame: Frame) -> Vector:
+    """What an array of the thread holds, as a vector."""
+    of = lambda lane: Scalar(Load(array.dtype, array, (as_expr(lane),)), frame)  # noqa: E731
+    return Vector(array.static_shape[0], of, is_kept=True)
 
 
 def common_lanes(*values: object) -> int | None:

@@ -9,21 +9,16 @@ from collections.abc import Callable
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
-from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, Let, Var, binary, const, index_binary
-from tilewright.language.builder import in_kernel
+from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, binary, const, index_binary
 from tilewright.language.interface import author_facing, taking
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, constant, constant_within
-from tilewright.language.source import statement_here
+from tilewright.language.proxies import Scalar, as_expr, constant, constant_within, named_by_author
 
 
 def _named(value: Expr, name: str) -> Scalar:
     """A value under a name of its own: the threads meet once, here."""
-    builder = in_kernel("a word for warps")
-    var = Var(value.dtype, builder.take_name(name))
-    builder.append(Let(var, value, span=statement_here()))
-    return Scalar(var, builder.frame)
+    return named_by_author(value, name, "a word for warps")
 
 
 def linear_thread() -> Expr:

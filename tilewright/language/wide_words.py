@@ -19,7 +19,7 @@ from tilewright.language.math import FUNCTIONS, abs_, max_, min_
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_within, describe, is_number
 from tilewright.language.source import statement_here
-from tilewright.language.vectors import Vector, common_lanes, kept, lane_at, lane_of
+from tilewright.language.vectors import Vector, common_lanes, kept, lane_at, lane_of, lanes_of
 
 BITS = {bits: dtypes.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 """Unsigned numbers by their width."""
@@ -107,7 +107,7 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
         frame = builder.frame
         if words == 1:
             return Scalar(Load(UINT32, buffer, (const(0),)), frame)
-        return Vector(words, lambda lane: Scalar(Load(UINT32, buffer, (as_expr(lane),)), frame), is_kept=True)
+        return lanes_of(buffer, frame)
 
     call = load if scope == "global" else lambda src: load(src)
     call.__name__ = call.__qualname__ = name
@@ -302,8 +302,7 @@ def listed(values: Sequence[object]) -> Vector:
     for place, value in enumerate(exprs):
         stored = nodes.cast(value, buffer.dtype)
         builder.append(nodes.Store(buffer, (const(place),), stored, span=statement_here()))
-    frame = builder.frame
-    return Vector(len(exprs), lambda lane: Scalar(Load(buffer.dtype, buffer, (as_expr(lane),)), frame), is_kept=True)
+    return lanes_of(buffer, builder.frame)
 
 
 PACKED = {

@@ -101,6 +101,14 @@ def check_known(**regions: Region | None) -> Iterator[str]:
             yield f"the extents of {name}, {shape_text(region)}, must be known when compiling"
 
 
+def check_matrices(**regions: Region) -> Iterator[str]:
+    """The same, and a sentence for each that is no matrix."""
+    yield from check_known(**regions)
+    for name, region in regions.items():
+        if shape_of_rank(region, 2) is None:
+            yield f"{name} has shape {shape_text(region)}, but two dimensions are needed"
+
+
 # Elements ---------------------------------------------------------------------------------------
 
 

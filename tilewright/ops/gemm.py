@@ -32,7 +32,7 @@ from tilewright.ops.base import (
     as_shape,
     begin,
     blocked_index,
-    check_known,
+    check_matrices,
     compute_dtype,
     element,
     get,
@@ -120,14 +120,8 @@ class Gemm(TileOperator):
         return matrix_shape(self.a)[0 if self.transpose_a else 1]
 
     def check(self) -> Iterator[str]:
-        unknown = list(check_known(a=self.a, b=self.b, c=self.c))
-        yield from unknown
-        flat = [name for name in "abc" if shape_of_rank(getattr(self, name), 2) is None]
-        yield from (
-            f"{name} has shape {shape_text(getattr(self, name))}, but two dimensions are needed" for name in flat
-        )
-        if not unknown and not flat:
-            yield from self._check_shapes()
+        wrong = list(check_matrices(a=self.a, b=self.b, c=self.c))
+        yield from wrong or self._check_shapes()
         yield from self._check_dtypes()
         if self.policy not in POLICIES:
             yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"

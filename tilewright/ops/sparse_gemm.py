@@ -29,7 +29,7 @@ from tilewright.ops.base import (
     accumulator,
     as_shape,
     begin,
-    check_known,
+    check_matrices,
     compute_dtype,
     element,
     get,
@@ -103,15 +103,8 @@ class SparseGemm(TileOperator):
         return matrix_shape(self.b)[1 if self.transpose_b else 0]
 
     def check(self) -> Iterator[str]:
-        unknown = list(check_known(a=self.a, metadata=self.metadata, b=self.b, c=self.c))
-        yield from unknown
-        names = ("a", "metadata", "b", "c")
-        flat = [name for name in names if shape_of_rank(getattr(self, name), 2) is None]
-        yield from (
-            f"{name} has shape {shape_text(getattr(self, name))}, but two dimensions are needed" for name in flat
-        )
-        if not unknown and not flat:
-            yield from self._check_shapes()
+        wrong = list(check_matrices(a=self.a, metadata=self.metadata, b=self.b, c=self.c))
+        yield from wrong or self._check_shapes()
         if self.metadata.dtype != UINT8:
             yield f"the metadata is {self.metadata.dtype}, but should be uint8"
         if self.c.dtype.is_integer and not (self.a.dtype.is_integer and self.b.dtype.is_integer):

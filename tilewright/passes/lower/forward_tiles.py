@@ -62,7 +62,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import of_views, root
-from tilewright.ir.visitor import Rewriter, Rewritten, children, same, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, children, same, walk, with_statements
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
@@ -98,9 +98,7 @@ class _Forwarded(Rewriter):
         for tile in [one.buffer for one in statements if isinstance(one, Allocate)]:
             if tile.scope in PRIVATE and tile.rank and tile not in self.given:
                 self.forward(tile, statements)
-        if len(statements) != len(sequence.statements):
-            sequence = replace(sequence, statements=tuple(statements))
-        return self.generic(sequence)
+        return self.generic(with_statements(sequence, statements))
 
     def forward(self, tile: Buffer, statements: list[Statement]) -> None:
         """Take the first loop that fills `tile` out of `statements`, if it repeats a tensor."""

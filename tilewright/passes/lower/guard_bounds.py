@@ -51,7 +51,8 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewritten, children, find, key, listed, substitute, walk
+from tilewright.ir.visitor import Rewritten, children, conjuncts, find, key, listed, substitute, walk
+from tilewright.ops.base import zero
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
 
@@ -357,20 +358,11 @@ def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
 
 def _said(condition: Expr) -> Iterator[_Bound]:
     """The bounds that a condition is made of."""
-    if not isinstance(condition, nodes.Binary):
-        return
-    if condition.op == "all":
-        yield from _said(condition.left)
-        yield from _said(condition.right)
-    elif condition.op == "lt":
-        yield _Bound(condition.left, condition.right, (key(condition.left), key(condition.right)))
-    elif condition.op == "ge" and isinstance(condition.right, nodes.Const) and condition.right.value == 0:
-        yield _Bound(condition.left, None, (key(condition.left), None))
-
-
-def zero(dtype: nodes.DType) -> Expr:
-    """The literal 0 of a dtype."""
-    return const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
+    for one in conjuncts(condition):
+        if isinstance(one, nodes.Binary) and one.op == "lt":
+            yield _Bound(one.left, one.right, (key(one.left), key(one.right)))
+        elif isinstance(one, nodes.Binary) and one.op == "ge" and getattr(one.right, "value", None) == 0:
+            yield _Bound(one.left, None, (key(one.left), None))
 
 
 def _elements(value: Expr) -> list[nodes.Region]:

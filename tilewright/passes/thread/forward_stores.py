@@ -49,7 +49,7 @@ from tilewright.ir.nodes import (
     binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, children, find, holds, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, children, find, holds, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.thread.first_lanes import access_of
@@ -203,9 +203,7 @@ class _DropDead(Rewriter):
         tiles = [s.buffer for s in statements if isinstance(s, Allocate) and _is_own(s.buffer)]
         for tile in tiles:
             _drop_dead_stores(statements, tile)
-        if any(new is not old for new, old in zip(statements, sequence.statements, strict=True)):
-            sequence = replace(sequence, statements=tuple(statements))
-        return self.generic(sequence)
+        return self.generic(with_statements(sequence, statements))
 
 
 def _drop_dead_stores(statements: list[Statement], tile: Buffer) -> None:
@@ -273,7 +271,7 @@ def _without_dead_stores(loop: For, tile: Buffer) -> For:
             if window is not None and all(other[1] <= window[0] or window[1] <= other[0] for other in later):
                 continue
         kept.append(part)
-    return loop if len(kept) == len(parts) else replace(loop, body=replace(body, statements=tuple(kept)))
+    return loop if len(kept) == len(parts) else replace(loop, body=with_statements(body, kept))
 
 
 def _window(indices: tuple[Expr, ...], lanes: int, loop: For) -> tuple[int, int] | None:
@@ -293,8 +291,7 @@ class _Drop(Rewriter):
     def __init__(self, unread: set[Buffer]) -> None:
         self.unread = unread
 
-    def visit_Store(self, store: Store) -> Rewritten:
-        return None if store.buffer in self.unread else store
+    def visit_Store(self, statement: Store | Allocate) -> Rewritten:
+        return None if statement.buffer in self.unread else statement
 
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
-        return None if allocate.buffer in self.unread else allocate
+    visit_Allocate = visit_Store

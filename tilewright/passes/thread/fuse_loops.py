@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.first_lanes import access_of
@@ -110,9 +110,7 @@ class _Fuse(ScopedRewriter):
                 if isinstance(first, For) and self.joined_with_next(statements, position):
                     continue
                 position += 1
-        if len(statements) != len(sequence.statements):
-            sequence = replace(sequence, statements=tuple(statements))
-        return super().visit_Seq(sequence)
+        return super().visit_Seq(with_statements(sequence, statements))
 
     def joined_with_next(self, statements: list[Statement], position: int) -> bool:
         """Join the loop at `position` with the next one, with what stands between them in front of both."""
@@ -287,16 +285,12 @@ class _Fuse(ScopedRewriter):
 def _without_single_trips(statements: tuple[Statement, ...]) -> Iterator[Statement]:
     """Loops that run exactly once are their body."""
     for statement in statements:
-        once = isinstance(statement, For) and _plain(statement) and _runs_once(statement)
+        once = isinstance(statement, For) and _plain(statement) and statement.runs_once
         if once and isinstance(statement, For):
             body = with_values(fresh(statement.body), {statement.var: statement.start})
             yield from _without_single_trips(body.statements)
         else:
             yield statement
-
-
-def _runs_once(loop: For) -> bool:
-    return loop.numbers is not None and len(loop.numbers) == 1
 
 
 def _plain(loop: For) -> bool:

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Evaluate, Function, Kernel, Return, Seq, Statement, seq
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, find, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 
@@ -59,7 +59,7 @@ class _Launch(Rewriter):
                 before = place
             elif any(True for _ in find(one, Kernel)):
                 before = None
-        return body if all(a is b for a, b in zip(made, body.statements)) else replace(body, statements=tuple(made))
+        return with_statements(body, made)
 
     def _pair(self, first: Statement, second: Kernel) -> tuple[Statement, Statement]:
         assert isinstance(first, Kernel)

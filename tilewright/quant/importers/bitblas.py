@@ -106,12 +106,16 @@ class BitblasOrder:
         codes = packed.reshape(N, -1)
         if self.bits < 8:
             codes = unpack_plain(np.ascontiguousarray(codes).view(np.uint8), K, self.bits)
+        return np.ascontiguousarray(self._ordered(codes, N, K)).reshape(N, K)
+
+    def _ordered(self, codes: Any, N: int, K: int) -> Any:  # arrays of NumPy or tensors of torch
+        """Codes in their plain order, rows of tiles together."""
         if self.order:
             codes = codes.reshape(-1, len(self.order))[:, np.argsort(self.order)]
         if self.stage:
             tiles = codes.reshape(-1, ROWS * self.columns)[:, np.argsort(self._tile_order())]
             codes = tiles.reshape(N // ROWS, K // self.columns, ROWS, self.columns).swapaxes(1, 2)
-        return np.ascontiguousarray(codes).reshape(N, K)
+        return codes
 
     def plain(self, packed: np.ndarray, N: int, K: int) -> np.ndarray:
         """Packed bytes (or elements) with the codes row by row, low bits first: ``[N, K * bits / 8]``."""
@@ -127,12 +131,7 @@ class BitblasOrder:
         if self.bits < 8:
             mask = (1 << self.bits) - 1
             codes = torch.stack([codes >> (self.bits * field) & mask for field in range(share)], 1)
-        if self.order:
-            codes = codes.reshape(-1, len(self.order))[:, np.argsort(self.order)]
-        if self.stage:
-            tiles = codes.reshape(-1, ROWS * self.columns)[:, np.argsort(self._tile_order())]
-            codes = tiles.reshape(N // ROWS, K // self.columns, ROWS, self.columns).swapaxes(1, 2)
-        codes = codes.reshape(N, K // share, share)
+        codes = self._ordered(codes, N, K).reshape(N, K // share, share)
         fields = [codes[..., field] << (self.bits * field) for field in range(share)] if share > 1 else [codes[..., 0]]
         return functools.reduce(torch.bitwise_or, fields).contiguous()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -23,14 +23,28 @@ _PRODUCTS: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
 
 
 def register_products(instructions: Iterable[MatrixInstruction]) -> None:
-    """Give the functions of matrix instructions a meaning, and make them known to the IR."""
+    """Give the functions of dense matrix instructions a meaning, and make them known to the IR."""
+    _register((one for one in instructions if not one.asynchronous and not one.sparse), 3, _multiply)
+
+
+def register_sparse(instructions: Iterable[MatrixInstruction], meaning: Callable[[Evaluator, Call], int]) -> None:
+    """The same of sparse ones, by a meaning of the machine's own: what places elements is a fourth operand."""
+    _register(instructions, 4, meaning)
+
+
+def _register(instructions: Iterable[MatrixInstruction], arity: int, meaning: Callable[[Evaluator, Call], int]) -> None:
     for one in instructions:
-        if one.asynchronous or one.sparse:
-            continue
         _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
         if one.function not in INTRINSICS:
-            register(Intrinsic(one.function, 3, None, pure=False, collective=True, writes=(0,)))
-            SPECIAL_CALLS[one.function] = _multiply
+            register(Intrinsic(one.function, arity, None, pure=False, collective=True, writes=(0,)))
+            SPECIAL_CALLS[one.function] = meaning
+
+
+def instruction_of(state: Evaluator, node: Call, a: Region, b: Region, d: Region) -> MatrixInstruction:
+    """The instruction that a function of these operands is, in whole warps."""
+    found = _PRODUCTS[node.function, _operand(a.dtype), _operand(b.dtype), d.dtype]
+    whole_warps(state, node.function, found.threads)
+    return found
 
 
 @functools.cache
@@ -54,8 +68,7 @@ def assemble(registers: np.ndarray, layout: Layout) -> np.ndarray:
 def _multiply(state: Evaluator, node: Call) -> int:
     """``d += a @ b`` in every warp, each element rounded once."""
     d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
-    instruction = _PRODUCTS[node.function, _operand(a.dtype), _operand(b.dtype), d.dtype]
-    whole_warps(state, node.function, instruction.threads)
+    instruction = instruction_of(state, node, a, b, d)
     assert instruction.a_fragment is not None and instruction.b_fragment is not None
     left = assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)
     right = assemble(_truncated(read_each(state, b), instruction.b), instruction.b_fragment)

@@ -12,7 +12,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var, const, index_binary, seq
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, own, uses, walk
+from tilewright.ir.visitor import conjuncts, find, own, uses, walk
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes
@@ -24,9 +24,11 @@ class GpuPrinter(GpuExpressions):
     Attributes
     ----------
     needed : variables and buffers that statements ask for (`needed_names`); None for all.
+    shares_tensors : whether barriers wait for what threads wrote to global memory.
     """
 
     needed: set[Var | Buffer] | None = None
+    shares_tensors = True
 
     def origin(self, span: Span) -> None:
         count = len(self.lines)
@@ -34,29 +36,27 @@ class GpuPrinter(GpuExpressions):
         if len(self.lines) > count:
             self.marks.append((count, span))
 
+    def expression_Call(self, call: nodes.Call) -> Text:
+        if call.function == "sync_threads" and not self.shares_tensors:
+            return self.call("tw::sync_shared")
+        return super().expression_Call(call)
+
     def statement_Let(self, let: nodes.Let) -> None:
         """Names that nobody asks for are left out."""
         if self.needed is None or let.var in self.needed:
             super().statement_Let(let)
 
     def statement_For(self, loop: nodes.For) -> None:
-        if loop.kind == "serial" and not _runs_once(loop) and _meets(loop) and not _counts_registers(loop):
+        if loop.kind == "serial" and not loop.runs_once and _meets(loop) and not _counts_registers(loop):
             # Several turns at once cost registers, and the assembler's view of asynchronous products.
             self.line("#pragma unroll 1")
         super().statement_For(loop)
 
     def statement_Assume(self, assume: nodes.Assume) -> None:
         """Says nothing, but that a thread of a role does not count below zero."""
-        facts = [assume.condition]
-        while facts:
-            fact = facts.pop()
-            if isinstance(fact, nodes.Binary) and fact.op == "all":
-                facts += [fact.left, fact.right]
-            elif (
-                isinstance(fact, nodes.Binary) and fact.op == "ge" and isinstance(fact.left, nodes.Var)
-                and self.is_nonnegative(fact.right)
-            ):  # fmt: skip
-                self.nonnegative.add(fact.left)
+        for fact in conjuncts(assume.condition):
+            if isinstance(fact, nodes.Binary) and fact.op == "ge" and isinstance(fact.left, nodes.Var):
+                self.nonnegative |= {fact.left} if self.is_nonnegative(fact.right) else set()
 
     restrict: ClassVar[str] = "TW_RESTRICT"
     """The word for a pointer to memory that nobody else writes."""
@@ -189,11 +189,6 @@ def needed_names(body: Statement) -> set[Var | Buffer]:
         needed |= found
         waiting += found
     return needed
-
-
-def _runs_once(loop: nodes.For) -> bool:
-    """Whether a loop has one turn: it vanishes."""
-    return loop.numbers is not None and len(loop.numbers) == 1
 
 
 def _meets(loop: nodes.For) -> bool:

@@ -28,7 +28,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.layout.digits import REGISTER, THREAD, Digit
+from tilewright.layout.digits import REGISTER, THREAD, Digit, extent_of
 from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero
 from tilewright.ops.reduce import COMBINE, Reduce
@@ -98,7 +98,7 @@ class _Reduction:
         kept = [one for axis, dimension in enumerate(self.source.digits) if axis != self.operator.axis
                 for one in dimension if one.place == REGISTER]  # fmt: skip
         reduced = [one for one in self.digits if one.place == REGISTER]
-        line, lines, parts = Var(INT32, "line"), _count(kept), _count(reduced)
+        line, lines, parts = Var(INT32, "line"), extent_of(kept), extent_of(reduced)
         assert lines == self.total.size, (lines, self.total.shape)
 
         def element(part: Expr) -> Expr:
@@ -179,7 +179,7 @@ class _Reduction:
 
     def _is_one_instruction(self, lanes: Sequence[Digit]) -> bool:
         """Whether the whole warp adds up 32-bit integers: there is an instruction for that."""
-        whole = _count(lanes) == self.warp and self.redux
+        whole = extent_of(lanes) == self.warp and self.redux
         return whole and self.dtype.is_integer and self.dtype.bits == 32
 
     def _whole_warp(self, line: Var) -> Seq:
@@ -205,8 +205,8 @@ class _Reduction:
 
         Of threads that hold the same totals by now, the first one leaves them.
         """
-        warps, kept = _count(digits), self._kept_threads()
-        groups = _count(kept)
+        warps, kept = extent_of(digits), self._kept_threads()
+        groups = extent_of(kept)
         scratch = Buffer(f"{self.total.name}_shared", (warps * self.total.size * groups,), self.dtype, "shared")
         rank, column = _rank(self.block.thread, digits), _rank(self.block.thread, kept)
         first = self._is_first([*kept, *digits])
@@ -305,13 +305,6 @@ def _split_at_warp(digit: Digit, warp: int) -> list[Digit]:
 def _is_power(number: int) -> bool:
     """Whether it is a power of two."""
     return number & (number - 1) == 0
-
-
-def _count(digits: Sequence[Digit]) -> int:
-    total = 1
-    for one in digits:
-        total *= one.extent
-    return total
 
 
 def _rank(thread: Expr, digits: Sequence[Digit]) -> Expr:

@@ -47,13 +47,11 @@ class HipPrinter(GpuPrinter):
 
     Attributes
     ----------
-    shares_tensors : whether barriers wait for what threads wrote to global memory.
     first_of_wave : the block's indices of threads, as those of the first thread of the executing thread's wave.
     carried : registers that a loop's turn leaves to the next one.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS
-    shares_tensors = True
 
     def __init__(self, names: Names) -> None:
         super().__init__(names)
@@ -130,11 +128,6 @@ class HipPrinter(GpuPrinter):
         **GpuPrinter.calls, "cp_async": "_async_copy", "cp_async_zfill": "_async_copy", "cp_async_wait": "_template",
         "turn_blocks": "_turned_blocks", "settled": "_settled",
     }  # fmt: skip
-
-    def expression_Call(self, call: nodes.Call) -> Text:
-        if call.function == "sync_threads" and not self.shares_tensors:
-            return self.call("tw::sync_shared")
-        return super().expression_Call(call)
 
 
 def carried_registers(body: nodes.Statement) -> set[Buffer]:

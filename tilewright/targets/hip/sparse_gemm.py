@@ -8,16 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand
-from tilewright.interpreter.collectives import read_each, whole_warps, write_each
-from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
+from tilewright.interpreter.collectives import read_each, write_each
+from tilewright.interpreter.evaluate import Evaluator
 from tilewright.ir.dtypes import UINT32
-from tilewright.ir.intrinsics import INTRINSICS, Intrinsic, register
 from tilewright.ir.nodes import Call, Expr, Load, Region, Statement, binary, cast, const, index_binary
 from tilewright.machine.amd import ARCHITECTURES
-from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.context import Context
-from tilewright.targets.gpu.meanings import accumulated, assemble
+from tilewright.targets.gpu.meanings import accumulated, assemble, instruction_of, register_sparse
 from tilewright.targets.gpu.sparse_product import SparseWarpProduct
 
 
@@ -65,17 +63,12 @@ class _SparseWaveGemm(SparseWarpProduct):
         return lane_place(columns, rows, piece, const(0), place)
 
 
-_PRODUCTS: dict[tuple[object, ...], MatrixInstruction] = {}
-"""Sparse instructions by function and types of their operands."""
-
-
 def _multiply(state: Evaluator, node: Call) -> int:
     """``d += expand(a, places) @ b`` in every wave, each element rounded once."""
     d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
     word = node.arguments[3]
     assert isinstance(word, Expr)
-    instruction = _PRODUCTS[node.function, a.dtype, b.dtype, d.dtype]
-    whole_warps(state, node.function, instruction.threads)
+    instruction = instruction_of(state, node, a, b, d)
     assert instruction.a_fragment is not None and instruction.b_fragment is not None
     kept = assemble(read_each(state, a), instruction.a_fragment)
     words = np.broadcast_to(np.asarray(state.value(word)), state.lanes).reshape(-1, 4, instruction.m)
@@ -90,8 +83,4 @@ def _multiply(state: Evaluator, node: Call) -> int:
 
 
 for _arch in ARCHITECTURES.values():
-    for _one in _arch.sparse_instructions:
-        _PRODUCTS.setdefault((_one.function, _one.a, _one.b, _one.accumulator), _one)
-        if _one.function not in INTRINSICS:
-            register(Intrinsic(_one.function, 4, None, pure=False, collective=True, writes=(0,)))
-            SPECIAL_CALLS[_one.function] = _multiply
+    register_sparse(_arch.sparse_instructions, _multiply)

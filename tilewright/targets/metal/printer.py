@@ -45,8 +45,6 @@ class MetalPrinter(GpuPrinter):
         super().__init__(names)
         self.small: set[Buffer] = set()
         """Tensors that are handed over in constant memory."""
-        self.shares_tensors = True
-        """Whether barriers wait for what threads wrote to device memory."""
 
     def memory(self, buffer: Buffer, constant: bool = False) -> str:
         text = super().memory(buffer, constant)
@@ -70,11 +68,6 @@ class MetalPrinter(GpuPrinter):
                 hint='leave memory_order out, or pass "relaxed"; blocks of one launch cannot hand over memory there',
             )  # fmt: skip
         return super()._atomic(call)
-
-    def expression_Call(self, call: nodes.Call) -> Text:
-        if call.function == "sync_threads" and not self.shares_tensors:
-            return self.call("tw::sync_shared")
-        return super().expression_Call(call)
 
     def _stored(self, call: nodes.Call) -> Text:
         """A matrix to memory, by its first element and the distance between its rows."""

@@ -44,7 +44,7 @@ from tilewright.ir.nodes import (
     Store,
     Wait,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, same
+from tilewright.ir.visitor import Rewriter, Rewritten, find, same, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
@@ -110,7 +110,7 @@ class _Delay(Rewriter):
                 rest = [other for other in rest if other not in beside]
             else:
                 statements.append(one)
-        return made if len(statements) == len(made.statements) else replace(made, statements=tuple(statements))
+        return with_statements(made, statements)
 
     def _beside(self, gemm: Gemm, behind: list[Statement]) -> list[Statement]:
         """The statements behind a gemm that need nothing of it; the release of what it reads stays behind the wait."""

@@ -47,6 +47,7 @@ from dataclasses import dataclass, replace
 from tilewright.arith import Analyzer
 from tilewright.errors import an
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.expressions import known_extent
 from tilewright.ir.nodes import (
     Acquire,
     Allocate,
@@ -167,7 +168,9 @@ class _Grid:
     @property
     def counts(self) -> list[Extent]:
         """Groups along each grid dimension."""
-        return [_plain(index_binary("floordiv", extent, size)) for extent, size in zip(self.source.grid, self.dims)]
+        return [
+            known_extent(index_binary("floordiv", extent, size)) for extent, size in zip(self.source.grid, self.dims)
+        ]
 
     @property
     def total(self) -> Expr:
@@ -327,7 +330,7 @@ class _Persist:
         attributes = {name: value for name, value in source.attributes if name not in (RASTER, PERSISTENT, PING_PONG)}
         if CLUSTER in attributes:
             attributes[CLUSTER] = (blocks, 1, 1)
-        launched = _plain(self.analyzer.simplify(index_binary("mul", count, blocks)))
+        launched = known_extent(self.analyzer.simplify(index_binary("mul", count, blocks)))
         return replace(
             source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
             attributes=tuple(attributes.items()),
@@ -401,8 +404,3 @@ def _is_of_launch(statement: Statement) -> bool:
     """Whether a statement waits for the kernel before, or lets the next one begin."""
     call = statement.value if isinstance(statement, Evaluate) else None
     return isinstance(call, Call) and call.function in WORDS
-
-
-def _plain(extent: Expr) -> Extent:
-    """An extent as an int where it is one."""
-    return int(extent.value) if isinstance(extent, Const) else extent

@@ -41,7 +41,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, walk, with_statements
 from tilewright.passes.tile.layouts.through_shared import through_shared
 
 
@@ -76,9 +76,7 @@ class _Share(Rewriter):
         return role
 
     def visit_Seq(self, body: Seq) -> Seq:
-        made = [part for one in body.statements for part in self._made(one)]
-        same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
-        return body if same else replace(body, statements=tuple(made))
+        return with_statements(body, [part for one in body.statements for part in self._made(one)])
 
     def _made(self, statement: Statement) -> list[Statement]:
         wanted = {one.buffer for one in _loose(statement) if one.buffer in self.fragments}

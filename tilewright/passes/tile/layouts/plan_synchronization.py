@@ -44,7 +44,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, holds, walk
+from tilewright.ir.visitor import find, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
@@ -145,8 +145,7 @@ class _Walk:
             if _is_fence(made[-1]) and any(map(_is_fence, body.statements[position + 1 : position + 2])):
                 made = made[:-1]  # the author's own is enough
             result.extend(made)
-        same = len(result) == len(body.statements) and all(map(lambda a, b: a is b, result, body.statements))
-        return (body if same else replace(body, statements=tuple(result))), pending
+        return with_statements(body, result), pending
 
     def statement(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
         if isinstance(statement, Seq):

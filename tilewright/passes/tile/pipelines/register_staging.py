@@ -29,6 +29,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import BOOL
+from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -54,7 +55,7 @@ from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, conjunction, is_load, touched
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
-from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms, whole_of
+from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms
 
 Under = tuple[Expr, ...]
 """Conditions that a statement stands under, outermost first."""
@@ -270,8 +271,8 @@ def _turned(copy: Copy, way: Turn, layouts: dict[Buffer, Layout]) -> list[Statem
         Allocate(held, span=copy.span),
         Allocate(turned, span=copy.span),
         load,
-        Transpose(store.source, whole_of(turned), OWN, span=copy.span),
-        Copy(whole_of(turned), whole_of(way.tile), span=copy.span),
+        Transpose(store.source, whole(turned), OWN, span=copy.span),
+        Copy(whole(turned), whole(way.tile), span=copy.span),
     ]
 
 

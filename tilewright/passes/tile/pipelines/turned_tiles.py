@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Region, Statement, const
+from tilewright.ir.expressions import whole
+from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Statement
 from tilewright.ir.visitor import Rewriter, uses
 from tilewright.layout.digits import MEMORY, REGISTER
 from tilewright.layout.layout import Layout
@@ -134,10 +135,5 @@ class TurnGemms(Rewriter):
     def visit_Gemm(self, gemm: Gemm) -> Gemm:
         a, b = self.tiles.get(gemm.a.buffer), self.tiles.get(gemm.b.buffer)
         if a is not None:
-            gemm = replace(gemm, a=whole_of(a), transpose_a=False)
-        return gemm if b is None else replace(gemm, b=whole_of(b), transpose_b=True)
-
-
-def whole_of(tile: Buffer) -> Region:
-    """All of a tile."""
-    return Region(tile, tuple(const(0) for _ in tile.shape), tile.shape)
+            gemm = replace(gemm, a=whole(a), transpose_a=False)
+        return gemm if b is None else replace(gemm, b=whole(b), transpose_b=True)

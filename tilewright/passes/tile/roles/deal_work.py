@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import own_writes, root
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses
+from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses, with_statements
 from tilewright.language.divisions import divide, is_dealt, is_shared_work, parts_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -181,13 +181,11 @@ class _Deal(Rewriter):
         self._alone(let)
         return let
 
-    def visit_Store(self, store: Store) -> Store:
-        self._alone(store)
-        return store
-
-    def visit_Evaluate(self, statement: nodes.Evaluate) -> nodes.Evaluate:
+    def visit_Store(self, statement: Statement) -> Statement:
         self._alone(statement)
         return statement
+
+    visit_Evaluate = visit_Store
 
     def visit_Seq(self, body: Seq) -> Rewritten:
         """Statements behind one that some threads leave at are those of the others."""
@@ -200,8 +198,7 @@ class _Deal(Rewriter):
                 self.coming = self._of(one.condition, False)
         self.coming = before
         self.done = self.done if self._few() else []
-        same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
-        return body if same else replace(body, statements=tuple(made))
+        return with_statements(body, made)
 
     def visit_If(self, branch: If) -> Rewritten:
         outside, before = self.coming, self.done
@@ -218,16 +215,7 @@ class _Deal(Rewriter):
             return branch
         return replace(branch, then=parts[0], otherwise=parts[1])
 
-    def visit_For(self, loop: For) -> Rewritten:
-        return self._repeated(loop)
-
-    def visit_Pipelined(self, loop: nodes.Pipelined) -> Rewritten:
-        return self._repeated(loop)
-
-    def visit_While(self, loop: nodes.While) -> Rewritten:
-        return self._repeated(loop)
-
-    def _repeated(self, loop: Any) -> Statement:
+    def visit_For(self, loop: Any) -> Statement:
         """A loop; of one whose iterations threads count differently nobody knows who comes."""
         outside, before = self.coming, len(self.done)
         ends = (loop.condition,) if isinstance(loop, nodes.While) else (loop.start, loop.stop)
@@ -239,6 +227,8 @@ class _Deal(Rewriter):
             raise self._refused("its iterations hand values from thread to thread", loop)
         self.coming = outside
         return made
+
+    visit_Pipelined = visit_While = visit_For
 
     def visit_TileOperator(self, operator: TileOperator) -> Rewritten:
         return self._work(operator, lambda: operator.lower()) if is_dealt(operator) else operator

@@ -50,7 +50,7 @@ from tilewright.ir.nodes import (
     binary,
     index_binary,
 )
-from tilewright.ir.visitor import Rewritten, find, walk
+from tilewright.ir.visitor import Rewritten, conjuncts, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 
@@ -87,7 +87,7 @@ class _Drop(ScopedRewriter):
             return made
         if not any(map(self._moves_neighbours, _stores(made.then))):
             return made
-        parts = list(_parts(made.condition))
+        parts = list(conjuncts(made.condition))
         needed = parts
         for part in parts:
             others = [one for one in needed if one is not part]
@@ -155,15 +155,6 @@ class _Drop(ScopedRewriter):
             prove(index_binary("lt", index, 0)) or prove(index_binary("ge", index, extent))
             for index, extent in zip(indices, buffer.shape, strict=True)
         )
-
-
-def _parts(condition: Expr) -> Iterator[Expr]:
-    """What must hold together for a condition to hold."""
-    if isinstance(condition, Binary) and condition.op == "all":
-        yield from _parts(condition.left)
-        yield from _parts(condition.right)
-    else:
-        yield condition
 
 
 def _stores(body: Seq) -> Iterator[Statement]:

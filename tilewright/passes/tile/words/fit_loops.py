@@ -21,7 +21,6 @@ runs would be asked for through shared memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.ir.nodes import (
@@ -42,7 +41,7 @@ from tilewright.ir.nodes import (
     Store,
     const,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, fresh, holds, substitute, variables
+from tilewright.ir.visitor import Rewriter, Rewritten, conjuncts, find, fresh, holds, substitute, variables
 from tilewright.passes.context import Context
 
 MOST_TURNS = 8
@@ -66,7 +65,7 @@ class _Fit(Rewriter):
         if not isinstance(only, If) or only.otherwise is not None:
             return loop
         extents, left = list(loop.extents), 0
-        for condition in _together(only.condition):
+        for condition in conjuncts(only.condition):
             axis, end = _end(condition, loop)
             if axis is None or end is None:
                 left += 1
@@ -85,15 +84,6 @@ class _Fit(Rewriter):
             return made
         copies = [substitute(fresh(made.body), {made.var: const(turn, made.var.dtype)}) for turn in turns]
         return Seq(tuple(copies), span=loop.span)
-
-
-def _together(condition: Expr) -> Iterator[Expr]:
-    """What must hold all at once."""
-    if isinstance(condition, Binary) and condition.op == "all":
-        yield from _together(condition.left)
-        yield from _together(condition.right)
-    else:
-        yield condition
 
 
 def _end(condition: Expr, loop: Parallel) -> tuple[int | None, int | None]:
