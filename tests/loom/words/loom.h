@@ -1,23 +1,8 @@
 // The words of a GPU that nobody makes, for the emulator: how kernels, memory and places are written, and its product.
 #pragma once
-#include "interface.h"
+#include "vocabulary.h"
 
 #define TW_WARP_SIZE 64
-
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef __INT64_TYPE__ int64_t;
-typedef __UINT64_TYPE__ uint64_t;
-struct uint2 { uint32_t x, y; };
-struct alignas(16) uint4 { uint32_t x, y, z, w; };
-
-#define TW_DEVICE inline __attribute__((always_inline, unused))
-#define TW_RETURN return ::tw_leave()
-#define TW_SITE ::TwSite site = ::TwSite::here()
 #define weaver(count) extern "C" void
 #define alone __restrict__
 #define near
@@ -25,13 +10,6 @@ struct alignas(16) uint4 { uint32_t x, y, z, w; };
 
 TW_DEVICE TwDim place() { return ::tw_thread()->block_index; }
 TW_DEVICE int32_t strand() { return int32_t(::tw_thread()->thread_index.x); }
-
-extern "C" {
-void* memcpy(void*, const void*, tw_size);
-void* memset(void*, int, tw_size);
-}
-template <class T> TW_DEVICE T min(T a, T b) { return b < a ? b : a; }
-template <class T> TW_DEVICE T max(T a, T b) { return a < b ? b : a; }
 
 #include "tilewright_types.cuh"
 #include "tilewright_convert.cuh"

@@ -5,18 +5,7 @@
 // threadIdx, blockIdx, blockDim, gridDim.  No toolkit header is needed: the text compiles with NVRTC alone.
 #pragma once
 
-#ifdef __CUDACC_RTC__
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef long long int64_t;
-typedef unsigned long long uint64_t;
-#else
-#include <stdint.h>
-#endif
+#include "tilewright_integers.cuh"
 
 #define TW_DEVICE __device__ __forceinline__
 #define TW_RESTRICT __restrict__
@@ -25,6 +14,10 @@ typedef unsigned long long uint64_t;
 #define TW_KERNEL(threads, min_blocks) extern "C" __global__ void __launch_bounds__(threads, min_blocks)
 // The thread is done; barriers of the block do not wait for it.
 #define TW_RETURN return
+// Where the author's text calls a function: the emulator passes it on, here it is nothing.
+struct TwSite {};
+#define TW_SITE ::TwSite site = ::TwSite()
+#define TW_GET_BITS(byte, mask) (uint32_t(*(byte)) & (mask))
 // The block's dynamic shared memory as an array of bytes, aligned for every swizzle.
 #define TW_DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 

@@ -17,13 +17,13 @@ template <class T> TW_DEVICE T* global_pointer(uint64_t address) {
 
 // ---- any memory, by pointer ----------------------------------------------------------------------------------------
 // N consecutive elements as one access of up to 16 bytes (32 of global memory from sm_100, else two); the address is aligned to all of them.
-template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer) {
+template <int N, class T> TW_DEVICE Vector<T, N> load(const T* pointer, TW_SITE) {
   Vector<T, N> result;
   const auto value = *reinterpret_cast<const typename Carrier<sizeof(T) * N>::type*>(pointer);
   memcpy(&result, &value, sizeof(result));
   return result;
 }
-template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector) {
+template <class T, int N> TW_DEVICE void store(T* pointer, const Vector<T, N>& vector, TW_SITE) {
   typename Carrier<sizeof(T) * N>::type value;
   memcpy(&value, &vector, sizeof(vector));
   *reinterpret_cast<typename Carrier<sizeof(T) * N>::type*>(pointer) = value;
@@ -34,44 +34,9 @@ template <int N, class T, int SIZE> TW_DEVICE void load_fragment(Fragment<T, SIZ
 #pragma unroll
   for (int i = 0; i < N; ++i) fragment[offset + i] = vector[i];
 }
-template <int N, class T, int SIZE> TW_DEVICE void store_fragment(T* pointer, const Fragment<T, SIZE>& fragment, int offset) {
-  Vector<T, N> vector;
-#pragma unroll
-  for (int i = 0; i < N; ++i) vector[i] = fragment[offset + i];
-  store(pointer, vector);
-}
-
-// ---- elements of BITS < 8 bits: bytes in memory, low bits first, a register each in fragments -------------------------------
-template <int BITS> struct Code {
-  static constexpr uint32_t mask = (1u << BITS) - 1u;
-  TW_DEVICE static void read(uint32_t code, int8_t& to) { to = int8_t(int32_t(code << (32 - BITS)) >> (32 - BITS)); }
-  TW_DEVICE static void read(uint32_t code, uint8_t& to) { to = uint8_t(code & mask); }
-  TW_DEVICE static void read(uint32_t code, float4_e2m1& to) { to.bits = uint8_t(code & mask); }
-  template <class T> TW_DEVICE static uint32_t of(T value) { return uint32_t(value) & mask; }
-  TW_DEVICE static uint32_t of(float4_e2m1 value) { return value.bits & mask; }
-};
-// One element of BITS < 8 bits: its code.
-template <int BITS, class I> TW_DEVICE uint32_t get_packed(const uint8_t* pointer, I index) {
-  const uint32_t shift = uint32_t(index % (8 / BITS)) * BITS;
-  return uint32_t(pointer[index / (8 / BITS)]) >> shift & Code<BITS>::mask;
-}
-// N neighbours, whole bytes of them, as one access of up to 16 bytes.
-template <int BITS, int N, class T, int SIZE> TW_DEVICE void load_packed(Fragment<T, SIZE>& fragment, int offset, const uint8_t* pointer) {
-  const Vector<uint8_t, N * BITS / 8> bytes = load<N * BITS / 8>(pointer);
-#pragma unroll
-  for (int i = 0; i < N; ++i) Code<BITS>::read(uint32_t(bytes[i * BITS / 8]) >> i * BITS % 8, fragment[offset + i]);
-}
-template <int BITS, int N, class T, int SIZE> TW_DEVICE void store_packed(uint8_t* pointer, const Fragment<T, SIZE>& fragment, int offset) {
-  Vector<uint8_t, N * BITS / 8> bytes;
-#pragma unroll
-  for (int i = 0; i < N * BITS / 8; ++i) {
-    uint32_t byte = 0;
-#pragma unroll
-    for (int j = 0; j < 8 / BITS; ++j) byte |= Code<BITS>::of(fragment[offset + i * (8 / BITS) + j]) << j * BITS;
-    bytes[i] = uint8_t(byte);
-  }
-  store(pointer, bytes);
-}
+}  // namespace tw
+#include "tilewright_codes.cuh"
+namespace tw {
 
 // ---- global memory with cache hints -----------------------------------------------------------------------------------
 // STREAMING reads through the read-only path: only for memory that nobody writes while the kernel runs.

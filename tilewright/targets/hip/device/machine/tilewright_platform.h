@@ -6,16 +6,7 @@
 #error "this text was made for another architecture: compile it with --offload-arch= of the header that it includes"
 #endif
 
-#ifndef __HIPCC_RTC__   // hiprtc puts HIP's own header in front of every text
-typedef signed char int8_t;
-typedef unsigned char uint8_t;
-typedef short int16_t;
-typedef unsigned short uint16_t;
-typedef int int32_t;
-typedef unsigned int uint32_t;
-typedef __INT64_TYPE__ int64_t;
-typedef __UINT64_TYPE__ uint64_t;
-#endif
+#include "tilewright_integers.cuh"
 
 #ifndef __device__
 #define __device__ __attribute__((device))
