@@ -271,7 +271,7 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
         source = re.sub(pattern, words, source)
     whole = f"#line 1 {file_name(name)}\n{follow_unset(source) if check else source}\n"
     instance = "" if kernel.isidentifier() else kernel
-    headers = b"".join(map(_contents, vocabulary.folders)) + (HOST / "core" / "interface.h").read_bytes()
+    headers = b"".join(map(_contents, (*vocabulary.folders, HOST / "core")))
     key = digest("emulated text", whole, instance, headers, ENTRY, repr(compiler), repr(flags), core_name(wanted))
     if (key, kernel) in _loaded:
         return _loaded[key, kernel]
