@@ -9,7 +9,7 @@ import numpy as np
 from cuda_runner import Map, Scalar, text
 
 from tilewright.ir.dtypes import ALL, DType
-from tilewright.targets.cuda.instructions import F16, F32, S32
+from tilewright.machine.types import F16, F32, S32
 from tilewright.targets.cuda.tma import _TYPES, Swizzle
 
 Fact = tuple[str, Callable[[Any], None]]

@@ -10,7 +10,7 @@ import numpy as np
 from cuda_runner import Scalar, text
 
 from tilewright.ir.dtypes import ALL, DType
-from tilewright.targets.cuda.instructions import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32, U8
+from tilewright.machine.types import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32, U8
 
 Fact = tuple[str, Callable[[Any], None]]
 KINDS = {

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.dtypes import DType
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import repeat
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
 from tilewright.machine.rates import Rates
+from tilewright.machine.types import BF16, E4M3, E5M2, F16, F32
 
 LANES = 32
 """Threads of a simdgroup."""
@@ -33,8 +34,6 @@ COOPERATIVE_PLACES = Layout.of(
     [(4, REGISTER, 1), (2, THREAD, 1), (2, THREAD, 8)],
 )
 """A 16 x 16 part of Metal 4's cooperative tensors: eight elements a lane."""
-
-_NUMBERS = {name: ALL[name] for name in ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")}
 
 _LANES_A_CYCLE, _SHIFTED_A_CYCLE = 128, 32
 """Sums, masks and multiplications of a core in a cycle, of halves as of floats; shifts and products of integers
@@ -53,30 +52,26 @@ def _product(function: str, a: DType, b: DType, accumulator: DType, rate: int) -
 def _cooperative() -> tuple[MatrixInstruction, ...]:
     """Products of Metal 4's cooperative tensors, ``mpp::tensor_ops::matmul2d`` of 16 x 32 x 16 by a simdgroup."""
     wide = repeat(COOPERATIVE_PLACES, 1, 2, REGISTER)
-    single = _NUMBERS["float32"]
     return tuple(
         MatrixInstruction(
-            "cooperative_matmul2d", LANES, 16, 32, 16, kind, kind, single, REGISTERS, REGISTERS, COOPERATIVE_PLACES,
+            "cooperative_matmul2d", LANES, 16, 32, 16, kind, kind, F32, REGISTERS, REGISTERS, COOPERATIVE_PLACES,
             wide, wide
         )
-        for kind in (_NUMBERS["float16"], _NUMBERS["bfloat16"])
+        for kind in (F16, BF16)
     )  # fmt: skip
 
 
 def _products() -> tuple[MatrixInstruction, ...]:
     """Fastest first; 8-bit floats become halves, which have all of their numbers."""
-    half, bfloat, single = (_NUMBERS[name] for name in ("float16", "bfloat16", "float32"))
-    own = [(half, half, single), (bfloat, bfloat, single), (single, single, single), (half, half, half)]
+    own = [(F16, F16, F32), (BF16, BF16, F32), (F32, F32, F32), (F16, F16, F16)]
     found = [_product("simdgroup_product", *types, _MULTIPLIED_A_CYCLE) for types in own]
-    small = [_NUMBERS[name] for name in ("float8_e4m3fn", "float8_e5m2")]
-    found += [
-        _product("simdgroup_product_through_half", a, b, single, _MULTIPLIED_A_CYCLE // 2) for a in small for b in small
-    ]
+    small = [(a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+    found += [_product("simdgroup_product_through_half", *one, F32, _MULTIPLIED_A_CYCLE // 2) for one in small]
     return tuple(found)
 
 
 _MATRIX_STORE = "simdgroup_store"
-_ELEMENTS = tuple(_NUMBERS[name] for name in ("float16", "bfloat16", "float32"))
+_ELEMENTS = (F16, BF16, F32)
 
 _COPIES = (
     *(

@@ -20,7 +20,7 @@ from tilewright.emulator import emulate
 from tilewright.errors import EmulationError
 from tilewright.machine.arch import Arch
 from tilewright.targets.cuda import arch as cuda_arch
-from tilewright.targets.cuda.instructions import F16
+from tilewright.machine.types import F16
 
 pytestmark = pytest.mark.sampled(3)
 

@@ -9,34 +9,23 @@ from __future__ import annotations
 
 import functools
 
-from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.dtypes import DType
 from tilewright.layout.algebra import permuted
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyEngine, CopyInstruction, MatrixInstruction
+from tilewright.machine.types import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32, U8
 
 WARP, WARPGROUP = 32, 128
-
-F16, BF16, TF32, F32, F64 = (ALL[name] for name in ("float16", "bfloat16", "tfloat32", "float32", "float64"))
-S8, U8, S32 = ALL["int8"], ALL["uint8"], ALL["int32"]
-E4M3, E5M2 = ALL["float8_e4m3fn"], ALL["float8_e5m2"]
 
 WGMMA_N = tuple(range(256, 0, -8))
 WGMMA_N_INTEGER = tuple(n for n in WGMMA_N if n % 16 == 0 or n in (8, 24))
 
 PTX_NAMES = {
-    F16: "f16",
-    BF16: "bf16",
-    TF32: "tf32",
-    F32: "f32",
-    F64: "f64",
-    S8: "s8",
-    U8: "u8",
-    S32: "s32",
-    E4M3: "e4m3",
+    F16: "f16", BF16: "bf16", TF32: "tf32", F32: "f32", F64: "f64", S8: "s8", U8: "u8", S32: "s32", E4M3: "e4m3",
     E5M2: "e5m2",
-}
+}  # fmt: skip
 """PTX's name of each element type, for names of generated headers."""
 
 FP8_WGMMA_BITS = 14

@@ -1,4 +1,4 @@
-// d += a * b by a wave, from registers: MFMA of CDNA and WMMA of RDNA, with the lane layouts of machine/amd_products.py.
+// d += a * b by a wave, from registers: MFMA of CDNA and WMMA of RDNA, with the lane layouts of machine/amd.py.
 //
 // Functions of longer k than the instruction's take the parts of a lane's registers one after the other: both operands have the same
 // elements of k there, in whatever order.  MFMA and gfx12's WMMA multiply b by a, so that a lane's results are neighbours in a row.
