@@ -19,8 +19,8 @@ from cuda_runner import Launch, Map, Scalar, text
 from tilewright.emulator import emulate
 from tilewright.errors import EmulationError
 from tilewright.machine.arch import Arch
-from tilewright.targets.cuda import arch as cuda_arch
 from tilewright.machine.types import F16
+from tilewright.targets.cuda import arch as cuda_arch
 
 pytestmark = pytest.mark.sampled(3)
 
