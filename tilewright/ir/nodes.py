@@ -133,6 +133,10 @@ class Kernel(Statement):
     safe_values: tuple[tuple[Buffer, Expr], ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
 
+    def with_body(self, body: Seq) -> Kernel:
+        """The kernel with another body; the very one where it is none."""
+        return self if body is self.body else replace(self, body=body)
+
     @property
     def num_threads(self) -> int:
         return math.prod(self.threads)
@@ -165,7 +169,9 @@ class Function(Record):
     span: Span | None = field(default=None, kw_only=True)
 
     def with_body(self, body: Seq, stage: str | None = None) -> Function:
-        return replace(self, body=body, stage=stage or self.stage)
+        """The function with another body; the very one where nothing is another."""
+        same = body is self.body and stage in (None, self.stage)
+        return self if same else replace(self, body=body, stage=stage or self.stage)
 
     @property
     def inputs(self) -> tuple[Buffer | Var, ...]:

@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from tilewright.ir.nodes import (
@@ -347,6 +347,40 @@ def listed(made: Rewritten) -> list[Statement]:
     if made is None:
         return []
     return [made] if isinstance(made, Statement) else [one for part in made for one in listed(part)]
+
+
+class _Changing(Rewriter):
+    def __init__(self, by: Callable[[Any], Any]) -> None:
+        self.by = by
+
+    def change(self, node: Any) -> Any:
+        made = self.by(node)
+        return self.generic(node) if made is node else made
+
+
+@functools.cache
+def _changing(classes: tuple[type, ...]) -> type[_Changing]:
+    return type("_Changing", (_Changing,), {f"visit_{one.__name__}": _Changing.change for one in classes})
+
+
+def changed(node: T, *classes: type, by: Callable[[Any], Any]) -> T:
+    """`node` with nodes of some classes changed by a function, which gives what stands in the place of one.
+
+    Where it gives the node itself, that stays, and its parts are looked at.
+    """
+    made: T = _changing(classes)(by)(node)
+    return made
+
+
+def put(node: T, places: Mapping[Any, Rewritten]) -> T:
+    """`node` with other statements in the places of some; None drops one."""
+    classes = sorted({type(one) for one in places}, key=lambda cls: cls.__name__)
+    return changed(node, *classes, by=lambda one: places.get(one, one)) if places else node
+
+
+def without_tiles(node: T, unused: Collection[Buffer]) -> T:
+    """`node` without the declarations of some buffers."""
+    return changed(node, Allocate, by=lambda one: None if one.buffer in unused else one)
 
 
 class _Substitute(Rewriter):

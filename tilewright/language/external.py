@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
-from tilewright.ir.visitor import Rewriter, Rewritten, find
+from tilewright.ir.visitor import changed, find
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing
@@ -98,24 +98,20 @@ def call_extern(*args: object, dtype: Any = _FIRST) -> Value | None:
     return named_by_author(Call(record, "call_extern", (func_name, *arguments)), "result", "T.call_extern")
 
 
-class _Discarded(Rewriter):
-    """Calls of an author's function whose result nobody takes have none: the function may well return nothing."""
-
-    def __init__(self, mentioned: Counter[object]) -> None:
-        self.mentioned = mentioned
-
-    def visit_Let(self, let: Let) -> Rewritten:
-        call = let.value
-        if isinstance(call, Call) and call.function == "call_extern" and self.mentioned[let.var] == 1:
-            return Evaluate(Call(BOOL, call.function, call.arguments), span=let.span)
-        return self.generic(let)
-
-
 def without_results(body: Seq) -> Seq:
     """A traced program in which results that nobody takes are not named."""
     if not any(isinstance(one, Call) and one.function == "call_extern" for one in find(body, Call)):
         return body
-    return _Discarded(Counter(find(body, Var)))(body)
+    mentioned = Counter(find(body, Var))
+
+    def discarded(let: Let) -> Let | Evaluate:
+        """A call whose result nobody takes has none: the function may well return nothing."""
+        call = let.value
+        if isinstance(call, Call) and call.function == "call_extern" and mentioned[let.var] == 1:
+            return Evaluate(Call(BOOL, call.function, call.arguments), span=let.span)
+        return let
+
+    return changed(body, Let, by=discarded)
 
 
 def _argument(value: object, what: str) -> Expr | Region:

@@ -10,7 +10,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Record, Region, Seq, Statement, Store, Var, binary
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import Rewriter, Rewritten, children, find, holds, substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, children, find, holds, substitute
 from tilewright.ir.visitor import fresh as fresh  # published
 
 T = TypeVar("T", bound=Statement)
@@ -19,18 +19,7 @@ N = TypeVar("N")
 
 def map_kernels(function: Function, change: Callable[[Kernel], Any], stage: str | None = None) -> Function:
     """`function` with every kernel changed, or statements in its place; the very function where none was."""
-    body = _Kernels(change)(function.body)
-    if body is function.body and stage in (None, function.stage):
-        return function
-    return function.with_body(body, stage)
-
-
-class _Kernels(Rewriter):
-    def __init__(self, change: Callable[[Kernel], Any]) -> None:
-        self.change = change
-
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        return self.change(kernel)
+    return function.with_body(changed(function.body, Kernel, by=change), stage)
 
 
 def free_of(expr: Expr, *things: Var) -> bool:
@@ -80,7 +69,7 @@ class ScopedRewriter(Rewriter):
             for var, count in zip(kernel.thread_vars, kernel.threads, strict=True):
                 self.analyzer.bind_extent(var, count)
             body = self(kernel.body)
-        return kernel if body is kernel.body else replace(kernel, body=body)
+        return kernel.with_body(body)
 
     def visit_Role(self, role: nodes.Role) -> nodes.Role:
         with self.analyzer.scope():

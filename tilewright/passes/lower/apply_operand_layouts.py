@@ -43,8 +43,7 @@ def apply_operand_layouts(function: Function, context: Context) -> Function:
     tiles = {buffer: operand for buffer, operand in _operands(context).items() if buffer.scope != "global"}
     if not tiles:
         return function
-    body = _Tiles(tiles)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Tiles(tiles)(function.body))
 
 
 def apply_packed_layouts(function: Function, context: Context) -> Function:
@@ -53,8 +52,7 @@ def apply_packed_layouts(function: Function, context: Context) -> Function:
     if not weights:
         return function
     rewriter = _Weights(weights)
-    body = rewriter(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(rewriter(function.body))
 
 
 def _operands(context: Context) -> dict[Buffer, PhysicalOperand]:
@@ -113,7 +111,7 @@ class _Weights(Rewriter):
         self.used = {}
         body = self(kernel.body)
         if not self.used:
-            return kernel if body is kernel.body else replace(kernel, body=body)
+            return kernel.with_body(body)
         views = tuple(Allocate(view) for view in self.used.values())
         return replace(kernel, body=Seq((*views, *body.statements), span=body.span))
 

@@ -51,8 +51,7 @@ from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_sha
 
 def expand_operators(function: Function, context: Context) -> Function:
     """Replace operators that need no cooperation by loops, and pipelines by plain loops."""
-    body = _Expand(context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Expand(context)(function.body))
 
 
 class _Expand(Rewriter):

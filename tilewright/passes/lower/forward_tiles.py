@@ -36,8 +36,6 @@ and stays.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
@@ -67,7 +65,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
-from tilewright.passes.tile.words.forward_locals import Filled, changed_by, filling, is_lasting
+from tilewright.passes.tile.words.forward_locals import Filled, again, changed_by, filling, is_lasting
 
 MOST_OPERATIONS = 2
 """Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""
@@ -80,8 +78,7 @@ def forward_tiles(function: Function, context: Context) -> Function:
 
 def _forwarded(kernel: Kernel, arch: Arch) -> Kernel:
     given = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
-    body = _Forwarded(given | of_views(kernel.body), changed_by(kernel), arch)(kernel.body)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return kernel.with_body(_Forwarded(given | of_views(kernel.body), changed_by(kernel), arch)(kernel.body))
 
 
 class _Forwarded(Rewriter):
@@ -112,7 +109,7 @@ class _Forwarded(Rewriter):
             overwrites = _writes(statement, tile)
             if not _reads_once(statement, tile) or (overwrites and not _replaces(statement, tile)):
                 return
-            made[at] = _Again(tile, filled)(statement)
+            made[at] = again({tile: filled}, statement)
             if overwrites:
                 break
         del made[using[0]]
@@ -148,19 +145,6 @@ class _Forwarded(Rewriter):
         """Whether a conversion between floats is an instruction or two."""
         narrow = ("bfloat16", "float16") if self.arch.has("f16c") or self.arch.has("neon") else ("bfloat16",)
         return to.name == "float32" and source.name in narrow
-
-
-class _Again(Rewriter):
-    """Elements of a tile, read from where they came from."""
-
-    def __init__(self, tile: Buffer, filled: Filled) -> None:
-        self.tile, self.filled = tile, filled
-
-    def visit_Load(self, load: Load) -> Expr:
-        made: Load = self.generic(load)
-        if load.buffer is not self.tile:
-            return made
-        return self.filled.at(made.indices)
 
 
 def _operands(value: Expr) -> tuple[Expr, ...]:

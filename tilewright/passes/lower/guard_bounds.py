@@ -62,8 +62,7 @@ LARGEST_SPLIT = 24
 
 def guard_bounds(function: Function, context: Context) -> Function:
     """Write the guards of global accesses that cannot be proved."""
-    body = _Guard(function)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Guard(function)(function.body))
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,7 @@ from tilewright.passes.context import Context
 
 def count_slots(function: Function, context: Context) -> Function:
     """Carry slots and phases of rings from iteration to iteration."""
-    body = _Loops()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Loops()(function.body))
 
 
 @dataclass

@@ -74,8 +74,7 @@ MOST_REQUESTS = 8
 
 def fetch_ahead(function: Function, context: Context) -> Function:
     """Let blocks ask for the rows of the block behind them."""
-    body = _Ahead(function, context.arch)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Ahead(function, context.arch)(function.body))
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from tilewright.ir.nodes import (
     binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, children, find, holds, walk, with_statements
+from tilewright.ir.visitor import Rewriter, children, find, holds, put, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.thread.first_lanes import access_of
@@ -65,8 +65,8 @@ def forward_stores(function: Function, context: Context) -> Function:
         unread = _unread(body)
         if not unread:
             break
-        body = _Drop(unread)(body)
-    return function if body is function.body else function.with_body(body)
+        body = put(body, {one: None for one in find(body, Store, Allocate) if one.buffer in unread})
+    return function.with_body(body)
 
 
 class _Forward(ScopedRewriter):
@@ -285,13 +285,3 @@ def _window(indices: tuple[Expr, ...], lanes: int, loop: For) -> tuple[int, int]
     assert isinstance(loop.step, Const)
     inside = index is loop.var and low >= 0 and low + lanes <= int(loop.step.value)
     return (low, low + lanes) if inside else None
-
-
-class _Drop(Rewriter):
-    def __init__(self, unread: set[Buffer]) -> None:
-        self.unread = unread
-
-    def visit_Store(self, statement: Store | Allocate) -> Rewritten:
-        return None if statement.buffer in self.unread else statement
-
-    visit_Allocate = visit_Store

@@ -74,8 +74,7 @@ MOST_STATEMENTS = 48
 
 def fuse_loops(function: Function, context: Context) -> Function:
     """Join neighbouring loops over the same places."""
-    body = _Fuse(function)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Fuse(function)(function.body))
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,7 @@ BESIDE = "beside"
 
 def launch_beside(function: Function, context: Context) -> Function:
     """Let kernels begin beside those before them."""
-    body = _Launch(context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Launch(context)(function.body))
 
 
 class _Launch(Rewriter):

@@ -32,8 +32,7 @@ from tilewright.passes.context import Context
 
 def name_late(function: Function, context: Context) -> Function:
     """Move names, and what is assumed of them, over loops that do not need them."""
-    body = _Late()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Late()(function.body))
 
 
 class _Late(Rewriter):

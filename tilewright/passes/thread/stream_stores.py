@@ -87,8 +87,7 @@ def stream_stores(function: Function, context: Context) -> Function:
     """Write large results past the caches, on machines that can."""
     if not context.arch.has("x86_64") or not context.arch.l2_bytes:
         return function
-    body = _Stream(function, context.arch)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Stream(function, context.arch)(function.body))
 
 
 class _Stream(ScopedRewriter):

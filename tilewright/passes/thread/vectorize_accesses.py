@@ -69,8 +69,7 @@ V = TypeVar("V")
 
 def vectorize_accesses(function: Function, context: Context) -> Function:
     """Run loops of kind ``vectorize`` and folding loops on vectors as wide as the machine's."""
-    body = _Vectorize(function, context.arch.vector_bytes)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Vectorize(function, context.arch.vector_bytes)(function.body))
 
 
 class _Vectorize(ScopedRewriter):

@@ -37,8 +37,7 @@ from tilewright.passes.tile.copies.pieces import copied_piece, gathered_piece
 
 def select_copies(function: Function, context: Context) -> Function:
     """Write into every copy to or from shared memory by what it is made."""
-    body = _Select(function, context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Select(function, context)(function.body))
 
 
 class _Select(ScopedRewriter):

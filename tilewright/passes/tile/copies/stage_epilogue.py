@@ -109,8 +109,7 @@ def stage_epilogue(function: Function, context: Context) -> Function:
     engine = context.arch.copy_engine
     if engine is None or not context.arch.has("stmatrix"):
         return function
-    body = _Stage(function, context, engine)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Stage(function, context, engine)(function.body))
 
 
 def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:

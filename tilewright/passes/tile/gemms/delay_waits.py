@@ -59,8 +59,7 @@ MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
 
 def delay_waits(function: Function, context: Context) -> Function:
     """Wait for the gemms of roles behind the statements that need nothing of them."""
-    body = _Delay(_filled_together(function))(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Delay(_filled_together(function))(function.body))
 
 
 def _filled_together(function: Function) -> set[tuple[str, str]]:

@@ -83,8 +83,7 @@ def load_ahead(function: Function, context: Context) -> Function:
 
 
 def _load_ahead(kernel: Kernel) -> Kernel:
-    body = _Roles({node.name: node for node in find(kernel.body, Channel)})(kernel.body)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return kernel.with_body(_Roles({node.name: node for node in find(kernel.body, Channel)})(kernel.body))
 
 
 class _Roles(Rewriter):

@@ -35,8 +35,7 @@ WIDER = ("float16", "bfloat16", "float32", "float64")
 
 def match_operands(function: Function, context: Context) -> Function:
     """Convert operands of gemms that matrix instructions can execute only then."""
-    body = _Match(context.arch)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Match(context.arch)(function.body))
 
 
 def holds(wide: DType, narrow: DType) -> bool:

@@ -59,7 +59,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, find, put, substitute, walk
 from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
@@ -80,8 +80,7 @@ def overlap_gemms(function: Function, context: Context) -> Function:
 
 def _overlap(kernel: Kernel) -> Kernel:
     channels = {node.name: node for node in find(kernel.body, Channel)}
-    body = _Roles(channels)(kernel.body)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return kernel.with_body(_Roles(channels)(kernel.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +244,7 @@ class _Roles(Rewriter):
                 if old not in gone
                 for part in ([one, *waited] if old is gemm else [old])
             ]
-            return replace(loop, body=_Replace(home, replace(home, statements=tuple(inner)))(loop.body))
+            return replace(loop, body=put(loop.body, {home: replace(home, statements=tuple(inner))}))
 
         made = pair_turns(turned, started) if isinstance(started, SparseGemm) else [turned(started)]
         after: list[Statement] = [Wait(token, 0, span=gemm.span)]
@@ -262,16 +261,6 @@ def _not(condition: Expr) -> Expr:
     if isinstance(condition, Const):
         return nodes.const(not condition.value)
     return negated(condition)
-
-
-class _Replace(Rewriter):
-    """Puts one sequence in the place of another."""
-
-    def __init__(self, old: Seq, new: Seq) -> None:
-        self.old, self.new = old, new
-
-    def visit_Seq(self, body: Seq) -> Rewritten:
-        return self.new if body is self.old else self.generic(body)
 
 
 def _innermost_gemms(loop: For) -> list[tuple[Product, Seq]]:

@@ -68,8 +68,7 @@ MAXIMUM_BLOCKS = 8
 
 def promote_sums(function: Function, context: Context) -> Function:
     """Rewrite gemms with scales or promotion where matrix instructions can then execute them."""
-    body = _Promote()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Promote()(function.body))
 
 
 Parts = dict[tuple[int, int, nodes.DType], Buffer]

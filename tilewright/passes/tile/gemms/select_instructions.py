@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Role
-from tilewright.ir.visitor import Rewriter, find, kernels
+from tilewright.ir.visitor import changed, find, kernels
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import permuted
 from tilewright.machine.arch import Arch
@@ -35,7 +35,7 @@ def select_instructions(function: Function, context: Context) -> Function:
     NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
     """
     choices = context.facts[CHOICES]
-    planned = _Planned()
+    plans: dict[Product, GemmPlan] = {}
     for kernel in kernels(function):
         threads = gemms_of(kernel)
         for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
@@ -47,7 +47,7 @@ def select_instructions(function: Function, context: Context) -> Function:
                     span=gemm.span, hint="write T.gemm, which also takes instructions that are not",
                 )  # fmt: skip
             if plan is not None:
-                planned.plans[gemm] = plan
+                plans[gemm] = plan
                 kind = "warpgroups" if plan.instruction.asynchronous else "warps"
                 choices.append(
                     f"{place}{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
@@ -58,21 +58,9 @@ def select_instructions(function: Function, context: Context) -> Function:
                 if slow is not None:
                     better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))
                     context.warn(f"threads multiply element by element: {slow}", gemm.span, better)
-    body = planned(function.body)
-    return function if body is function.body else function.with_body(body)
-
-
-class _Planned(Rewriter):
-    """Puts plans into gemms."""
-
-    def __init__(self) -> None:
-        self.plans: dict[Product, GemmPlan] = {}
-
-    def visit_Gemm(self, gemm: Gemm) -> Gemm:
-        return replace(gemm, plan=self.plans.get(gemm))
-
-    def visit_SparseGemm(self, gemm: SparseGemm) -> SparseGemm:
-        return replace(gemm, plan=self.plans.get(gemm))
+    return function.with_body(
+        changed(function.body, Gemm, SparseGemm, by=lambda gemm: replace(gemm, plan=plans.get(gemm)))
+    )
 
 
 def gemms_of(kernel: Kernel) -> dict[Product, int]:

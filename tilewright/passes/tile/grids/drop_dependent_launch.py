@@ -14,8 +14,8 @@ After::
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Call, Evaluate, Function
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.nodes import Call, Evaluate, Expr, Function
+from tilewright.ir.visitor import changed
 from tilewright.passes.context import Context
 
 WORDS = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")
@@ -23,11 +23,8 @@ WORDS = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")
 
 def drop_dependent_launch(function: Function, context: Context) -> Function:
     """Remove waits for earlier kernels, and leave for later ones to begin."""
-    body = _Drop()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(changed(function.body, Evaluate, by=lambda one: None if _is_word(one.value) else one))
 
 
-class _Drop(Rewriter):
-    def visit_Evaluate(self, evaluate: Evaluate) -> Evaluate | None:
-        call = evaluate.value
-        return None if isinstance(call, Call) and call.function in WORDS else evaluate
+def _is_word(value: Expr) -> bool:
+    return isinstance(value, Call) and value.function in WORDS

@@ -10,20 +10,14 @@ After: nothing.  Grids of sizes known only at launch stay; launching one without
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Const, Extent, Function, Kernel
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir.nodes import Const, Extent, Function
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
 
 
 def drop_empty_grids(function: Function, context: Context) -> Function:
     """Remove kernels of which some grid extent is 0."""
-    body = _Drop()(function.body)
-    return function if body is function.body else function.with_body(body)
-
-
-class _Drop(Rewriter):
-    def visit_Kernel(self, kernel: Kernel) -> Kernel | None:
-        return None if any(_is_zero(extent) for extent in kernel.grid) else kernel
+    return map_kernels(function, lambda kernel: None if any(map(_is_zero, kernel.grid)) else kernel)
 
 
 def _is_zero(extent: Extent) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tilewright.ir.nodes import WARP, WARPGROUP, Channel, Kernel, Role
-from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.ir.visitor import find, put, substitute
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 
@@ -39,19 +39,10 @@ def with_second_slots(kernel: Kernel, once: Collection[Channel], arch: Arch) -> 
         if any(buffer in dict(kernel.layouts) for buffer in channel.buffers):
             continue
         wider = {one: replace(one, shape=(2, *one.shape[1:])) for one in channel.buffers}
-        body = _Deeper(channel.name)(substitute(kernel.body, buffers=wider))
+        body = substitute(kernel.body, buffers=wider)
+        body = put(body, {one: replace(one, stages=2) for one in find(body, Channel) if one.name == channel.name})
         made = replace(kernel, body=body)
         if shared_bytes(made) + groups * BOXES_BYTES <= shared_room(kernel, arch):
             kernel = made
             deeper.append(channel.name)
     return kernel, deeper
-
-
-class _Deeper(Rewriter):
-    """Says of a channel that it has two slots."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def visit_Channel(self, channel: Channel) -> Channel:
-        return replace(channel, stages=2) if channel.name == self.name else channel

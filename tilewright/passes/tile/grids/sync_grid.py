@@ -24,8 +24,8 @@ from dataclasses import replace
 
 from tilewright.errors import GridTooLarge
 from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Function, Kernel, Region, const
-from tilewright.ir.visitor import Rewriter, Rewritten, find
+from tilewright.ir.nodes import Allocate, Buffer, Call, Function, Kernel, Region, const
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, find
 from tilewright.passes.context import Context
 
 GRID_SYNC = "grid_sync"
@@ -38,8 +38,7 @@ def sync_grid(function: Function, context: Context) -> Function:
     ------
     GridTooLarge : more blocks than the machine runs at once.
     """
-    body = _SyncGrid(context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_SyncGrid(context)(function.body))
 
 
 def syncs_grid(kernel: Kernel) -> bool:
@@ -63,16 +62,8 @@ class _SyncGrid(Rewriter):
                 span=kernel.span, hint="launch fewer blocks, each of which takes several tiles in turn",
             )  # fmt: skip
         arrivals = Buffer("arrivals", (1,), UINT32, "global")
-        body = _Count(arrivals)(kernel.body)
+        counted = (Region(arrivals, (const(0),), (1,)),)
+        body = changed(
+            kernel.body, Call, by=lambda one: replace(one, arguments=counted) if one.function == GRID_SYNC else one
+        )
         return [Allocate(arrivals, span=kernel.span), replace(kernel, body=body)]
-
-
-class _Count(Rewriter):
-    def __init__(self, arrivals: Buffer) -> None:
-        self.arrivals = arrivals
-
-    def visit_Evaluate(self, statement: Evaluate) -> Evaluate:
-        call = statement.value
-        if not isinstance(call, Call) or call.function != GRID_SYNC:
-            return statement
-        return replace(statement, value=replace(call, arguments=(Region(self.arrivals, (const(0),), (1,)),)))

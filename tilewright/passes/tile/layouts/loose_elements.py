@@ -41,7 +41,7 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, walk, with_statements
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, walk, with_statements
 from tilewright.passes.tile.layouts.through_shared import through_shared
 
 
@@ -85,7 +85,7 @@ class _Share(Rewriter):
         if isinstance(statement, Seq):
             return [self.visit_Seq(statement)]
         if not wanted & set(_of_the_block(statement)):
-            apart = _Apart(wanted)(Seq((statement,)))
+            apart = _apart(Seq((statement,)), wanted)
             alone = apart.statements[0] if len(apart.statements) == 1 else apart
             return list(through_shared(alone, wanted, ()).statements)
         if isinstance(statement, If):
@@ -110,20 +110,16 @@ class _Share(Rewriter):
         return [*named, self.generic(replace(statement, **values))]
 
 
-class _Apart(Rewriter):
-    """Stores of values that were read of the same fragments: the value has a name, so that all have read when one
-    stores."""
+def _apart(body: Seq, fragments: Collection[Buffer]) -> Seq:
+    """Values that are stored to fragments they were read of have names, so that all have read when one stores."""
 
-    def __init__(self, fragments: Collection[Buffer]) -> None:
-        self.fragments = fragments
-
-    def visit_Store(self, store: Store) -> Rewritten:
-        if store.buffer not in self.fragments or not any(
-            one.buffer in self.fragments for one in find(store.value, Load)
-        ):
+    def named(store: Store) -> Rewritten:
+        if store.buffer not in fragments or not any(one.buffer in fragments for one in find(store.value, Load)):
             return store
         var = Var(store.value.dtype, "element")
         return [Let(var, store.value, span=store.span), replace(store, value=var)]
+
+    return changed(body, Store, by=named)
 
 
 def _of_the_block(statement: Statement) -> Iterator[Buffer]:

@@ -98,7 +98,7 @@ def _synchronize(kernel: Kernel) -> Kernel:
     if walking.by_descriptor:
         walking.landing = any(node.function == LANDED for node in find(kernel.body, Call))
     body, _ = walking.sequence(kernel.body, NOTHING)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return kernel.with_body(body)
 
 
 def _by_descriptor(kernel: Kernel) -> frozenset[Buffer]:

@@ -76,7 +76,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute, uses, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, substitute, uses, walk, without_tiles
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
@@ -131,10 +131,11 @@ class _Inject(Rewriter):
     def run(self) -> Kernel:
         body = self(self.kernel.body)
         body = _JoinWaits(self.token)(body)
-        body = _Allocated(self.turned)(body) if self.turned else body
+        turned = lambda one: replace(one, buffer=self.turned.get(one.buffer, one.buffer))  # noqa: E731
+        body = changed(body, Allocate, by=turned) if self.turned else body
         used = {node for node in uses(body) if isinstance(node, Buffer)}
         used |= {node.source for node in used if node.source is not None}
-        body = _Drop(set(self.stages) - used)(body)
+        body = without_tiles(body, set(self.stages) - used)
         layouts: list[tuple[Buffer, Any]] = [*self.kernel.layouts, *self.layouts.items()]
         for buffer, layout in list(layouts):
             layouts += [(made, expand(layout, made.static_shape[0])) for made in self.stages.get(buffer, ())]
@@ -212,12 +213,12 @@ class _Inject(Rewriter):
         """The loop, where copies that threads start have no room for all their slots, or are to be turned, as loads
         and stores; and what becomes of those that are turned."""
         roomy = self._has_room(loop)
-        changed = {
+        others = {
             one: replace(one, prefer=SYNC) for one in _started(loop)
             if one.token is None and (not roomy or one in turns)
         }  # fmt: skip
-        body = _Replaced(changed)(loop.body)
-        return replace(loop, body=body), {changed.get(copy, copy): turn for copy, turn in turns.items()}
+        body = put(loop.body, others)
+        return replace(loop, body=body), {others.get(copy, copy): turn for copy, turn in turns.items()}
 
     def _has_room(self, loop: Pipelined) -> bool:
         """Whether a block has memory for a slot of each stage of what a loop's copies start: in registers there is one
@@ -250,26 +251,6 @@ class _Inject(Rewriter):
 def _started(loop: Pipelined) -> list[Copy]:
     """Copies of a loop that its threads start and do not wait for."""
     return [one for one in find(loop.body, Copy) if one.prefer == CP_ASYNC]
-
-
-class _Replaced(Rewriter):
-    """Some copies become others."""
-
-    def __init__(self, changed: Mapping[Copy, Copy]) -> None:
-        self.changed = changed
-
-    def visit_Copy(self, copy: Copy) -> Copy:
-        return self.changed.get(copy, copy)
-
-
-class _Allocated(Rewriter):
-    """Turned tiles are declared in the place of others."""
-
-    def __init__(self, turned: Mapping[Buffer, Buffer]) -> None:
-        self.turned = turned
-
-    def visit_Allocate(self, allocate: Allocate) -> Allocate:
-        return replace(allocate, buffer=self.turned.get(allocate.buffer, allocate.buffer))
 
 
 def _loads_ahead(arch: Arch) -> bool:
@@ -590,11 +571,3 @@ class _JoinWaits(Rewriter):
             return list(run)
         token = self.token()
         return [*(replace(copy, token=token) for copy in run), Commit(token), Wait(token)]
-
-
-class _Drop(Rewriter):
-    def __init__(self, unused: set[Buffer]) -> None:
-        self.unused = unused
-
-    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
-        return None if allocate.buffer in self.unused else allocate

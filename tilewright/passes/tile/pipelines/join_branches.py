@@ -30,8 +30,7 @@ from tilewright.passes.context import Context
 
 def join_branches(function: Function, context: Context) -> Function:
     """Replace conditions in parallel loops by choices where both ways store to the same places."""
-    body = _Join()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Join()(function.body))
 
 
 class _Join(Rewriter):

@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
-from tilewright.ir.visitor import Rewriter, Rewritten, find
+from tilewright.ir.visitor import changed, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
@@ -54,21 +54,16 @@ def _overlay(kernel: Kernel, room: int, boxes: Uses) -> Kernel:
     if not found:
         return kernel
     names = tuple(tuple(sorted(one.name for one in tiles)) for tiles in (found, slot_buffers(kernel)))
-    body = _Barrier(found)(kernel.body)
+    body = changed(kernel.body, Role, by=lambda role: _with_barrier(role, found))
     return replace(kernel, body=body, attributes=(*kernel.attributes, (OVERLAID, names)))
 
 
-class _Barrier(Rewriter):
+def _with_barrier(role: Role, tiles: dict[Buffer, Statement]) -> Role:
     """Lets a role's threads meet before the first of them writes where a ring was."""
-
-    def __init__(self, tiles: dict[Buffer, Statement]) -> None:
-        self.tiles = tiles
-
-    def visit_Role(self, role: Role) -> Rewritten:
-        wanted = [one for one in role.body.statements if any(one is first for first in self.tiles.values())]
-        if not wanted:
-            return role
-        statements = list(role.body.statements)
-        place = min(statements.index(one) for one in wanted)
-        statements.insert(place, Evaluate(Call(BOOL, "sync_threads", ()), span=wanted[0].span))
-        return replace(role, body=replace(role.body, statements=tuple(statements)))
+    wanted = [one for one in role.body.statements if any(one is first for first in tiles.values())]
+    if not wanted:
+        return role
+    statements = list(role.body.statements)
+    place = min(statements.index(one) for one in wanted)
+    statements.insert(place, Evaluate(Call(BOOL, "sync_threads", ()), span=wanted[0].span))
+    return replace(role, body=replace(role.body, statements=tuple(statements)))

@@ -55,7 +55,7 @@ from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, conjunction, is_load, touched
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
-from tilewright.passes.tile.pipelines.turned_tiles import Turn, TurnGemms
+from tilewright.passes.tile.pipelines.turned_tiles import Turn, turn_gemms
 
 Under = tuple[Expr, ...]
 """Conditions that a statement stands under, outermost first."""
@@ -237,8 +237,8 @@ def _divided(
     plan.append((last, _STORE, math.inf))
     places = sorted(range(len(plan)), key=lambda number: (*plan[number][1:], number))
     order = [places.index(number) for number in range(len(plan))]
-    turner = TurnGemms({copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead})
-    statements = seq([turner(one) for one in body]).statements
+    tiles = {copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead}
+    statements = seq([turn_gemms(one, tiles) for one in body]).statements
     stages = tuple(stage for stage, *_ in plan)
     beyond = frozenset(number for number, (stage, when, _) in enumerate(plan) if stage < last and when == _STORE)
     made = replace(loop, body=replace(loop.body, statements=statements), stage=stages, order=tuple(order))
@@ -252,13 +252,13 @@ def turned_in_place(
     copies = [one for one in turns if one in loop.body.statements and _can_wait(one)]
     able, _ = _affordable(copies, threads, MOST_REGISTERS)
     layouts: dict[Buffer, Layout] = {}
-    turner = TurnGemms({copy.destination.buffer: turns[copy].tile for copy in able})
+    tiles = {copy.destination.buffer: turns[copy].tile for copy in able}
     body: list[Statement] = []
     for statement in loop.body.statements:
         if isinstance(statement, Copy) and statement in able:
             body += _turned(statement, turns[statement], layouts)
         else:
-            body.append(turner(statement))
+            body.append(turn_gemms(statement, tiles))
     return replace(loop, body=replace(loop.body, statements=tuple(body))), layouts
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Statement
-from tilewright.ir.visitor import Rewriter, uses
+from tilewright.ir.visitor import changed, uses
 from tilewright.layout.digits import MEMORY, REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.layout.swizzle import Swizzle
@@ -126,14 +126,13 @@ def _memory(K: int, N: int, run: int, bits: int) -> Layout:
     return replace(plain, swizzle=swizzle) if K * N % swizzle.period == 0 else plain
 
 
-class TurnGemms(Rewriter):
-    """Gemms read turned tiles along k."""
+def turn_gemms(statement: Statement, tiles: Mapping[Buffer, Buffer]) -> Statement:
+    """A statement whose gemms read turned tiles along k."""
 
-    def __init__(self, tiles: Mapping[Buffer, Buffer]) -> None:
-        self.tiles = tiles
-
-    def visit_Gemm(self, gemm: Gemm) -> Gemm:
-        a, b = self.tiles.get(gemm.a.buffer), self.tiles.get(gemm.b.buffer)
+    def turned(gemm: Gemm) -> Gemm:
+        a, b = tiles.get(gemm.a.buffer), tiles.get(gemm.b.buffer)
         if a is not None:
             gemm = replace(gemm, a=whole(a), transpose_a=False)
         return gemm if b is None else replace(gemm, b=whole(b), transpose_b=True)
+
+    return changed(statement, Gemm, by=turned)

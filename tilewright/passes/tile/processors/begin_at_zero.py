@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from tilewright.ir.nodes import Buffer, Const, For, Function, Pipelined, Seq, Statement
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, find, put
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
@@ -31,8 +31,7 @@ from tilewright.passes.tile.processors.choose_products import tile_plan
 
 def begin_at_zero(function: Function, context: Context) -> Function:
     """Leave out what clears the sums of single gemms of the matrix unit."""
-    body = _Clears(context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Clears(context)(function.body))
 
 
 class _Clears(Rewriter):
@@ -50,23 +49,13 @@ class _Clears(Rewriter):
             gemm = None if user is None else _first_use(statements[user], cleared)
             if user is None or gemm is None or tile_plan(gemm, self.context.arch) is None:
                 continue
-            statements[user] = _Begins(gemm)(statements[user])
+            statements[user] = put(statements[user], {gemm: replace(gemm, clear=True)})
             statements[place] = Seq(())
             changed = True
         if changed:
             seq = replace(seq, statements=tuple(s for s in statements if not (isinstance(s, Seq) and not s.statements)))
         generic: Seq = self.generic(seq)
         return generic
-
-
-class _Begins(Rewriter):
-    """The one gemm clears its sum itself."""
-
-    def __init__(self, gemm: Gemm) -> None:
-        self.gemm = gemm
-
-    def visit_Gemm(self, gemm: Gemm) -> Gemm:
-        return replace(gemm, clear=True) if gemm is self.gemm else gemm
 
 
 def _clears_all(fill: Fill) -> bool:

@@ -23,7 +23,6 @@ from typing import Any
 
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
-    Allocate,
     Buffer,
     Call,
     Const,
@@ -43,7 +42,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import Rewriter, holds, walk
+from tilewright.ir.visitor import changed, holds, walk, without_tiles
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
@@ -100,7 +99,9 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
     layouts = tuple(pair for pair in kernel.layouts if pair[0] not in dead)
-    return replace(kernel, body=_Apply(changes, dead)(kernel.body), layouts=layouts)
+    body = changed(kernel.body, Gemm, by=lambda gemm: replace(gemm, **changes.get(gemm, {})))
+    body = changed(body, Copy, Decode, by=lambda one: None if one.destination.buffer in dead else one)
+    return replace(kernel, body=without_tiles(body, dead), layouts=layouts)
 
 
 def tells_ends(filling: Statement, tile: Region) -> bool:
@@ -254,21 +255,3 @@ def gemms_with_fillings(
         yield from gemms_with_fillings(node.then, visible)
         if node.otherwise is not None:
             yield from gemms_with_fillings(node.otherwise, visible)
-
-
-class _Apply(Rewriter):
-    def __init__(self, changes: dict[Gemm, dict[str, Region]], dead: set[Buffer]) -> None:
-        self.changes, self.dead = changes, dead
-
-    def visit_Gemm(self, gemm: Gemm) -> Gemm:
-        changed: dict[str, Any] = dict(self.changes.get(gemm, {}))
-        return replace(gemm, **changed) if changed else gemm
-
-    def visit_Copy(self, copy: Copy) -> Statement | None:
-        return None if copy.destination.buffer in self.dead else copy
-
-    def visit_Decode(self, decode: Decode) -> Statement | None:
-        return None if decode.destination.buffer in self.dead else decode
-
-    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
-        return None if allocate.buffer in self.dead else allocate

@@ -63,7 +63,7 @@ from tilewright.ir.nodes import (
     index_binary,
     times,
 )
-from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ir.visitor import Rewriter, changed, find, substitute, walk, without_tiles
 from tilewright.layout.panels import PanelLayout
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
@@ -91,8 +91,7 @@ LINE = 64
 
 def share_packing(function: Function, context: Context) -> Function:
     """Copy operands of gemms once where several blocks read them."""
-    body = _Hosts(context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Hosts(context)(function.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ class _Hosts(Rewriter):
         for tile in tiles:
             if tells_ends(tile.copy, tile.copy.destination):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
-        body = _Reads(regions)(kernel.body)
+        body = _reading(kernel.body, regions)
         views = tuple(Allocate(region.buffer) for region in regions.values())
         changed = replace(kernel, body=replace(body, statements=(*views, *body.statements)))
         return [*(statement for tile in tiles for statement in self.filling(tile)), changed]
@@ -167,21 +166,15 @@ class _Hosts(Rewriter):
         return Region(tiles, (*place, const(0), const(0)), (*(1 for _ in leading), *inner))
 
 
-class _Reads(Rewriter):
+def _reading(body: Seq, regions: dict[Buffer, Region]) -> Seq:
     """Gemms read the workspace; the tiles and what filled them go."""
 
-    def __init__(self, regions: dict[Buffer, Region]) -> None:
-        self.regions = regions
-
-    def visit_Gemm(self, gemm: Gemm) -> Gemm:
-        a, b = (self.regions.get(region.buffer, region) for region in (gemm.a, gemm.b))
+    def read(gemm: Gemm) -> Gemm:
+        a, b = (regions.get(region.buffer, region) for region in (gemm.a, gemm.b))
         return gemm if a is gemm.a and b is gemm.b else replace(gemm, a=a, b=b)
 
-    def visit_Copy(self, copy: Copy) -> Statement | None:
-        return None if copy.destination.buffer in self.regions else copy
-
-    def visit_Allocate(self, allocate: Allocate) -> Statement | None:
-        return None if allocate.buffer in self.regions else allocate
+    body = changed(body, Copy, by=lambda one: None if one.destination.buffer in regions else one)
+    return without_tiles(changed(body, Gemm, by=read), regions)
 
 
 # What blocks share ------------------------------------------------------------------------------

@@ -92,8 +92,7 @@ def _dealt(kernel: Kernel) -> Kernel:
         body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
         layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
         kernel = replace(kernel, body=body, layouts=(*kernel.layouts, *layouts))
-    body = _Deal(kernel)(kernel.body)
-    return kernel if body is kernel.body else replace(kernel, body=body)
+    return kernel.with_body(_Deal(kernel)(kernel.body))
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
+from tilewright.ir.visitor import find, put, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
@@ -373,22 +373,11 @@ def _pruned(body: Seq) -> Seq:
         }  # fmt: skip
         if not unused:
             return body
-        body = _Without(unused)(body)
+        body = put(body, dict.fromkeys(unused))
 
 
 def _is_pure(value: Expr) -> bool:
     return all(not isinstance(node, nodes.Call) or INTRINSICS[node.function].pure for node in walk(value))
-
-
-class _Without(Rewriter):
-    def __init__(self, unwanted: set[Statement]) -> None:
-        self.unwanted = unwanted
-
-    def visit_Let(self, let: Let) -> Rewritten:
-        return None if let in self.unwanted else let
-
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
-        return None if allocate in self.unwanted else allocate
 
 
 def _shared(kernel: Kernel) -> list[Buffer]:

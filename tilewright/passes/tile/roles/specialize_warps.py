@@ -78,8 +78,7 @@ _MANUAL = (nodes.ChannelStatement, Channel, Commit, Wait, Roles)
 
 def specialize_warps(function: Function, context: Context) -> Function:
     """Give kernels whose pipelined loops load tiles for matrix instructions a producer and a consumer role."""
-    body = _Specialize(function, context)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Specialize(function, context)(function.body))
 
 
 class _Specialize(ScopedRewriter):

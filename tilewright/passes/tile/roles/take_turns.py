@@ -85,8 +85,7 @@ WORK = 3
 
 def take_turns(function: Function, context: Context) -> Function:
     """Order the gemms of warpgroups that use what these make before they start the next."""
-    body = _Turns()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Turns()(function.body))
 
 
 class _Turns(Rewriter):

@@ -57,8 +57,7 @@ from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 
 def drop_guards(function: Function, context: Context) -> Function:
     """Leave out conditions without which the same elements of tensors are written."""
-    body = _Drop(function)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Drop(function)(function.body))
 
 
 class _Drop(ScopedRewriter):

@@ -18,10 +18,10 @@ ended where they stand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.ir.nodes import Commit, Function, Kernel, Parallel, TileOperator, Wait
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import changed, find
 from tilewright.ops.copy import BY_HAND, TMA_STORES
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -38,19 +38,6 @@ def _dropped(kernel: Kernel, alone: bool) -> Kernel:
     started = {node.token for node in find(kernel.body, TileOperator)}
     if not alone:
         started |= {BY_HAND}
-    made: Kernel = _Drop(frozenset({WGMMA, BY_HAND, TMA_STORES} - started))(kernel)
-    return made
-
-
-@dataclass(slots=True)
-class _Drop(Rewriter):
-    idle: frozenset[str]
-
-    def visit_Wait(self, wait: Wait) -> Wait | None:
-        return None if wait.token in self.idle else wait
-
-    def visit_Commit(self, commit: Commit) -> Commit | None:
-        return None if commit.token in self.idle else commit
-
-    def visit_Parallel(self, loop: Parallel) -> Parallel:
-        return replace(loop, token=None) if loop.token in self.idle else loop
+    idle = {WGMMA, BY_HAND, TMA_STORES} - started
+    kernel = changed(kernel, Wait, Commit, by=lambda one: None if one.token in idle else one)
+    return changed(kernel, Parallel, by=lambda loop: replace(loop, token=None) if loop.token in idle else loop)

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, find, uses
+from tilewright.ir.visitor import find, uses, without_tiles
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -38,12 +38,4 @@ def _without(kernel: Kernel) -> Kernel:
     if not unused:
         return kernel
     kept = tuple((tile, layout) for tile, layout in kernel.layouts if tile not in unused)
-    return replace(kernel, body=_Drop(unused)(kernel.body), layouts=kept)
-
-
-class _Drop(Rewriter):
-    def __init__(self, unused: set[Buffer]) -> None:
-        self.unused = unused
-
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
-        return None if allocate.buffer in self.unused else allocate
+    return replace(kernel, body=without_tiles(kernel.body, unused), layouts=kept)

@@ -53,8 +53,7 @@ _LEAVING = (Break, Continue, Return)
 def fit_loops(function: Function, context: Context) -> Function:
     """Shorten parallel loops to iterations that a condition around their body lets work, and write out short loops over
     places."""
-    body = _Fit()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Fit()(function.body))
 
 
 class _Fit(Rewriter):

@@ -21,8 +21,9 @@ elements decide is known to no other warp. An element of a tensor that nobody wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir.intrinsics import INTRINSICS
@@ -45,10 +46,12 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
+from tilewright.ir.visitor import changed, find, put, substitute, without_tiles
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.pipelines.tile_views import written_buffers
+
+T = TypeVar("T")
 
 
 def forward_locals(function: Function, context: Context) -> Function:
@@ -92,7 +95,7 @@ def _forwarded(kernel: Kernel) -> Kernel:
     arrays = {one for one in arrays if sum(store.buffer is one for store in stores) == 1}
     arrays -= find_varying(kernel).names
     found = dict(_fillings(kernel.body, arrays, changed_by(kernel)))
-    return replace(kernel, body=_Forward(found)(kernel.body)) if found else kernel
+    return replace(kernel, body=again(found, kernel.body)) if found else kernel
 
 
 def changed_by(kernel: Kernel) -> set[Buffer]:
@@ -158,23 +161,12 @@ def is_lasting(value: Expr, written: set[Buffer]) -> bool:
     return bool(loads) and lasting and all(INTRINSICS[call.function].pure for call in calls)
 
 
-class _Forward(Rewriter):
-    def __init__(self, found: dict[Buffer, Filled]) -> None:
-        self.found = found
-        self.loops = {filled.loop for filled in found.values()}
+def again(found: Mapping[Buffer, Filled], node: T) -> T:
+    """`node` without some arrays and the loops that fill them: elements are read from where they came from."""
 
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
-        return None if allocate.buffer in self.found else self.generic(allocate)
+    def read(load: Load) -> Expr:
+        filled = found.get(load.buffer)
+        return load if filled is None else filled.at(tuple(changed(index, Load, by=read) for index in load.indices))
 
-    def visit_For(self, loop: For) -> Rewritten:
-        return None if loop in self.loops else self.generic(loop)
-
-    def visit_Parallel(self, loop: Parallel) -> Rewritten:
-        return None if loop in self.loops else self.generic(loop)
-
-    def visit_Load(self, load: Load) -> Expr:
-        filled = self.found.get(load.buffer)
-        made: Load = self.generic(load)
-        if filled is None:
-            return made
-        return filled.at(made.indices)
+    node = put(without_tiles(node, found), {filled.loop: None for filled in found.values()})
+    return changed(node, Load, by=read)

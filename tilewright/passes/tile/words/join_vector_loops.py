@@ -25,8 +25,7 @@ from tilewright.passes.context import Context
 
 def join_vector_loops(function: Function, context: Context) -> Function:
     """Make dimensions of parallel loops of the vector loops in them."""
-    body = _Join()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Join()(function.body))
 
 
 class _Join(Rewriter):

@@ -33,8 +33,7 @@ from tilewright.passes.scoped import DecidingRewriter
 
 def simplify(function: Function, context: Context) -> Function:
     """Remove branches that are never taken and loops that never run."""
-    body = _Simplify(function)(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Simplify(function)(function.body))
 
 
 class _Simplify(DecidingRewriter):

@@ -36,8 +36,7 @@ def widen_indices(function: Function, context: Context) -> Function:
     """Compute with 64 bits what indexes long dimensions of global buffers."""
     if not any(any(map(is_long, node.shape)) for node in find(function, Buffer)):
         return function
-    body = _Widen()(function.body)
-    return function if body is function.body else function.with_body(body)
+    return function.with_body(_Widen()(function.body))
 
 
 def is_long(extent: Extent) -> bool:
