@@ -46,8 +46,7 @@ def _ordering(state: State, form: Linear, dtype: DType) -> Expr:
     multiplied = _without_quotient(state, form)
     if multiplied is not form:
         return _ordering(state, multiplied, dtype)
-    positive = Linear(0, {m: c for m, c in form.terms.items() if c > 0})
-    negative = Linear(0, {m: -c for m, c in form.terms.items() if c < 0})
+    positive, negative = linear.signs(form)
     dtype = type_of((positive, negative), dtype)
     if not negative.terms:  # p + c >= 0
         right: Linear = linear.constant(-form.constant)
@@ -60,10 +59,7 @@ def _ordering(state: State, form: Linear, dtype: DType) -> Expr:
 
 
 def _divided(form: Linear) -> Linear:
-    content = form.content
-    if content <= 1:
-        return form
-    return Linear(form.constant // content, {m: c // content for m, c in form.terms.items()})
+    return linear.exact_quotient(form, max(form.content, 1))
 
 
 def _without_quotient(state: State, form: Linear) -> Linear:
@@ -87,10 +83,8 @@ def _equality(state: State, op: str, form: Linear, dtype: DType) -> Expr:
     equal = _is_zero(state, form)
     if equal is not None:
         return state.interner.literal(BOOL, equal == (op == "eq"))
-    content = form.content
-    form = Linear(form.constant // content, {m: c // content for m, c in form.terms.items()})
-    positive = Linear(0, {m: c for m, c in form.terms.items() if c > 0})
-    negative = Linear(0, {m: -c for m, c in form.terms.items() if c < 0})
+    form = linear.exact_quotient(form, form.content)
+    positive, negative = linear.signs(form)
     if not positive.terms:
         positive, negative, form = negative, positive, linear.scale(form, -1)
     # of the two ways round, the one whose left side comes first by name

@@ -88,9 +88,7 @@ def _learn_comparison(state: State, op: str, a: Linear, b: Linear) -> None:
 
 def _learn_nonnegative(state: State, form: Linear, about: Expr | None = None) -> None:
     """``form >= 0``; what follows for the bounds of single atoms is kept for `about`, or for all of them."""
-    content = form.content
-    if content > 1:
-        form = Linear(form.constant // content, {m: c // content for m, c in form.terms.items()})
+    form = linear.exact_quotient(form, max(form.content, 1))
     for monomial, coefficient in form.terms.items():
         if len(monomial) != 1 or (about is not None and monomial[0] is not about):
             continue

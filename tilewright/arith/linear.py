@@ -126,10 +126,16 @@ def multiply(a: Linear, b: Linear, rank: Callable[[Expr], int]) -> Linear:
 
 
 def exact_quotient(a: Linear, divisor: int) -> Linear:
-    """``a / divisor`` where every coefficient and the constant are multiples of it."""
+    """``a / divisor`` where every coefficient is a multiple of it; the constant is rounded down."""
     if divisor == 1:
         return a
     return Linear(a.constant // divisor, {m: c // divisor for m, c in a.terms.items()})
+
+
+def signs(form: Linear) -> tuple[Linear, Linear]:
+    """The terms with coefficients above zero, and those below it as if they were above."""
+    positive = {m: c for m, c in form.terms.items() if c > 0}
+    return Linear(0, positive), Linear(0, {m: -c for m, c in form.terms.items() if c < 0})
 
 
 def remove_factor(monomial: Monomial, factor: Monomial) -> Monomial | None:

@@ -67,7 +67,7 @@ def read_each(state: Evaluator, region: Region) -> np.ndarray:
     place, offsets = each_offset(state, region)
     missing = np.logical_and(place.unwritten(offsets), active_threads(state)[..., None])
     if missing.any():
-        raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
+        raise UninitializedRead(place.name, place.first_text(offsets, missing))
     return place.gather(offsets)
 
 

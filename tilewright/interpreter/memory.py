@@ -265,9 +265,7 @@ class View:
         self.scatter(offset, values)
         kept = self.gather(offset)
         if not np.array_equal(_bits(kept), _bits(values)):
-            different = (_bits(kept) != _bits(values)).reshape(-1)
-            element = self.index_text(int(offset.reshape(-1)[int(np.argmax(different))]))
-            raise ConflictingWrites(self.name, element)
+            raise ConflictingWrites(self.name, self.first_text(offset, _bits(kept) != _bits(values)))
 
     # Messages -----------------------------------------------------------------------------------
 
@@ -281,10 +279,13 @@ class View:
             offset -= index[-1] * stride
         return "[" + ", ".join(map(str, index)) + "]"
 
+    def first_text(self, offset: Numbers, wrong: Numbers) -> str:
+        """The index of the first element, of those at some offsets, with which something is wrong."""
+        offset, wrong = np.broadcast_arrays(offset, wrong)
+        return self.index_text(int(offset.reshape(-1)[int(np.argmax(wrong))]))
+
     def _uninitialized(self, offset: Numbers, missing: Numbers) -> UninitializedRead:
-        offset, missing = np.broadcast_arrays(offset, missing)
-        first = int(offset.reshape(-1)[int(np.argmax(missing))])
-        return UninitializedRead(self.name, self.index_text(first))
+        return UninitializedRead(self.name, self.first_text(offset, missing))
 
     def _outside(self, indices: Sequence[object], width: int, inside: Numbers, mask: Numbers, verb: str) -> OutOfBounds:
         parts: list[Numbers] = [np.asarray(index) for index in indices]

@@ -107,7 +107,7 @@ def _read_lanes(place: View, starts: tuple[int, ...], extents: tuple[int, ...], 
     missing = place.unwritten(offsets)
     missing = missing if mask is None else missing & np.broadcast_to(mask, place.lanes)[spread]
     if np.any(missing):
-        raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
+        raise UninitializedRead(place.name, place.first_text(offsets, missing))
     return place.gather(offsets)
 
 

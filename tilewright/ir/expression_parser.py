@@ -162,7 +162,7 @@ class ExpressionParser:
         return nodes.Load(buffer.dtype, buffer, self.indices(node.slice))
 
     def indices(self, node: ast.expr) -> tuple[Expr, ...]:
-        return tuple(self.expression(item) for item in _items(node))
+        return tuple(self.expression(item) for item in items(node))
 
     def _vector_element(self, node: ast.Attribute) -> Expr:
         """``A[i].x4``: four elements from there on."""
@@ -247,7 +247,7 @@ class ExpressionParser:
         """The region that `node` writes, None where it is something else."""
         if isinstance(node, ast.Name) and isinstance(self.scope.get(node.id), Buffer):
             return nodes.whole(self.buffer(node))
-        if isinstance(node, ast.Subscript) and any(isinstance(item, ast.Slice) for item in _items(node.slice)):
+        if isinstance(node, ast.Subscript) and any(isinstance(item, ast.Slice) for item in items(node.slice)):
             return self._region(node)
         return None
 
@@ -255,7 +255,7 @@ class ExpressionParser:
         buffer = self.buffer(node.value)
         starts: list[Expr] = []
         extents: list[Extent] = []
-        for dimension, item in enumerate(_items(node.slice)):
+        for dimension, item in enumerate(items(node.slice)):
             if not isinstance(item, ast.Slice):
                 starts.append(self.expression(item))
                 extents.append(1)
@@ -299,7 +299,7 @@ class ExpressionParser:
         return cls(**{word.arg or "": self.value(word.value) for word in node.keywords})
 
 
-def _items(node: ast.expr) -> list[ast.expr]:
+def items(node: ast.expr) -> list[ast.expr]:
     return list(node.elts) if isinstance(node, ast.Tuple) else [node]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.errors import ProgramSyntaxError, Span, near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT64, DType
-from tilewright.ir.expression_parser import _DTYPE, ExpressionParser
+from tilewright.ir.expression_parser import _DTYPE, ExpressionParser, items
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
 from tilewright.ir.printer import SCOPE_WORDS
 from tilewright.ir.visitor import fields_of
@@ -98,7 +98,7 @@ class _Parser(ExpressionParser):
 
     def _decorator(self, node: ast.expr) -> tuple[str, list[Any]]:
         arity = {"stage": 1, "attribute": 2}
-        word = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        word = _word(node)
         if not isinstance(node, ast.Call) or len(node.args) != arity.get(word):
             raise self.fail("expected @stage(name) or @attribute(name, value)", node)
         return word, [self.value(argument) for argument in node.args]
@@ -125,7 +125,7 @@ class _Parser(ExpressionParser):
         word = node.func.id
         keywords = {keyword.arg or "": keyword.value for keyword in node.keywords}
         strided = keywords.pop("strides", None)
-        strides = None if strided is None else tuple(self.extent(item) for item in _elements(strided))
+        strides = None if strided is None else tuple(self.extent(item) for item in items(strided))
         if word == "view" and len(node.args) == 2:
             source = self.buffer(node.args[0])
             of, shape = self._type(node.args[1])
@@ -194,7 +194,7 @@ class _Parser(ExpressionParser):
 
     def _expression_statement(self, node: ast.Expr) -> Statement:
         call = node.value
-        word = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        word = _word(call)
         span = self.place(node)
         if isinstance(call, ast.Call) and word in nodes.TILE_OPERATORS:
             return self._tile_operator(word, call, span)
@@ -289,13 +289,13 @@ class _Parser(ExpressionParser):
 
     def _for(self, node: ast.For) -> Statement:
         call = node.iter
-        word = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        word = _word(call)
         if not isinstance(call, ast.Call) or word not in _LOOPS:
             raise self.fail("no such loop", node.iter, f"loops: {', '.join(_LOOPS)}")
         keywords = {keyword.arg or "": keyword.value for keyword in call.keywords}
-        names = [item.id for item in _elements(node.target) if isinstance(item, ast.Name)]
+        names = [item.id for item in items(node.target) if isinstance(item, ast.Name)]
         given = keywords.pop("dtype", None)
-        types = [INT32] if given is None else [self.dtype(item) for item in _elements(given)]
+        types = [INT32] if given is None else [self.dtype(item) for item in items(given)]
         vars = tuple(Var(types[min(d, len(types) - 1)], name) for d, name in enumerate(names))
         make = _LOOPS[word](self, vars, call, keywords)
         with self.block():
@@ -329,7 +329,7 @@ class _Parser(ExpressionParser):
 
     def _with(self, node: ast.With) -> Statement:
         call = node.items[0].context_expr
-        word = call.func.id if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) else ""
+        word = _word(call)
         if word == "scope":
             body = self.body(node.body)
             return Seq(body.statements, span=self.place(node))
@@ -374,8 +374,9 @@ class _Parser(ExpressionParser):
 _MakeLoop = Callable[[Seq, "Span | None"], Statement]
 
 
-def _elements(node: ast.expr) -> list[ast.expr]:
-    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+def _word(node: ast.expr) -> str:
+    """The name of what is called; empty where that is no name."""
+    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
 def _pairs(node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:

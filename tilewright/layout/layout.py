@@ -25,6 +25,8 @@ from tilewright.layout.digits import (
     MEMORY,
     NOTHING,
     PLACES,
+    REGISTER,
+    THREAD,
     Digit,
     digit,
     extent_of,
@@ -189,6 +191,11 @@ class Layout:
     def coordinate_expressions(self, **locations: Extent) -> tuple[Expr, ...]:
         """`coordinates` as index expressions."""
         return tuple(self._coordinates({place: expr(value) for place, value in locations.items()}, _ExpressionMath))
+
+    def held_at(self, thread: Extent, register: Extent) -> tuple[Expr, ...]:
+        """The element that a thread holds in a register, where elements are in both, or in one of them alone."""
+        locations = {THREAD: thread, REGISTER: register}
+        return self.coordinate_expressions(**{place: locations[place] for place in self.places})
 
     def _coordinates(self, locations: Mapping[str, Any], math_of: Any) -> list[Any]:
         if set(locations) != set(self.places):

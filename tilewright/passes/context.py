@@ -107,5 +107,10 @@ class Context:
     def warn(self, message: str, span: Span | None = None, hint: str | None = None) -> None:
         self.diagnostics.append(Diagnostic("warning", message, span, hint))
 
+    def chose(self, words: str, span: Span | None) -> None:
+        """Tell ``explain()`` what was chosen for a statement."""
+        place = f"{span.file}:{span.line}: " if span else ""
+        self.facts[CHOICES].append(f"{place}{words}")
+
     def note(self, message: str, span: Span | None = None) -> None:
         self.diagnostics.append(Diagnostic("note", message, span))

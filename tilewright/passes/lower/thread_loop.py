@@ -121,9 +121,7 @@ class ThreadLoop:
     def _coordinates(self) -> tuple[Expr, ...]:
         """The loop's variables for the first element of group `group`."""
         register = index_binary("mul", self.group, self.width)
-        locations: dict[str, Expr] = {THREAD: self.owner.thread, REGISTER: register}
-        places = self.layout.places
-        found = self.layout.coordinate_expressions(**{place: locations[place] for place in places})
+        found = self.layout.held_at(self.owner.thread, register)
         return tuple(self.owner.analyzer.simplify(value) for value in found)
 
     def _lift_guards(self) -> list[Let | Expr]:

@@ -29,7 +29,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import spread
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.context import Context
@@ -98,9 +98,7 @@ class Pieces:
             self.block.bind(turn, count // inner)
             self.block.bind(piece, inner)
             number: Expr = piece if inner == count else index_binary("add", index_binary("mul", turn, inner), piece)
-            locations: dict[str, Expr] = {THREAD: self.block.thread, REGISTER: number}
-            found = layout.coordinate_expressions(**{place: locations[place] for place in layout.places})
-            coordinates = [self.block.simplify(value) for value in found]
+            coordinates = [self.block.simplify(value) for value in layout.held_at(self.block.thread, number)]
             inside = self._inside(coordinates, shape)
             if inside is not None:
                 self.block.analyzer.assume(inside)

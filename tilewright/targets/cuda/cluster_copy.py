@@ -9,7 +9,7 @@ from functools import reduce
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.ir.nodes import Call, Evaluate, Expr, If, Region, Statement, binary, const, index_binary, seq
-from tilewright.layout.digits import REGISTER, THREAD
+from tilewright.layout.digits import REGISTER
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -38,8 +38,7 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     starts = block.visited(source.starts)
     made: list[Statement] = []
     for register in range(0, registers.size, width):
-        places = {THREAD: block.thread, REGISTER: const(register)}
-        found = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+        found = layout.held_at(block.thread, register)
         beyond = [index_binary("lt", at, extent) for at, extent in zip(found, tile.static_shape, strict=True)]
         beyond = [inside for inside in beyond if not block.analyzer.prove(inside)]
         kept = [value for value, extent in zip(found, tile.static_shape, strict=True) if extent != 1]

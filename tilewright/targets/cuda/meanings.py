@@ -33,7 +33,7 @@ def _load_matrices(transposed: bool) -> Callable[[Evaluator, Call], Any]:
         needed = active & (lane < 8 * count.value)
         missing = np.logical_and(place.unwritten(offsets), needed[..., None])
         if missing.any():
-            raise UninitializedRead(place.name, place.index_text(int(offsets.reshape(-1)[int(np.argmax(missing))])))
+            raise UninitializedRead(place.name, place.first_text(offsets, missing))
         words = np.ascontiguousarray(place.gather(offsets)).view(np.uint16).reshape(-1, WARP, 8)
         matrices = words[:, : 8 * int(count.value)].reshape(len(words), -1, 8, 8)
         matrices = matrices.swapaxes(-1, -2) if transposed else matrices

@@ -58,8 +58,7 @@ def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
 def _piece(copy: Copy, source: Buffer, block: BlockView, row: int, column: int) -> list[Statement]:
     """Eight rows of a warp, 32 columns."""
     layout, registers = block.layout(copy.destination.buffer), block.registers(copy.destination.buffer)
-    places = {THREAD: block.thread, REGISTER: const(int(layout.offset(REGISTER, row, column)))}
-    own_row, _ = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+    own_row, _ = layout.held_at(block.thread, int(layout.offset(REGISTER, row, column)))
     quad_lane = index_binary("floormod", block.thread, QUAD)
     own_column = index_binary("add", index_binary("mul", quad_lane, UNIT), column)
     words = Buffer("words", (QUAD,), UINT32, "register")

@@ -34,7 +34,6 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import LANES, TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field
@@ -126,8 +125,7 @@ class _Unpack:
 
     def _row(self, layout: Layout, register: int) -> Expr:
         """The first row of the 16 whose codes begin at a register."""
-        places = {THREAD: self.block.thread, REGISTER: const(register)}
-        row, _ = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+        row, _ = layout.held_at(self.block.thread, register)
         tile = index_binary("mul", index_binary("floordiv", row, TILE), TILE)
         return self.block.simplify(tile)
 
@@ -424,8 +422,7 @@ class _Unpack:
         dtype = form.scale if field == "scales" else form.zero
         assert dtype is not None
         for register in range(registers.size):
-            places = {THREAD: self.block.thread, REGISTER: const(register)}
-            (row,) = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+            (row,) = layout.held_at(self.block.thread, register)
             number = self.block.simplify(self._line_number(row))
             load = functools.partial(self._row_word, row)
             if dtype == ALL["float8_e8m0fnu"]:

@@ -37,11 +37,11 @@ def load_elements(load: OperandLoad) -> list[Statement]:
     tile, vector = Var(INT32, "tile"), Var(INT32, "r")
     product.block.bind(tile, operand.tiles)
     product.block.bind(vector, operand.registers // lanes)
-    places = {"thread": load.lane, "register": index_binary("mul", vector, lanes) if lanes > 1 else vector}
-    row, column = layout.coordinate_expressions(**{place: places[place] for place in layout.places})
+    register = index_binary("mul", vector, lanes) if lanes > 1 else vector
+    row, column = layout.held_at(load.lane, register)
     across, deep = (row, column) if operand.is_left else (column, row)
     source = product.element(operand, tile, across, load.step, deep)
-    within = index_binary("add", index_binary("mul", tile, operand.registers), places["register"])
+    within = index_binary("add", index_binary("mul", tile, operand.registers), register)
     span, place = product.gemm.span, load.register(within)
     read = _read(load, Load(part.dtype.with_lanes(lanes), source.buffer, source.starts), place)
     inner = For(vector, const(0), const(operand.registers // lanes), const(1), seq(read), "unroll", span=span)

@@ -27,7 +27,7 @@ from tilewright.ir.nodes import WARP, Function, If, Kernel, Parallel, Pipelined,
 from tilewright.ir.visitor import Rewritten
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
-from tilewright.passes.context import CHOICES, Context
+from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated
 from tilewright.passes.tile.copies.copy_ways import Way, ways_of
 from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
@@ -141,8 +141,7 @@ class _Select(ScopedRewriter):
         return replace(loop, token=None) if by_author else loop
 
     def _say(self, node: Copy | Parallel, kind: str, words: str) -> None:
-        place = f"{node.span.file}:{node.span.line}: " if node.span else ""
-        self.context.facts[CHOICES].append(f"{place}{kind}: {words}")
+        self.context.chose(f"{kind}: {words}", node.span)
 
 
 def _not_by_engine(copy: Copy, reason: str) -> NotAsynchronous:

@@ -53,7 +53,7 @@ from tilewright.ops.copy import TMA, Copy
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
-from tilewright.passes.context import CHOICES, Context, Fact
+from tilewright.passes.context import Context, Fact
 from tilewright.passes.rows import box_misfit, is_plain_tensor, placed_misfit
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
@@ -249,17 +249,15 @@ class _Stage(ScopedRewriter):
         if plan is None or self.role is None or copy.destination.buffer.scope != "global":
             return copy
         reason = self._misfit(copy, plan)
-        place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
-        choices = self.context.facts[CHOICES]
         if reason is not None:
-            choices.append(f"{place}{copy.name}: stores by threads (not tma_store: {reason})")
+            self.context.chose(f"{copy.name}: stores by threads (not tma_store: {reason})", copy.span)
             return copy
         staging = self._boxes(copy, plan)
         stored = replace(copy, prefer=TMA)
         self.staging[stored] = staging
         shape = staging.boxes.static_shape
         packing = "stmatrix" if copy.destination.dtype.bits == 16 else "pairs"
-        choices.append(f"{place}{copy.name}: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}")
+        self.context.chose(f"{copy.name}: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}", copy.span)
         return stored
 
     def _boxes(self, copy: Leaving, plan: GemmPlan) -> Staging:

@@ -18,7 +18,7 @@ from tilewright.machine.arch import Arch
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product, SparseGemm
-from tilewright.passes.context import CHOICES, Context
+from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.engine_misfits import lies_in_boxes
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.gemms.agree_layouts import agree
@@ -34,12 +34,10 @@ def select_instructions(function: Function, context: Context) -> Function:
     ------
     NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
     """
-    choices = context.facts[CHOICES]
     plans: dict[Product, GemmPlan] = {}
     for kernel in kernels(function):
         threads = gemms_of(kernel)
         for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
-            place = f"{gemm.span.file}:{gemm.span.line}: " if gemm.span else ""
             what = "sparse gemm" if isinstance(gemm, SparseGemm) else "gemm"
             if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
                 raise NotAsynchronous(
@@ -49,11 +47,10 @@ def select_instructions(function: Function, context: Context) -> Function:
             if plan is not None:
                 plans[gemm] = plan
                 kind = "warpgroups" if plan.instruction.asynchronous else "warps"
-                choices.append(
-                    f"{place}{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
-                )
+                said = f"{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
+                context.chose(said, gemm.span)
             else:
-                choices.append(f"{place}{what}: scalar products{refused}")
+                context.chose(f"{what}: scalar products{refused}", gemm.span)
                 slow = reason(gemm, refused, context.arch)
                 if slow is not None:
                     better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))

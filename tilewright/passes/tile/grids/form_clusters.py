@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from tilewright.ir import nodes
@@ -58,7 +59,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import CHOICES, Context
+from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.gemms.gemm_ways import Way
@@ -123,16 +124,15 @@ class _Axis:
 
 def _form(kernel: Kernel, context: Context) -> Kernel:
     given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
-    choices = context.facts[CHOICES]
-    place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
+    say = partial(context.chose, span=kernel.span)
     if not kernel.attribute(SPECIALIZED):
         if given not in (None, (1, 1, 1)) and not _speaks_of_clusters(kernel):
-            choices.append(f"{place}cluster: each block loads for itself (no warps of their own make the loads)")
+            say("cluster: each block loads for itself (no warps of their own make the loads)")
         return _apart(kernel)
     if wanted == 1 or given == (1, 1, 1):
         return _apart(kernel)
     if given is None and wanted is None and kernel.attribute(PERSISTENT, context.schedule.persistent) == CLAIM:
-        choices.append(f"{place}cluster: none (each block claims tiles of its own)")
+        say("cluster: none (each block claims tiles of its own)")
         return _apart(kernel)
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)
@@ -145,7 +145,7 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
         axes = [axis for axis in axes if _divides(kernel.grid[axis.number], dims[axis.number], wanted is not None)]
     if not axes:
         reason = next(filter(None, misfits.values()), None) or "no load is shared along an axis that divides"
-        choices.append(f"{place}cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
+        say(f"cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
         return _apart(kernel)
     if given is None:
         axes = [max(axes, key=lambda axis: (axis.saved, axis.number))]
@@ -153,7 +153,7 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
     for axis in axes:
         names = ", ".join(dict.fromkeys(copy.source.buffer.name for copy in axis.shared))
         var = kernel.block_vars[axis.number]
-        choices.append(f"{place}cluster: {dims[axis.number]} blocks along {var.name} share loads of {names}")
+        say(f"cluster: {dims[axis.number]} blocks along {var.name} share loads of {names}")
     return _joined(kernel, axes, dims)
 
 

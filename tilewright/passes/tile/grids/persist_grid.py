@@ -79,7 +79,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import find, holds, variables, walk
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import CHOICES, Context
+from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
@@ -113,8 +113,6 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
             kernel, asked = both, asked or True
     if not kernel.attribute(SPECIALIZED) or asked is False:
         return kernel
-    choices = context.facts[CHOICES]
-    place = f"{kernel.span.file}:{kernel.span.line}: " if kernel.span else ""
     grid = _Grid(kernel, context.arch)
     if asked is None and not grid.pays:
         return kernel
@@ -124,13 +122,14 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
     if reason is None and asked is None and found.is_uneven():
         reason = "tiles differ in their steps, and are balanced best when blocks take them as they become free"
     if reason is not None:
-        choices.append(f"{place}grid: one tile a block (not persistent: {reason})")
+        context.chose(f"grid: one tile a block (not persistent: {reason})", kernel.span)
         return kernel
     found.source, deeper = with_second_slots(kernel, found.once, context.arch)
-    choices += [f"{place}{name}: a second slot, for the next tile" for name in deeper]
+    for name in deeper:
+        context.chose(f"{name}: a second slot, for the next tile", kernel.span)
     dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
     dealt += ", two consumers in turn" if any(role.instances > 1 for role in found.roles) else ""
-    choices.append(f"{place}grid: persistent, {grid.resident} at once, {dealt}")
+    context.chose(f"grid: persistent, {grid.resident} at once, {dealt}", kernel.span)
     made = found.kernel()
     return made if found.claims is None else [found.claims.counter(kernel.span), made]
 

@@ -81,7 +81,7 @@ from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
-from tilewright.passes.context import CHOICES, Context, Fact
+from tilewright.passes.context import Context, Fact
 from tilewright.passes.scoped import fresh, map_kernels, redirected
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines.pipeline_plan import (
@@ -206,8 +206,7 @@ class _Inject(Rewriter):
         """Tiles that others take the place of, and what ``explain()`` says of them."""
         for copy, way in turns.items():
             self.turned[copy.destination.buffer] = way.tile
-            place = f"{copy.span.file}:{copy.span.line}: " if copy.span else ""
-            self.context.facts[CHOICES].append(f"{place}copy: {way.tile.name} is turned in registers, to lie along k")
+            self.context.chose(f"copy: {way.tile.name} is turned in registers, to lie along k", copy.span)
 
     def _through_registers(self, loop: Pipelined, turns: dict[Copy, Turn]) -> tuple[Pipelined, dict[Copy, Turn]]:
         """The loop, where copies that threads start have no room for all their slots, or are to be turned, as loads

@@ -62,7 +62,7 @@ from tilewright.ir.nodes import (
     Wait,
 )
 from tilewright.ir.visitor import Rewriter, find, walk
-from tilewright.passes.context import CHOICES, Context
+from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import obstacle, plan_pipeline
@@ -104,15 +104,10 @@ class _Specialize(ScopedRewriter):
         if isinstance(found, Kernel):
             return found
         loop = (asked or wanted)[0]
-        place = f"{loop.span.file}:{loop.span.line}: " if loop.span else ""
-        self._choices.append(f"{place}pipeline: one role (no producer: {found})")
+        self.context.chose(f"pipeline: one role (no producer: {found})", loop.span)
         if asked:
             self.context.warn(f"this loop has no warps of its own for its loads: {found}", loop.span)
         return kernel
-
-    @property
-    def _choices(self) -> list[str]:
-        return self.context.facts[CHOICES]
 
     def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | RoleRefusal:
         """The kernel with two roles, or why there are none."""
