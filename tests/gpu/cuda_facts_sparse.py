@@ -9,10 +9,32 @@ import numpy as np
 from cuda_facts_matrix import carried, image_of, places
 from cuda_runner import Scalar, text
 
-from tilewright.formats.sparse import compress, group_of, metadata_word, prune
+from tilewright.formats.sparse import compress, group_of, prune
 from tilewright.ir.dtypes import DType
 from tilewright.targets.cuda.instructions import BF16, E4M3, E5M2, F16, F32, S8, S32, TF32, U8, mma_a, mma_b, mma_d
 from tilewright.targets.cuda.tma import Swizzle
+
+
+def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int, int]] | None:
+    """Row and group of each of the eight nibbles in a lane's word for a tile of 16 rows; None where its word does not
+    count.
+
+    Parameters
+    ----------
+    bits : of an element: 32, 16 or 8.
+    k : of the instruction, counted with what is not kept.
+    selector : which lanes of a quad give their words.
+    """
+    g, q = lane // 4, lane % 4
+    half = k * bits == 256
+    if bits == 8:
+        if half and q // 2 != selector:
+            return None
+        return [(g + 8 * (q & 1), j if half else 8 * (q >> 1) + j) for j in range(8)]
+    if (q if half else q // 2) != selector:
+        return None
+    return [(g + 8 * (j >> 2), (j & 3) if half else 4 * (q & 1) + (j & 3)) for j in range(8)]
+
 
 Fact = tuple[str, Callable[[Any], None]]
 

@@ -142,27 +142,6 @@ def in_rows(metadata: np.ndarray, bits: int) -> np.ndarray:
     return result
 
 
-def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int, int]] | None:
-    """Row and group of each of the eight nibbles in a lane's word for a tile of 16 rows; None where its word does not
-    count.
-
-    Parameters
-    ----------
-    bits : of an element: 32, 16 or 8.
-    k : of the instruction, counted with what is not kept.
-    selector : which lanes of a quad give their words.
-    """
-    g, q = lane // 4, lane % 4
-    half = k * bits == 256
-    if bits == 8:
-        if half and q // 2 != selector:
-            return None
-        return [(g + 8 * (q & 1), j if half else 8 * (q >> 1) + j) for j in range(8)]
-    if (q if half else q // 2) != selector:
-        return None
-    return [(g + 8 * (j >> 2), (j & 3) if half else 4 * (q & 1) + (j & 3)) for j in range(8)]
-
-
 def _groups(matrix: np.ndarray, group: int) -> np.ndarray:
     if matrix.shape[-1] % group:
         raise NotSparse(

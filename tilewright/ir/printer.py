@@ -58,15 +58,6 @@ def print_program(function: Function, *, marks: Marks | None = None, spans: bool
     return "\n".join(printer.lines) + "\n"
 
 
-def print_node(node: object) -> str:
-    """The text of one expression, region or statement, for messages."""
-    if isinstance(node, Statement):
-        printer = _Printer({}, False)
-        printer.statement(node)
-        return "\n".join(printer.lines)
-    return ExpressionText(Names()).value(node) if not isinstance(node, nodes.Expr) else ExpressionText(Names())(node)
-
-
 class _Printer:
     def __init__(self, marks: Marks, spans: bool) -> None:
         self.marks, self.spans = marks, spans

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32
 from tilewright.ir.nodes import BINARY, Call, Const, Expr, Select, Unary
-from tilewright.language.mistakes import IntegerDivision, NumberExpected, SymbolicConstant, TensorOperand
+from tilewright.language.mistakes import IntegerDivision, NumberExpected, TensorOperand
 from tilewright.language.promotion import literal_dtype, promote
 from tilewright.language.proxies import (
     Scalar,
@@ -230,40 +228,3 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Scalar, f"__{_name}__", _comparison(_name))
 for _name, _unary in {"neg": negative, "pos": lambda value: value, "abs": absolute, "invert": invert}.items():
     setattr(Scalar, f"__{_name}__", _unary)
-
-
-_OF_NUMPY: dict[str, Operation] = {
-    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b, "divide": lambda a,
-    b: a / b,
-    "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b, "power": lambda a, b: a**b,
-    "left_shift": lambda a, b: a << b, "right_shift": lambda a, b: a >> b, "bitwise_and": lambda a, b: a & b,
-    "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b, "equal": lambda a, b: a == b,
-    "not_equal": lambda a, b: a != b, "less": lambda a, b: a < b, "less_equal": lambda a, b: a <= b,
-    "greater": lambda a, b: a > b, "greater_equal": lambda a, b: a >= b,
-}  # fmt: skip
-"""What NumPy calls the operators, which its numbers ask for when they stand on the left."""
-
-
-def _by_numpy(self: Scalar, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
-    """``np.float32(2) * x`` is the program's product; functions of NumPy are none of its."""
-    operation = _OF_NUMPY.get(ufunc.__name__)
-    inputs = tuple(
-        one.item() if isinstance(one, (np.generic, np.ndarray)) and one.shape == () else one for one in inputs
-    )
-    if method == "__call__" and operation is not None and all(map(is_number, inputs)) and not options:
-        return operation(*inputs)
-    raise SymbolicConstant(
-        f"np.{ufunc.__name__}", f"T.{ufunc.__name__}, if there is one, works on values of the program"
-    )
-
-
-def _by_torch(kind: type, function: Callable[..., object], *_: object) -> object:
-    """Functions of torch are none of the program's; what an operator of its tensors does not know, ours is asked."""
-    if hasattr(function, "__objclass__"):  # a method of its tensors, as operators are
-        return NotImplemented
-    name = getattr(function, "__name__", "function")
-    raise SymbolicConstant(f"torch.{name}", f"T.{name}, if there is one, works on values of the program")
-
-
-Scalar.__array_ufunc__ = _by_numpy  # type: ignore[attr-defined]
-Scalar.__torch_function__ = classmethod(_by_torch)  # type: ignore[attr-defined]

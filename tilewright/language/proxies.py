@@ -7,6 +7,8 @@ integer or its hash, and says so when it is.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
@@ -33,6 +35,18 @@ from tilewright.language.source import statement_here
 
 Value: TypeAlias = "bool | int | float | Scalar"
 """A number that Python knows, or one of the program."""
+
+
+OTHERS = "T.{}, if there is one, works on values of the program"
+
+_OF_NUMPY: dict[str, Callable[..., object]] = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "power": operator.pow,
+    "left_shift": operator.lshift, "right_shift": operator.rshift, "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_, "bitwise_xor": operator.xor, "equal": operator.eq, "not_equal": operator.ne,
+    "less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge,
+}  # fmt: skip
+"""What NumPy calls the operators, which its numbers ask for when they stand on the left."""
 
 
 class Scalar:
@@ -86,6 +100,23 @@ class Scalar:
         raise MatrixOfNumbers
 
     __rmatmul__ = __matmul__
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
+        """``np.float32(2) * x`` is the program's product; functions of NumPy are none of its."""
+        operation = _OF_NUMPY.get(ufunc.__name__)
+        given = [one.item() if isinstance(one, (np.generic, np.ndarray)) and one.shape == () else one for one in inputs]
+        if method == "__call__" and operation is not None and all(map(is_number, given)) and not options:
+            return operation(*given)
+        raise SymbolicConstant(f"np.{ufunc.__name__}", OTHERS.format(ufunc.__name__))
+
+    @classmethod
+    def __torch_function__(cls, function: Callable[..., object], *_: object) -> object:
+        """Functions of torch are none of the program's; what an operator of its tensors does not know, ours is
+        asked."""
+        if hasattr(function, "__objclass__"):  # a method of its tensors, as operators are
+            return NotImplemented
+        name = getattr(function, "__name__", "function")
+        raise SymbolicConstant(f"torch.{name}", OTHERS.format(name))
 
     # What Python may ask of a number, and cannot be told ------------------------------------------
 

@@ -1,6 +1,8 @@
 """2:4 sparse products: interpreted, emulated in pipelines of both kinds, and compiled to sparse matrix instructions."""
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 import tilewright.language as T
 from tilewright.errors import EmulationError, TilewrightError
-from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_lanes, in_rows, metadata_word, prune
+from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_lanes, in_rows, prune
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.printer import print_program
 from tilewright.kernels.roofline import hopper
@@ -20,6 +22,9 @@ from tilewright.kernels.tiles import Tiles
 from tilewright.passes.tile.gemms import pair_turns
 from tilewright.specialization import JITFactory
 from tilewright.targets.cuda.compiler import compile_text
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
+from cuda_facts_sparse import metadata_word
 
 pytestmark = pytest.mark.sampled(3)
 

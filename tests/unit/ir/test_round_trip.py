@@ -19,7 +19,7 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register_record
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Region, Seq, Statement, Var
 from tilewright.ir.parser import parse
-from tilewright.ir.printer import print_node, print_program
+from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import fields_of
 
@@ -399,14 +399,6 @@ def test_names_are_the_authors_and_never_clash() -> None:
         "    for i in range(1, 8, 2):\n"
         "        pass\n"
     )
-
-
-def test_print_node_shows_parts_of_programs() -> None:
-    A = Buffer("A", (8, 8), INT32)
-    row = Region(A, (Var(INT32, "i"), nodes.const(0)), (1, 8))
-    assert print_node(row) == "A[i, :]"
-    assert print_node(nodes.binary("add", Var(INT32, "i"), nodes.const(1))) == "i + 1"
-    assert print_node(nodes.Break()) == "break"
 
 
 @pytest.mark.parametrize(

@@ -67,19 +67,6 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
     return result.stdout
 
 
-def instruction_counts(sass: str) -> dict[str, Counter[str]]:
-    """How often each instruction (with its modifiers) stands in each kernel of a disassembly."""
-    counts: dict[str, Counter[str]] = {}
-    kernel = ""
-    for line in sass.splitlines():
-        function, instruction = _FUNCTION.match(line), _INSTRUCTION.match(line)
-        if function:
-            kernel = function["name"] or function["section"]
-        elif instruction:
-            counts.setdefault(kernel, Counter())[instruction["name"]] += 1
-    return counts
-
-
 def lines_with(cubin: bytes, kernel: str, *prefixes: str) -> tuple[Span, ...]:
     """The author's lines whose machine code in a kernel has an instruction that begins so, most frequent first."""
     found: Counter[Span] = Counter()
