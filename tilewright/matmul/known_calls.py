@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import Unsupported
 from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed
 from tilewright.runtime.tensors import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A call that is written down.
+
+    Attributes
+    ----------
+    run : a function of the tensors among the arguments, in order.
+    compares : whether it compares the arrays of NumPy itself, and answers `MISSED` for others.
+    """
+
+    run: CallPlan
+    compares: bool = False
 
 
 class Calls:
@@ -20,7 +35,7 @@ class Calls:
     def clear(self) -> None:
         """Forget all: something else than the arguments has changed."""
         self._last: Callable[..., object] = missed
-        self._known: dict[object, tuple[Callable[..., object], CallPlan, list[int]]] = {}
+        self._known: dict[object, tuple[Callable[..., object], Written, list[int]]] = {}
         self._keys: dict[tuple[str | None, ...], Callable[..., object]] = {}
         self._met: set[object] = set()
 
@@ -36,7 +51,7 @@ class Calls:
         quick, plan, tensors = known
         if quick is not missed:
             self._last = quick
-        return plan(*[arguments[i] for i in tensors])
+        return plan.run(*[arguments[i] for i in tensors])
 
     def _key(self, arguments: tuple[object, ...]) -> object:
         kinds = tuple(map(kind_of, arguments))
@@ -52,12 +67,12 @@ class Calls:
         made = key(*arguments)
         return None if made is None else (kinds, made, *modes)
 
-    def met(self, arguments: tuple[object, ...], write: Callable[[], CallPlan | None]) -> None:
+    def met(self, arguments: tuple[object, ...], write: Callable[[], Written | None]) -> None:
         """Take notice of a call that has run: the second of its kind is written down.
 
         Parameters
         ----------
-        write : gives a function of the tensors among the arguments, in order.
+        write : writes it down, where that can be.
         """
         key = self._key(arguments)
         if key is None or key in self._known:
@@ -68,17 +83,18 @@ class Calls:
             self._met.add(key)
             return
         tensors = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
-        plan = write() or missed
+        plan = write() or NOT_WRITTEN
         # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody
         # watches.
         also = "forward._current_level < 0 and not modes()" if _tensors_of_torch(arguments) else ""
         quick = None
-        if plan is not missed:
-            compares = getattr(plan, "compares", False)
-            quick = guarded(arguments, tensors, plan, (), missed, also, compares, **_torch_states())
+        if plan is not NOT_WRITTEN:
+            quick = guarded(arguments, tensors, plan.run, (), missed, also, plan.compares, **_torch_states())
         self._known[key] = quick or missed, plan, tensors
         self._last = quick or self._last
 
+
+NOT_WRITTEN = Written(missed)
 
 MOST = 256
 """Kinds of calls that are remembered before all begins anew."""

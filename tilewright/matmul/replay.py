@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.matmul.known_calls import Written
 from tilewright.matmul.results import Result
 from tilewright.matmul.tiers.base import Arranging, Operands, Prepared
 from tilewright.runtime.arguments import byte_range
-from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of, made_function
+from tilewright.runtime.call_keys import MISSED, kind_of, made_function
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.plans import address_text, allocator_text
 from tilewright.runtime.tensors import Array, is_torch, tensor_view
@@ -57,7 +58,7 @@ def _recording(part: Any, log: list[Launch]) -> Prepared:
     return dataclasses.replace(part, **changes)
 
 
-def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, object]) -> CallPlan | None:
+def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str, object]) -> Written | None:
     """A function of tensors like those of a call that has run, which answers `MISSED` for others; None where there can
     be none.
 
@@ -155,7 +156,7 @@ class _Writer:
         if found is None or kernel.function.outputs:
             return False
         number, values = len(self.calls), list[str]()
-        self.names[f"launch{number}"], residues = found[0], iter(found[1])
+        self.names[f"launch{number}"], residues = found.run, iter(found.residues)
         for value, other, param in zip(arguments, again, kernel.function.inputs, strict=True):
             if kind_of(value) not in ("numpy", "torch"):
                 name = f"given{len(self.names)}"
@@ -170,7 +171,7 @@ class _Writer:
                 self.tests[text] = rest, kernel.plans.widest
             values.append(text)
         self.calls.append(f"launch{number}({', '.join(values)})")
-        self.bound = None if number else self._bound(getattr(found[0], "binding", None), values)
+        self.bound = None if number else self._bound(found.binding, values)
         return True
 
     def _bound(self, binding: Binding | None, values: Sequence[str]) -> list[str] | None:
@@ -230,7 +231,7 @@ class _Writer:
     def _on_gpu(self) -> bool:
         return self.device is not None and self.device.type == "cuda"
 
-    def function(self) -> CallPlan:
+    def function(self) -> Written:
         """The function written."""
         if self.bound is not None and len(self.calls) == 1:
             return self._function_of_bound(self.bound)
@@ -239,9 +240,9 @@ class _Writer:
             self.names["current"] = sys.modules["torch"].cuda.current_device
             lines.insert(0, "if current() != index: return MISSED")
         self.names["index"] = self.device.index if self.device is not None else None
-        return made_function("run", list(self.passed), lines, self.names)
+        return Written(made_function("run", list(self.passed), lines, self.names))
 
-    def _function_of_bound(self, texts: Sequence[str]) -> CallPlan:
+    def _function_of_bound(self, texts: Sequence[str]) -> Written:
         """Of arrays::
 
         def run(x, bias):
@@ -252,9 +253,8 @@ class _Writer:
         given = texts if self.device is not None else [text.removeprefix("p") for text in texts]
         lines = [*self.given, *self._checks(), *self.out] if self.device is not None else self.out[:1]
         lines += [f"status = again(record, {', '.join(given)})", "return failed(status) if status else out"]
-        made = made_function("run", list(self.passed), lines, self.names)
-        made.compares = self.device is None  # type: ignore[attr-defined]  # arrays, with those of the first call
-        return made
+        # Arrays are compared with those of the first call.
+        return Written(made_function("run", list(self.passed), lines, self.names), compares=self.device is None)
 
     def _checks(self) -> Iterator[str]:
         """Whether addresses are of the classes that the kernels were compiled for, and nothing read is written; a new

@@ -32,7 +32,7 @@ from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
-from tilewright.runtime.plans import Device, Plans
+from tilewright.runtime.plans import Device, Launch, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
 from tilewright.runtime.same_memory import as_one, shared_places
@@ -182,9 +182,10 @@ class Kernel:
 
     def _remember(self, arguments: Sequence[object], bound: Bound, launcher: object, device: Device | None) -> None:
         """Keep what a checked call found, for later calls with arguments of the same kinds."""
-        prepare = getattr(launcher, "prepare", None)
+        prepare, binding = getattr(launcher, "prepare", None), getattr(launcher, "binding", None)
         if prepare is not None:
-            self.plans.remember(arguments, bound.outputs, prepare(bound.entry, bound.device), device)
+            launch = Launch(prepare(bound.entry, bound.device), binding and binding(bound.entry))
+            self.plans.remember(arguments, bound.outputs, launch, device)
 
     @property
     def launcher(self) -> Callable[..., None]:

@@ -13,7 +13,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,22 @@ class Device:
     on: Callable[[int], AbstractContextManager[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a plan launches.
+
+    Attributes
+    ----------
+    run : a function of one value a parameter, addresses for buffers.
+    binding : how it is called from C, as the target says; None where it is not.
+    residues : what addresses of tensors leave modulo the widest access: it serves no others.
+    """
+
+    run: Callable[..., None]
+    binding: Any = None  # of the target
+    residues: tuple[int, ...] = ()
+
+
 class Plans:
     """The plans of one function's kernel.
 
@@ -64,7 +80,7 @@ class Plans:
         self._kinds: tuple[str | None, ...] = ()
         self._plans: dict[Any, CallPlan] = {}
         self._others: dict[Any, dict[tuple[int, ...], CallPlan]] = {}
-        self._launches: dict[CallPlan, Callable[..., None]] = {}
+        self._launches: dict[CallPlan, Launch] = {}
         self.key: Callable[..., Any] = no_key
         self.run: Callable[..., Any] = self._by_key
 
@@ -75,28 +91,23 @@ class Plans:
         """What calls with arguments like these run; None where they are checked in full."""
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
 
-    def launch(self, *arguments: object) -> tuple[Callable[..., None], tuple[int, ...]] | None:
-        """What a plan launches: a function of one value a parameter, addresses for buffers; None where there is no
-        plan.
-
-        With it, what addresses of tensors among the arguments leave modulo `widest`: it serves no others.
-        """
+    def launch(self, *arguments: object) -> Launch | None:
+        """What the plan of such arguments launches; None where there is no plan."""
         residues = _residues(arguments, self.widest)
         plan = self._others.get(self.key(*arguments), {}).get(residues) if len(arguments) == self.arity else None
-        return None if plan is None else (self._launches[plan], residues)
+        return None if plan is None else self._launches[plan]
 
     def _by_key(self, *arguments: object) -> Any:
         plan = self._plans.get(self.key(*arguments))
         return MISSED if plan is None else plan(*arguments)
 
     def remember(
-        self, arguments: Sequence[object], outputs: Sequence[object], launch: Callable[..., None], device: Device | None
+        self, arguments: Sequence[object], outputs: Sequence[object], launch: Launch, device: Device | None
     ) -> None:
         """Keep the plan of a call that was checked.
 
         Parameters
         ----------
-        launch : a function of one value a parameter, addresses for buffers.
         device : where its tensors are; None where there is only one.
         """
         kinds = tuple(map(kind_of, arguments))
@@ -112,9 +123,9 @@ class Plans:
             self._launches.clear()
         others = self._others.setdefault(key, {})
         residues = _residues(arguments, self.widest)
-        planner = _Planner(self.function, arguments, outputs, launch, device, residues, others, self.widest)
+        planner = _Planner(self.function, arguments, outputs, launch.run, device, residues, others, self.widest)
         others[residues] = self._plans[key] = plan = planner.plan(self.written)
-        self._launches[plan] = launch
+        self._launches[plan] = replace(launch, residues=residues)
         quick = guarded(arguments, range(len(arguments)), plan, self._free, otherwise=self._by_key)
         self.run = quick or self._by_key
 

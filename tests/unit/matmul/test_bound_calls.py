@@ -30,7 +30,7 @@ def known(**call: Any) -> tuple[PackedWeight, Any]:
         quant_matmul(X, packed, bias=BIAS, **call)
     [(_, plan, _)] = packed.calls._known.values()
     assert plan.compares, "the call is not bound"
-    return packed, plan
+    return packed, plan.run
 
 
 def test_this_interpreter_and_numpy_are_read() -> None:
@@ -53,7 +53,7 @@ def test_another_structure_is_noticed(exchanged: tuple[str, str], monkeypatch: p
         packed = PackedWeight.pack(WEIGHT)
         for _ in range(4):
             np.testing.assert_allclose(quant_matmul(X, packed, bias=BIAS), EXPECTED, rtol=1e-4, atol=1e-4)
-        assert not any(getattr(plan, "compares", False) for _, plan, _ in packed.calls._known.values())
+        assert not any(plan.compares for _, plan, _ in packed.calls._known.values())
     finally:
         again.reads_arrays.cache_clear()
 

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,32 +64,50 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         from_words = ctypes.cast(getattr(library, words_name(function)), ctypes.c_void_p).value
     failures = dict(source.metadata).get("failures", ())
     convert = [(i, p.dtype) for i, p in enumerate(parameters) if not isinstance(p, Buffer) and _is_bits(p.dtype)]
+    failed = functools.partial(_failure, failures=failures, function=function)
+    return Launcher(entry, len(function.params), convert, failed, from_words)
 
-    def call(*arguments: object) -> None:
-        if convert:
-            arguments = _with_bits(arguments, convert)
-        status = entry(*arguments)
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """Calls the entry of a loaded kernel.
+
+    Attributes
+    ----------
+    parameters : how many arguments stand before the sizes.
+    convert : places and types of numbers that the entry takes as bits.
+    failed : the error that a status other than 0 means.
+    from_words : address of a function that takes all arguments as words in memory; None where there is none.
+    """
+
+    entry: Callable[..., int]
+    parameters: int
+    convert: list[tuple[int, DType]]
+    failed: Callable[[int], TilewrightError]
+    from_words: int | None
+
+    def __call__(self, *arguments: object) -> None:
+        status = self.entry(*(_with_bits(arguments, self.convert) if self.convert else arguments))
         if status != 0:
-            raise _failure(status, failures, function)
+            raise self.failed(status)
 
-    def prepare(given: Sequence[object], device: int | None = None) -> Callable[..., None]:
+    def prepare(self, given: Sequence[object], device: int | None = None) -> Callable[..., None]:
         """A function of one value a parameter, addresses for buffers, with the sizes of `given`."""
-        rest = given[len(function.params) :]
-        if convert:
-            return lambda *values: call(*values, *rest)
+        rest, entry, failed = given[self.parameters :], self.entry, self.failed
+        if self.convert:
+            return lambda *values: self(*values, *rest)
 
         def again(*values: object) -> None:
             status = entry(*values, *rest)
             if status != 0:
-                raise _failure(status, failures, function)
+                raise failed(status)
 
-        if from_words is not None:
-            failed = functools.partial(_failure, failures=failures, function=function)
-            again.binding = Binding(from_words, rest, failed)  # type: ignore[attr-defined]
         return again
 
-    call.prepare = prepare  # type: ignore[attr-defined]
-    return call
+    def binding(self, given: Sequence[object]) -> Binding | None:
+        """What C calls again with the sizes of `given`; None where a number comes as bits, or words are not taken."""
+        words = None if self.convert else self.from_words
+        return None if words is None else Binding(words, given[self.parameters :], self.failed)
 
 
 def set_threads(count: int) -> None:
