@@ -45,50 +45,39 @@ serves both the data that has landed and the slot that is filled next.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
-from tilewright.arith import Analyzer
-from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Commit,
-    Evaluate,
-    Expr,
     For,
     Function,
     If,
     Kernel,
     Load,
-    Parallel,
     Pipelined,
     Seq,
     Statement,
     TileOperator,
     Token,
     Wait,
-    const,
-    index_binary,
-    seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, substitute, uses, walk, without_tiles
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, uses, walk, without_tiles
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
 from tilewright.passes.context import Context, Fact
-from tilewright.passes.scoped import fresh, map_kernels, redirected
+from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.gathers import filled_by
+from tilewright.passes.tile.pipelines.emission import Emission, plain_loop
 from tilewright.passes.tile.pipelines.pipeline_plan import (
-    Name,
     PipelinePlan,
-    conjunction,
-    needed_names,
     obstacle,
     plan_pipeline,
     touched,
@@ -100,10 +89,8 @@ from tilewright.passes.tile.pipelines.register_staging import (
     staged_in_registers,
     turned_in_place,
 )
-from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, with_views
+from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.pipelines.turned_tiles import Turn, turns_of
-
-S = TypeVar("S", bound=Statement)
 
 GROUPS: Fact[dict[Token, tuple[tuple[Copy, ...], ...]]] = Fact("groups", dict)
 """By a pipeline's token, of each group that a step of it closes the copies that are always in it."""
@@ -299,246 +286,6 @@ def _header_reads(statement: Statement) -> Iterator[Buffer]:
     for node in walk(statement, lambda one: not isinstance(one, bodies)):
         if isinstance(node, Load):
             yield root(node.buffer)
-
-
-def plain_loop(loop: Pipelined) -> For:
-    """The loop without overlap."""
-    start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
-    return For(loop.var, start, stop, const(1, loop.var.dtype), loop.body, span=loop.span)
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    statements: list[Statement]
-    staged: dict[Buffer, Buffer]
-
-
-@dataclass(slots=True)
-class Emission:
-    """The statements of one pipeline, as its plan says."""
-
-    plan: PipelinePlan
-    token: str
-    declared: Mapping[Buffer, Span | None]
-    views: list[Buffer]
-    views_of_stages: dict[Buffer, Buffer] = field(default_factory=dict)
-    staged: dict[Buffer, Buffer] = field(default_factory=dict)
-    analyzer: Analyzer = field(default_factory=Analyzer)
-
-    def __post_init__(self) -> None:
-        for buffer, copies in self.plan.staged.items():
-            self.staged[buffer] = replace(buffer, name=f"{buffer.name}_stages", shape=(copies, *buffer.shape))
-
-    def run(self) -> _Made:
-        plan = self.plan
-        outside = [one for one in plan.allocations if one.buffer not in self.staged and self._ahead(one.buffer)]
-        inside = [one for one in plan.allocations if one.buffer not in self.staged and one not in outside]
-        made: list[Statement] = [
-            Allocate(staged, span=self.declared.get(buffer)) for buffer, staged in self.staged.items()
-        ]
-        made += outside
-        for step in range(plan.depth):
-            made += self._step(step)
-        loop = plain_loop(plan.loop)
-        body = seq(inside, self._names(), self._step(None))
-        made.append(replace(loop, body=body))
-        return _Made(made, self.staged)
-
-    def _ahead(self, buffer: Buffer) -> bool:
-        """Whether statements of several stages use a buffer that is declared in the body."""
-        return any(stage < self.plan.depth and buffer in effects.all
-                   for stage, effects in zip(self.plan.stages, self.plan.effects, strict=True))  # fmt: skip
-
-    def _names(self) -> list[Statement]:
-        """The names that statements of the last stage use, and those kept for what declares nothing else."""
-        plan = self.plan
-        last = [number for number, stage in enumerate(plan.stages) if stage == plan.depth]
-        return [self._redirected(let, plan.loop.var) for let in self._outer_names(last)]
-
-    def _outer_names(self, numbers: Sequence[int]) -> list[Name]:
-        """The names that statements, or conditions that they stand under, use; names below a condition are not meant
-        elsewhere."""
-        plan = self.plan
-        wanted: set[Name] = set()
-        for number in numbers:
-            conditions = plan.conditions[number]
-            users = [Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
-            wanted.update(let for user in users for let in needed_names(user, plan.lets))
-        return [let for let in plan.lets if let in wanted]
-
-    def _under_conditions(self, numbers: Sequence[int], outer: Collection[Name]) -> list[Statement]:
-        """Statements under what they stand under, neighbours together; `outer` names stand before them."""
-        made: list[Statement] = []
-        for conditions, run in itertools.groupby(numbers, lambda number: self.plan.conditions[number]):
-            started = [self._started(number) for number in run]
-            if not conditions:
-                made += started
-                continue
-            names = dict.fromkeys(
-                let for one in started for let in needed_names(one, self.plan.lets) if let not in outer
-            )
-            span = started[0].span
-            made.append(fresh(If(conjunction(conditions), Seq((*names, *started)), span=span)) if names else
-                        If(conjunction(conditions), Seq(tuple(started)), span=span))  # fmt: skip
-        return made
-
-    # Steps -----------------------------------------------------------------------------------
-
-    def _step(self, step: int | None) -> list[Statement]:
-        """One step: of the prologue, where a number is given, else of the loop, named by the last stage's iteration."""
-        plan = self.plan
-        groups = self._groups()
-        made: list[Statement] = []
-        pending = self._pending_at_start(step)
-        if pending is not None:
-            made.append(Wait(self.token, pending, full=self._full(step) if pending else None))
-        open_run: list[tuple[int, Statement]] = []
-        closed = 0
-        for position, number in enumerate(plan.in_order()):
-            wait = self._pending_before(number, closed)
-            if wait is not None and self._runs(number, step):
-                made += self._flushed(open_run, step)
-                made.append(Wait(self.token, wait))
-            if self._runs(number, step):
-                open_run.append((number, plan.statements[number]))
-            if position in groups:
-                made += self._flushed(open_run, step)
-                made.append(Commit(self.token))
-                closed += 1
-        return made + self._flushed(open_run, step)
-
-    def _runs(self, number: int, step: int | None) -> bool:
-        return step is None or self.plan.stages[number] <= step
-
-    def _flushed(self, run: list[tuple[int, Statement]], step: int | None) -> list[Statement]:
-        """The statements collected, neighbours of one iteration under one condition; `run` is empty afterwards."""
-        made: list[Statement] = []
-        while run:
-            stage = self.plan.stages[run[0][0]]
-            same: list[int] = []
-            while run and self.plan.stages[run[0][0]] == stage:
-                same.append(run.pop(0)[0])
-            made += self._iteration(same, stage, step)
-        return made
-
-    def _iteration(self, numbers: Sequence[int], stage: int, step: int | None) -> list[Statement]:
-        """Statements of one stage, for the iteration that is theirs in this step."""
-        loop = self.plan.loop
-        if step is None and stage == self.plan.depth:
-            last = [number for number, stage in enumerate(self.plan.stages) if stage == self.plan.depth]
-            statements = self._under_conditions(numbers, self._outer_names(last))
-            return [self._redirected(one, loop.var) for one in statements]
-        lead = self.plan.depth - stage if step is None else step - stage
-        iteration = index_binary("add", loop.var if step is None else nodes.cast(loop.start, loop.var.dtype), lead)
-        names = self._outer_names(numbers)
-        body = Seq((*names, *self._under_conditions(numbers, names)))
-        body = self._redirected(fresh(substitute(body, {loop.var: iteration})), iteration)
-        exists = index_binary("lt", iteration, nodes.cast(loop.stop, loop.var.dtype))
-        harmless = self.plan.beyond.issuperset(numbers) and not any(self.plan.conditions[one] for one in numbers)
-        if (harmless and step is None) or self.analyzer.prove(exists):
-            return list(body.statements) if not names else [body]
-        if self.analyzer.prove(index_binary("ge", iteration, nodes.cast(loop.stop, loop.var.dtype))):
-            return []
-        return [If(exists, body, span=loop.span)]
-
-    def _started(self, number: int) -> Statement:
-        statement = self.plan.statements[number]
-        if isinstance(statement, (Copy, Parallel)) and number in self._asynchronous():
-            return replace(statement, token=self.token)
-        return statement
-
-    def _redirected(self, statement: S, iteration: Expr) -> S:
-        origin = index_binary("sub", iteration, nodes.cast(self.plan.loop.start, self.plan.loop.var.dtype))
-        slots = {
-            buffer: (staged, index_binary("floormod", origin, staged.static_shape[0]))
-            for buffer, staged in self.staged.items()
-        }
-        return redirected(statement, with_views(slots, self.views_of_stages, self.views))
-
-    # Waits -----------------------------------------------------------------------------------
-
-    def _full(self, step: int | None) -> Expr | None:
-        """Whether the step before started all of its copies: then those before it did; None where that is certain.
-
-        Copies of several stages begin at different steps, so that nothing is said of theirs.
-        """
-        loop, stages = self.plan.loop, {self.plan.stages[load] for load in self._asynchronous()}
-        if len(stages) > 1:
-            return const(False)
-        ahead = (self.plan.depth if step is None else step) - min(stages) - 1
-        first = loop.var if step is None else nodes.cast(loop.start, loop.var.dtype)
-        full = index_binary("lt", index_binary("add", first, ahead), nodes.cast(loop.stop, loop.var.dtype))
-        return None if self.analyzer.prove(full) else full
-
-    def copies_of_groups(self) -> tuple[tuple[Copy, ...], ...]:
-        """Of each group that a step closes the copies that stand under no condition."""
-        found: list[tuple[Copy, ...]] = []
-        order, begin = self.plan.in_order(), 0
-        for end in self._groups():
-            loads = [number for number in order[begin : end + 1] if not self.plan.conditions[number]]
-            statements = [self.plan.statements[number] for number in loads if number in self._asynchronous()]
-            found.append(tuple(one for one in statements if isinstance(one, Copy)))
-            begin = end + 1
-        return tuple(found)
-
-    def _asynchronous(self) -> list[int]:
-        """Copies that a later statement, or step, waits for; one whose tile is read an iteration later waits itself."""
-        return [
-            number
-            for number, statement in enumerate(self.plan.statements)
-            if isinstance(statement, (Copy, Parallel)) and statement.prefer == CP_ASYNC and self._waited_for(number)
-        ]
-
-    def _waited_for(self, load: int) -> bool:
-        plan, users = self.plan, self._users(load)
-        if plan.effects[load].writes <= self.staged.keys():
-            return True
-        after = (plan.stages[user] == plan.stages[load] and plan.orders[load] < plan.orders[user] for user in users)
-        return bool(users) and all(after)
-
-    def _groups(self) -> list[int]:
-        """Positions in a step behind which a group of copies ends."""
-        order, asynchronous = self.plan.in_order(), self._asynchronous()
-        ends: list[int] = []
-        run: list[int] = []
-        for position, number in enumerate(order):
-            waits = any(number in self._users(load) for load in run)
-            if run and (number not in asynchronous or waits):
-                ends.append(position - 1)
-                run = []
-            if number in asynchronous:
-                run.append(number)
-        return [*ends, len(order) - 1] if run else ends
-
-    def _group_of(self, number: int) -> int:
-        position = self.plan.in_order().index(number)
-        return next(place for place, end in enumerate(self._groups()) if position <= end)
-
-    def _users(self, load: int) -> list[int]:
-        """Statements that use what an asynchronous copy brings."""
-        written = self.plan.effects[load].writes
-        return [n for n, effects in enumerate(self.plan.effects) if n != load and effects.all & written]
-
-    def _pending_at_start(self, step: int | None) -> int | None:
-        """How many groups may still be under way when a step begins that uses copies of earlier steps."""
-        found = [
-            (self.plan.stages[user] - self.plan.stages[load]) * len(self._groups()) - self._group_of(load) - 1
-            for load in self._asynchronous()
-            for user in self._users(load)
-            if self.plan.stages[user] > self.plan.stages[load] and self._runs(user, step)
-        ]
-        return min(found, default=None)
-
-    def _pending_before(self, user: int, closed: int) -> int | None:
-        """The same for a statement that uses copies of its own step, `closed` groups of which have been closed."""
-        loads = [load for load in self._asynchronous() if user in self._users(load)]
-        order = self.plan.in_order()
-        found = [
-            closed - self._group_of(load) - 1
-            for load in loads
-            if self.plan.stages[user] == self.plan.stages[load] and order.index(load) < order.index(user)
-        ]
-        return min(found, default=None)
 
 
 class _JoinWaits(Rewriter):

@@ -57,7 +57,8 @@ from tilewright.passes.tile.copies.engine_misfits import load_misfit
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.pieces import copied_piece
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
-from tilewright.passes.tile.pipelines.inject_pipeline import plain_loop, unstageable
+from tilewright.passes.tile.pipelines.emission import plain_loop
+from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import plan_pipeline
 from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
 from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind

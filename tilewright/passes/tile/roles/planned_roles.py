@@ -43,7 +43,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import substitute
 from tilewright.passes.scoped import redirected
-from tilewright.passes.tile.pipelines.inject_pipeline import Emission
+from tilewright.passes.tile.pipelines.emission import Emission
 from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan, touched
 
 
