@@ -349,11 +349,17 @@ def listed(made: Rewritten) -> list[Statement]:
     return [made] if isinstance(made, Statement) else [one for part in made for one in listed(part)]
 
 
+S = TypeVar("S", bound=Statement)
+
+Change: TypeAlias = Callable[[Any], object]
+"""A function of a node of the class that is asked for, which gives what stands in its place."""
+
+
 class _Changing(Rewriter):
-    def __init__(self, by: Callable[[Any], Any]) -> None:
+    def __init__(self, by: Change) -> None:
         self.by = by
 
-    def change(self, node: Any) -> Any:
+    def change(self, node: Record) -> object:
         made = self.by(node)
         return self.generic(node) if made is node else made
 
@@ -363,7 +369,7 @@ def _changing(classes: tuple[type, ...]) -> type[_Changing]:
     return type("_Changing", (_Changing,), {f"visit_{one.__name__}": _Changing.change for one in classes})
 
 
-def changed(node: T, *classes: type, by: Callable[[Any], Any]) -> T:
+def changed(node: T, *classes: type, by: Change) -> T:
     """`node` with nodes of some classes changed by a function, which gives what stands in the place of one.
 
     Where it gives the node itself, that stays, and its parts are looked at.
@@ -372,7 +378,7 @@ def changed(node: T, *classes: type, by: Callable[[Any], Any]) -> T:
     return made
 
 
-def put(node: T, places: Mapping[Any, Rewritten]) -> T:
+def put(node: T, places: Mapping[S, Rewritten]) -> T:
     """`node` with other statements in the places of some; None drops one."""
     classes = sorted({type(one) for one in places}, key=lambda cls: cls.__name__)
     return changed(node, *classes, by=lambda one: places.get(one, one)) if places else node

@@ -28,9 +28,8 @@ themselves goes to the roles that use it (`sinking`). In roles the thread's inde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -41,7 +40,6 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Const,
     Evaluate,
     Expr,
     For,
@@ -53,7 +51,6 @@ from tilewright.ir.nodes import (
     Roles,
     Seq,
     Statement,
-    Store,
     TileOperator,
     Var,
     While,
@@ -63,11 +60,19 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substitute, walk, with_statements
 from tilewright.language.mistakes import MisplacedRole
-from tilewright.language.sinking import TOGETHER, Sink, all_written, allocated, mentioned
-from tilewright.ops.copy import TMA_LOADS, TMA_STORES
-
-BY_ENGINE = (TMA_LOADS, TMA_STORES)
-"""Tokens of what one thread gives to the copy engine."""
+from tilewright.language.shared_work import (
+    agree,
+    flat,
+    in_order,
+    is_dealt,
+    is_shared_work,
+    is_together,
+    kept_registers,
+    shared_used,
+    shared_written,
+    waits,
+)
+from tilewright.language.sinking import Sink, allocated, mentioned
 
 
 def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> tuple[Seq,
@@ -110,25 +115,6 @@ def _leaving(body: Statement) -> Iterator[Statement]:
                 yield from _leaving(child)
 
 
-class _Narrow(Rewriter):
-    """Fragments are allocated under the condition under which alone they are used."""
-
-    def visit_Seq(self, body: Seq) -> Seq:
-        statements = list(body.statements)
-        for allocate in [one for one in statements if isinstance(one, Allocate) and one.buffer.scope == "fragment"]:
-            users = [one for one in statements if one is not allocate and allocate.buffer in mentioned(one)]
-            if len(users) != 1 or not isinstance(users[0], If):
-                continue
-            user: If = users[0]
-            branches = {name: getattr(user, name) for name in ("then", "otherwise")}
-            using = [name for name, one in branches.items() if one is not None and allocate.buffer in mentioned(one)]
-            if len(using) == 1 and allocate.buffer not in set(find(user.condition, Buffer)):
-                inside = replace(branches[using[0]], statements=(allocate, *branches[using[0]].statements))
-                statements[statements.index(user)] = replace(user, **{using[0]: inside})
-                statements.remove(allocate)
-        return self.generic(with_statements(body, statements))
-
-
 def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> bool:
     """Whether whole warps have work of their own to do together, in a kernel that says nothing else of them.
 
@@ -144,24 +130,6 @@ def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int,
             if any(not set(find(one, Var)) & {*thread_vars, *names} for one in works):
                 return True
     return False
-
-
-def is_dealt(statement: Statement) -> bool:
-    """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and what fills
-    own tiles."""
-    if isinstance(statement, TileOperator):
-        by_one = getattr(statement, "barrier", None) is not None or statement.token in BY_ENGINE
-        return not by_one and {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
-    return any(root(buffer).scope != "local" for buffer in all_written(Seq((statement,))))
-
-
-def is_together(statement: Statement) -> bool:
-    """Whether a statement holds work that threads do together, or waits for others."""
-    return any(
-        isinstance(node, (TileOperator, Parallel, nodes.Commit, nodes.Wait, Roles))
-        or (isinstance(node, Call) and node.function in TOGETHER)
-        for node in walk(statement)
-    )
 
 
 @dataclass(slots=True)
@@ -265,7 +233,7 @@ class _Divide:
         bodies = (statement.body,) if isinstance(statement, For) else (statement.then, statement.otherwise)
         shares = [self._shares(body, names) if body is not None else {} for body in bodies]
         found = [share for share in shares if share is not None]
-        if len(found) < len(shares) or not all(_agree(one, other) for one in found for other in found):
+        if len(found) < len(shares) or not all(agree(one, other) for one in found for other in found):
             return None
         groups = sorted({warps for share in found for warps in share}, key=min)
         if not groups:
@@ -291,7 +259,7 @@ class _Divide:
         names = dict(names)
         shares: dict[frozenset[int], list[Statement]] = {}
         known: list[Statement] = []
-        for one in _flat(body.statements):
+        for one in flat(body.statements):
             if isinstance(one, Let):
                 if _is_plain(one.value):
                     names[one.var] = substitute(one.value, names)
@@ -299,14 +267,14 @@ class _Divide:
                     share.append(one)
                 continue
             parts = self._parts(one, names)
-            if parts is None or not _agree(shares, parts):
+            if parts is None or not agree(shares, parts):
                 return None
             for warps, part in parts.items():
                 shares.setdefault(warps, list(known)).extend(part.statements)
         made = {warps: Seq(tuple(share), span=body.span) for warps, share in shares.items()}
-        alone = [part for part in made.values() if not _waits(part)]
+        alone = [part for part in made.values() if not waits(part)]
         if any(
-            _shared_written(one) & _shared_used(other) for one in alone for other in made.values() if other is not one
+            shared_written(one) & shared_used(other) for one in alone for other in made.values() if other is not one
         ):
             return None
         return made
@@ -323,7 +291,7 @@ class _Divide:
         """A sequence with its neighbouring divisions as roles."""
         names = dict(names)
         made: list[Statement] = []
-        waiting = list(_flat(body.statements))
+        waiting = list(flat(body.statements))
         while waiting:
             statement = waiting.pop(0)
             parts = self._parts(statement, names)
@@ -335,7 +303,7 @@ class _Divide:
             bodies = {warps: [part] for warps, part in parts.items()}
             while waiting:
                 further = self._parts(waiting[0], names)
-                if further is None or not _agree(bodies, further) or _in_order(bodies, further):
+                if further is None or not agree(bodies, further) or in_order(bodies, further):
                     break
                 for warps, part in further.items():
                     bodies.setdefault(warps, []).append(part)
@@ -379,29 +347,15 @@ class _Divide:
     def _registers(self, body: Seq) -> tuple[Seq, int | None]:
         """A role's body without its first word on registers, and their number."""
         head = next((one for one in body.statements if not isinstance(one, (Allocate, Let))), None)
-        count = _kept(head)
+        count = kept_registers(head)
         if count is not None:
             body = replace(body, statements=tuple(one for one in body.statements if one is not head))
-        stray = next((one for one in find(body, Statement) if _kept(one) is not None), None)
+        stray = next((one for one in find(body, Statement) if kept_registers(one) is not None), None)
         if stray is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands in the middle of what its warpgroups do", "write it first, once"
             ).at(stray.span)
         return body, count
-
-
-def is_shared_work(statement: Statement) -> bool:
-    """Whether threads divide a statement among them; copies that one thread gives to the engine are none."""
-    if isinstance(statement, Parallel):
-        touched: list[Any] = [node.buffer for node in find(statement, Load, Store)]
-    elif isinstance(statement, TileOperator) and getattr(statement, "barrier", None) is None:
-        effects = statement.effects()
-        touched = [region.buffer for region in (*effects.reads, *effects.writes)]
-        if getattr(statement, "prefer", None) == "tma":
-            return False
-    else:
-        return False
-    return any(root(buffer).scope in ("fragment", "shared") for buffer in touched)
 
 
 class _Inner(Rewriter):
@@ -423,68 +377,11 @@ class _Inner(Rewriter):
         return roles
 
     def visit_Evaluate(self, statement: Evaluate) -> Evaluate:
-        if _kept(statement) is not None:
+        if kept_registers(statement) is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands outside of any warpgroup's work", "write it first in `with T.ws(...)`"
             ).at(statement.span)
         return statement
-
-
-def _kept(statement: object) -> int | None:
-    """The registers that a statement sets."""
-    if (
-        isinstance(statement, Evaluate)
-        and isinstance(statement.value, Call)
-        and statement.value.function == "setmaxnreg"
-    ):
-        assert isinstance(statement.value.arguments[0], Const)
-        return int(statement.value.arguments[0].value)
-    return None
-
-
-def _agree(bodies: Iterable[frozenset[int]], further: Iterable[frozenset[int]]) -> bool:
-    """Whether the warps of one division are those of another, or others."""
-    return all(one == other or not one & other for one in further for other in bodies)
-
-
-def _in_order(bodies: Mapping[frozenset[int], Sequence[Seq]], further: Mapping[frozenset[int], Seq]) -> bool:
-    """Whether warps need what other warps have done to shared tiles, and nobody waits for anybody: then the block does,
-    between them."""
-    parts = [part for some in bodies.values() for part in some]
-    if any(_waits(part) for part in (*parts, *further.values())):
-        return False
-    before = [part for warps, some in bodies.items() for part in some if warps not in further]
-    written, used = ({one for part in before for one in of(part)} for of in (_shared_written, _shared_used))
-    return any(written & _shared_used(part) or used & _shared_written(part) for part in further.values())
-
-
-def _waits(part: Seq) -> bool:
-    """Whether threads wait for others, or tell them something, by words of the author's: relaxed atomics add up,
-    and tell nobody unless a loop asks again and again."""
-    asks = holds(part, While)
-    return any(
-        node.function in TOGETHER
-        or "barrier" in node.function
-        or (node.function.startswith("atomic") and (asks or node.arguments[-1] != "relaxed"))
-        for node in find(part, Call)
-    ) or any(getattr(node, "barrier", None) is not None for node in find(part, TileOperator))
-
-
-def _shared_written(part: Seq) -> set[Buffer]:
-    return {root(buffer) for buffer in all_written(part) if root(buffer).scope == "shared"}
-
-
-def _shared_used(part: Seq) -> set[Buffer]:
-    return {root(buffer) for buffer in find(part, Buffer) if root(buffer).scope == "shared"}
-
-
-def _flat(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements, those of nested sequences among them: conditions in scopes of their own are neighbours too."""
-    for one in statements:
-        if isinstance(one, Seq):
-            yield from _flat(one.statements)
-        else:
-            yield one
 
 
 def _is_plain(value: Expr) -> bool:
@@ -497,3 +394,22 @@ def _name(first: int, last: int) -> str:
 
 def _idle(first: int, end: int) -> Role:
     return Role(_name(first, end - 1), end - first, Seq(()))
+
+
+class _Narrow(Rewriter):
+    """Fragments are allocated under the condition under which alone they are used."""
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        statements = list(body.statements)
+        for allocate in [one for one in statements if isinstance(one, Allocate) and one.buffer.scope == "fragment"]:
+            users = [one for one in statements if one is not allocate and allocate.buffer in mentioned(one)]
+            if len(users) != 1 or not isinstance(users[0], If):
+                continue
+            user: If = users[0]
+            branches = {name: getattr(user, name) for name in ("then", "otherwise")}
+            using = [name for name, one in branches.items() if one is not None and allocate.buffer in mentioned(one)]
+            if len(using) == 1 and allocate.buffer not in set(find(user.condition, Buffer)):
+                inside = replace(branches[using[0]], statements=(allocate, *branches[using[0]].statements))
+                statements[statements.index(user)] = replace(user, **{using[0]: inside})
+                statements.remove(allocate)
+        return self.generic(with_statements(body, statements))

@@ -174,13 +174,13 @@ class _Writer:
         self.bound = None if number else self._bound(found.binding, values)
         return True
 
-    def _bound(self, binding: Binding | None, values: Sequence[str]) -> list[str] | None:
+    def _bound(self, binding: object, values: Sequence[str]) -> list[str] | None:
         """Bind all that stays of the only launch; the texts of what it is given still, arrays of NumPy or addresses.
         None where that cannot be."""
         texts = [*dict.fromkeys(value for value in values if value.startswith("p"))]
         found = [0 if v in texts else int(v) if v.isdigit() else self.names.get(v) for v in values]
         constants = [value for value in found if type(value) is int]
-        if binding is None or not texts or len(constants) < len(values):
+        if not isinstance(binding, Binding) or not texts or len(constants) < len(values):
             return None
         is_numpy = self.device is None
         tensors = {"pout": self.result} | {f"p{name}": value for name, value in self.passed.items()}

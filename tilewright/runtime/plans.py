@@ -52,7 +52,7 @@ class Launch:
     """
 
     run: Callable[..., None]
-    binding: Any = None  # of the target
+    binding: object = None
     residues: tuple[int, ...] = ()
 
 

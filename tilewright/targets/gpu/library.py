@@ -9,12 +9,12 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from tilewright.errors import DriverError, TilewrightError
 from tilewright.texts import utf8
 
-C = TypeVar("C", bound="ctypes._SimpleCData[Any]")
+C = TypeVar("C", ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p)
 L = TypeVar("L")
 
 
@@ -41,7 +41,7 @@ class DriverLibrary:
     maker: ClassVar[str]
     explanations: ClassVar[Mapping[int, str]]
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
 
     def name_of(self, result: int) -> bytes | None:
@@ -115,7 +115,7 @@ class RuntimeCompiler:
     refusals: ClassVar[tuple[int, ...] | None] = None
     error: ClassVar[type[TilewrightError]] = DriverError
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         getattr(library, f"{self.prefix}GetErrorString").restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()

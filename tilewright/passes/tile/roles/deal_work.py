@@ -62,7 +62,8 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses, with_statements
-from tilewright.language.divisions import divide, is_dealt, is_shared_work, parts_work
+from tilewright.language.divisions import divide, parts_work
+from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
