@@ -7,49 +7,23 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.cli import demo_gpu
-from tilewright.cli.contestants import Contestant
+from tilewright.cli.contestants import FORMATS, Contestant, Prepare, quantized
 from tilewright.cli.terminal import Terminal
 from tilewright.kernels.matmul import linear
 from tilewright.machine.arch import Arch
 from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.options import options, override
 from tilewright.progress import Progress
-from tilewright.quant import quantize
+from tilewright.quant import QuantizedWeight
 from tilewright.targets.registry import resolve
 
 Multiply = Callable[[np.ndarray, np.ndarray], Any]
 """Activations, and where their product is to be."""
-
-
-@dataclass(frozen=True, slots=True)
-class DemoFormat:
-    """One way to hold the weight and to multiply by it.
-
-    Attributes
-    ----------
-    label : as the table names it.
-    codes, zeros : what `quantize` takes.
-    activations : the type in which products are taken.
-    """
-
-    label: str
-    codes: str
-    zeros: str
-    activations: str
-
-
-FORMATS = (
-    DemoFormat("int4", "int4", "none", "int8"),
-    DemoFormat("uint4", "uint4", "middle", "int8"),
-    DemoFormat("uint4 + zeros", "uint4", "group", "int8"),
-    DemoFormat("int2", "int2", "none", "int8"),
-)
 
 
 HEADER = ("M", "format", "activations", "weight MiB", "error", "ms", "GOP/s", "x first")
@@ -67,7 +41,8 @@ def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
         if on_gpu:
             contestants = list(demo_gpu.contestants(weight, given.group, progress))
         else:
-            contestants = [*peers(weight), packed_float(weight, progress), *quantized(weight, given.group, progress)]
+            codes = quantized(weight, given.group, progress, "int8", multiplied)
+            contestants = [*peers(weight), packed_float(weight, progress), *codes]
         for m in given.rows:
             progress.step(f"measuring with {m} rows")
             activations = generator.standard_normal((m, given.k)).astype(np.float32)
@@ -118,25 +93,13 @@ def packed_float(weight: np.ndarray, progress: Progress) -> Contestant:
     return Contestant("float32", "float32", weight, weight.nbytes / (1 << 20), prepare)
 
 
-def quantized(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Contestant]:
-    """The weight in each of `FORMATS`, quantised, packed, and its kernel compiled."""
-    for format in FORMATS:
-        progress.step(f"{format.label}: quantising")
-        made = quantize(weight, format.codes, group=group, zeros=format.zeros)
-        progress.step(f"{format.label}: compiling")
-        multiply = _product(PackedWeight.pack(made), format.activations)
-        megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
-        yield Contestant(
-            format.label, format.activations, made.dequantize(), megabytes, _prepared(multiply, len(weight))
-        )
+def multiplied(weight: QuantizedWeight) -> Prepare:
+    """The product that everybody calls, with activations quantised to int8 in the same call."""
+    packed = PackedWeight.pack(weight)
+    return _prepared(lambda a, c: quant_matmul(a, packed, quantize="int8", out=c), weight.shape[0])
 
 
-def _product(packed: PackedWeight, activations: str) -> Multiply:
-    """The product that everybody calls, with activations quantised in the same call."""
-    return lambda a, c: quant_matmul(a, packed, quantize=activations, out=c)
-
-
-def _prepared(product: Multiply, columns: int) -> Callable[[np.ndarray], Callable[[], np.ndarray]]:
+def _prepared(product: Multiply, columns: int) -> Prepare:
     def prepare(a: np.ndarray) -> Callable[[], np.ndarray]:
         c = np.empty((a.shape[0], columns), np.float32)
 

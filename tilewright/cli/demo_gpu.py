@@ -9,19 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.cli.contestants import Contestant
+from tilewright.cli.contestants import Contestant, Prepare, quantized
 from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.progress import Progress
-from tilewright.quant import quantize
+from tilewright.quant import QuantizedWeight
 from tilewright.targets.cuda.arch import detect
-
-FORMATS = (
-    ("int4", "int4", "none"),
-    ("uint4", "uint4", "middle"),
-    ("uint4 + zeros", "uint4", "group"),
-    ("int2", "int2", "none"),
-)
-"""Label, type of the codes and zero points of each row of the table."""
 
 
 def is_usable() -> bool:
@@ -57,20 +49,15 @@ def contestants(weight: np.ndarray, group: int, progress: Progress) -> Iterator[
         weight.size * 2 / (1 << 20),
         _prepared(lambda a, c: torch.mm(a, transposed, out=c), weight),
     )
-    for label, codes, zeros in FORMATS:
-        progress.step(f"{label}: quantising")
-        made = quantize(weight, codes, group=group, zeros=zeros, scale_dtype="float16")
-        progress.step(f"{label}: packing and compiling")
+
+    def multiplied(made: QuantizedWeight) -> Prepare:
         packed = PackedWeight.pack(made, "cuda")
-        megabytes = made.bits_per_element * made.codes.size / 8 / (1 << 20)
-        yield Contestant(label, "float16", made.dequantize(), megabytes, _prepared(_call(packed), weight))
+        return _prepared(lambda a, c: quant_matmul(a, packed, out=c), weight)
+
+    yield from quantized(weight, group, progress, "float16", multiplied, scale_dtype="float16")
 
 
-def _call(packed: PackedWeight) -> Callable[[Any, Any], Any]:
-    return lambda a, c: quant_matmul(a, packed, out=c)
-
-
-def _prepared(product: Callable[[Any, Any], Any], weight: np.ndarray) -> Callable[[np.ndarray], Callable[[], Any]]:
+def _prepared(product: Callable[[Any, Any], Any], weight: np.ndarray) -> Prepare:
     """Activations on the device, and a replay of one captured call that waits for its result.
 
     Captured, as servers run a model's step: what the table shows is the device's work, not Python's.

@@ -9,14 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from tilewright.cli import demo, main
+from tilewright.cli import contestants, demo, main
 from tilewright.targets.cpu.arch import arch
 
 
 def test_the_table_has_every_contestant_and_small_errors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "FORMATS", [format for format in demo.FORMATS if format.label == "uint4 + zeros"])
+    monkeypatch.setattr(contestants, "FORMATS", [one for one in contestants.FORMATS if one[0] == "uint4 + zeros"])
     assert main(["demo", "--n", "96", "--k", "256", "--rows", "1,5", "--milliseconds", "1", "--target", "cpu"]) == 0
     shown = capsys.readouterr().out
     for label, bound in (("NumPy", 1e-5), ("float32", 1e-5), ("uint4 + zeros", 2e-2)):
@@ -52,7 +52,7 @@ def test_the_demo_needs_no_torch() -> None:
 def test_groups_are_what_quantize_takes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], k: int, group: int
 ) -> None:
-    monkeypatch.setattr(demo, "FORMATS", demo.FORMATS[:1])
+    monkeypatch.setattr(contestants, "FORMATS", contestants.FORMATS[:1])
     words = ["--n", "48", "--k", str(k), "--group", str(group), "--rows", "3", "--milliseconds", "1", "--target", "cpu"]
     assert main(["demo", *words]) == 0
     errors = re.findall(r"int4 .* (\d\.\de-\d+)", capsys.readouterr().out)
