@@ -111,8 +111,8 @@ class _Plan:
         elif name.endswith(".weight") and self.dense.get(name.removesuffix(".weight"), "no such layer") is None:
             assert self.scheme is not None
             layer, numbers = name.removesuffix(".weight"), self.source[name]
-            turned = lies_by_columns(self.source, layer, self.source.config)
-            yield layer, self.scheme.quantize(numbers.T if turned else numbers, name)
+            transposed = lies_by_columns(self.source, layer, self.source.config)
+            yield layer, self.scheme.quantize(numbers.T if transposed else numbers, name)
         elif name in self.stacks:
             assert self.scheme is not None
             yield from each_expert(self.source, name, self.stacks[name], self.scheme)

@@ -152,7 +152,7 @@ class _InModel(Checkpoint):
         self._source, self._architecture, self._metadata = source, architecture, metadata
         self._how = ARCHITECTURES[architecture]
         self.directory, self.config = source.directory, source.config
-        self._files, self._turned = {}, set()
+        self._files, self._transposed = {}, set()
         self._joined: dict[str, tuple[Stack, tuple[str, ...]]] = {}
         places = _Places(model, architecture, metadata)
         self._of: dict[str, str] = {}
@@ -165,7 +165,7 @@ class _InModel(Checkpoint):
                 raise InvalidTensor(f"{name} and {self._of[place]} are both {place} of the model")
             self._of[place] = name
         modules = dict(model.named_modules())
-        self._turned = {f"{name}.weight" for name, module in modules.items() if is_transposed(module)}
+        self._transposed = {f"{name}.weight" for name, module in modules.items() if is_transposed(module)}
         self._join(places.stacks)
         self._home = {name: source.shard_of(self._parts(name)[0]) for name in self}
         self.shards = {shard: [name for name in self if self._home[name] == shard] for shard in source.shards}
@@ -210,7 +210,7 @@ class _InModel(Checkpoint):
                 array = made(array)
         order = self._order(old, len(array) if array.ndim else 1)
         array = array if order is None else np.ascontiguousarray(array[order])
-        return array.T if name in self._turned and not name.endswith(f".{CODES}") else array
+        return array.T if name in self._transposed and not name.endswith(f".{CODES}") else array
 
     def _is_metadata(self, old: str) -> bool:
         """Whether a tensor is what `convert` writes beside codes."""

@@ -130,8 +130,8 @@ def in_lanes(metadata: Any, bits: int) -> Any:  # NumPy's or torch's
     first = len(outer)
     order = [0, 3, 2, 4, 1, 5]  # a lane has one word of one row, or two halfwords of rows 8 apart
     axes = [*range(first), *(first + axis for axis in order)]
-    turned = cut.transpose(axes) if isinstance(cut, np.ndarray) else cut.permute(axes)
-    return turned.reshape(metadata.shape)
+    transposed = cut.transpose(axes) if isinstance(cut, np.ndarray) else cut.permute(axes)
+    return transposed.reshape(metadata.shape)
 
 
 def in_rows(metadata: np.ndarray, bits: int) -> np.ndarray:

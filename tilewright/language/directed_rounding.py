@@ -108,11 +108,11 @@ result does."""
 
 
 def _round_down(name: str, operands: Sequence[Expr], dtype: DType) -> Expr:
-    """Downwards is upwards with all signs turned."""
-    _, sides, turned = OPERATIONS[name]
+    """Downwards is upwards with all signs negated."""
+    _, sides, negated = OPERATIONS[name]
     if name == "ieee_fsqrt":
         return _rounded(sides(*operands), dtype, "rz")  # a root is not negative
-    signed = [_named(_minus(value)) if place in turned else value for place, value in enumerate(operands)]
+    signed = [_named(_minus(value)) if place in negated else value for place, value in enumerate(operands)]
     return _minus(_rounded(sides(*signed), dtype, "ru"))
 
 

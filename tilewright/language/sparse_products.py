@@ -36,7 +36,7 @@ def gemm_sp(
         bytes as fewer columns. Float32 with one byte for four columns keeps one of every two neighbours.
     B : ``(K, N)``, or ``(N, K)`` with `transpose_B`.
     C, policy, clear_accum : as those of `gemm`.
-    transpose_A, transpose_E : the tile is given with its dimensions swapped, and turned into another one first.
+    transpose_A, transpose_E : the tile is given with its dimensions swapped, and transposed into another one first.
     k_pack, wg_wait, annotations : accepted for TileLang's sake; the compiler decides.
     order : of E: ``"rows"``, or ``"lanes"`` as `formats.sparse.in_lanes` makes it, which a warp reads in one access.
 
@@ -52,7 +52,7 @@ def gemm_sp(
     """
     in_kernel("T.gemm_sp")
     names = ("A_sparse", "E", "B", "C")
-    kept = _turned(A_sparse) if transpose_A else A_sparse
+    kept = _transposed(A_sparse) if transpose_A else A_sparse
     a, e, b, c = (
         region_of(tile, f"operand {name} of T.gemm_sp")
         for name, tile in zip(names, (kept, _bytes(E, bool(transpose_E)), B, C))
@@ -64,7 +64,7 @@ def gemm_sp(
     record_tiles(operator, "T.gemm_sp", A_sparse=a, E=e, B=b, C=c)
 
 
-def _turned(tile: object) -> BufferProxy:
+def _transposed(tile: object) -> BufferProxy:
     """A shared tile with the dimensions of another one swapped."""
     region = region_of(tile, "operand A_sparse of T.gemm_sp")
     rows, columns = matrix_shape(region)

@@ -298,10 +298,10 @@ def transpose(src: object, dst: object, annotations: object = None) -> None:
     """
     builder = in_kernel("T.transpose")
     source, destination = region_of(src, "the source of T.transpose"), region_of(dst, "the destination of T.transpose")
-    shape, turned = tuple(destination.extents), (*source.extents[:-2], *source.extents[:-3:-1])
-    if _is_batch(source) and len(shape) == len(turned):
-        if shape != turned:
-            raise NumberExpected("the destination of T.transpose", f"shape {turned}", str(shape))
+    shape, transposed = tuple(destination.extents), (*source.extents[:-2], *source.extents[:-3:-1])
+    if _is_batch(source) and len(shape) == len(transposed):
+        if shape != transposed:
+            raise NumberExpected("the destination of T.transpose", f"shape {transposed}", str(shape))
         builder.append(
             parallel(
                 shape,

@@ -368,8 +368,8 @@ _RDNA = {
     "warp_size": 32, "registers": 256, "simds": 2, "simd_registers": 1536, "register_step": 24, "simd_waves": 16,
     "l1_bytes": 32 * _KB,
 }  # fmt: skip
-_OWN = {"cdna": frozenset({"mfma", "turned_bytes", "turned_halves"}),
-        "rdna": frozenset({"wmma", "turned_bytes", "steps_apart"})}  # fmt: skip
+_OWN = {"cdna": frozenset({"mfma", "transposed_bytes", "transposed_halves"}),
+        "rdna": frozenset({"wmma", "transposed_bytes", "steps_apart"})}  # fmt: skip
 
 
 def _arch(

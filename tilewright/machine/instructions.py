@@ -31,8 +31,8 @@ class MatrixInstruction:
     rate : products and sums a cycle and multiprocessor, for choosing among instructions.
     exact_bits : bits of a product's magnitude that the accumulator is sure to keep, where that is less than its
         type's own; None for full accuracy.
-    turns : a lies in shared memory along m, and lanes turn it on its way into registers: neighbouring rows of the tile
-        are eight apart in the instruction's, as the fragments say.
+    transposes : a lies in shared memory along m, and lanes transpose it on its way into registers: neighbouring rows of
+        the tile are eight apart in the instruction's, as the fragments say.
     sparse : a holds two of every four elements along k (of 32 bits one of every two), so that its tile is
         ``[m, k / 2]``; lanes give the places of what is kept as metadata.
     """
@@ -56,7 +56,7 @@ class MatrixInstruction:
     rate: int = 0
     exact_bits: int | None = None
     sparse: bool = False
-    turns: bool = False
+    transposes: bool = False
 
     def __post_init__(self) -> None:
         if not self.n_choices:
@@ -95,10 +95,10 @@ class MatrixInstruction:
         """32-bit registers of a thread that the accumulator takes."""
         return -(-self.d_fragment.extent(REGISTER) * self.accumulator.bits // 32)
 
-    def turning(self) -> MatrixInstruction:
-        """The same instruction for a left operand that lanes turn."""
+    def transposing(self) -> MatrixInstruction:
+        """The same instruction for a left operand that lanes transpose."""
         assert self.a_fragment is not None
-        return replace(self, turns=True, a_fragment=_paired(self.a_fragment), d_fragment=_paired(self.d_fragment))
+        return replace(self, transposes=True, a_fragment=_paired(self.a_fragment), d_fragment=_paired(self.d_fragment))
 
     def sized(self, n: int) -> MatrixInstruction:
         """The same instruction for another n.  Raises ValueError where it has none."""

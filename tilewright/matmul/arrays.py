@@ -120,8 +120,8 @@ def torch_device(device: str | torch.device) -> torch.device:
 
 
 def with_numbers(array: torch.Tensor) -> torch.Tensor:
-    """A tensor whose memory holds its numbers: torch has some that are another's with the sign turned, or zeros without
-    memory."""
+    """A tensor whose memory holds its numbers: torch has some that are another's with the sign flipped, or zeros
+    without memory."""
     if array._is_zerotensor():
         return sys.modules["torch"].zeros(array.shape, dtype=array.dtype, device=array.device)
     if array.is_neg() and array.itemsize == 1:  # floats of 8 bits, of which torch resolves none itself

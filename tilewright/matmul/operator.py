@@ -221,12 +221,12 @@ class Matmul(WeightForms):
         expects = dtype(self.config.A_dtype)
         if not expects.is_packed and element_type(A).name != expects.name:
             raise WrongArgumentDType(f"A is {element_type(A)}, but the config's A_dtype is {self.config.A_dtype}")
-        turned = self.config.layout[0] == "t" and len(A.shape) > 1
-        rows = A.swapaxes(-1, -2) if turned else A
+        transposed = self.config.layout[0] == "t" and len(A.shape) > 1
+        rows = A.swapaxes(-1, -2) if transposed else A
         packed = dtype(self.config.A_dtype).per_byte
         width = -(-self.config.facts().K // packed)
         if not rows.shape or rows.shape[-1] != width:
-            expected = f"[{width}, ...]" if turned else f"[..., {width}]"
+            expected = f"[{width}, ...]" if transposed else f"[..., {width}]"
             raise WrongArgumentShape(
                 f"A has shape {list(A.shape)}, expected {expected}",
                 hint=f"{packed} elements of {self.config.A_dtype}, neighbours along K, are one byte"
@@ -403,7 +403,7 @@ class Matmul(WeightForms):
     def _random(self, rows: int) -> tuple[Any, PackedWeight, dict[str, Any]]:
         """Random operands of a call: A, the weight in our order, and the others by name."""
         (A, W, scale, zeros, bias), named = random_operands(self.config, rows, self._device())
-        W = W.T if self._is_turned else W
+        W = W.T if self._is_transposed else W
         packed = self._packed(A, W, scale, zeros)
         return A, packed, {"bias": bias, **named}
 

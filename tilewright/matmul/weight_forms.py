@@ -30,10 +30,10 @@ class WeightForms:
         """Shape of what `transform_weight` gives: ``[N, K * bits / 8]`` bytes; elements of 8 bits and more as the
         layout has them."""
         shape = [int(extent) for extent in self._code_shape()]
-        return shape[::-1] if self._is_turned else shape
+        return shape[::-1] if self._is_transposed else shape
 
     @property
-    def _is_turned(self) -> bool:
+    def _is_transposed(self) -> bool:
         """Whether raw weights are ``[K, N]``: elements that no byte holds two of, in the layouts nn and tn."""
         return self.config.layout[1] == "n" and self.config.format.bits >= 8
 
@@ -76,10 +76,10 @@ class WeightForms:
     def _by_rows(self, array: np.ndarray) -> np.ndarray:
         """A weight of the config's layout as ``[N, K]``.  Raises WrongArgumentShape."""
         config = self.config
-        found, turned = array.shape, config.layout[1] == "n"
-        array = array.T if turned else array
+        found, transposed = array.shape, config.layout[1] == "n"
+        array = array.T if transposed else array
         if array.shape != (config.N, config.K):
-            order, expected = ("[K, N]", [config.K, config.N]) if turned else ("[N, K]", [config.N, config.K])
+            order, expected = ("[K, N]", [config.K, config.N]) if transposed else ("[N, K]", [config.N, config.K])
             raise WrongArgumentShape(f"the weight has shape {list(found)}, expected {order} = {expected}")
         return array
 
@@ -89,7 +89,7 @@ class WeightForms:
         packed: np.ndarray = np.ascontiguousarray(codes if of.is_dense else pack_plain(codes, of.bits))
         if not of.is_dense:
             packed = packed.view(np.int8)
-        if self._is_turned:
+        if self._is_transposed:
             packed = np.ascontiguousarray(packed.T)
         return as_torch(packed, example.device) if is_torch(example) else packed
 
@@ -203,7 +203,7 @@ class WeightForms:
                 f"W is {W.dtype}, where the bytes of packed {facts.format} codes are due",
                 hint="transform_weight makes them of numbers",
             )
-        if self._is_turned:
+        if self._is_transposed:
             W = contiguous(shaped("W", W, tuple(self.retrieve_weight_shape()), None).T)
         given = {
             "codes": shaped("W", W, self._code_shape(), facts.format.dtype if facts.format.is_dense else None),

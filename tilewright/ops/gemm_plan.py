@@ -20,8 +20,8 @@ class GemmPlan:
     warps_m, warps_n : how many warps along rows and columns; warp ``w`` has row ``w % warps_m``.
     k : of the gemm's operands.
     words : registers that keep a sparse gemm's metadata while its products run, None where these are waited for at
-        once; or what `LoadAhead` brought of an operand that lanes turn.
-    turned : registers of a left operand that lanes turn, where its products are not waited for at once.
+        once; or what `LoadAhead` brought of an operand that lanes transpose.
+    transposed : registers of a left operand that lanes transpose, where its products are not waited for at once.
     copies : groups of ``warps_m * warps_n`` warps that all do the same, where the tile divides among no more.
     across : columns of the accumulator, of which the gemm has the first `n`; warps have rows of their own then.
     """
@@ -34,7 +34,7 @@ class GemmPlan:
     k: int
     copies: int = 1
     words: Buffer | None = None
-    turned: Buffer | None = None
+    transposed: Buffer | None = None
     across: int = 0
 
     @property

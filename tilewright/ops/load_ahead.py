@@ -14,7 +14,7 @@ from tilewright.ops.gemm_plan import GemmPlan
 
 @tile_operator("load_ahead")
 class LoadAhead(TileOperator):
-    """The words of the first instruction of a gemm whose left operand lanes turn, into the registers of its plan.
+    """The words of the first instruction of a gemm whose left operand lanes transpose, into the registers of its plan.
 
     Fields
     ------
@@ -37,4 +37,4 @@ class LoadAhead(TileOperator):
         return ()
 
     def lower(self) -> Statement:
-        raise InternalError("only machines whose lanes turn operands load them ahead", span=self.span)
+        raise InternalError("only machines whose lanes transpose operands load them ahead", span=self.span)

@@ -31,7 +31,7 @@ class Transpose(TileOperator):
     ------
     source, destination : tiles of two dimensions, which do not overlap.
     prefer : ``"tma"`` where the copy engine stores what matrix instructions' registers are packed into; ``OWN`` where
-        each thread has blocks of whole words, and turns them among its own registers; None for loops.
+        each thread has blocks of whole words, and transposes them among its own registers; None for loops.
     """
 
     source: Region

@@ -137,7 +137,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(select_instructions, "matrix instructions are what layouts are anchored on", _many_threads),
     Step(overlap_gemms, "once it is known which gemms are asynchronous, and while they are whole", _many_threads),
     Step(delay_waits, "what is in flight over iterations is known: the others wait within theirs", _many_threads),
-    Step(load_ahead, "the others wait within their iteration: those whose operands lanes turn are left",
+    Step(load_ahead, "the others wait within their iteration: those whose operands lanes transpose are left",
         _many_threads),
     Step(stage_epilogue, "accumulators are known, layouts of what they leave through are not yet", _many_threads),
     Step(overlay_rings, "all tiles are in sight, and where gemms are waited for", _many_threads),

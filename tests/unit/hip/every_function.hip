@@ -38,12 +38,12 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   give(tw::lop3<0xEA>(a, b, c)); give(tw::lop3<0x96>(a, b, c)); give(tw::lop3<0x1B>(a, b, c)); give(tw::prmt(a, b, 0x5410)); give(tw::prmt(a, b, c)); give(tw::prmt(a, b, 0xFEDC)); give(tw::prmt(a, b, 0x37BF));
   tw::Fragment<uint8_t, 64> flat, turned;
   for (int i = 0; i < 16; ++i) tw::set_word(flat, i, a * (2 * i + 1) ^ b);
-  tw::turn_blocks<4, 8>(turned, flat); for (int i = 0; i < 16; ++i) give(tw::get_word(turned, i));
-  tw::turn_blocks<8, 4>(turned, flat); for (int i = 0; i < 16; ++i) give(tw::get_word(turned, i));
+  tw::transpose_blocks<4, 8>(turned, flat); for (int i = 0; i < 16; ++i) give(tw::get_word(turned, i));
+  tw::transpose_blocks<8, 4>(turned, flat); for (int i = 0; i < 16; ++i) give(tw::get_word(turned, i));
   tw::Fragment<tw::half, 32> flat_halves, turned_halves;
   for (int i = 0; i < 16; ++i) tw::set_word(flat_halves, i, a * (2 * i + 1) ^ c);
-  tw::turn_blocks<2, 8>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
-  tw::turn_blocks<4, 4>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
+  tw::transpose_blocks<2, 8>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
+  tw::transpose_blocks<4, 4>(turned_halves, flat_halves); for (int i = 0; i < 16; ++i) give(tw::get_word(turned_halves, i));
   tw::Fragment<tw::half, 12> moved_halves;
   for (int i = 0; i < 6; ++i) tw::set_word(moved_halves, i, c);
   tw::move_fragment<8>(moved_halves, 4, flat_halves, 2); tw::move_fragment<2>(moved_halves, 0, flat_halves, 30); for (int i = 0; i < 6; ++i) give(tw::get_word(moved_halves, i));

@@ -12,10 +12,11 @@ from hip_programs import on
 import tilewright.language as T
 from tilewright.emulator import run
 from tilewright.ir.dtypes import ALL as DTYPES
+from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import Buffer
 from tilewright.layout.access import bank_conflicts
 from tilewright.ops.copy import Copy
-from tilewright.passes.tile.pipelines.turned_tiles import _turn, whole_of
+from tilewright.passes.tile.pipelines.transposed_tiles import _transposed_tile
 from tilewright.targets.hip.emulation import HIP
 from tilewright.targets.hip.machine_code import hottest_loop
 
@@ -285,7 +286,7 @@ def test_operands_across_k_are_turned_on_their_way(arch, dtype, transposed, stag
         a, b = operands(m, n, k, dtype, *transposed)
         kernel = on(arch, matmul).compile(a, b, block=(64, 64, 64), **options)
         in_place = (arch, stages) == ("gfx950", 1)  # loads to LDS directly, which one stage waits for
-        assert k == 0 or in_place or "_registers_turned" in kernel.get_kernel_source()
+        assert k == 0 or in_place or "_registers_transposed" in kernel.get_kernel_source()
         agrees(kernel, a, b, *transposed, bound=0 if dtype == "int8" else 1e-3)
 
 
@@ -294,7 +295,7 @@ def test_operands_across_k_are_turned_on_their_way(arch, dtype, transposed, stag
     [("gfx90a", "bfloat16", 1), ("gfx942", "bfloat16", 0.7), ("gfx950", "bfloat16", 1.35), ("gfx1100", "int8", 1.4),
      ("gfx942", "int8", 1.3), ("gfx1201", "float8_e4m3fn", 1.2)],
 )  # fmt: skip
-def test_turned_operands_take_few_instructions(arch, dtype, most):
+def test_transposed_operands_take_few_instructions(arch, dtype, most):
     """Reads and stores of LDS are vectors, and a wave waits for no load of the next step."""
     deep = (32 if arch in ("gfx90a", "gfx1100", "gfx1201") else 64) * 16 // DTYPES[dtype].bits
     options = {"accumulator": "int32"} if dtype == "int8" else {}
@@ -314,22 +315,22 @@ def test_turned_operands_take_few_instructions(arch, dtype, most):
 @pytest.mark.parametrize(
     ("K", "N", "threads"), [(64, 128, 256), (32, 128, 256), (128, 128, 256), (64, 64, 128), (32, 256, 128)]
 )
-def test_turned_tiles_are_stored_and_read_without_conflicts(K, N, threads, bits):
+def test_transposed_tiles_are_stored_and_read_without_conflicts(K, N, threads, bits):
     """A wave's stores as its threads make them, and reads of 8 bytes of sixteen columns."""
     tile = Buffer("tile", (K, N), DTYPES["int8" if bits == 8 else "float16"], "shared")
     tensor = replace(tile, name="tensor", scope="global")
-    turn = _turn(Copy(whole_of(tensor), whole_of(tile)), threads)
-    assert turn is not None
+    way = _transposed_tile(Copy(whole(tensor), whole(tile)), threads)
+    assert way is not None
     size = bits // 8
-    run = turn.stored.offset("register", np.zeros(K, int), np.arange(K))
+    run = way.stored.offset("register", np.zeros(K, int), np.arange(K))
     width = size * int(np.argmax(np.diff(run) != 1) + 1)  # bytes of a column that a thread stores at once
     together, stores, extra = 128 // width, 0, 0
-    for register in range(0, turn.stored.extent("register"), width // size):
+    for register in range(0, way.stored.extent("register"), width // size):
         for first in range(0, threads, together):
-            n, k = turn.stored.coordinates(thread=first + np.arange(together), register=np.full(together, register))
-            extra += bank_conflicts(turn.memory.offset("memory", n, k) * size, width)
+            n, k = way.stored.coordinates(thread=first + np.arange(together), register=np.full(together, register))
+            extra += bank_conflicts(way.memory.offset("memory", n, k) * size, width)
             stores += 1
     assert extra <= (0 if width == 8 else stores)  # halves of runs lie in every other bank
     for first in range(0, N, 16):
         for k in range(0, K, 8 // size):
-            assert bank_conflicts(turn.memory.offset("memory", first + np.arange(16), np.full(16, k)) * size, 8) == 0
+            assert bank_conflicts(way.memory.offset("memory", first + np.arange(16), np.full(16, k)) * size, 8) == 0

@@ -253,7 +253,7 @@ if steps >= 3:
     receive("loads", 2 - 2)
     load_ahead(a=a_ring[(2 - 2) % 4, :, :])
 for k in range(2, steps):
-    a_ring_turned = local(float8_e4m3fn[64])
+    a_ring_transposed = local(float8_e4m3fn[64])
     gemm(
         token="wgmma",
         a=a_ring[(k - 2) % 4, :, :],

@@ -112,7 +112,7 @@ class TensorCoreIntrinEmitter:
     def get_store_index_map(self, inverse: bool = False) -> Callable[..., object]:
         """Row and column, in a tile of the result, by lane and place."""
         if inverse:
-            raise InvalidUse("the map of an emitter's results is not turned around", hint="write it out")
+            raise InvalidUse("the map of an emitter's results is not inverted", hint="write it out")
         return result_place
 
     def ldmatrix_a(
@@ -143,18 +143,18 @@ class TensorCoreIntrinEmitter:
     ) -> None:
         """One tile of an operand: matrices of 16-byte rows where they lie so, else single elements."""
         size = self.local_size_a if left else self.local_size_b
-        turned = self.a_transposed if left else not self.b_transposed
+        transposed = self.a_transposed if left else not self.b_transposed
         base = tile * size
         matrices = size * self.bits // 32
         by_rows = source.buffer.scope == "shared" and source.buffer.dtype.bits == self.bits
-        if by_rows and (self.bits == 16 or (not turned and 8 <= self.bits < 64)):
+        if by_rows and (self.bits == 16 or (not transposed and 8 <= self.bits < 64)):
             # Neighbouring matrices are the halves of 16 rows first of A, the halves of k first of B.
             high, low = (lane // 16, lane // 8 % 2) if left else (lane // 8 % 2, lane // 16)
             chunk = 128 // self.bits
-            row, column = (8 * low, lane % 8 + 8 * high) if turned else (lane % 8 + 8 * low, chunk * high)
-            place = (deep + column, across + row) if turned else (across + row, deep + column)
+            row, column = (8 * low, lane % 8 + 8 * high) if transposed else (lane % 8 + 8 * low, chunk * high)
+            place = (deep + column, across + row) if transposed else (across + row, deep + column)
             where = T.access_ptr(source.proxy[source(*place)], "r", chunk).region
-            load_matrices(turned, matrices, where, registers(own, base, size, "an emitter's array"))
+            load_matrices(transposed, matrices, where, registers(own, base, size, "an emitter's array"))
             return
         for local in range(size):
             if self.bits == 64:
@@ -163,7 +163,7 @@ class TensorCoreIntrinEmitter:
                 row, column = a_place(self.bits, lane, local)
             else:
                 row, column = b_place(self.bits, self.k_dim, lane, local)
-            place = (deep + column, across + row) if turned else (across + row, deep + column)
+            place = (deep + column, across + row) if transposed else (across + row, deep + column)
             _own(own)[base + local] = source.proxy[source(*place)]
 
     def mma(

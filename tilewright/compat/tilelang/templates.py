@@ -252,12 +252,12 @@ class MatmulTemplate(_Product):
         return self.M, self.N, self.K
 
     def equivalent_function(self) -> PrimFunc:
-        M, N, K, A_turned, B_turned = self.M, self.N, self.K, self.trans_A, self.trans_B
+        M, N, K, across_A, across_B = self.M, self.N, self.K, self.trans_A, self.trans_B
         given, made, total = self.in_dtype, self.out_dtype, self.accum_dtype
 
         @T.prim_func
         def main(
-            A: T.Tensor((K, M) if A_turned else (M, K), given), B: T.Tensor((N, K) if B_turned else (K, N), given),
+            A: T.Tensor((K, M) if across_A else (M, K), given), B: T.Tensor((N, K) if across_B else (K, N), given),
             C: T.Tensor((M, N), made),
         ) -> None:  # fmt: skip
             with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
@@ -265,8 +265,8 @@ class MatmulTemplate(_Product):
                 T.clear(sums)
                 for k in T.serial(K):
                     for i, j in T.Parallel(64, 64):
-                        a = A[k, by * 64 + i] if A_turned else A[by * 64 + i, k]
-                        b = B[bx * 64 + j, k] if B_turned else B[k, bx * 64 + j]
+                        a = A[k, by * 64 + i] if across_A else A[by * 64 + i, k]
+                        b = B[bx * 64 + j, k] if across_B else B[k, bx * 64 + j]
                         sums[i, j] += T.cast(a, total) * T.cast(b, total)
                 T.copy(sums, C[by * 64, bx * 64])
 

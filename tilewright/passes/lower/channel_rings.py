@@ -59,7 +59,7 @@ def ring_of(channel: Channel, kernel: Kernel, context: Context) -> Ring:
         region.buffer
         for node in read
         if (instruction := _by_descriptor(node)) is not None and isinstance(node, Product)
-        for region in ((node.b,) if instruction.turns else (node.a, node.b))
+        for region in ((node.b,) if instruction.transposes else (node.a, node.b))
     }
     fenced = frozenset(way for name in channel.writers for way in ways_of(channel, roles[name], described))
     by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described))

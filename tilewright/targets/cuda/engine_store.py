@@ -80,7 +80,7 @@ class _Store:
     alike: bool
 
     @property
-    def turned(self) -> bool:
+    def transposed(self) -> bool:
         return isinstance(self.copy, Transpose)
 
     @property
@@ -140,12 +140,12 @@ class _Store:
             index_binary("floormod", thread, 32),
             index_binary("floormod", index_binary("floordiv", thread, 32), 4),
         )
-        if self.turned and instruction.turns:
+        if self.transposed and instruction.transposes:
             return self._neighbours(turn, part, first, columns)
         words, made = self._words(index_binary("add", index_binary("mul", part, 8), first), columns // 2)
         own, next_to = index_binary("mul", warp, 16), index_binary("mul", part, COLUMNS)
         right = index_binary("mul", index_binary("floordiv", lane, 16), 8)
-        if self.turned:
+        if self.transposed:
             four = columns == COLUMNS
             row_of_eight = index_binary("floormod", lane, 8)
             at = index_binary("add", next_to, index_binary("add", right, row_of_eight) if four else row_of_eight)
@@ -153,7 +153,7 @@ class _Store:
             store = "stmatrix_x4_trans" if four else "stmatrix_x2_trans"
             return seq(made, call(store, self._place(turn, at, index_binary("add", own, down)), words))
         at = index_binary("add", own, index_binary("floormod", lane, 16))
-        if instruction.turns:
+        if instruction.transposes:
             at = index_binary(
                 "add",
                 own,
@@ -184,7 +184,7 @@ class _Store:
 
     def _row(self, number: Expr, half: Expr) -> Expr:
         """The row of 16 that is row `number` of a half of the instruction's."""
-        if self.plan.instruction.turns:
+        if self.plan.instruction.transposes:
             return index_binary("add", index_binary("mul", number, 2), half)
         return index_binary("add", number, index_binary("mul", half, 8))
 
@@ -249,7 +249,7 @@ class _Store:
         one."""
         tensor = self.copy.destination.buffer
         boxes = self.staging.boxes
-        box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.turned))
+        box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.transposed))
         row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
         return TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
 
@@ -260,7 +260,7 @@ class _Store:
         column_group = index_binary("floordiv", group, plan.warps_m) if plan.warps_n > 1 else const(0)
         down = index_binary("add", index_binary("mul", row_group, plan.m // plan.warps_m), row * plan.instruction.m)
         across = index_binary("add", index_binary("mul", column_group, plan.n // plan.warps_n), column)
-        if self.turned:
+        if self.transposed:
             down, across = across, down
         starts = list(self.block.visited(self.copy.destination.starts))
         starts[-2] = index_binary("add", starts[-2], down)

@@ -13,7 +13,7 @@ ROW = 16
 
 
 def load_matrices(load: OperandLoad) -> list[Statement] | None:
-    """Up to four matrices at once; None of bytes and words that lie across k, which the instruction cannot turn."""
+    """Up to four matrices at once; None of bytes and words that lie across k: it cannot transpose them."""
     product, operand, part = load.product, load.operand, load.part
     if part.dtype.bits != 16 and (operand.transposed or part.dtype.bits >= 64):
         return None

@@ -4,8 +4,8 @@ For each step of k and each 64 rows of its part a warpgroup issues one instructi
 descriptor of a step is that of the tile plus a constant, and one statement issues all steps. An operator with a token
 ends there; one without waits.
 
-A left operand of bytes that lies along m is turned by lanes (`targets/cuda/turned_operand.py`), and multiplied out of
-registers: the part of one step of k while the products of the step before are made.
+A left operand of bytes that lies along m is transposed by lanes (`targets/cuda/transposed_operand.py`), and multiplied
+out of registers: the part of one step of k while the products of the step before are made.
 
 The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_gemm.py`).
 """
@@ -44,7 +44,7 @@ from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
 from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
-from tilewright.targets.cuda.turned_operand import TurnedLeft
+from tilewright.targets.cuda.transposed_operand import TransposedLeft
 
 
 def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
@@ -55,10 +55,10 @@ def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
 
 
 def lower_load_ahead(ahead: LoadAhead, context: Context) -> Statement:
-    """The loads of the first words of an operand that lanes turn."""
+    """The loads of the first words of an operand that lanes transpose."""
     assert ahead.plan is not None and ahead.plan.words is not None
     block = context.facts[BLOCK]
-    left = TurnedLeft(ahead, ahead.plan, block, _row_group(ahead.plan, block))
+    left = TransposedLeft(ahead, ahead.plan, block, _row_group(ahead.plan, block))
     return left.load_into(block.registers(ahead.plan.words), 0, 0)
 
 
@@ -124,8 +124,8 @@ class _GroupGemm:
     plan: GemmPlan
     block: BlockView
     places: PlacesOfLane | None = None
-    turned: TurnedLeft | None = None
-    """A left operand that lanes turn."""
+    transposed: TransposedLeft | None = None
+    """A left operand that lanes transpose."""
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
@@ -139,14 +139,14 @@ class _GroupGemm:
         a = None
         if plan.instruction.a_memory != "registers":
             a = self._descriptor(gemm.a, True, plan.instruction.m, row_group, plan.tiles_m, head)
-        if plan.instruction.turns:
-            self.turned = TurnedLeft(gemm, plan, self.block, row_group)
-            head += self.turned.head()
+        if plan.instruction.transposes:
+            self.transposed = TransposedLeft(gemm, plan, self.block, row_group)
+            head += self.transposed.head()
         if isinstance(gemm, SparseGemm):
             self.places = PlacesOfLane(gemm, plan, self.block, row_group)
             head += self.places.statements()
-        if self.turned is not None:
-            body = self._turning(self.turned, b, keep)
+        if self.transposed is not None:
+            body = self._transposing(self.transposed, b, keep)
         else:
             head.append(self._fence())
             body = [
@@ -167,17 +167,17 @@ class _GroupGemm:
         """Orders what wrote an instruction's registers before it."""
         return Evaluate(Call(BOOL, "wgmma_fence", ()), span=self.gemm.span)
 
-    def _turning(self, left: TurnedLeft, b: tuple[Var, _Tile], keep: Expr) -> list[Statement]:
-        """Each step of k as soon as lanes have turned its part of the left operand, the next one on its way."""
+    def _transposing(self, left: TransposedLeft, b: tuple[Var, _Tile], keep: Expr) -> list[Statement]:
+        """Each step of k as soon as lanes have transposed its part of the left operand, the next one on its way."""
         plan = self.plan
         parts = [(row, step) for row in range(plan.tiles_m) for step in range(plan.tiles_k)]
         words, body = left.load(*parts[0]) if plan.words is None else (self.block.registers(plan.words), [])
         for (row, step), following in zip(parts, [*parts[1:], None]):
-            turned = left.turn(words, row, step)
+            transposed = left.transpose(words, row, step)
             if following is not None:
                 words, loads = left.load(*following)
                 body += loads
-            body += [*turned, self._fence()]
+            body += [*transposed, self._fence()]
             for column in range(plan.tiles_n):
                 body += self._steps(None, b, row, column, keep if step == 0 else const(True), range(step, step + 1))
         return body
@@ -282,7 +282,7 @@ class _GroupGemm:
         fragment = self.plan.instruction.a_fragment
         assert fragment is not None
         first = (row * self.plan.tiles_k + step) * fragment.extent(REGISTER)
-        registers = self.block.registers(self.gemm.a.buffer) if self.turned is None else self.turned.registers
+        registers = self.block.registers(self.gemm.a.buffer) if self.transposed is None else self.transposed.registers
         return Region(registers, (const(first),), (count * fragment.extent(REGISTER),))
 
     def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:

@@ -120,13 +120,13 @@ class HipPrinter(GpuPrinter):
     def _settled(self, call: nodes.Call) -> Text:
         return self.call("tw::settled", self._argument(call.arguments[0]))
 
-    def _turned_blocks(self, call: nodes.Call) -> Text:
+    def _transposed_blocks(self, call: nodes.Call) -> Text:
         rows, columns, *registers = (self._argument(part) for part in call.arguments)
-        return self.call(f"tw::turn_blocks<{rows}, {columns}>", *registers)
+        return self.call(f"tw::transpose_blocks<{rows}, {columns}>", *registers)
 
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls, "cp_async": "_async_copy", "cp_async_zfill": "_async_copy", "cp_async_wait": "_template",
-        "turn_blocks": "_turned_blocks", "settled": "_settled",
+        "transpose_blocks": "_transposed_blocks", "settled": "_settled",
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from tilewright.targets.gpu.meanings import register_products
 from tilewright.targets.gpu.reduce import lower_reduce
 from tilewright.targets.hip.async_copy import lower_commit, lower_copy, lower_wait
 from tilewright.targets.hip.sparse_gemm import lower_sparse_gemm
-from tilewright.targets.hip.turned_blocks import lower_transpose
+from tilewright.targets.hip.transposed_blocks import lower_transpose
 
 OVERRIDES: Mapping[type[Statement], Override] = {
     Gemm: lower_gemm, Reduce: lower_reduce, Copy: lower_copy, Commit: lower_commit, Wait: lower_wait,

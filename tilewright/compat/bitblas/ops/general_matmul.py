@@ -179,18 +179,18 @@ class Matmul(OwnMatmul):
     def retrieve_weight_shape(self) -> list[int]:
         """``[N, K * bits / 8]``; with propagate_b ``[N / 16, K / columns, 16, columns * bits / 8]``."""
         shape = self.config.order.shape(*self._size)
-        return shape[::-1] if self._is_turned else shape
+        return shape[::-1] if self._is_transposed else shape
 
     @property
-    def _is_turned(self) -> bool:
+    def _is_transposed(self) -> bool:
         """Whether raw weights are ``[K, N]``, as whole elements are in the layouts nn and tn where nothing cuts them
         into tiles."""
-        return super()._is_turned and not self.config.order.stage
+        return super()._is_transposed and not self.config.order.stage
 
     def _in_rows(self, array: np.ndarray) -> np.ndarray:
-        """A weight of a layout as ``[N, K]``, but for one whose raw form is turned."""
-        turn = self.config.layout[1] == "n" and not self._is_turned and array.ndim == 2
-        return np.ascontiguousarray(array.T) if turn else array
+        """A weight of a layout as ``[N, K]``, but for one whose raw form is transposed."""
+        transpose = self.config.layout[1] == "n" and not self._is_transposed and array.ndim == 2
+        return np.ascontiguousarray(array.T) if transpose else array
 
     def _code_shape(self) -> tuple[int, ...]:
         shape = self.config.order.shape(*self._size)
@@ -198,7 +198,7 @@ class Matmul(OwnMatmul):
 
     def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Array | None) -> dict[str, Array]:
         expected = self._code_shape()
-        if hasattr(W, "reshape") and not self._is_turned and int(np.prod(W.shape)) == int(np.prod(expected)):
+        if hasattr(W, "reshape") and not self._is_transposed and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
         if not self.config.format.is_dense and "float8" in str(getattr(W, "dtype", "")):
             W = W.view(_unsigned(W))
@@ -238,7 +238,7 @@ class Matmul(OwnMatmul):
 
         def transform(array: np.ndarray) -> np.ndarray:
             of, order, array = self.config.format, self.config.order, self._in_rows(array)
-            if self._is_turned and (of.is_dense or array.dtype.itemsize == 1):
+            if self._is_transposed and (of.is_dense or array.dtype.itemsize == 1):
                 return array
             if of.is_dense or (array.dtype.itemsize == 1 and array.dtype.kind in "fV"):
                 return _packed(array, order, of)
@@ -293,8 +293,8 @@ class Matmul(OwnMatmul):
         there = [one is not None for one in given]
         if there == has or sum(there) != sum(has):
             return given  # as they are named, or an error that names what is missing
-        turn = iter(one for one in given if one is not None)
-        first, second, third = (next(turn) if wanted else None for wanted in has)
+        following = iter(one for one in given if one is not None)
+        first, second, third = (next(following) if wanted else None for wanted in has)
         return first, second, third
 
     # What was made ------------------------------------------------------------------------------------

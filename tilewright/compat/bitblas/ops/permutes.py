@@ -128,7 +128,7 @@ class LadderPermutate(_Step):
         if config.dequantize_bits in range(1, 8):
             array = _codes(array, config.dequantize_bits)
         if config.transform_kind > 1 and not config.transpose_matrix:
-            array = _turned(array, columns_of(config.datatype))
+            array = _exchanged(array, columns_of(config.datatype))
         order = bitblas_order(16, config.datatype, config.transform_kind, False)
         if not 0 < config.dequantize_bits < 8:
             return order.pack(array).reshape(order.shape(config.M, config.N))
@@ -144,7 +144,7 @@ class LadderPermutate(_Step):
         )
 
 
-def _turned(array: np.ndarray, columns: int) -> np.ndarray:
+def _exchanged(array: np.ndarray, columns: int) -> np.ndarray:
     """With the quarters beside the diagonal of each tile of 16 rows exchanged: ldmatrix gives them in turn down the
     rows of an operand that is not transposed, along the rows of one that is."""
     rows, width = array.shape

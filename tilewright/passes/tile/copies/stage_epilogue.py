@@ -12,8 +12,8 @@ After::
 
 The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
 loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way, and so does
-one that `T.transpose` stores: its halves are turned on their way into boxes of as many columns as an instruction has
-rows. Where a block has one tile only, its ring is of no use any more, and there are boxes for all of it
+one that `T.transpose` stores: its halves are transposed on their way into boxes of as many columns as an instruction
+has rows. Where a block has one tile only, its ring is of no use any more, and there are boxes for all of it
 (`overlay_rings`).
 """
 
@@ -112,17 +112,17 @@ def stage_epilogue(function: Function, context: Context) -> Function:
     return function.with_body(_Stage(function, context, engine)(function.body))
 
 
-def box_widths(plan: GemmPlan, dtype: DType, turned: bool) -> list[int]:
+def box_widths(plan: GemmPlan, dtype: DType, transposed: bool) -> list[int]:
     """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
 
     Sixteen columns are packed at once, the last eight of boxes that leave transposed too. Where a width does not divide
     an instruction's columns, what is left goes through part of a box.
     """
     columns = plan.instruction.n
-    if columns % (8 if turned else 16) or (turned and plan.instruction.m * dtype.bits > ROW_BITS):
+    if columns % (8 if transposed else 16) or (transposed and plan.instruction.m * dtype.bits > ROW_BITS):
         return []
-    most = min(MOST_COLUMNS if turned else ROW_BITS // dtype.bits, columns)
-    widths = {most, *range(16, most + 1, 16)} if turned else {64, 32, 16}
+    most = min(MOST_COLUMNS if transposed else ROW_BITS // dtype.bits, columns)
+    widths = {most, *range(16, most + 1, 16)} if transposed else {64, 32, 16}
     found = [width for width in widths if width <= most]
     return sorted(found, key=lambda width: (-(-columns // width), width))
 
@@ -134,9 +134,9 @@ def box_columns(plan: GemmPlan, width: int) -> list[tuple[int, int]]:
     return [(number * size + first, columns) for number in range(plan.tiles_n) for first, columns in inside]
 
 
-def box_shape(plan: GemmPlan, width: int, turned: bool) -> tuple[int, int]:
+def box_shape(plan: GemmPlan, width: int, transposed: bool) -> tuple[int, int]:
     """Rows and columns of a box."""
-    return (width, plan.instruction.m) if turned else (plan.instruction.m, width)
+    return (width, plan.instruction.m) if transposed else (plan.instruction.m, width)
 
 
 class _Stage(ScopedRewriter):
@@ -262,13 +262,13 @@ class _Stage(ScopedRewriter):
 
     def _boxes(self, copy: Leaving, plan: GemmPlan) -> Staging:
         """Boxes for what leaves: those of another that are like them, or new ones."""
-        groups, dtype, turned = plan.warps_m * plan.warps_n, copy.destination.dtype, isinstance(copy, Transpose)
+        groups, dtype, transposed = plan.warps_m * plan.warps_n, copy.destination.dtype, isinstance(copy, Transpose)
         instances = 1 if self.role is None else self.role.instances
         known = self._like(copy, plan)
         if known is not None:
-            return Staging(known, known.static_shape[1 if turned else 2], known.static_shape[0] // groups, plan)
+            return Staging(known, known.static_shape[1 if transposed else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
-        widths = box_widths(plan, dtype, turned)
+        widths = box_widths(plan, dtype, transposed)
         if self.loops:  # a lone box would be waited for at each store: parts of it take turns
             widths.sort(key=lambda width: plan.tiles_m * len(box_columns(plan, width)) == 1)
         width = next(width for width in widths if self._least(plan, width, dtype) <= room)
@@ -277,7 +277,7 @@ class _Stage(ScopedRewriter):
         count = next(
             (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= room), BOXES
         )
-        shape = (count * groups, *box_shape(plan, width, turned))
+        shape = (count * groups, *box_shape(plan, width, transposed))
         boxes = Buffer(f"{copy.source.buffer.name}_staging", shape, dtype, "shared")
         self.made.append(boxes)
         self.room -= instances * dtype.nbytes(boxes.size)
@@ -295,8 +295,8 @@ class _Stage(ScopedRewriter):
 
     def _like(self, copy: Leaving, plan: GemmPlan) -> Buffer | None:
         """Boxes of another copy of the role that serve this one too: roles run side by side."""
-        groups, turned = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
-        shapes = {box_shape(plan, width, turned) for width in box_widths(plan, copy.destination.dtype, turned)}
+        groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
+        shapes = {box_shape(plan, width, transposed) for width in box_widths(plan, copy.destination.dtype, transposed)}
         return next((
             made for made in self.made[self.first_of_role :] if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype  # noqa: E501
             and made.static_shape[1:] in shapes
@@ -304,21 +304,21 @@ class _Stage(ScopedRewriter):
 
     def _misfit(self, copy: Leaving, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""
-        target, tensor, turned = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
+        target, tensor, transposed = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
         if copy.prefer not in (None, TMA):
             return f"the author asks for {copy.prefer}"
         halves = tensor.dtype.bits == 16 and tensor.dtype.is_float
         as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
         if not as_it_is and not (halves and copy.source.dtype.name in ("float32", "int32")):
             return f"{copy.source.dtype} to {tensor.dtype} is not packed in pairs"
-        if turned and not halves:
-            return f"matrices of {tensor.dtype} are not turned on their way"
+        if transposed and not halves:
+            return f"matrices of {tensor.dtype} are not transposed on their way"
         if not is_plain_tensor(tensor) or not copy.source.is_whole or tensor.rank < 2:
             return "parts are stored by their elements"
         if root(tensor).placed:
             return placed_misfit(root(tensor))
         if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (
-            (plan.n, plan.m) if turned else (plan.m, plan.n)
+            (plan.n, plan.m) if transposed else (plan.m, plan.n)
         ):
             return f"rows of the tile are no rows of {tensor.name}"
         if any(map(is_long, tensor.shape)):
@@ -337,9 +337,9 @@ class _Stage(ScopedRewriter):
             return f"rows of {tensor.name} do not end at a multiple of {self.engine.unit} bytes"
         if not self._starts_inside(target):
             return "it may begin before the tensor does"
-        widths = box_widths(plan, tensor.dtype, turned)
+        widths = box_widths(plan, tensor.dtype, transposed)
         if not widths:
-            return f"{plan.instruction.n} columns are no multiple of {8 if turned else 16}"
+            return f"{plan.instruction.n} columns are no multiple of {8 if transposed else 16}"
         needed = self._least(plan, min(widths), tensor.dtype)
         needed *= 1 if self.role is None else self.role.instances
         full = needed > self._room_for(copy) and self._like(copy, plan) is None

@@ -36,7 +36,7 @@ Way = tuple[GemmPlan | None, str]
 def may_start_alone(gemm: Product) -> bool:
     """Whether a gemm that nobody waits for yet may go on while its threads do something else."""
     instruction = None if gemm.plan is None or gemm.token is not None else gemm.plan.instruction
-    return instruction is not None and instruction.asynchronous and not instruction.turns
+    return instruction is not None and instruction.asynchronous and not instruction.transposes
 
 
 def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]) -> list[Way]:
@@ -53,8 +53,8 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
     untried = [one for one in arch.untried_instructions if (one.a, one.b, one.accumulator) == types]
     reasons = [f"{one.function}: nobody has run it on {arch.name} yet" for one in untried]
     for instruction in _instructions(gemm, arch):
-        if _is_turned(gemm, instruction):
-            instruction = instruction.turning()
+        if _is_transposed(gemm, instruction):
+            instruction = instruction.transposing()
         reason = _misfit(gemm, instruction, tiles, arch)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
@@ -108,9 +108,9 @@ def _no_instruction(gemm: Product, arch: Arch) -> str:
     return "no matrix instruction for these types"
 
 
-def _is_turned(gemm: Product, instruction: MatrixInstruction) -> bool:
-    """Whether lanes turn a left operand of bytes that lies the other way, while its products are waited for in their
-    own turn."""
+def _is_transposed(gemm: Product, instruction: MatrixInstruction) -> bool:
+    """Whether lanes transpose a left operand of bytes that lies the other way, while its products are waited for where
+    they are started."""
     bytes_across = gemm.transpose_a and gemm.a.dtype.bits == 8 and gemm.a.buffer.scope == "shared"
     alone = gemm.token is None and not instruction.sparse
     return bytes_across and alone and instruction.asynchronous and instruction.a_memory == "registers"
@@ -177,14 +177,14 @@ def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Map
         ("b", gemm.b, instruction.b_memory, not gemm.transpose_b),
     )
     for name, region, memory, transposed in operands:
-        turned = name == "a" and instruction.turns
-        if in_registers(region) != (memory == "registers" and not turned):
+        by_lanes = name == "a" and instruction.transposes
+        if in_registers(region) != (memory == "registers" and not by_lanes):
             return f"{name} lies in {region.buffer.scope} memory"
-        if memory == "registers" and not turned:
+        if memory == "registers" and not by_lanes:
             continue
         if region.buffer not in tiles:
             return f"descriptors name no tile that lies as {region.buffer.name} does"
-        if turned:
+        if by_lanes:
             continue
         if transposed and "mn" not in instruction.majors:
             return f"{name} is not contiguous along k"

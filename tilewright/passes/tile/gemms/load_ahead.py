@@ -1,4 +1,4 @@
-"""Lanes that turn a gemm's left operand load the first words of the next step beside the products of this one.
+"""Lanes that transpose a gemm's left operand load the first words of the next step beside the products of this one.
 
 Before (in the role that computes)::
 
@@ -17,7 +17,7 @@ After::
         load_ahead(b_ring[0, :, :])
     for k in range(steps):
         part = fragment(float32[128, 152])
-        b_ring_turned = local(float8_e4m3fn[64])
+        b_ring_transposed = local(float8_e4m3fn[64])
         gemm(token="wgmma", b_ring[k % 4, :, :], a_ring[k % 4, :, :], part, transpose_a=True, clear=True)
         commit("wgmma")
         if k + 1 < steps:
@@ -27,8 +27,8 @@ After::
         release("loads", k)
         ...
 
-Products out of registers cannot begin before a slot is there, its words are read and their bytes are turned. What one
-warpgroup waits for then another one's products hide only where the two drift apart, and they mostly begin together.
+Products out of registers cannot begin before a slot is there, its words are read and their bytes are transposed. What
+one warpgroup waits for then another one's products hide only where the two drift apart, and they mostly begin together.
 Ahead, four registers a lane hold the words of one instruction: those of the others are read beside the first.
 """
 
@@ -78,7 +78,7 @@ WORDS = 4
 
 
 def load_ahead(function: Function, context: Context) -> Function:
-    """Load the first words of operands that lanes turn an iteration ahead."""
+    """Load the first words of operands that lanes transpose an iteration ahead."""
     return map_kernels(function, _load_ahead)
 
 
@@ -100,7 +100,7 @@ class _Roles(Rewriter):
     def visit_For(self, loop: For) -> Rewritten:
         made: For = self.generic(loop)
         gemms = list(find(made.body, Gemm))
-        if self.taken is None or len(gemms) != 1 or not _is_turned(gemms[0]):
+        if self.taken is None or len(gemms) != 1 or not _is_transposed(gemms[0]):
             return made
         gemm, statements = gemms[0], made.body.statements
         receive = next((one for one in statements if isinstance(one, Receive) and self._brings(one, gemm)), None)
@@ -135,8 +135,8 @@ class _Roles(Rewriter):
         self.taken.add(token)
         name, plan = gemm.a.buffer.name, gemm.plan
         words = Buffer(f"{name}_first", (WORDS,), UINT32, "local")
-        turned = Buffer(f"{name}_turned", (plan.left_registers,), gemm.a.dtype, "local")
-        plan = replace(plan, words=words, turned=turned)
+        transposed = Buffer(f"{name}_transposed", (plan.left_registers,), gemm.a.dtype, "local")
+        plan = replace(plan, words=words, transposed=transposed)
         following = index_binary("add", loop.var, 1)
         simplify = Analyzer().simplify
 
@@ -147,7 +147,7 @@ class _Roles(Rewriter):
 
         beside = If(index_binary("lt", following, loop.stop), seq(brought(following)), span=receive.span)
         started: Sequence[Statement] = (
-            Allocate(turned, span=gemm.span),
+            Allocate(transposed, span=gemm.span),
             replace(gemm, plan=plan, token=token),
             Commit(token, span=gemm.span),
             beside,
@@ -165,5 +165,5 @@ def _count(loop: For, channel: str) -> int:
     return sum(one.channel == channel for one in find(loop.body, Receive))
 
 
-def _is_turned(gemm: Gemm) -> bool:
-    return gemm.plan is not None and gemm.token is None and gemm.plan.instruction.turns
+def _is_transposed(gemm: Gemm) -> bool:
+    return gemm.plan is not None and gemm.token is None and gemm.plan.instruction.transposes

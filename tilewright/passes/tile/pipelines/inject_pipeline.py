@@ -87,10 +87,10 @@ from tilewright.passes.tile.pipelines.register_staging import (
     opened,
     registers_to_spare,
     staged_in_registers,
-    turned_in_place,
+    transposed_in_place,
 )
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
-from tilewright.passes.tile.pipelines.turned_tiles import Turn, turns_of
+from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, transposed_copies
 
 GROUPS: Fact[dict[Token, tuple[tuple[Copy, ...], ...]]] = Fact("groups", dict)
 """By a pipeline's token, of each group that a step of it closes the copies that are always in it."""
@@ -110,7 +110,7 @@ class _Inject(Rewriter):
     def __init__(self, kernel: Kernel, context: Context) -> None:
         self.kernel, self.context = kernel, context
         self.stages: dict[Buffer, list[Buffer]] = {}
-        self.turned: dict[Buffer, Buffer] = {}
+        self.transposed: dict[Buffer, Buffer] = {}
         self.layouts: dict[Buffer, Layout] = {}
         self.tokens = 0
         self.declared = {node.buffer: node.span for node in find(kernel.body, Allocate)}
@@ -118,8 +118,8 @@ class _Inject(Rewriter):
     def run(self) -> Kernel:
         body = self(self.kernel.body)
         body = _JoinWaits(self.token)(body)
-        turned = lambda one: replace(one, buffer=self.turned.get(one.buffer, one.buffer))  # noqa: E731
-        body = changed(body, Allocate, by=turned) if self.turned else body
+        transposed = lambda one: replace(one, buffer=self.transposed.get(one.buffer, one.buffer))  # noqa: E731
+        body = changed(body, Allocate, by=transposed) if self.transposed else body
         used = {node for node in uses(body) if isinstance(node, Buffer)}
         used |= {node.source for node in used if node.source is not None}
         body = without_tiles(body, set(self.stages) - used)
@@ -148,15 +148,15 @@ class _Inject(Rewriter):
         if self.context.arch.has("register_staging"):
             plain, threads = loop, self.kernel.thread_vars
             flat, _ = opened(original, threads)
-            turns = turns_of(self.kernel, flat, shared, self._turned_bits()) if loop.num_stages > 1 else {}
-            loop, turns = self._through_registers(loop, turns)
+            transposed = transposed_copies(self.kernel, flat, shared, self._bits()) if loop.num_stages > 1 else {}
+            loop, transposed = self._through_registers(loop, transposed)
             flat, conditions = opened(loop, threads)
             spare = registers_to_spare(self.kernel, self.context.arch)
-            divided = staged_in_registers(flat, conditions, shared, self.kernel, turns, spare)
+            divided = staged_in_registers(flat, conditions, shared, self.kernel, transposed, spare)
             if divided is not None:
                 loop, under, before, beyond = divided.loop, divided.conditions, divided.before, divided.beyond
                 self.layouts.update(divided.layouts)
-                self._note({copy: way for copy, way in turns.items() if way.tile in divided.layouts})
+                self._note({copy: way for copy, way in transposed.items() if way.tile in divided.layouts})
             elif loop.stage is None and loop.order is None and not _started(loop):
                 return self._plain(plain, original)
             else:
@@ -172,39 +172,39 @@ class _Inject(Rewriter):
         return Seq((*before, *made.statements), span=loop.span)
 
     def _plain(self, loop: Pipelined, original: Pipelined) -> Statement:
-        """The loop without overlap; operands across k are turned all the same."""
-        bits = self._turned_bits()
+        """The loop without overlap; operands across k are transposed all the same."""
+        bits = self._bits()
         if not bits:
             return plain_loop(loop)
-        turns = turns_of(self.kernel, original, unstageable(self.kernel, original), bits)
-        turning, ways = self._through_registers(loop, turns)
-        turning, layouts = turned_in_place(turning, ways, self.kernel.num_threads)
+        transposed = transposed_copies(self.kernel, original, unstageable(self.kernel, original), bits)
+        transposing, ways = self._through_registers(loop, transposed)
+        transposing, layouts = transposed_in_place(transposing, ways, self.kernel.num_threads)
         self.layouts.update(layouts)
         self._note({copy: way for copy, way in ways.items() if way.tile in layouts})
-        return plain_loop(turning)
+        return plain_loop(transposing)
 
-    def _turned_bits(self) -> set[int]:
-        """Sizes of elements whose tiles are turned. Halves by themselves cost lanes no work; where few registers are
-        left beside the products' they are read so."""
-        features = {16: "turned_halves", 8: "turned_bytes"}
+    def _bits(self) -> set[int]:
+        """Sizes of elements whose tiles are transposed. Halves by themselves cost lanes no work; where few registers
+        are left beside the products' they are read so."""
+        features = {16: "transposed_halves", 8: "transposed_bytes"}
         return {bits for bits, feature in features.items() if self.context.arch.has(feature)}
 
-    def _note(self, turns: dict[Copy, Turn]) -> None:
+    def _note(self, transposed: Transposed) -> None:
         """Tiles that others take the place of, and what ``explain()`` says of them."""
-        for copy, way in turns.items():
-            self.turned[copy.destination.buffer] = way.tile
-            self.context.chose(f"copy: {way.tile.name} is turned in registers, to lie along k", copy.span)
+        for copy, way in transposed.items():
+            self.transposed[copy.destination.buffer] = way.tile
+            self.context.chose(f"copy: {way.tile.name} is transposed in registers", copy.span)
 
-    def _through_registers(self, loop: Pipelined, turns: dict[Copy, Turn]) -> tuple[Pipelined, dict[Copy, Turn]]:
-        """The loop, where copies that threads start have no room for all their slots, or are to be turned, as loads
-        and stores; and what becomes of those that are turned."""
+    def _through_registers(self, loop: Pipelined, transposed: Transposed) -> tuple[Pipelined, Transposed]:
+        """The loop, where copies that threads start have no room for all their slots, or are to be transposed, as loads
+        and stores; and what becomes of those that are transposed."""
         roomy = self._has_room(loop)
         others = {
             one: replace(one, prefer=SYNC) for one in _started(loop)
-            if one.token is None and (not roomy or one in turns)
+            if one.token is None and (not roomy or one in transposed)
         }  # fmt: skip
         body = put(loop.body, others)
-        return replace(loop, body=body), {others.get(copy, copy): turn for copy, turn in turns.items()}
+        return replace(loop, body=body), {others.get(copy, copy): way for copy, way in transposed.items()}
 
     def _has_room(self, loop: Pipelined) -> bool:
         """Whether a block has memory for a slot of each stage of what a loop's copies start: in registers there is one

@@ -55,7 +55,7 @@ from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, conjunction, is_load, touched
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
-from tilewright.passes.tile.pipelines.turned_tiles import Turn, turn_gemms
+from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, TransposedTile, transpose_gemms
 
 Under = tuple[Expr, ...]
 """Conditions that a statement stands under, outermost first."""
@@ -99,7 +99,7 @@ class Divided:
     beyond : statements, by their numbers in the plan, that do no harm in a step that has no iteration for them: stores
         of old registers into a slot that nobody reads. A branch around them would join steps that have loads on their
         way with steps that have none, and the compiler takes the worse of both.
-    layouts : of tiles that are turned on their way.
+    layouts : of tiles that are transposed on their way.
     before : what is read once.
     """
 
@@ -115,7 +115,7 @@ def staged_in_registers(
     conditions: Sequence[Under],
     unstageable: dict[Buffer, str],
     kernel: Kernel,
-    turns: Mapping[Copy, Turn],
+    transposed: Transposed,
     most: int,
 ) -> Divided | None:
     """The loop with its copies in two parts and a plan; None where nothing can be made ahead.
@@ -124,7 +124,7 @@ def staged_in_registers(
     ----------
     conditions : of each statement of the body, what it stands under.
     unstageable : tiles that cannot have several copies.
-    turns : copies whose tiles are turned on their way.
+    transposed : copies whose tiles are transposed on their way.
     most : registers of a thread that what is on its way may take.
     """
     if loop.num_stages < 2 or loop.stage is not None or loop.order is not None:
@@ -143,7 +143,7 @@ def staged_in_registers(
             taken += found.registers
     ahead: list[Statement] = [*kept, *reads]
     while ahead:
-        made = _divided(loop, conditions, ahead, turns, reads)
+        made = _divided(loop, conditions, ahead, transposed, reads)
         broken = breaks(made.loop, unstageable, made.conditions)
         if broken is None:
             return made
@@ -197,7 +197,7 @@ def _divided(
     loop: Pipelined,
     conditions: Sequence[Under],
     ahead: Collection[Statement],
-    turns: Mapping[Copy, Turn],
+    transposed: Transposed,
     reads: Mapping[Statement, Apart],
 ) -> Divided:
     """The loop whose copies of `ahead` load one iteration early, and store before the loads of the next."""
@@ -216,8 +216,8 @@ def _divided(
             body.append(statement)
             if not isinstance(statement, (Let, Allocate)):
                 plan.append((last, _WORK, place))
-        elif isinstance(statement, Copy) and statement in turns:
-            body += _turned(statement, turns[statement], layouts)
+        elif isinstance(statement, Copy) and statement in transposed:
+            body += _transposed(statement, transposed[statement], layouts)
             plan += [(0, _LOAD, place), (1, _STORE, place), (1, _STORE, place + 0.5)]
         elif isinstance(statement, Copy):
             load, store, held = _parts(statement)
@@ -237,42 +237,40 @@ def _divided(
     plan.append((last, _STORE, math.inf))
     places = sorted(range(len(plan)), key=lambda number: (*plan[number][1:], number))
     order = [places.index(number) for number in range(len(plan))]
-    tiles = {copy.destination.buffer: way.tile for copy, way in turns.items() if copy in ahead}
-    statements = seq([turn_gemms(one, tiles) for one in body]).statements
+    tiles = {copy.destination.buffer: way.tile for copy, way in transposed.items() if copy in ahead}
+    statements = seq([transpose_gemms(one, tiles) for one in body]).statements
     stages = tuple(stage for stage, *_ in plan)
     beyond = frozenset(number for number, (stage, when, _) in enumerate(plan) if stage < last and when == _STORE)
     made = replace(loop, body=replace(loop.body, statements=statements), stage=stages, order=tuple(order))
     return Divided(made, under, beyond, layouts, before)
 
 
-def turned_in_place(
-    loop: Pipelined, turns: Mapping[Copy, Turn], threads: int
-) -> tuple[Pipelined, dict[Buffer, Layout]]:
-    """The loop without a plan, whose copies turn what they bring where they stand; and layouts of what is turned."""
-    copies = [one for one in turns if one in loop.body.statements and _can_wait(one)]
+def transposed_in_place(loop: Pipelined, chosen: Transposed, threads: int) -> tuple[Pipelined, dict[Buffer, Layout]]:
+    """The loop without a plan, whose copies transpose what they bring where they stand; and those tiles' layouts."""
+    copies = [one for one in chosen if one in loop.body.statements and _can_wait(one)]
     able, _ = _affordable(copies, threads, MOST_REGISTERS)
     layouts: dict[Buffer, Layout] = {}
-    tiles = {copy.destination.buffer: turns[copy].tile for copy in able}
+    tiles = {copy.destination.buffer: chosen[copy].tile for copy in able}
     body: list[Statement] = []
     for statement in loop.body.statements:
         if isinstance(statement, Copy) and statement in able:
-            body += _turned(statement, turns[statement], layouts)
+            body += _transposed(statement, chosen[statement], layouts)
         else:
-            body.append(turn_gemms(statement, tiles))
+            body.append(transpose_gemms(statement, tiles))
     return replace(loop, body=replace(loop.body, statements=tuple(body))), layouts
 
 
-def _turned(copy: Copy, way: Turn, layouts: dict[Buffer, Layout]) -> list[Statement]:
-    """A copy as a load into registers, the turning of those, and the store of what they have become."""
+def _transposed(copy: Copy, way: TransposedTile, layouts: dict[Buffer, Layout]) -> list[Statement]:
+    """A copy as a load into registers, the transposition of those, and the store of what they have become."""
     load, store, held = _parts(copy)
-    turned = replace(held, name=f"{held.name}_turned", shape=way.tile.shape)
-    layouts.update({held: way.loaded, turned: way.stored, way.tile: way.memory})
+    transposed = replace(held, name=f"{held.name}_transposed", shape=way.tile.shape)
+    layouts.update({held: way.loaded, transposed: way.stored, way.tile: way.memory})
     return [
         Allocate(held, span=copy.span),
-        Allocate(turned, span=copy.span),
+        Allocate(transposed, span=copy.span),
         load,
-        Transpose(store.source, whole(turned), OWN, span=copy.span),
-        Copy(whole(turned), whole(way.tile), span=copy.span),
+        Transpose(store.source, whole(transposed), OWN, span=copy.span),
+        Copy(whole(transposed), whole(way.tile), span=copy.span),
     ]
 
 

@@ -23,7 +23,7 @@ template <int BYTE> TW_DEVICE float float_of_byte(uint32_t word) {
 }
 // Blocks of ROWS by COLUMNS elements of 8 or 16 bits, row by row, to the same ones column by column: in each square of as many as a word has,
 // two words become two of pairs, and of bytes two of those two of fours.
-template <int ROWS, int COLUMNS, class T, int N> TW_DEVICE void turn_blocks(Fragment<T, N>& to, const Fragment<T, N>& from) {
+template <int ROWS, int COLUMNS, class T, int N> TW_DEVICE void transpose_blocks(Fragment<T, N>& to, const Fragment<T, N>& from) {
   constexpr int SIDE = 4 / int(sizeof(T)), WIDE = COLUMNS / SIDE, HIGH = ROWS / SIDE;   // words of a row, and of a column
   static_assert(ROWS % SIDE == 0 && COLUMNS % SIDE == 0 && N % (ROWS * COLUMNS) == 0, "blocks are of whole words");
 #pragma unroll

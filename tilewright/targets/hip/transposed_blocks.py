@@ -1,4 +1,4 @@
-"""Tiles of small elements that each thread turns among its own registers: words of rows become words of columns.
+"""Tiles of small elements that each thread transposes among its own registers: words of rows become words of columns.
 
 Moved one by one, the bytes of a word take five instructions, and two halves two; permutations of bytes of two words
 take two and one.
@@ -19,7 +19,7 @@ from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 
-register(Intrinsic("turn_blocks", 4, None, pure=False, writes=(2,)))
+register(Intrinsic("transpose_blocks", 4, None, pure=False, writes=(2,)))
 
 
 def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:
@@ -31,7 +31,7 @@ def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:
     assert sizes is not None, transpose
     whole = [block.registers(region.buffer) for region in (target, source)]
     places = [Region(one, (const(0),), (one.size,)) for one in whole]
-    made = Call(BOOL, "turn_blocks", (const(sizes[0]), const(sizes[1]), *places))
+    made = Call(BOOL, "transpose_blocks", (const(sizes[0]), const(sizes[1]), *places))
     return seq(Evaluate(made, span=transpose.span))
 
 
@@ -52,13 +52,13 @@ def _blocks(loaded: Layout, stored: Layout, word: int) -> tuple[int, int] | None
     for rows in range(count // word, word - 1, -word):
         for columns in range(word, count // rows + 1, word):
             if count % (rows * columns) == 0:
-                turned = np.arange(count).reshape(-1, rows, columns).swapaxes(1, 2)
-                if np.array_equal(turned.ravel(), origin):
+                transposed = np.arange(count).reshape(-1, rows, columns).swapaxes(1, 2)
+                if np.array_equal(transposed.ravel(), origin):
                     return rows, columns
     return None
 
 
-def _turn(state: Evaluator, node: Call) -> int:
+def _transpose_blocks(state: Evaluator, node: Call) -> int:
     rows, columns, to, come = node.arguments
     assert isinstance(rows, Const) and isinstance(columns, Const)
     assert isinstance(to, Region) and isinstance(come, Region)
@@ -68,4 +68,4 @@ def _turn(state: Evaluator, node: Call) -> int:
     return 0
 
 
-SPECIAL_CALLS["turn_blocks"] = _turn
+SPECIAL_CALLS["transpose_blocks"] = _transpose_blocks

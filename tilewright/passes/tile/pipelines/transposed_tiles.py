@@ -1,5 +1,5 @@
-"""Operands that lie across k, on machines whose lanes read neighbours along k: they are turned on their way to shared
-memory.
+"""Operands that lie across k, on machines whose lanes read neighbours along k: they are transposed on their way to
+shared memory.
 
 Before, in a loop whose copies go through registers::
 
@@ -10,8 +10,8 @@ Before, in a loop whose copies go through registers::
 After, with a tile ``[N, K]`` in place of ``[K, N]``::
 
     copy(source=B[k * 64 : +64, :], destination=b_registers)
-    transpose(source=b_registers, destination=b_registers_turned)
-    copy(source=b_registers_turned, destination=b)
+    transpose(source=b_registers, destination=b_registers_transposed)
+    copy(source=b_registers_transposed, destination=b)
     gemm(a=a, b=b, c=c, transpose_b=True)
 
 A thread loads a few rows of up to 16 bytes and stores each column of that as one access; in between it moves
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Statement
@@ -43,9 +44,9 @@ once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """How a tile is turned: what takes its place, and the layouts of the registers that are loaded, of those that are
-    stored, and of the tile."""
+class TransposedTile:
+    """How a tile is transposed: what takes its place, and the layouts of the registers that are loaded, of those that
+    are stored, and of the tile."""
 
     tile: Buffer
     loaded: Layout
@@ -53,7 +54,10 @@ class Turn:
     memory: Layout
 
 
-def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer], bits: Collection[int]) -> dict[Copy, Turn]:
+Transposed: TypeAlias = dict[Copy, TransposedTile]
+
+
+def transposed_copies(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer], bits: Collection[int]) -> Transposed:
     """Copies of a loop whose tiles are only read by gemms of the loop, all along their first dimension.
 
     Parameters
@@ -64,7 +68,7 @@ def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer], bits: Co
     copies = [one for one in loop.body.statements if isinstance(one, Copy) and one.source.buffer.scope == "global"]
     gemms = [one for one in loop.body.statements if isinstance(one, Gemm)]
     given = {buffer for buffer, _ in kernel.layouts}
-    found: dict[Copy, Turn] = {}
+    found: Transposed = {}
     for copy in copies:
         tile = copy.destination.buffer
         readers = [gemm for gemm in gemms if _reads_across(gemm, tile)]
@@ -72,9 +76,9 @@ def turns_of(kernel: Kernel, loop: Pipelined, kept: Collection[Buffer], bits: Co
         alone = _mentions(kernel.body, tile) == sum(_mentions(one, tile) for one in users)
         if tile in kept or tile in given or not readers or not alone or tile.dtype.bits not in bits:
             continue
-        turn = _turn(copy, kernel.num_threads)
-        if turn is not None:
-            found[copy] = turn
+        way = _transposed_tile(copy, kernel.num_threads)
+        if way is not None:
+            found[copy] = way
     return found
 
 
@@ -89,8 +93,8 @@ def _reads_across(gemm: Gemm, tile: Buffer) -> bool:
     return bool(read) and all(region.is_whole and across for region, across in read) and gemm.c.buffer is not tile
 
 
-def _turn(copy: Copy, threads: int) -> Turn | None:
-    """How the threads of a block turn what a copy brings; None where its sizes do not divide."""
+def _transposed_tile(copy: Copy, threads: int) -> TransposedTile | None:
+    """How the threads of a block transpose what a copy brings; None where its sizes do not divide."""
     tile, dtype = copy.destination.buffer, copy.destination.dtype
     if tile.scope != "shared" or tile.source is not None or not copy.destination.is_whole or tile.rank != 2:
         return None
@@ -103,13 +107,14 @@ def _turn(copy: Copy, threads: int) -> Turn | None:
         if K % run == N % columns == 0 and pieces[0] * pieces[1] % threads == 0:
             dealt = spread(pieces, threads, 1)
             if dealt.shape == pieces:
-                return Turn(replace(tile, shape=(N, K)), *_blocks(dealt, rows, columns), _memory(K, N, run, dtype.bits))
+                loaded, stored = _blocks(dealt, rows, columns)
+                return TransposedTile(replace(tile, shape=(N, K)), loaded, stored, _memory(K, N, run, dtype.bits))
     return None
 
 
 def _blocks(dealt: Layout, rows: int, columns: int) -> tuple[Layout, Layout]:
     """Threads with blocks of rows and columns in place of single pieces: neighbouring registers have neighbours of a
-    row, and, the tile turned, neighbours of a column."""
+    row, and, the tile transposed, neighbours of a column."""
     outer = [
         [(one.extent, one.place, one.stride * (rows * columns if one.place == REGISTER else 1)) for one in digits]
         for digits in dealt.digits
@@ -126,13 +131,13 @@ def _memory(K: int, N: int, run: int, bits: int) -> Layout:
     return replace(plain, swizzle=swizzle) if K * N % swizzle.period == 0 else plain
 
 
-def turn_gemms(statement: Statement, tiles: Mapping[Buffer, Buffer]) -> Statement:
-    """A statement whose gemms read turned tiles along k."""
+def transpose_gemms(statement: Statement, tiles: Mapping[Buffer, Buffer]) -> Statement:
+    """A statement whose gemms read transposed tiles along k."""
 
-    def turned(gemm: Gemm) -> Gemm:
+    def transposed(gemm: Gemm) -> Gemm:
         a, b = tiles.get(gemm.a.buffer), tiles.get(gemm.b.buffer)
         if a is not None:
             gemm = replace(gemm, a=whole(a), transpose_a=False)
         return gemm if b is None else replace(gemm, b=whole(b), transpose_b=True)
 
-    return changed(statement, Gemm, by=turned)
+    return changed(statement, Gemm, by=transposed)

@@ -1,11 +1,11 @@
-"""Left operands of bytes that are contiguous along m, where matrix instructions want them along k: lanes turn them in
-registers.
+"""Left operands of bytes that are contiguous along m, where matrix instructions want them along k: lanes transpose them
+in registers.
 
-``ldmatrix.trans`` turns 8 x 8 units of 16 bits: a lane gets units of one column from two rows, which are the bytes of
-rows 2 i and 2 i + 1 of the operand at two places along k. Two such registers hold what two registers of the instruction
-want, so two permutations of bytes finish the work, and the instruction's rows i and i + 8 are rows 2 i and 2 i + 1 of
-the tile; the accumulator's layout says so (`MatrixInstruction.turning`). Shared memory is read as often as by
-descriptor.
+``ldmatrix.trans`` transposes 8 x 8 units of 16 bits: a lane gets units of one column from two rows, which are the bytes
+of rows 2 i and 2 i + 1 of the operand at two places along k. Two such registers hold what two registers of the
+instruction want, so two permutations of bytes finish the work, and the instruction's rows i and i + 8 are rows 2 i and
+2 i + 1 of the tile; the accumulator's layout says so (`MatrixInstruction.transposing`). Shared memory is read as often
+as by descriptor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ quad."""
 
 
 @dataclass(slots=True)
-class TurnedLeft:
+class TransposedLeft:
     """The registers of a gemm's left operand, and what fills them.
 
     Attributes
@@ -61,10 +61,10 @@ class TurnedLeft:
 
     def __post_init__(self) -> None:
         shape = (self.plan.left_registers,)
-        if self.plan.turned is None:
-            self.registers = Buffer(f"{self.gemm.a.buffer.name}_turned", shape, self.gemm.a.dtype, "register")
+        if self.plan.transposed is None:
+            self.registers = Buffer(f"{self.gemm.a.buffer.name}_transposed", shape, self.gemm.a.dtype, "register")
         else:
-            self.registers = self.block.registers(self.plan.turned)
+            self.registers = self.block.registers(self.plan.transposed)
         self.chosen = [Var(UINT32, name) for name in ("even_rows", "odd_rows")]
 
     @property
@@ -77,7 +77,7 @@ class TurnedLeft:
         """What all parts need."""
         lane = index_binary("floormod", self.block.thread, 32)
         upper = index_binary("ge", index_binary("floormod", lane, 4), 2)
-        made: list[Statement] = [] if self.plan.turned else [Allocate(self.registers, span=self.gemm.span)]
+        made: list[Statement] = [] if self.plan.transposed else [Allocate(self.registers, span=self.gemm.span)]
         for var, (low, high) in zip(self.chosen, (EVEN, ODD)):
             made.append(Let(var, Select(UINT32, upper, const(high, UINT32), const(low, UINT32)), span=self.gemm.span))
         return made
@@ -92,7 +92,7 @@ class TurnedLeft:
         load = Call(BOOL, "ldmatrix_trans", (Region(words, (const(0),), (WORDS,)), place, const(WORDS)))
         return Evaluate(load, span=self.gemm.span)
 
-    def turn(self, words: Buffer, row: int, step: int) -> list[Statement]:
+    def transpose(self, words: Buffer, row: int, step: int) -> list[Statement]:
         """Puts the bytes of one part where the instruction wants them."""
         first = (row * self.plan.tiles_k + step) * self._size
         target = Region(self.registers, (const(first),), (self._size,))
