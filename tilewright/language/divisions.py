@@ -90,7 +90,7 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
         leaves = next(_leaving(role.body), None)
         if leaves is not None:
             raise MisplacedRole(
-                f"only some warps leave this turn of the loop ({role.name}), and the others work on with them in it",
+                f"only some warps leave this iteration ({role.name}), and the others work on with them in it",
                 "put what they skip under a condition, or let all threads leave",
             ).at(leaves.span)
         own = set(allocated(role.body))

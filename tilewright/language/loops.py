@@ -262,7 +262,7 @@ def unroll(
     Parameters
     ----------
     start, stop, step : as those of Python's ``range``.
-    explicit, unroll_factor, annotations : accepted for TileLang's sake: all of its turns are written out.
+    explicit, unroll_factor, annotations : accepted for TileLang's sake: all of its iterations are written out.
 
     Examples
     --------

@@ -70,7 +70,7 @@ class WSOpRef(WSInstr):
 
 @dataclass(frozen=True)
 class WSSync(WSInstr):
-    """What a role does at a pipeline, so many turns ahead."""
+    """What a role does at a pipeline, so many iterations ahead."""
 
     kind: WSSyncKind
     pipeline: str

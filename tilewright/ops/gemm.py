@@ -315,8 +315,8 @@ class Gemm(TileOperator):
 
             return parallel((self.m, self.n), through_scalar, span=self.span)
 
-        def products(turn: Var) -> list[Statement]:
-            first = index_binary("mul", turn, step)
+        def products(number: Var) -> list[Statement]:
+            first = index_binary("mul", number, step)
             steps = [index_binary("add", first, at) for at in range(step)]
             return [over_elements(lambda index, total: [self._add_product(index, k, total) for k in steps])]
 

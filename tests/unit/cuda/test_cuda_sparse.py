@@ -19,7 +19,7 @@ from tilewright.kernels.roofline import hopper
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
-from tilewright.passes.tile.gemms import pair_turns
+from tilewright.passes.tile.gemms import pair_iterations
 from tilewright.specialization import JITFactory
 from tilewright.targets.cuda.compiler import compile_text
 
@@ -126,7 +126,7 @@ def test_metadata_stays_until_the_products_have_run(monkeypatch):
             changes["words"] = first[0]
         return dataclasses.replace(record, **changes)
 
-    monkeypatch.setattr(pair_turns, "replace", one_set)
+    monkeypatch.setattr(pair_iterations, "replace", one_set)
     with pytest.raises(EmulationError, match="operand-written"):
         check("sm_90a", "float16", "wgmma_sparse_ss", SCHEDULES[:1], **sizes)
 

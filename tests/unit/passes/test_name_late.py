@@ -15,12 +15,12 @@ from tilewright.passes.thread.name_late import name_late
 
 BEFORE = """\
 @stage("threaded")
-def tiles(A: float32[4096], turns: int32, rows: int32):
+def tiles(A: float32[4096], iterations: int32, rows: int32):
     with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
         full = barrier(uint64[2])
-        for turn in range(turns):
-            across: int32 = turn // rows
-            inside: int32 = turn - across * rows
+        for iteration in range(iterations):
+            across: int32 = iteration // rows
+            inside: int32 = iteration - across * rows
             assume(inside >= 0)
             for step in range(24):
                 mbarrier_wait(full[step % 2 : +1], uint32(step) // 2 & 1, dtype=bool)
@@ -48,8 +48,8 @@ def late(text: str) -> str:
 
 
 NAMES = """\
-            across: int32 = turn // rows
-            inside: int32 = turn - across * rows
+            across: int32 = iteration // rows
+            inside: int32 = iteration - across * rows
             assume(inside >= 0)
 """
 
@@ -80,7 +80,7 @@ def test_names_stay(why: str, change: tuple[str, str]) -> None:
 
 def test_what_is_read_from_memory_stays() -> None:
     text = changed_text(
-        BEFORE, ("inside: int32 = turn - across * rows", "inside: int32 = int32(A[turn]) - across * rows")
+        BEFORE, ("inside: int32 = iteration - across * rows", "inside: int32 = int32(A[iteration]) - across * rows")
     )
     fact = "            assume(inside >= 0)\n"
     assert late(text) == changed_text(text, (fact + LOOP, LOOP + fact))  # the loop might change what is read

@@ -44,28 +44,28 @@ def product(A: float16[320, 192], C: float32[320, 64]):
 CONSUMER = """\
             with role("consumer", warps=4, registers=232, instances=2, index=consumer):
                 results = shared(float32[64, 64])
-                turns: int32 = (5 - block + 1) // 2
-                for turn in range(turns):
-                    tile: int32 = turn * 2 + block
-                    if turn % 2 == consumer:
-                        take_turn(turn == 0)
+                iterations: int32 = (5 - block + 1) // 2
+                for iteration in range(iterations):
+                    tile: int32 = iteration * 2 + block
+                    if iteration % 2 == consumer:
+                        take_turn(iteration == 0)
 """
 
 ENDING = """\
                         copy(source=c, destination=results)
                         copy(source=results, destination=C[by * 64 : +64, :])
                         pass_turn(dtype=bool)
-                if turns > 0 and turns % 2 == consumer:
+                if iterations > 0 and iterations % 2 == consumer:
                     take_turn(False)
 """
 
 TAKEN = """\
-                        take_turn(turn == 0)
+                        take_turn(iteration == 0)
                         for k in range(3):
 """
 
 PASSED = """\
-                            release("loads", turn * 3 + k)
+                            release("loads", iteration * 3 + k)
                         pass_turn(dtype=bool)
                         copy(source=c, destination=results)
 """
@@ -82,7 +82,7 @@ def test_two_consumers_alternate() -> None:
     assert CONSUMER in text and ENDING in text
     # The producer goes through all tiles.
     producer = text[text.index('role("producer"') :]
-    assert "turn % 2" not in producer and "take_turn" not in producer and "registers=40" in producer
+    assert "iteration % 2" not in producer and "take_turn" not in producer and "registers=40" in producer
     assert print_program(parse(text)) == text
     narrowed = take_turns(made, context)
     verify(narrowed)

@@ -87,7 +87,7 @@ def test_a_condition_makes_both_roles_count() -> None:
             ),
         ),
     )
-    assert text.count("turns") >= 4 and text.count("if kept[i] != 0:") == 2 and 'receive("loads", i)' not in text
+    assert text.count("iterations") >= 4 and text.count("if kept[i] != 0:") == 2 and 'receive("loads", i)' not in text
 
 
 COPIES = "            copy(source=A[bx * 128 : +128, i * 64 : +64], destination=a)\n            copy(source=B[i * 64 : +64, :], destination=b)\n"

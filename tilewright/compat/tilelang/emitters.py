@@ -53,7 +53,7 @@ class TensorCoreIntrinEmitter:
     a_transposed, b_transposed : A lies in shared memory as ``[k, m]``; B as ``[n, k]``.
     block_row_warps, block_col_warps : warps along the rows and columns of the block's tile.
     warp_row_tiles, warp_col_tiles : rows and columns of a warp.
-    chunk : of k, that a turn of the author's loop has.
+    chunk : of k, that an iteration of the author's loop has.
     reduce_k : groups of warps that share k among them.
     num_elems_per_byte : 1: elements that share bytes are not read.
     is_m_first : whether neighbouring warps have neighbouring columns.

@@ -21,7 +21,7 @@ from tilewright.specialization import InvalidUse
 class AnalysisResult:
     """What a program does, and how long a machine takes for it at least.
 
-    Loops whose number of turns depends on the block count with the most turns.
+    Loops whose number of iterations depends on the block count with the most iterations.
 
     Attributes
     ----------
@@ -87,9 +87,9 @@ class Analyzer:
                 self._arithmetic.bind_extent(var, size)
             times *= math.prod(sizes)
         elif isinstance(node, (For, Pipelined)):
-            turns = self._size(index_binary("sub", node.stop, node.start), f"the loop over {node.var.name}")
+            iterations = self._size(index_binary("sub", node.stop, node.start), f"the loop over {node.var.name}")
             step = self._size(node.step, "a step") if isinstance(node, For) else 1
-            times *= -(-turns // max(1, step))
+            times *= -(-iterations // max(1, step))
         elif isinstance(node, Parallel):
             times *= math.prod(self._size(extent, "a parallel loop") for extent in node.extents)
         elif isinstance(node, Gemm):

@@ -33,7 +33,7 @@ ON_ITS_WAY = 1e-6
 """Seconds of memory's rate whose bytes must be on their way at once."""
 
 INSTRUCTIONS = 1000
-"""Instructions of one turn of the loop, at most: what a cache of 12 KB holds."""
+"""Instructions of one iteration of the loop, at most: what a cache of 12 KB holds."""
 
 REGISTERS = 96
 """Of a lane, for its run of the rows of A."""
@@ -127,10 +127,10 @@ def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate, activatio
     waves = -(-blocks // arch.cores) * arch.cores / blocks
     of_masks = elements * (1 + way["rows"]) + 3 * loaded
     moved = N * K * facts.format.bits / 8
-    turn = WARP * run_of(facts.format.bits)
-    begun = blocks * across * min(way["parts"] * turn, K) * facts.format.bits / 8  # where all blocks run at once
+    step = WARP * run_of(facts.format.bits)
+    begun = blocks * across * min(way["parts"] * step, K) * facts.format.bits / 8  # where all blocks run at once
     missing = max(1.0, min(ON_ITS_WAY * arch.rates.bytes, moved) / begun)
-    idle = -(-K // (turn * way["parts"])) * way["parts"] / -(-K // turn)  # parts of K that there are not
+    idle = -(-K // (step * way["parts"])) * way["parts"] / -(-K // step)  # parts of K that there are not
     decoded = {kind: count * loaded if activations.startswith("float8") else 0.0 for kind, count in NARROW.items()}
     lanes, shifts = (of_masks + decoded["lanes"]) * waves * idle, (elements + decoded["shifts"]) * waves * idle
     return arch.rates.seconds(arch.cores, moved * missing, lanes=lanes, shifts=shifts)

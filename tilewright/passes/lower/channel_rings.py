@@ -147,7 +147,7 @@ def _reads_only(channel: Channel, role: Role, described: set[Buffer]) -> bool:
     """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its
     warpgroup.
 
-    A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a turn
+    A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a round
     of the ring, and a parity says nothing of a phase that is two ago.
     """
     readers = _readers(channel, role)

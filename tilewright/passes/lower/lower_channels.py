@@ -31,7 +31,7 @@ engine fills. Where threads themselves fill or read a slot, one lane arrives for
 (and a fence where matrix instructions read what they wrote by descriptor). For cp.async copies each thread leaves an
 arrival that follows them when they land; the fence then stands behind the reader's wait. The slots of a channel of
 scope ``"warp"`` have no second barrier: what a warp has read it fills again by itself. Where readers alternate, one of
-them arrives for a slot: they receive one after the other, so that none waits for a parity whose turn is not the next.
+them arrives for a slot: they receive one after the other, so that none waits for a parity whose phase is not the next.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ class _Lower(Rewriter):
 
     def _parity(self, stages: int, iteration: Expr, flipped: bool) -> Expr:
         """The phase that iteration number i waits for: 0 the first time around, 1 the second, and so on."""
-        turn = index_binary("floordiv", nodes.cast(iteration, UINT32), const(stages, UINT32))
-        parity = index_binary("and", turn, const(1, UINT32))
+        phase = index_binary("floordiv", nodes.cast(iteration, UINT32), const(stages, UINT32))
+        parity = index_binary("and", phase, const(1, UINT32))
         return index_binary("xor", parity, const(1, UINT32)) if flipped else parity
 
     def visit_Seq(self, body: Seq) -> Rewritten:
@@ -209,7 +209,7 @@ class _Lower(Rewriter):
         channel = ring.channel
         assert self.role is not None
         # Warps that leave no arrival in the slot must not wait for it either: nothing would keep them from falling
-        # behind by a whole turn of the ring, and a parity says nothing of a phase that is two ago.
+        # behind by a whole round of the ring, and a parity says nothing of a phase that is two ago.
         wait_alone = ways_of(channel, self.role) <= {BY_ENGINE}
         made: list[Statement] = []
         if not channel.is_private:

@@ -1,4 +1,4 @@
-"""What differs between the threads of a kernel: names, private memory, and the turns in which they leave loops."""
+"""What differs between the threads of a kernel: names, private memory, and the iterations in which they leave loops."""
 
 from __future__ import annotations
 

@@ -95,9 +95,9 @@ class ThreadLoop:
         if groups == 1:
             body = substitute(body, {self.group: const(0)})
             return replace(body, span=loop.span)
-        return self._turns(groups, body)
+        return self._iterations(groups, body)
 
-    def _turns(self, groups: int, body: Seq) -> Statement:
+    def _iterations(self, groups: int, body: Seq) -> Statement:
         """The groups one after the other, written out; of accesses that each have a guard only a few, for all would be
         in flight."""
         span = self.loop.span
@@ -110,11 +110,11 @@ class ThreadLoop:
             few = max(fitting, default=1)
         written = Var(INT32, "g") if few < groups else self.group
         if few < groups:
-            turn = Var(INT32, "turn")
-            group = index_binary("add", index_binary("mul", turn, few), written)
+            iteration = Var(INT32, "iteration")
+            group = index_binary("add", index_binary("mul", iteration, few), written)
             body = substitute(body, {self.group: group})
         loop = For(written, const(0), const(few), const(1), body, "unroll", span=span)
-        return loop if few == groups else For(turn, const(0), const(groups // few), const(1), seq(loop), span=span)
+        return loop if few == groups else For(iteration, const(0), const(groups // few), const(1), seq(loop), span=span)
 
     # Where this thread works -----------------------------------------------------------------------
 

@@ -3,15 +3,15 @@
 Before::
 
     for step in range(0, 24):
-        mbarrier_wait(full[uint32(turn * 24 + step) % 7], (uint32(turn * 24 + step) // 7) & 1)
+        mbarrier_wait(full[uint32(iteration * 24 + step) % 7], (uint32(iteration * 24 + step) // 7) & 1)
         ...
-        mbarrier_arrive(empty[uint32(turn * 24 + step - 1) % 7])
+        mbarrier_arrive(empty[uint32(iteration * 24 + step - 1) % 7])
 
 After::
 
-    slot = scalar(uint32) = uint32((turn * 3) % 7)
-    phase = scalar(uint32) = (uint32(turn * 24) // 7) & 1
-    slot_before = scalar(uint32) = uint32((turn * 3 + 6) % 7)
+    slot = scalar(uint32) = uint32((iteration * 3) % 7)
+    phase = scalar(uint32) = (uint32(iteration * 24) // 7) & 1
+    slot_before = scalar(uint32) = uint32((iteration * 3 + 6) % 7)
     for step in range(0, 24):
         mbarrier_wait(full[slot], phase)
         ...
@@ -210,8 +210,8 @@ class _Counting(Rewriter):
             first = cast(index_binary("floormod", self._first(counter.number, size), size), UINT32)
             made.append(Allocate(counter.slot, initial=first, span=self.loop.span))
             for number, phase in counter.phases.values():
-                turn = index_binary("floordiv", cast(self._first(number), UINT32), const(size, UINT32))
-                parity = index_binary("and", turn, const(1, UINT32))
+                lap = index_binary("floordiv", cast(self._first(number), UINT32), const(size, UINT32))
+                parity = index_binary("and", lap, const(1, UINT32))
                 made.append(Allocate(phase, initial=parity, span=self.loop.span))
         return made
 
@@ -234,8 +234,8 @@ class _Counting(Rewriter):
             slot = Load(UINT32, counter.slot, ())
             wrapped: list[Statement] = [Store(counter.slot, (), const(0, UINT32))]
             for _, phase in counter.phases.values():
-                turned = index_binary("xor", Load(UINT32, phase, ()), const(1, UINT32))
-                wrapped.append(Store(phase, (), turned))
+                flipped = index_binary("xor", Load(UINT32, phase, ()), const(1, UINT32))
+                wrapped.append(Store(phase, (), flipped))
             ahead.append(Store(counter.slot, (), index_binary("add", slot, const(1, UINT32))))
             ahead.append(If(binary("eq", slot, const(size, UINT32)), seq(*wrapped)))
         return [*made, *ahead]

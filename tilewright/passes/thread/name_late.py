@@ -2,7 +2,7 @@
 
 Before (a role that goes through tiles; ``bx`` and ``by`` say where its results go)::
 
-    for turn in range(turns):
+    for iteration in range(iterations):
         across = place // height
         bx = 22 - across
         for step in range(48):
@@ -12,7 +12,7 @@ Before (a role that goes through tiles; ``bx`` and ``by`` say where its results 
 
 After::
 
-    for turn in range(turns):
+    for iteration in range(iterations):
         for step in range(48):
             ...
         across = place // height

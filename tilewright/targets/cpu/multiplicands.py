@@ -56,7 +56,7 @@ class Passes:
     first: Extent = 0
     before: Extent = 0
 
-    def turn(self, row: Expr) -> Expr:
+    def number(self, row: Expr) -> Expr:
         """The number of the pass that begins with a row."""
         here = index_binary("floordiv", index_binary("sub", row, self.first), self.rows)
         return add(here, self.before)
@@ -242,12 +242,12 @@ class PanelRight:
         if self.passes is None or row is None:
             place = add(self.place(vector, position), self._soon)
         else:
-            step = add(mul(self.passes.turn(row), self.passes.loads), position)
+            step = add(mul(self.passes.number(row), self.passes.loads), position)
             ahead = mul(mul(step, self.passes.share), self.layout.beside)
             place = add(add(self.place(vector, const(0)), self.passes.distance), ahead)
         return [self.requests.line(self.memory, place)]
 
-    def tile_ahead(self, loads: int, words: int, passes: int, turn: Expr) -> Callable[[Expr, Expr], list[Statement]]:
+    def tile_ahead(self, loads: int, words: int, passes: int, number: Expr) -> Callable[[Expr, Expr], list[Statement]]:
         """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes
         of rows.
 
@@ -265,7 +265,7 @@ class PanelRight:
             else:
                 distance = loads * size if loads < self.layout.loads else self.layout.size
                 count = -(-words // passes)
-                done = add(mul(turn, loads // words), index_binary("floordiv", position, words))
+                done = add(mul(number, loads // words), index_binary("floordiv", position, words))
                 first = add(add(self.place(vector, const(0)), distance), mul(done, count * size))
 
             def line(number: Expr) -> list[Statement]:

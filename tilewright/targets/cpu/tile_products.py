@@ -125,7 +125,7 @@ class TileProduct(VectorProduct):
             def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
                 shape = _Shape(tuple(heights), vectors, lanes)
                 if shape.heights == (ROWS, ROWS) and not self._stays(shape) and self.chunk == self.op.k:
-                    return self._in_turns(left, right, shape, start, stop, vector, scale_a, scale_b)
+                    return self._in_rounds(left, right, shape, start, stop, vector, scale_a, scale_b)
                 body = lambda row: self._parts(left, right, shape, row, vector, scale_a, scale_b)  # noqa: E731
                 return loop("row", start, stop, body, step=ROWS * len(heights))
 
@@ -222,7 +222,7 @@ class TileProduct(VectorProduct):
 
         return [Seq((Allocate(totals), *loop("chunk", 0, parts, one)))]
 
-    def _in_turns(self, left: Left, right: PanelRight, shape: _Shape, start: Extent, stop: Extent, vector: Expr,
+    def _in_rounds(self, left: Left, right: PanelRight, shape: _Shape, start: Extent, stop: Extent, vector: Expr,
                   scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
         """The same for rows upon rows: while the unit multiplies some, vectors finish the ones before."""
         totals, height, end = self._totals(shape), ROWS * len(shape.heights), self._end()
@@ -230,14 +230,14 @@ class TileProduct(VectorProduct):
         def leave(row: Expr) -> list[Statement]:
             return self._leave(totals, shape, row, vector, const(0), scale_a, scale_b)
 
-        def turn(row: Expr) -> list[Statement]:
+        def iteration(row: Expr) -> list[Statement]:
             products = loop("step", 0, end, lambda step: self._products(left, right, shape, row, vector, step))
             before = leave(index_binary("sub", row, height))
             behind = If(index_binary("gt", row, start), Seq(tuple(before)))
             return [*self._zeros(shape), *products, behind, *self._stored(totals, shape)]
 
-        turns = loop("row", start, stop, turn, step=height)
-        return [Seq((Allocate(totals), *turns, *leave(index_binary("sub", stop, height))))]
+        iterations = loop("row", start, stop, iteration, step=height)
+        return [Seq((Allocate(totals), *iterations, *leave(index_binary("sub", stop, height))))]
 
     def _totals(self, shape: _Shape) -> Buffer:
         """Memory that all accumulators leave through."""

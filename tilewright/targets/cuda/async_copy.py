@@ -56,8 +56,8 @@ def lower_commit(commit: Commit, context: Context) -> Statement | None:
 
 
 MOST_AT_ONCE = 16
-"""Pieces of a thread that are written out one behind the other: compilers keep the address of each across all turns of
-the loop around them, and 32 of a tile have taken the registers that sums need."""
+"""Pieces of a thread that are written out one behind the other: compilers keep the address of each across all
+iterations of the loop around them, and 32 of a tile have taken the registers that sums need."""
 
 
 def lower_wait(asked: Wait, context: Context) -> Statement | None:
@@ -93,11 +93,11 @@ class Pieces:
         count = layout.extent(REGISTER)
         divisors = (one for one in range(min(count, MOST_AT_ONCE), 3, -1) if count % one == 0)
         inner = next(divisors, count)
-        turn, piece = Var(INT32, "turn"), Var(INT32, "piece")
+        group, piece = Var(INT32, "group"), Var(INT32, "piece")
         with self.block.analyzer.scope():
-            self.block.bind(turn, count // inner)
+            self.block.bind(group, count // inner)
             self.block.bind(piece, inner)
-            number: Expr = piece if inner == count else index_binary("add", index_binary("mul", turn, inner), piece)
+            number: Expr = piece if inner == count else index_binary("add", index_binary("mul", group, inner), piece)
             coordinates = [self.block.simplify(value) for value in layout.held_at(self.block.thread, number)]
             inside = self._inside(coordinates, shape)
             if inside is not None:
@@ -108,7 +108,7 @@ class Pieces:
         loop = For(piece, const(0), const(inner), const(1), seq(statement), "unroll", span=self.span)
         if inner == count:
             return loop
-        return For(turn, const(0), const(count // inner), const(1), seq(loop), span=self.span)
+        return For(group, const(0), const(count // inner), const(1), seq(loop), span=self.span)
 
     def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
         """Whether the piece exists, where threads are more than pieces."""

@@ -112,36 +112,36 @@ class _Store:
         """A barrier of the warpgroup."""
         return call("named_barrier_sync", self.block.group_barrier, const(GROUP))
 
-    def _box(self, row: int, column: int, width: int, turn: int) -> list[Statement]:
+    def _box(self, row: int, column: int, width: int, slot: int) -> list[Statement]:
         """One box, or as many columns of one: packed by all, stored by one."""
         parts, rest = divmod(width, COLUMNS)
         pack: list[Statement] = []
         if parts:
             part = Var(INT32, "part")
             self.block.bind(part, parts)
-            body = self._pack(row, column, turn, part, COLUMNS)
+            body = self._pack(row, column, slot, part, COLUMNS)
             pack.append(For(part, const(0), const(parts), const(1), body, "unroll", span=self.copy.span))
         if rest:
-            pack.append(self._pack(row, column, turn, const(parts), rest))
+            pack.append(self._pack(row, column, slot, const(parts), rest))
         store = call(
-            "tma_store", self._map(width), self._place(turn, const(0), const(0)), *self._coordinates(row, column)
+            "tma_store", self._map(width), self._place(slot, const(0), const(0)), *self._coordinates(row, column)
         )
         return [*pack, call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit"))]
 
-    def _pack(self, row: int, column: int, turn: int, part: Expr, columns: int) -> nodes.Seq:
+    def _pack(self, row: int, column: int, slot: int, part: Expr, columns: int) -> nodes.Seq:
         """Sixteen columns of a box, or its last eight."""
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
         first = (row * self.plan.tiles_n + number) * instruction.d_fragment.extent(REGISTER) + inside // 2
         if self.staging.boxes.dtype.bits == 32:
-            return self._pairs(turn, part, first)
+            return self._pairs(slot, part, first)
         thread = self.block.thread
         lane, warp = (
             index_binary("floormod", thread, 32),
             index_binary("floormod", index_binary("floordiv", thread, 32), 4),
         )
         if self.transposed and instruction.transposes:
-            return self._neighbours(turn, part, first, columns)
+            return self._neighbours(slot, part, first, columns)
         words, made = self._words(index_binary("add", index_binary("mul", part, 8), first), columns // 2)
         own, next_to = index_binary("mul", warp, 16), index_binary("mul", part, COLUMNS)
         right = index_binary("mul", index_binary("floordiv", lane, 16), 8)
@@ -151,7 +151,7 @@ class _Store:
             at = index_binary("add", next_to, index_binary("add", right, row_of_eight) if four else row_of_eight)
             down = index_binary("mul", index_binary("floormod", index_binary("floordiv", lane, 8), 2), 8)
             store = "stmatrix_x4_trans" if four else "stmatrix_x2_trans"
-            return seq(made, call(store, self._place(turn, at, index_binary("add", own, down)), words))
+            return seq(made, call(store, self._place(slot, at, index_binary("add", own, down)), words))
         at = index_binary("add", own, index_binary("floormod", lane, 16))
         if instruction.transposes:
             at = index_binary(
@@ -161,9 +161,9 @@ class _Store:
                     index_binary("floormod", lane, 8), index_binary("floormod", index_binary("floordiv", lane, 8), 2)
                 ),
             )
-        return seq(made, call("stmatrix_x4", self._place(turn, at, index_binary("add", next_to, right)), words))
+        return seq(made, call("stmatrix_x4", self._place(slot, at, index_binary("add", next_to, right)), words))
 
-    def _pairs(self, turn: int, part: Expr, first: int) -> nodes.Seq:
+    def _pairs(self, slot: int, part: Expr, first: int) -> nodes.Seq:
         """Sixteen columns of a box of words: four pairs of neighbours of each thread."""
         registers, thread = self.block.registers(self.copy.source.buffer), self.block.thread
         lane = index_binary("floormod", thread, 32)
@@ -176,7 +176,7 @@ class _Store:
         for number in range(4):
             right, down = divmod(number, 2)
             row = index_binary("add", own, self._row(index_binary("floordiv", lane, 4), const(down)))
-            place = self._place(turn, row, index_binary("add", column, 8 * right))
+            place = self._place(slot, row, index_binary("add", column, 8 * right))
             register = index_binary("add", index_binary("mul", part, 8), first + 2 * number)
             pair = Load(registers.dtype.with_lanes(2), registers, (register,))
             made.append(Store(place.buffer, place.starts, pair, span=self.copy.span))
@@ -188,7 +188,7 @@ class _Store:
             return index_binary("add", index_binary("mul", number, 2), half)
         return index_binary("add", number, index_binary("mul", half, 8))
 
-    def _neighbours(self, turn: int, part: Expr, first: int, columns: int) -> nodes.Seq:
+    def _neighbours(self, slot: int, part: Expr, first: int, columns: int) -> nodes.Seq:
         """Columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of two or four
         columns."""
         registers, thread, dtype = (
@@ -213,7 +213,7 @@ class _Store:
                 register = index_binary("add", index_binary("mul", part, 8), first + 4 * right + 2 * half + next_to)
                 value = cast(Load(registers.dtype, registers, (register,)), dtype)
                 made.append(Store(pair, (const(half),), value, span=self.copy.span))
-            place = self._place(turn, index_binary("add", row, 8 * right + next_to), column)
+            place = self._place(slot, index_binary("add", row, 8 * right + next_to), column)
             both = Load(dtype.with_lanes(2), pair, (const(0),))
             made.append(Store(place.buffer, place.starts, both, span=self.copy.span))
         return seq(made)
@@ -238,9 +238,9 @@ class _Store:
             made.append(call("set_word", Region(packed, (const(0),), (count,)), const(word), value))
         return Region(packed, (const(0),), (count,)), made
 
-    def _place(self, turn: int, row: Expr, column: Expr) -> Region:
+    def _place(self, slot: int, row: Expr, column: Expr) -> Region:
         """An element of one of the warpgroup's boxes."""
-        box = index_binary("add", index_binary("mul", self.block.warpgroup, self.count), turn)
+        box = index_binary("add", index_binary("mul", self.block.warpgroup, self.count), slot)
         whole = nodes.whole(self.staging.boxes)
         return self.block.shared(whole, [box, row, column])
 

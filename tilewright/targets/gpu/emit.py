@@ -174,7 +174,7 @@ _PLACED = Buffer("placed", (1,), BOOL, "global")
 
 
 class _Handing:
-    """Walks a kernel in order; loops twice, for what a turn leaves to the next."""
+    """Walks a kernel in order; loops twice, for what an iteration leaves to the next."""
 
     def __init__(self) -> None:
         self.found = False
@@ -195,9 +195,9 @@ class _Handing:
                 self._access(reads_of(node), writes_of(node))
         if isinstance(body, nodes.Store):
             self._access(set(), {root(body.buffer)})
-        for turn in range(2 if isinstance(body, (nodes.For, nodes.While)) else 1):
+        for iteration in range(2 if isinstance(body, (nodes.For, nodes.While)) else 1):
             for child in children(body):
-                if isinstance(child, Statement) and not (turn and self.found):
+                if isinstance(child, Statement) and not (iteration and self.found):
                     self.sequence(child)
 
     def _access(self, read: set[Buffer], written: set[Buffer]) -> None:

@@ -53,10 +53,10 @@ class _WarpGemm(WarpProduct[Gemm]):
             return self._step_by_step(left, right, a, b)
         first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
         unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
-        turn, inner = Var(INT32, "k_steps"), Var(INT32, "k_step")
-        self.block.bind(turn, plan.tiles_k // unrolled)
+        iteration, inner = Var(INT32, "k_steps"), Var(INT32, "k_step")
+        self.block.bind(iteration, plan.tiles_k // unrolled)
         self.block.bind(inner, unrolled)
-        step = self.block.simplify(index_binary("add", index_binary("mul", turn, unrolled), inner))
+        step = self.block.simplify(index_binary("add", index_binary("mul", iteration, unrolled), inner))
         body: list[Statement] = [self._multiply(left, right, a, b, step)]
         if parts and plan.tiles_k > 1:
             following = index_binary("add", step, 1)
@@ -67,7 +67,7 @@ class _WarpGemm(WarpProduct[Gemm]):
             body.insert(0, If(inside, seq(ahead), span=gemm.span))
         loop = For(inner, const(0), const(unrolled), const(1), seq(body), "unroll", span=gemm.span)
         if unrolled < plan.tiles_k:
-            loop = For(turn, const(0), const(plan.tiles_k // unrolled), const(1), seq(loop), span=gemm.span)
+            loop = For(iteration, const(0), const(plan.tiles_k // unrolled), const(1), seq(loop), span=gemm.span)
         allocated = [Allocate(part, span=gemm.span) for _, part in parts]
         return seq(self._clear(), allocated, first, loop)
 

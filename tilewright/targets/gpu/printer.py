@@ -48,7 +48,7 @@ class GpuPrinter(GpuExpressions):
 
     def statement_For(self, loop: nodes.For) -> None:
         if loop.kind == "serial" and not loop.runs_once and _meets(loop) and not _counts_registers(loop):
-            # Several turns at once cost registers, and the assembler's view of asynchronous products.
+            # Several iterations at once cost registers, and the assembler's view of asynchronous products.
             self.line("#pragma unroll 1")
         super().statement_For(loop)
 
@@ -192,12 +192,12 @@ def needed_names(body: Statement) -> set[Var | Buffer]:
 
 
 def _meets(loop: nodes.For) -> bool:
-    """Whether threads meet in a loop's turns: in barriers, products, exchanges."""
+    """Whether threads meet in a loop's iterations: in barriers, products, exchanges."""
     return any(INTRINSICS[node.function].collective for node in find(loop.body, nodes.Call))
 
 
 def _counts_registers(loop: nodes.For) -> bool:
-    """Whether which register a loop's body touches depends on the turn: only an unrolled loop keeps them registers."""
+    """Whether which register a loop's body touches depends on its variable: only unrolled they stay registers."""
     moving = {loop.var}
 
     def moves(expr: Expr) -> bool:

@@ -231,9 +231,9 @@ class _Reduction:
         def take(line: Var) -> Seq:
             return seq(self._put(line, Load(self.dtype, scratch, (place(const(0), line),))))
 
-        def share(turn: Var) -> Seq:
+        def share(iteration: Var) -> Seq:
             """Every one of the threads folds some lines for all of them."""
-            line = index_binary("add", index_binary("mul", turn, warps), rank)
+            line = index_binary("add", index_binary("mul", iteration, warps), rank)
             total = Store(scratch, (place(const(0), line),), self._get(const(0)), span=self.operator.span)
             own = seq(fold(line, const(0)), total)
             return seq(If(index_binary("lt", line, self.total.size), own, span=self.operator.span))
@@ -242,8 +242,8 @@ class _Reduction:
         left = [Allocate(scratch), meet(), by_first(self._lines(leave)), meet()]
         if warps * self.total.size <= MOST_FOLDED:
             return [*left, self._lines(lambda line: fold(line, line))]
-        turns = -(-self.total.size // warps)
-        return [*left, by_first(self._repeat("turn", turns, share)), meet(), self._lines(take)]
+        iterations = -(-self.total.size // warps)
+        return [*left, by_first(self._repeat("iteration", iterations, share)), meet(), self._lines(take)]
 
     def _kept_threads(self) -> list[Digit]:
         """Digits of threads that hold different lines."""

@@ -41,7 +41,7 @@ from tilewright.ops.scan import Scan
 from tilewright.ops.sparse_gemm import SparseGemm
 
 LOOKED_AT = 64
-"""Turns of a loop that are counted one by one; of more, so many at even distances."""
+"""Iterations of a loop that are counted one by one; of more, so many at even distances."""
 
 
 @dataclass(slots=True)
@@ -192,8 +192,8 @@ def _repeated(ranges: list[tuple[Var, range]], body: Statement, values: dict[Var
     decides = var in _controls(body)
     distance = max(len(numbers) / LOOKED_AT, 1.0) if decides else float(len(numbers))
     looked_at = max(round(len(numbers) / distance), 1)
-    for turn in range(looked_at):
-        chosen = numbers[int((turn + 0.5) * len(numbers) / looked_at)]
+    for iteration in range(looked_at):
+        chosen = numbers[int((iteration + 0.5) * len(numbers) / looked_at)]
         made.add(_repeated(rest, body, {**values, var: chosen}, threads), len(numbers) / looked_at)
     return made
 

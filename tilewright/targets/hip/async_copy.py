@@ -91,7 +91,7 @@ def _instructions(
 
 
 def _turns(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[int, int]:
-    """Elements of a piece, and in how many turns every thread has one."""
+    """Elements of a piece, and in how many iterations every thread has one."""
     width = piece_width(copy, instruction, block, None)
     return width, math.prod(copy.destination.static_tile_shape) // width // block.threads
 
@@ -101,11 +101,11 @@ def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> Stat
     width, _ = _turns(copy, instruction, block)
     layout = _slot(copy.destination, block)
     pieces = layout.size // width
-    turns = -(-pieces // block.threads)
-    turn = Var(INT32, "piece")
+    iterations = -(-pieces // block.threads)
+    iteration = Var(INT32, "piece")
     with block.analyzer.scope():
-        block.bind(turn, turns)
-        piece = index_binary("add", index_binary("mul", turn, block.threads), block.thread)
+        block.bind(iteration, iterations)
+        piece = index_binary("add", index_binary("mul", iteration, block.threads), block.thread)
         inside = index_binary("lt", piece, pieces)
         always = block.analyzer.prove(inside)
         block.analyzer.assume(inside)
@@ -113,7 +113,7 @@ def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> Stat
         tile = _elements(layout, piece, width, block)
         statement = _piece(copy, block, tile, _place(copy.destination, block, tile, offset, width))
     body: Statement = statement if always else If(block.simplify(inside), seq(statement), span=copy.span)
-    return For(turn, const(0), const(turns), const(1), seq(body), "unroll", span=copy.span)
+    return For(iteration, const(0), const(iterations), const(1), seq(body), "unroll", span=copy.span)
 
 
 def _elements(layout: Layout, piece: Expr, width: int, block: BlockView) -> list[Expr]:

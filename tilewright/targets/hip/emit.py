@@ -48,7 +48,7 @@ class HipPrinter(GpuPrinter):
     Attributes
     ----------
     first_of_wave : the block's indices of threads, as those of the first thread of the executing thread's wave.
-    carried : registers that a loop's turn leaves to the next one.
+    carried : registers that a loop's iteration leaves to the next one.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS
@@ -92,8 +92,8 @@ class HipPrinter(GpuPrinter):
         return self.call(f"tw::float_of_byte<{byte}>", self.expression(word))
 
     def statement_For(self, loop: nodes.For) -> None:
-        """Registers that are carried from turn to turn move as whole words: elements that are set one by one are
-        carried by themselves, and whoever takes a word apart waits for its load."""
+        """Registers that are carried from iteration to iteration move as whole words: elements that are set one by one
+        are carried by themselves, and whoever takes a word apart waits for its load."""
         moved = moved_words(loop)
         if moved is None or self.carried.isdisjoint(buffer for buffer, _ in moved[:2]):
             super().statement_For(loop)
@@ -131,7 +131,7 @@ class HipPrinter(GpuPrinter):
 
 
 def carried_registers(body: nodes.Statement) -> set[Buffer]:
-    """Registers that a turn of a loop reads before it sets them."""
+    """Registers that an iteration of a loop reads before it sets them."""
     found: set[Buffer] = set()
     for loop in find(body, nodes.For, nodes.While):
         if isinstance(loop, nodes.For) and loop.kind == "unroll":
@@ -178,7 +178,7 @@ def moved_words(loop: nodes.For) -> tuple[tuple[Buffer, Expr], tuple[Buffer, Exp
 
 
 def _first(index: Expr, var: nodes.Var) -> Expr | None:
-    """What an index is where a loop begins at zero, if each of its turns adds one."""
+    """What an index is where a loop begins at zero, if each of its iterations adds one."""
     if index == var:
         return nodes.const(0)
     if isinstance(index, nodes.Binary) and index.op == "add":

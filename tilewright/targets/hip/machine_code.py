@@ -55,7 +55,7 @@ class MachineLoop:
 
     @property
     def waits_before_products(self) -> bool:
-        """Whether a product waits for all of the loads that were started in the same turn before it."""
+        """Whether a product waits for all of the loads that were started in the same iteration before it."""
         order = [self._mark(name, operands) for name, operands in self.instructions]
         marks = [one for one in order * 2 if one]  # twice, since the loop goes round
         if "load" not in marks or "product" not in marks:

@@ -90,7 +90,7 @@ def notes(directory: Path, arch: Arch) -> list[str]:
         loop = hottest_loop(code_of_kernel(binary.assembly, name))
         if loop is not None:
             mix = ", ".join(f"{count} {kind}" for kind, count in loop.mix().items())
-            found.append(f"{name}: a turn of its hottest loop is {mix}")
+            found.append(f"{name}: an iteration of its hottest loop is {mix}")
     return found
 
 

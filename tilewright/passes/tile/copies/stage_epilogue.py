@@ -230,7 +230,7 @@ class _Stage(ScopedRewriter):
         return self._inside(loop.var, lambda: super(_Stage, self).visit_For(loop))
 
     def visit_While(self, loop: While) -> Rewritten:
-        return self._inside(Var(INT32, "turn"), lambda: self.generic(loop))
+        return self._inside(Var(INT32, "iteration"), lambda: self.generic(loop))
 
     def _inside(self, var: Var, visit: Callable[[], object]) -> Any:
         self.loops.append(var)

@@ -70,7 +70,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.ops.load_ahead import LoadAhead
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.gemms.overlap_gemms import conditional, group_name, turns_of
+from tilewright.passes.tile.gemms.overlap_gemms import conditional, group_name, iterations_of
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 WORDS = 4
@@ -117,7 +117,7 @@ class _Roles(Rewriter):
         before = statements[: statements.index(gemm)]
         names = {one.var for one in find(loop.body, Let)}
         used = {*find(receive, Var), *find(gemm.a, Var)}
-        numbers = turns_of(loop, loop.body, receive.iteration)
+        numbers = iterations_of(loop, loop.body, receive.iteration)
         if receive not in before or numbers is None or numbers.before or names & used:
             return False
         if holds(loop.body, Acquire, Publish, Evaluate, Break, Continue, Return):

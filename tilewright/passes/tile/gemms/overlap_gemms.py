@@ -65,7 +65,7 @@ from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
-from tilewright.passes.tile.gemms.pair_turns import pair_turns, trips_of
+from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_of
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.roles.role_survey import LOOPS
@@ -84,15 +84,15 @@ def _overlap(kernel: Kernel) -> Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Iterations:
     """How the iterations of a loop in which a sequence runs count on: its running number and what surrounds it.
 
     Attributes
     ----------
     before : statements that must stand in front of the loop.
-    number : the running number of this turn; it grows by one a turn.
-    first, last : those of the first and, behind the loop, of the last turn.
-    any : behind the loop, whether there was a turn at all.
+    number : the running number of this iteration; it grows by one an iteration.
+    first, last : those of the first and, behind the loop, of the last iteration.
+    any : behind the loop, whether there was an iteration at all.
     """
 
     before: tuple[Statement, ...]
@@ -102,7 +102,7 @@ class Turns:
     any: Expr
 
 
-def turns_of(loop: For, home: Seq, number: Expr) -> Turns | None:
+def iterations_of(loop: For, home: Seq, number: Expr) -> Iterations | None:
     """What is known of a channel's running number in `home`, somewhere in `loop`; None where it may jump."""
     if isinstance(number, Var) and number is not loop.var:
         let = next((one for one in home.statements if isinstance(one, Let) and one.var is number), None)
@@ -113,7 +113,7 @@ def turns_of(loop: For, home: Seq, number: Expr) -> Turns | None:
             return None
         start, now = Var(number.dtype, "first"), Load(number.dtype, counter, ())
         last = index_binary("sub", now, 1)
-        return Turns((Let(start, now, span=loop.span),), number, start, last, binary("gt", now, start))
+        return Iterations((Let(start, now, span=loop.span),), number, start, last, binary("gt", now, start))
     if home is not loop.body or not isinstance(loop.step, Const) or loop.step.value != 1:
         return None
     step = Analyzer().stride(number, loop.var)
@@ -122,7 +122,7 @@ def turns_of(loop: For, home: Seq, number: Expr) -> Turns | None:
     analyzer = Analyzer()
     first = analyzer.simplify(substitute(number, {loop.var: loop.start}))
     last = analyzer.simplify(substitute(number, {loop.var: index_binary("sub", loop.stop, 1)}))
-    return Turns((), number, first, last, analyzer.simplify(index_binary("lt", loop.start, loop.stop)))
+    return Iterations((), number, first, last, analyzer.simplify(index_binary("lt", loop.start, loop.stop)))
 
 
 def conditional(condition: Expr, body: Sequence[Statement], span: Any = None) -> list[Statement]:
@@ -183,14 +183,14 @@ class _Roles(Rewriter):
                 region.buffer in self.channels[statement.channel].buffers for region in gemm.operands
             ):
                 releases.append(statement)
-        turns = [turns_of(loop, home, release.iteration) for release in releases]
-        known = [one for one in turns if one is not None]
+        iterations = [iterations_of(loop, home, release.iteration) for release in releases]
+        known = [one for one in iterations if one is not None]
         inside = {node.channel for node in find(loop.body, Release)}
         handed = {buffer for name in inside for buffer in self.channels[name].buffers}
         read = {region.buffer for region in gemm.operands} & handed
         freed = {buffer for release in releases for buffer in self.channels[release.channel].buffers}
         shallow = any(self.channels[release.channel].stages < 2 for release in releases)
-        if len(known) != len(turns) or not read <= freed or shallow or not known:
+        if len(known) != len(iterations) or not read <= freed or shallow or not known:
             return None
         if isinstance(gemm, SparseGemm) and (home is not loop.body or trips_of(loop) is None):
             return None
@@ -221,7 +221,7 @@ class _Roles(Rewriter):
         return name
 
     def _emitted(
-        self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Turns]], before: list[Statement]
+        self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Iterations]], before: list[Statement]
     ) -> list[Statement]:
         token = self._token()
         cleared = before[-1] if before and _clears(before[-1], gemm) else None
@@ -231,12 +231,12 @@ class _Roles(Rewriter):
             before = before[:-1]
             started = replace(started, clear=index_binary("eq", first.number, first.first))
         waited: list[Statement] = [Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
-        for release, turns in releases:
-            earlier = replace(release, iteration=index_binary("sub", turns.number, 1))
-            waited += conditional(index_binary("gt", turns.number, turns.first), [earlier], release.span)
+        for release, iterations in releases:
+            earlier = replace(release, iteration=index_binary("sub", iterations.number, 1))
+            waited += conditional(index_binary("gt", iterations.number, iterations.first), [earlier], release.span)
         gone = {release for release, _ in releases}
 
-        def turned(one: Product) -> For:
+        def looped(one: Product) -> For:
             """The loop with a gemm that is started, and what follows it."""
             inner = [
                 part
@@ -246,13 +246,13 @@ class _Roles(Rewriter):
             ]
             return replace(loop, body=put(loop.body, {home: replace(home, statements=tuple(inner))}))
 
-        made = pair_turns(turned, started) if isinstance(started, SparseGemm) else [turned(started)]
+        made = pair_iterations(looped, started) if isinstance(started, SparseGemm) else [looped(started)]
         after: list[Statement] = [Wait(token, 0, span=gemm.span)]
-        for release, turns in releases:
-            after += conditional(turns.any, [replace(release, iteration=turns.last)], release.span)
+        for release, iterations in releases:
+            after += conditional(iterations.any, [replace(release, iteration=iterations.last)], release.span)
         if cleared is not None:
             after += conditional(_not(first.any), [cleared], cleared.span)
-        names = [one for _, turns in releases for one in turns.before]
+        names = [one for _, iterations in releases for one in iterations.before]
         return [*before, *names, *made, *after]
 
 

@@ -5,17 +5,17 @@ A word in global memory counts the tiles that were taken.  The role that loads t
 roles through a channel of its own::
 
     with role("producer", ...):
-        for turn in range(tiles + 1):
-            acquire("claims", turn)
+        for iteration in range(tiles + 1):
+            acquire("claims", iteration)
             for i in parallel(1):
                 number = atomic_add(claimed[0], 1)
-                claims[turn % 2, 0] = number
+                claims[iteration % 2, 0] = number
                 if number == tiles + blocks - 1:
                     claimed[0] = 0                   # the last one: the next launch begins anew
-            publish("claims", turn)
-            receive("claims", turn)
-            tile = claims[turn % 2, 0]
-            release("claims", turn)
+            publish("claims", iteration)
+            receive("claims", iteration)
+            tile = claims[iteration % 2, 0]
+            release("claims", iteration)
             if tile >= tiles:
                 break
             ...
@@ -88,33 +88,33 @@ class Claims:
         return any(node.channel == NAME for node in find(role.body, Acquire))
 
     def loop(
-        self, turn: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None,
+        self, iteration: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None,
         ending: Statement | None = None,
     ) -> For:  # fmt: skip
         """A role's loop over tiles, until there are no more.
 
         Parameters
         ----------
-        turn, tile : names for how many the block had before, and the tile's number.
+        iteration, tile : names for how many the block had before, and the tile's number.
         total, blocks : how many there are.
         work : what is done for a tile.
         claims : whether this is the role that takes numbers.
         ending : what is done when there are no more.
         """
-        slot = index_binary("floormod", turn, const(SLOTS))
+        slot = index_binary("floormod", iteration, const(SLOTS))
         none_left = index_binary("ge", tile, total)
         body = seq(
-            self._claim(turn, slot, total, blocks, span) if claims else (),
-            Receive(NAME, turn, span=span),
+            self._claim(iteration, slot, total, blocks, span) if claims else (),
+            Receive(NAME, iteration, span=span),
             Let(tile, Load(INT32, self.slots, (slot, const(0))), span=span),
-            Release(NAME, turn, span=span),
+            Release(NAME, iteration, span=span),
             If(none_left, seq(ending, Break(span=span)), span=span),
             Assume(index_binary("ge", tile, 0), span=span),
             work.statements,
         )
-        return For(turn, const(0), cast(index_binary("add", total, 1), INT32), const(1), body, span=span)
+        return For(iteration, const(0), cast(index_binary("add", total, 1), INT32), const(1), body, span=span)
 
-    def _claim(self, turn: Var, slot: Expr, total: Expr, blocks: Expr, span: Span | None) -> list[Statement]:
+    def _claim(self, iteration: Var, slot: Expr, total: Expr, blocks: Expr, span: Span | None) -> list[Statement]:
         number, index = Var(INT32, "number"), Var(INT32, "i")
         last = index_binary("sub", index_binary("add", total, blocks), 1)
         word = Region(self.claimed, (const(0),), (1,))
@@ -124,4 +124,4 @@ class Claims:
             If(index_binary("eq", number, last), seq(Store(self.claimed, (const(0),), const(0), span=span)), span=span),
         )
         once = Parallel((index,), (1,), taken, span=span)
-        return [Acquire(NAME, turn, span=span), once, Publish(NAME, turn, span=span)]
+        return [Acquire(NAME, iteration, span=span), once, Publish(NAME, iteration, span=span)]

@@ -2,7 +2,7 @@
 around a role.
 
 Group number ``g`` of ``n`` has the tiles ``g``, ``n + g``, ``2 n + g`` and so on. Where tiles differ in their steps,
-every other turn goes the other way round, so that who has a long tile has a short one next.
+every other iteration goes the other way round, so that who has a long tile has a short one next.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from tilewright.ir.visitor import substitute
 
 
 def dealt_loop(
-    turn: Var, tile: Var, total: Expr, group: Expr, groups: Expr, work: Seq, uneven: bool, span: Span | None
+    iteration: Var, tile: Var, total: Expr, group: Expr, groups: Expr, work: Seq, uneven: bool, span: Span | None
 ) -> For:
     """A role's loop over its group's tiles.
 
     Parameters
     ----------
-    turn, tile : names for how many the group had before, and the tile's number.
+    iteration, tile : names for how many the group had before, and the tile's number.
     total, groups : how many there are.
     work : what is done for a tile.
     uneven : whether tiles differ in their steps.
     """
-    turns, place = _turns(total, group, groups), group
+    iterations, place = _iterations(total, group, groups), group
     if uneven:
         back = index_binary("sub", index_binary("sub", groups, 1), group)
-        there = index_binary("eq", index_binary("floormod", turn, 2), 0)
+        there = index_binary("eq", index_binary("floormod", iteration, 2), 0)
         place = Select(INT32, there, cast(group, INT32), cast(back, INT32))
         whole = index_binary("floordiv", total, groups)
         left = index_binary("sub", total, index_binary("mul", whole, groups))
-        is_one_more = index_binary("lt", substitute(place, {turn: whole}), left)
-        turns = index_binary("add", whole, Select(INT32, is_one_more, const(1), const(0)))
-    number = index_binary("add", index_binary("mul", turn, groups), place)
+        is_one_more = index_binary("lt", substitute(place, {iteration: whole}), left)
+        iterations = index_binary("add", whole, Select(INT32, is_one_more, const(1), const(0)))
+    number = index_binary("add", index_binary("mul", iteration, groups), place)
     body = seq(Let(tile, cast(number, INT32), span=span), work.statements)
-    return For(turn, const(0), cast(turns, INT32), const(1), body, span=span)
+    return For(iteration, const(0), cast(iterations, INT32), const(1), body, span=span)
 
 
-def _turns(total: Expr, group: Expr, groups: Expr) -> Expr:
+def _iterations(total: Expr, group: Expr, groups: Expr) -> Expr:
     """Tiles of a group: as many for each where they are known to come out even."""
     even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
     return ceildiv(total if even else index_binary("sub", total, group), groups)

@@ -21,20 +21,20 @@ After (``groups`` of one block each, or of a cluster's)::
         channel("loads", a_ring, b_ring, stages=4, ...)
         with roles():
             with role("consumer", ...):
-                for turn in range(8):
-                    tile = turn * 128 + block
+                for iteration in range(8):
+                    tile = iteration * 128 + block
                     bx, by = ...                     # panels of rows, as `T.use_swizzle` walks them
                     for k in range(steps):
-                        receive("loads", turn * steps + k)
+                        receive("loads", iteration * steps + k)
                         ...
                     copy(total, C[by * 128, bx * 256])
             with role("producer", ...):
                 ...                                  # the same loop: it runs ahead into the next tile
 
-The blocks are the fewest that need no more turns than all multiprocessors would.  A channel's running number counts
-the iterations of all tiles; where tiles differ in them, a scalar of each role does. Such grids stay as they are unless
-the author asks: tiles that are dealt beforehand do not balance as well. With ``persistent="claim"`` blocks take the
-next tile when they are ready for it (`claim_tiles`).
+The blocks are the fewest that need no more iterations than all multiprocessors would.  A channel's running number
+counts the iterations of all tiles; where tiles differ in them, a scalar of each role does. Such grids stay as they are
+unless the author asks: tiles that are dealt beforehand do not balance as well. With ``persistent="claim"`` blocks take
+the next tile when they are ready for it (`claim_tiles`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
 
 
 def _alternating(kernel: Kernel, asked: object, context: Context, analyzer: Analyzer) -> Kernel | str:
-    """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
+    """The kernel with consumers that work at different tiles in iteration, or why it cannot have them."""
     if not kernel.attribute(SPECIALIZED):
         return "the kernel is not divided into roles"
     if asked is False:
@@ -307,8 +307,8 @@ class _Persist:
     def kernel(self) -> Kernel:
         source, blocks = self.source, self.grid.blocks
         total = self.grid.total
-        turns = ceildiv(total, const(self.grid.resident))
-        count = self.analyzer.simplify(ceildiv(total, index_binary("max", turns, 1)))
+        iterations = ceildiv(total, const(self.grid.resident))
+        count = self.analyzer.simplify(ceildiv(total, index_binary("max", iterations, 1)))
         if self.claims is not None:
             count = self.analyzer.simplify(index_binary("min", total, const(self.grid.resident)))
         block = Var(INT32, "block")
@@ -337,7 +337,7 @@ class _Persist:
 
     def _role(self, role: Role, block: Var, groups: Expr, names: Sequence[Statement]) -> Role:
         """A role that goes through the tiles of its block's group."""
-        turn, tile = Var(INT32, "turn"), Var(INT32, "tile")
+        iteration, tile = Var(INT32, "iteration"), Var(INT32, "tile")
         total, group = self.grid.total, index_binary("floordiv", block, self.grid.blocks)
         counters: list[Statement] = []
         numbers: list[Statement] = []
@@ -346,7 +346,7 @@ class _Persist:
             count = self.passes(role, channel)
             if count is None:
                 continue
-            bases[channel.name] = index_binary("mul", turn, count)
+            bases[channel.name] = index_binary("mul", iteration, count)
             if self.varies(count):
                 counter, base = Buffer(f"{channel.name}_passes", (), INT32, "scalar"), Var(INT32, "passes")
                 after = index_binary("add", base, cast(index_binary("max", count, 0), INT32))
@@ -369,15 +369,15 @@ class _Persist:
         if alternates:  # every consumer counts the iterations of all tiles
             named = [*self._place(tile, block), *names]
             outside, inside = ([*named, *numbers], []) if numbers else ([], named)
-            work = seq(outside, own_turn(role, turn, seq(inside, body.statements), role.span))
+            work = seq(outside, own_turn(role, iteration, seq(inside, body.statements), role.span))
         if self.claims is not None:
             writes = holds(role.body, Acquire)
-            ending = last_turn(role, turn, role.span) if alternates else None
-            loop = self.claims.loop(turn, tile, total, groups, work, writes, role.span, ending)
+            ending = last_turn(role, iteration, role.span) if alternates else None
+            loop = self.claims.loop(iteration, tile, total, groups, work, writes, role.span, ending)
             return replace(role, body=seq(before, fresh(loop)))
-        loop = dealt_loop(turn, tile, total, group, groups, work, bool(numbers), role.span)
+        loop = dealt_loop(iteration, tile, total, group, groups, work, bool(numbers), role.span)
         if alternates:
-            count = Var(INT32, "turns")
+            count = Var(INT32, "iterations")
             counted = Let(count, loop.stop, span=role.span)
             loop = replace(loop, stop=count)
             return replace(role, body=seq(before, counted, fresh(loop), last_turn(role, count, role.span)))

@@ -3,11 +3,11 @@
 Before (the loop over tiles is what `persist_grid` would put around a role)::
 
     with role("consumer", warps=4):
-        for turn in range(turns):
-            tile = turn * 132 + block
+        for iteration in range(iterations):
+            tile = iteration * 132 + block
             ...
             for k in range(steps):
-                receive("loads", turn * steps + k)
+                receive("loads", iteration * steps + k)
                 ...
             copy(total, C[by * 128, bx * 128])
 
@@ -15,13 +15,13 @@ After::
 
     channel("loads", ..., alternate=True)
     with role("consumer", warps=4, instances=2, index=consumer):
-        for turn in range(turns):
-            if turn % 2 == consumer:
-                take_turn(turn == 0)
-                tile = turn * 132 + block
+        for iteration in range(iterations):
+            if iteration % 2 == consumer:
+                take_turn(iteration == 0)
+                tile = iteration * 132 + block
                 ...
                 pass_turn()
-        if turns > 0 and turns % 2 == consumer:
+        if iterations > 0 and iterations % 2 == consumer:
             take_turn(False)                          # what the last one passed: nothing is left over
 
 The producer goes through all tiles as before. Each iteration of a channel is read by the consumer whose tile it belongs
@@ -142,19 +142,19 @@ def _own_tiles(kernel: Kernel, consumer: Role) -> set[Buffer]:
     return declared - slots - elsewhere
 
 
-def own_turn(role: Role, turn: Var, work: Seq, span: Span | None) -> Statement:
+def own_turn(role: Role, iteration: Var, work: Seq, span: Span | None) -> Statement:
     """A tile's work, for the consumer whose turn it is."""
     assert role.index is not None
-    mine = index_binary("eq", index_binary("floormod", turn, role.instances), role.index)
-    first = index_binary("eq", turn, 0)
+    mine = index_binary("eq", index_binary("floormod", iteration, role.instances), role.index)
+    first = index_binary("eq", iteration, 0)
     return If(mine, seq(_turn("take_turn", span, first), work.statements, _turn("pass_turn", span)), span=span)
 
 
-def last_turn(role: Role, turns: Expr, span: Span | None) -> Statement:
+def last_turn(role: Role, iterations: Expr, span: Span | None) -> Statement:
     """Takes what the last of so many tiles passed."""
     assert role.index is not None
-    mine = index_binary("eq", index_binary("floormod", turns, role.instances), role.index)
-    passed = binary("all", index_binary("gt", turns, 0), mine)
+    mine = index_binary("eq", index_binary("floormod", iterations, role.instances), role.index)
+    passed = binary("all", index_binary("gt", iterations, 0), mine)
     return If(passed, seq(_turn("take_turn", span, const(False))), span=span)
 
 

@@ -286,8 +286,8 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
 
 
 def _written_again(node: Record, around: tuple[For, ...]) -> set[Buffer]:
-    """Tensors of which a turn of a loop writes, by other threads, what an earlier turn wrote: shifted by less than the
-    whole."""
+    """Tensors of which an iteration of a loop writes, by other threads, what an earlier one wrote: shifted by less than
+    the whole."""
     if isinstance(node, For):
         around = (*around, node)
     if isinstance(node, Parallel):
@@ -301,7 +301,7 @@ def _written_again(node: Record, around: tuple[For, ...]) -> set[Buffer]:
 
 
 def _shifts(store: Store, work: Parallel, loop: For) -> bool:
-    """Whether the elements that a turn stores lie across those of the turn before; False where that is not known."""
+    """Whether the elements that one iteration stores lie across the last one's; False where that is not known."""
     if not isinstance(loop.step, Const):
         return False
     analyzer, shifted = Analyzer(), False
@@ -318,7 +318,7 @@ def _shifts(store: Store, work: Parallel, loop: For) -> bool:
                 return False
             span += abs(int(step.value)) * (extent - 1)
         if abs(int(moved.value) * int(loop.step.value)) >= span:
-            return False  # turns lie apart
+            return False  # iterations lie apart
         shifted = True
     return shifted
 
@@ -341,7 +341,7 @@ def _of_threads(kernel: Kernel) -> set[Buffer]:
             tensors.update(root(node) for node in find(statement, Buffer) if root(node).scope == "global")
 
     known = 0
-    while known < len(told):  # what a later turn of a loop makes is asked in an earlier statement
+    while known < len(told):  # what a later iteration of a loop makes is asked in an earlier statement
         known = len(told)
         visit(kernel.body, False)
     return tensors

@@ -266,7 +266,7 @@ def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
         filled: set[Buffer] = set()
         for one in statement.statements:
             if any(node is loop for node in walk(one)):
-                # What it fills is read behind it, or in the next turn around it.
+                # What it fills is read behind it, or in the next iteration around it.
                 found |= _exposed(one, loop)
                 filled -= touched(loop).writes
                 continue

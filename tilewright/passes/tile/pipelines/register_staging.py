@@ -207,7 +207,7 @@ def _divided(
     layouts: dict[Buffer, Layout] = {}
     before: list[Statement] = []
     busy = False  # whether what a step works on has begun
-    plan: list[tuple[int, int, float]] = []  # of each statement its stage, its turn in a step, its place there
+    plan: list[tuple[int, int, float]] = []  # of each statement its stage, its rank in a step, its place there
     for place, statement in enumerate(loop.body.statements):
         if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and is_load(statement):
             body.append(statement)  # it is on its way by itself

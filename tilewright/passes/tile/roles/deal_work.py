@@ -17,8 +17,8 @@ After::
     def f(A: float32[64], B: float32[64]) -> B:
         with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
             if tx < 16:
-                for turn in range(4):
-                    element: int32 = tx + turn * 16
+                for iteration in range(4):
+                    element: int32 = tx + iteration * 16
                     with scope():
                         i: int32 = element
                         B[i] = A[i]
@@ -342,8 +342,8 @@ def _one_by_one(loop: Statement, some: _Some) -> Statement:
     total: Expr = const(1)
     for extent in extents:
         total = index_binary("mul", total, extent)
-    turn, element = Var(INT32, "turn"), Var(INT32, "element")
-    at = index_binary("add", some.rank(), index_binary("mul", turn, some.count))
+    iteration, element = Var(INT32, "iteration"), Var(INT32, "element")
+    at = index_binary("add", some.rank(), index_binary("mul", iteration, some.count))
     rest: Expr = element
     places: list[Statement] = []
     for var, extent in reversed(list(zip(loop.vars, extents, strict=True))):
@@ -352,11 +352,11 @@ def _one_by_one(loop: Statement, some: _Some) -> Statement:
         rest = index_binary("floordiv", rest, extent)
     body: Seq = Seq((*places, *loop.body.statements), span=loop.span)
     known = total.value if isinstance(total, nodes.Const) else None
-    turns = index_binary("floordiv", index_binary("add", total, some.count - 1), some.count)
+    iterations = index_binary("floordiv", index_binary("add", total, some.count - 1), some.count)
     if known is None or known % some.count:
         body = Seq((If(index_binary("lt", element, total), body, span=loop.span),))
     inside = Seq((Let(element, at), body), span=loop.span)
-    made = For(turn, const(0), turns, const(1), inside, span=loop.span)
+    made = For(iteration, const(0), iterations, const(1), inside, span=loop.span)
     if some.alone:
         return made
     rank = some.rank()

@@ -133,12 +133,12 @@ class Division:
 
     def _counter(self) -> Buffer:
         used = len(set(self.counters.values()))
-        return Buffer(f"turns{used or ''}", (), INT32, "scalar")
+        return Buffer(f"iterations{used or ''}", (), INT32, "scalar")
 
     def _number(self, counter: Buffer | None) -> tuple[Var, Buffer]:
         """A name for what a counter says, and the counter, a new one where none is given."""
         counter = counter or self._counter()
-        number = Var(INT32, counter.name.replace("turns", "turn"))
+        number = Var(INT32, counter.name.replace("iterations", "iteration"))
         self.counters[number] = counter
         return number, counter
 
@@ -282,7 +282,7 @@ class _Slice:
                     number = division.numbers[link, body]
                     if number in division.counters and number not in counted:
                         counted.add(number)
-                        made += _next_turn(number, division.counters[number])
+                        made += _next_iteration(number, division.counters[number])
                     made.append(enter(division.channels[link], number, span=statement.span))
             if statements is None or statement in statements:
                 made += self.part(statement)
@@ -354,7 +354,7 @@ def _waits_for_grid(statement: Statement) -> bool:
     return isinstance(call, nodes.Call) and call.function == "griddepcontrol_wait"
 
 
-def _next_turn(number: Var, counter: Buffer) -> list[Statement]:
+def _next_iteration(number: Var, counter: Buffer) -> list[Statement]:
     """Names what a counter says, and counts on."""
     not_negative = Assume(index_binary("ge", number, 0))
     return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), index_binary("add", number, 1))]

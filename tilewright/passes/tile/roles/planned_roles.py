@@ -122,7 +122,7 @@ def _counted(
             continue
         counter, begin = counters[number], Var(number.dtype, "begin")
         before.append(Let(begin, Load(number.dtype, counter, ()), span=loop.span))
-        turns = binary("max", index_binary("sub", loop.stop, loop.start), const(0))
-        after.append(Store(counter, (), index_binary("add", begin, turns), span=loop.span))
+        iterations = binary("max", index_binary("sub", loop.stop, loop.start), const(0))
+        after.append(Store(counter, (), index_binary("add", begin, iterations), span=loop.span))
         values[number] = index_binary("add", begin, index_binary("sub", loop.var, loop.start))
     return before, after, values

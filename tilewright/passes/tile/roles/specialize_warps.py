@@ -15,28 +15,28 @@ After::
     channel("loads", a_ring, b_ring, stages=4, writers=("producer",), readers=("consumer",))
     with roles():
         with role("consumer", warps=8, registers=232):
-            turns: int32 = 0
+            iterations: int32 = 0
             fill(total, 0.0)
             for k in range(steps):
                 if mask[k] != 0:
-                    turn = turns
-                    turns = turn + 1
-                    receive("loads", turn)
-                    gemm(a_ring[turn % 4, :, :], b_ring[turn % 4, :, :], total)
-                    release("loads", turn)
+                    iteration = iterations
+                    iterations = iteration + 1
+                    receive("loads", iteration)
+                    gemm(a_ring[iteration % 4, :, :], b_ring[iteration % 4, :, :], total)
+                    release("loads", iteration)
             copy(total, C[...])
         with role("producer", warps=4, registers=40):
-            turns: int32 = 0
+            iterations: int32 = 0
             for k in range(steps):
                 if mask[k] != 0:
-                    turn = turns
-                    turns = turn + 1
-                    acquire("loads", turn)
-                    copy(A[..., k * 64], a_ring[turn % 4, :, :])
-                    copy(B[..., k * 64], b_ring[turn % 4, :, :])
-                    publish("loads", turn)
+                    iteration = iterations
+                    iterations = iteration + 1
+                    acquire("loads", iteration)
+                    copy(A[..., k * 64], a_ring[iteration % 4, :, :])
+                    copy(B[..., k * 64], b_ring[iteration % 4, :, :])
+                    publish("loads", iteration)
 
-Each role keeps the loops, conditions and names around its statements, so that both count the same turns; where one
+Each role keeps the loops, conditions and names around its statements, so that both count the same iterations; where one
 loop alone is around them, its variable counts.  `role_survey` and `role_links` say which statements may move and
 where tiles are handed over.  The author's threads become the consumer's; the producer's come on top.  What loads of
 the producer depend on is prepared by all warps before the roles part.  What cannot be divided stays as it is, and a

@@ -64,7 +64,7 @@ class _Drop(ScopedRewriter):
     def __init__(self, function: Function) -> None:
         super().__init__(function)
         self.neighbours: Var | None = None
-        """The variable of the loop around whose turns one access may join."""
+        """The variable of the loop around whose iterations one access may join."""
 
     def visit_Parallel(self, loop: Parallel) -> Rewritten:
         before, self.neighbours = self.neighbours, loop.vars[-1]
@@ -102,7 +102,7 @@ class _Drop(ScopedRewriter):
         return replace(made, condition=condition)
 
     def _moves_neighbours(self, store: Statement) -> bool:
-        """Whether a store's place goes on with the loop, so that several turns may share an access."""
+        """Whether a store's place goes on with the loop, so that several iterations may share an access."""
         place = _place(store)
         if place is None or not place[1] or self.neighbours is None:
             return False

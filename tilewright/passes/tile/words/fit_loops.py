@@ -44,7 +44,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, Rewritten, conjuncts, find, fresh, holds, substitute, variables
 from tilewright.passes.context import Context
 
-MOST_TURNS = 8
+MOST_ITERATIONS = 8
 """Iterations that are written out one after the other."""
 
 _LEAVING = (Break, Continue, Return)
@@ -76,12 +76,12 @@ class _Fit(Rewriter):
 
     def visit_For(self, loop: For) -> Rewritten:
         made = self.generic(loop)
-        turns = made.numbers
-        if made.kind not in ("serial", "unroll") or turns is None:
+        numbers = made.numbers
+        if made.kind not in ("serial", "unroll") or numbers is None:
             return made
-        if not 1 < len(turns) <= MOST_TURNS or not _places_fragments(made):
+        if not 1 < len(numbers) <= MOST_ITERATIONS or not _places_fragments(made):
             return made
-        copies = [substitute(fresh(made.body), {made.var: const(turn, made.var.dtype)}) for turn in turns]
+        copies = [substitute(fresh(made.body), {made.var: const(one, made.var.dtype)}) for one in numbers]
         return Seq(tuple(copies), span=loop.span)
 
 

@@ -1,4 +1,4 @@
-"""Two turns of a loop at a time, for sparse gemms in flight: the metadata of one is read while that of the next is
+"""Two iterations of a loop at a time, for sparse gemms in flight: the metadata of one is read while that of the next is
 loaded.
 
 Before::
@@ -44,12 +44,12 @@ def trips_of(loop: For) -> int | None:
     return len(numbers) if numbers is not None and numbers.step == 1 else None
 
 
-def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm) -> list[Statement]:
-    """The statements that take the place of a loop, in two turns at a time.
+def pair_iterations(looped: Callable[[Product], For], gemm: SparseGemm) -> list[Statement]:
+    """The statements that take the place of a loop, in two iterations at a time.
 
     Parameters
     ----------
-    turned : the loop around a gemm; it runs a known number of times.
+    looped : the loop around a gemm; it runs a known number of times.
     gemm : one that has a plan.
     """
     plan = gemm.plan
@@ -63,19 +63,19 @@ def pair_turns(turned: Callable[[Product], For], gemm: SparseGemm) -> list[State
             Allocate(buffer, span=gemm.span),
             For(index, const(0), const(plan.metadata_words), const(1), seq(store), "unroll", span=gemm.span),
         ]
-    loops = [turned(replace(gemm, plan=replace(plan, words=buffer))) for buffer in words]
+    loops = [looped(replace(gemm, plan=replace(plan, words=buffer))) for buffer in words]
     trips = trips_of(loops[0])
     assert trips is not None
 
-    def turn(parity: int, number: Expr) -> Seq:
-        """One turn of the loop, its gemm's metadata in the registers of its parity."""
+    def iteration(parity: int, number: Expr) -> Seq:
+        """One iteration of the loop, its gemm's metadata in the registers of its parity."""
         loop = loops[parity]
         return fresh(substitute(loop.body, {loop.var: index_binary("add", loop.start, number)}))
 
     pair = Var(INT32, "pair")
     twice = index_binary("mul", pair, 2)
-    both = seq(turn(0, twice).statements, turn(1, index_binary("add", twice, 1)).statements)
+    both = seq(iteration(0, twice).statements, iteration(1, index_binary("add", twice, 1)).statements)
     made.append(For(pair, const(0), const(trips // 2), const(1), both, span=gemm.span))
     if trips % 2:
-        made += turn(0, const(trips - 1)).statements
+        made += iteration(0, const(trips - 1)).statements
     return made
