@@ -53,8 +53,8 @@ from tilewright.passes.tile.processors.forward_operands import forward_operands
 from tilewright.passes.tile.processors.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.processors.share_packing import share_packing
 from tilewright.passes.tile.roles.deal_work import deal_work
+from tilewright.passes.tile.roles.order_warpgroups import order_warpgroups
 from tilewright.passes.tile.roles.specialize_warps import specialize_warps
-from tilewright.passes.tile.roles.take_turns import take_turns
 from tilewright.passes.tile.words.check_words import check_words
 from tilewright.passes.tile.words.drop_guards import drop_guards
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
@@ -144,7 +144,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(expand_operators, "what is left to cooperate on is what layouts are inferred from", _many_threads),
     Step(infer_layouts, "all loops over tiles are in sight", _many_threads),
     Step(plan_synchronization, "while statements are those of the whole block", _many_threads),
-    Step(take_turns, "groups of gemms and their waits are final, and it is known where their warps meet",
+    Step(order_warpgroups, "groups of gemms and their waits are final, and it is known where their warps meet",
         _many_threads),
     Step(lower_barriers, "as below, for barriers that the author counts", _many_threads),
     Step(lower_channels, "the executors of copies and gemms are known: they decide what is counted", _many_threads),

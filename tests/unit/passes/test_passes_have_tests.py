@@ -19,7 +19,7 @@ WITHOUT = frozenset(
         "lower_prints",
     ]
 )
-"""Steps that no test calls by name: write one of the form of `test_take_turns`, before and after and every refusal, and take\nit out here."""
+"""Steps that no test calls by name: write one of the form of `test_order_warpgroups`, before and after and every refusal, and take\nit out here."""
 
 
 def called() -> set[str]:

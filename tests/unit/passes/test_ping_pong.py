@@ -1,4 +1,4 @@
-"""What `persist_grid` makes of a consumer and a producer where two consumers shall alternate, and where `take_turns` puts the turns."""
+"""What `persist_grid` makes of a consumer and a producer where two consumers shall alternate, and where `order_warpgroups` puts the turns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context, Schedule
 from tilewright.passes.tile.grids.persist_grid import persist_grid
-from tilewright.passes.tile.roles.take_turns import take_turns
+from tilewright.passes.tile.roles.order_warpgroups import order_warpgroups
 from tilewright.targets.cuda.arch import arch
 
 BEFORE = """\
@@ -84,7 +84,7 @@ def test_two_consumers_alternate() -> None:
     producer = text[text.index('role("producer"') :]
     assert "iteration % 2" not in producer and "take_turn" not in producer and "registers=40" in producer
     assert print_program(parse(text)) == text
-    narrowed = take_turns(made, context)
+    narrowed = order_warpgroups(made, context)
     verify(narrowed)
     text = print_program(narrowed)
     assert TAKEN in text and PASSED in text and "pass_turn" not in text[text.index("destination=results") :]

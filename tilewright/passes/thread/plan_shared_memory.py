@@ -25,7 +25,7 @@ A tile lives from the first to the last statement of the kernel's outermost sequ
 fills, until what is under way has been waited for, whether or not anybody reads it. Before bytes change hands there is
 a barrier; where the program has none, one is added. Copies of a loop's last iteration that no wait of the loop stands
 behind are waited for before that. Tiles that `overlay_rings` named may lie where rings do, and tiles
-declared below the outermost sequence that take turns (`shared_turns`) share bytes too. Tiles that the copy engine or
+declared below the outermost sequence whose lifetimes are disjoint share bytes too. Tiles that the copy engine or
 matrix instructions read by descriptor keep their bytes to themselves, since what they do is not over when the statement
 is; so do all tiles of a kernel that some threads may leave early, which a barrier would wait for.
 """
@@ -54,8 +54,8 @@ from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.thread.disjoint_lifetimes import declared_below, disjoint_lifetimes
 from tilewright.passes.thread.matrix_reads import read_until
-from tilewright.passes.thread.shared_turns import declared_below, take_turns
 
 OVERLAID = "overlaid"
 """Attribute of `overlay_rings`: names of tiles, and of the rings that are used no more when those are."""
@@ -103,8 +103,8 @@ class _Tile:
     offset: int = 0
     behind: frozenset[str] = frozenset()
     """Names of the rings whose bytes it may take."""
-    turns: frozenset[Buffer] = frozenset()
-    """Tiles that it takes turns with."""
+    disjoint: frozenset[Buffer] = frozenset()
+    """Tiles whose lifetimes its own does not meet."""
     under_way: bool = False
     """Whether copies into it may be under way behind its last statement."""
 
@@ -118,7 +118,7 @@ class _Tile:
 
     def interferes(self, other: _Tile) -> bool:
         """Whether both live at some moment."""
-        apart = other.name in self.behind or self.name in other.behind or other.allocate.buffer in self.turns
+        apart = other.name in self.behind or self.name in other.behind or other.allocate.buffer in self.disjoint
         return not apart and self.first <= other.last and other.first <= self.last
 
     def overlaps(self, other: _Tile) -> bool:
@@ -250,7 +250,7 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
     read = read_until(statements)
     engine = {*uses_of.landing, *uses_of.loaded, *uses_of.stored, *read}
     below = declared_below(kernel).intersection(one.buffer for one in declared) - kept - engine
-    turns = take_turns(kernel, below)
+    disjoint = disjoint_lifetimes(kernel, below)
     tiles = []
     for allocate in declared:
         buffer, size = allocate.buffer, allocate.buffer.dtype.nbytes(allocate.buffer.size)
@@ -261,7 +261,7 @@ def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
             first, last = uses_of.life(buffer, read, len(statements))
         alignment = _MATRIX_ALIGNMENT if buffer in uses_of.matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
-        others = frozenset(other for pair in turns if buffer in pair for other in pair if other is not buffer)
+        others = frozenset(other for pair in disjoint if buffer in pair for other in pair if other is not buffer)
         tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others, uses_of.under_way(buffer)))
     return tiles
 

@@ -269,7 +269,7 @@ class _Stage(ScopedRewriter):
             return Staging(known, known.static_shape[1 if transposed else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
         widths = box_widths(plan, dtype, transposed)
-        if self.loops:  # a lone box would be waited for at each store: parts of it take turns
+        if self.loops:  # a lone box would be waited for at each store: parts of it alternate
             widths.sort(key=lambda width: plan.tiles_m * len(box_columns(plan, width)) == 1)
         width = next(width for width in widths if self._least(plan, width, dtype) <= room)
         needed = plan.tiles_m * len(box_columns(plan, width))

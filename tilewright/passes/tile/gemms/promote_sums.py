@@ -23,9 +23,9 @@ After::
         total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
 
 Matrix instructions then see a gemm like any other, register budgets both accumulators, and factors are on their way
-while the products are made. Gemms of one size in a loop's body take turns in the same registers: with some of their own
-each, the assembler starts the next one beside the additions and spills. Only gemms that are promoted once, at their
-end, are rewritten.
+while the products are made. Gemms of one size in a loop's body use the same registers one after the other: with some of
+their own each, the assembler starts the next one beside the additions and spills. Only gemms that are promoted once, at
+their end, are rewritten.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
 
 
 def _alternating(kernel: Kernel, asked: object, context: Context, analyzer: Analyzer) -> Kernel | str:
-    """The kernel with consumers that work at different tiles in iteration, or why it cannot have them."""
+    """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
     if not kernel.attribute(SPECIALIZED):
         return "the kernel is not divided into roles"
     if asked is False:

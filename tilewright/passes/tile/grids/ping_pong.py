@@ -25,10 +25,10 @@ After::
             take_turn(False)                          # what the last one passed: nothing is left over
 
 The producer goes through all tiles as before. Each iteration of a channel is read by the consumer whose tile it belongs
-to, and `take_turns` lets a turn last from the first tile of the ring that a consumer receives to the last: so consumers
-receive in the order of the producer's numbers, and their main loops follow one another at the matrix unit. Shared tiles
-that only the consumer uses belong to each of the two. The block gets the threads of a second consumer, and registers
-are shared out anew.
+to, and `order_warpgroups` lets a turn last from the first tile of the ring that a consumer receives to the last: so
+consumers receive in the order of the producer's numbers, and their main loops follow one another at the matrix unit.
+Shared tiles that only the consumer uses belong to each of the two. The block gets the threads of a second consumer, and
+registers are shared out anew.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Which tiles declared below the outermost sequence of a kernel take turns: no thread can touch one while another needs
-the other.
+"""Which tiles declared below the outermost sequence of a kernel have disjoint lifetimes: no thread can touch one while
+another needs the other.
 
 The scratch of two reductions in one loop is an example. A program is followed with what was touched since threads last
 met::
@@ -49,7 +49,7 @@ _Touched = Mapping[Buffer, frozenset[_Path]]
 """Tiles that threads may still be at, each with the conditions under which they were touched."""
 
 
-def take_turns(kernel: Kernel, tiles: Collection[Buffer]) -> frozenset[frozenset[Buffer]]:
+def disjoint_lifetimes(kernel: Kernel, tiles: Collection[Buffer]) -> frozenset[frozenset[Buffer]]:
     """Pairs of `tiles` that may share bytes as the kernel is.
 
     A meeting is met by all threads that come to it, so all of them are through with what they did before it under the

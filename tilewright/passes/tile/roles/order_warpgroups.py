@@ -83,12 +83,12 @@ WORK = 3
 """Passes over the elements of each product from which on turns pay."""
 
 
-def take_turns(function: Function, context: Context) -> Function:
+def order_warpgroups(function: Function, context: Context) -> Function:
     """Order the gemms of warpgroups that use what these make before they start the next."""
-    return function.with_body(_Turns()(function.body))
+    return function.with_body(_Order()(function.body))
 
 
-class _Turns(Rewriter):
+class _Order(Rewriter):
     def __init__(self) -> None:
         self.groups = self.instances = 1
 
@@ -168,5 +168,5 @@ def _may_meet(statement: Statement) -> bool:
 
 
 def _holds_gemm(statement: Statement) -> bool:
-    """Whether gemms stand deeper than turns are counted."""
+    """Whether gemms stand deeper than iterations are counted."""
     return isinstance(statement, LOOPS) and holds(statement, Gemm)

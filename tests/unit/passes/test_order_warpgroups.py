@@ -1,4 +1,4 @@
-"""`take_turns` as a pass: two warpgroups that work long on their products start them one after the other; who does not, needs none."""
+"""`order_warpgroups` as a pass: two warpgroups that work long on their products start them one after the other; who does not, needs none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context
 from tilewright.passes.tile.layouts.plan_synchronization import plan_synchronization
-from tilewright.passes.tile.roles.take_turns import take_turns
+from tilewright.passes.tile.roles.order_warpgroups import order_warpgroups
 from tilewright.targets.cuda.arch import arch
 
 BEFORE = """\
@@ -56,7 +56,7 @@ def made(text: str) -> str:
     program = parse(text)
     verify(program)
     assert print_program(program) == text
-    result = take_turns(program, Context(arch({"arch": "sm_90a"})))
+    result = order_warpgroups(program, Context(arch({"arch": "sm_90a"})))
     verify(result)
     return print_program(result)
 
@@ -108,5 +108,7 @@ def test_where_tiles_are_handed_over_between_products_there_are_no_turns() -> No
     )
     context = Context(arch({"arch": "sm_90a"}))
     planned = plan_synchronization(parse(handed), context)
-    assert "sync_threads" in print_program(planned) and "take_turn" in print_program(take_turns(parse(handed), context))
-    assert take_turns(planned, context) is planned
+    assert "sync_threads" in print_program(planned) and "take_turn" in print_program(
+        order_warpgroups(parse(handed), context)
+    )
+    assert order_warpgroups(planned, context) is planned

@@ -8,8 +8,8 @@ import tilewright.language as T
 from tilewright.ir.nodes import Allocate
 from tilewright.ir.parser import parse
 from tilewright.ir.visitor import find, kernels
+from tilewright.passes.thread.disjoint_lifetimes import declared_below, disjoint_lifetimes
 from tilewright.passes.thread.plan_shared_memory import shared_places
-from tilewright.passes.thread.shared_turns import declared_below, take_turns
 
 HEAD = '@stage("final")\ndef f(A: float32[64]):\n    with kernel(blocks={m: 1}, threads={tx: 64, ty: 1, tz: 1}):\n'
 MEET = "sync_threads(dtype=bool)"
@@ -26,11 +26,11 @@ def indented(lines):
     return [f"    {line}" for line in lines]
 
 
-def turns(*lines):
+def pairs(*lines):
     kernel = kernels(parse(HEAD + "\n".join(" " * 8 + line for line in lines) + "\n"))[0]
     declared = sorted(one.buffer.name for one in find(kernel.body, Allocate))
     assert len(declared_below(kernel)) == len(declared)
-    found = {tuple(sorted(one.name for one in pair)) for pair in take_turns(kernel, declared_below(kernel))}
+    found = {tuple(sorted(one.name for one in pair)) for pair in disjoint_lifetimes(kernel, declared_below(kernel))}
     return {pair for pair in found if len(set(pair)) == 2}
 
 
@@ -63,8 +63,8 @@ BOTH = {("a", "b")}
         ([LOOP, *indented([*use("a"), *use("b", MEET), "if A[k] > 0.0:", "    continue", MEET])], set()),
     ],
 )  # fmt: skip
-def test_which_tiles_take_turns(lines, expected):
-    assert turns(*lines) == expected
+def test_which_tiles_have_disjoint_lifetimes(lines, expected):
+    assert pairs(*lines) == expected
 
 
 def columns(A, M, N):
