@@ -54,20 +54,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Tests can be interrupted, and those that need no GPU see none: ``target="auto"`` means this machine's processor."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt themselves and what they start
+    if "not proof" in (config.option.markexpr or ""):
+        globals().update(READ_BACK=4 * READ_BACK, AFRESH=4 * AFRESH)
     if "not gpu" in (config.option.markexpr or ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Of the cases of tests marked ``sampled(n)`` the usual loop runs every n-th, drawn by name; ``make proof`` runs the others."""
-    marker = item.get_closest_marker("sampled")
-    if marker is not None and hasattr(item, "callspec") and zlib.crc32(item.nodeid.encode()) % marker.args[0]:
-        item.add_marker("proof")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several machines or one after another."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Sample cases, then keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several
+    machines or one after another."""
+    sample(items)
+    yield
     number, count = map(int, config.getoption("--slice").split("/"))
     if count > 1:
         kept = items[number - 1 :: count]
@@ -75,9 +73,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+def sample(items: list[pytest.Item]) -> None:
+    """Of the cases of tests marked ``sampled(n)`` the usual loop runs every n-th, drawn by name, and one at least; ``make proof``
+    runs the others."""
+    cases: dict[str, list[tuple[int, pytest.Item]]] = collections.defaultdict(list)
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is not None and hasattr(item, "callspec"):
+            drawn = zlib.crc32(item.nodeid.encode())
+            cases[item.nodeid.partition("[")[0]].append((drawn if drawn % marker.args[0] else 0, item))
+    for of_one in cases.values():
+        least = min(number for number, _ in of_one)
+        for number, item in of_one:
+            if number != least:
+                item.add_marker("proof")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def round_trips() -> Iterator[None]:
-    """Programs that the suite traces and lowers are verified, and a sample of them printed and read back."""
+    """Programs that the suite traces and lowers are verified, a sample of them whole, printed and read back."""
     patch = pytest.MonkeyPatch()
     for module in ("tilewright.language.trace", "tilewright.passes.manager"):
         with contextlib.suppress(ImportError):  # the tests of that room will say so
@@ -107,9 +121,10 @@ def pytest_pyfunc_call() -> Iterator[None]:
 LARGE = 20_000
 """Nodes of a program that is seldom read back: it has the same kinds of them as smaller ones."""
 
-READ_BACK = 12
-"""Of so many programs one is printed and read back, and one in ten times as many of large ones: drawn by the test and by
-how many it had before, so that every pass of every kind of program has its turn somewhere."""
+READ_BACK, AFRESH = 12, 1
+"""Of so many programs one is printed and read back (of large ones one in ten times as many), and one is verified whole;
+others where their pass has changed them, as users' programs are. All are drawn by the test and by how many it had
+before, so that every pass of every kind of program is drawn somewhere; the usual loop draws four times fewer."""
 
 PROGRAMS: collections.Counter[str] = collections.Counter()
 """By test, how many there have been."""
@@ -119,10 +134,10 @@ def verify_and_read_back(function: Function, *, afresh: bool = True, by_author: 
     """What ``verify`` does, and for a sample of programs that text and JSON give the program back."""
     from tilewright.ir.verifier import verify
 
-    verify(function, afresh=afresh, by_author=by_author)
     test = os.environ.get("PYTEST_CURRENT_TEST", "")
     PROGRAMS[test] += 1
     drawn = zlib.crc32(f"{test} {PROGRAMS[test]}".encode())
+    verify(function, afresh=afresh and drawn % AFRESH == 0, by_author=by_author)
     if drawn % READ_BACK == 0:
         read_back(function, seldom=drawn // READ_BACK % 10 != 0)
 

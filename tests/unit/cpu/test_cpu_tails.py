@@ -83,6 +83,7 @@ def f(X: {type}[3, {n}, {apart}], Y: {type}[3, {n}]) -> Y:
 """
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("apart", [2, 3, 4])
 @pytest.mark.parametrize("length", [1, 7, 16, 41])

@@ -13,7 +13,7 @@ from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice
 from tilewright.machine.fragment_records import FragmentRecords
 
-pytestmark = pytest.mark.sampled(3)
+pytestmark = pytest.mark.sampled(5)
 
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -36,7 +36,7 @@ def test_a_repertoire_is_no_worse_than_any_single_kernel(rows: int, kernels: int
     assert len(chosen) < most or most <= kernels
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cores: int) -> None:
@@ -105,6 +105,7 @@ def test_one_query_has_blocks_for_the_machine(cores: int) -> None:
         assert best.splits <= steps and blocks >= min(cores // 2, heads[0] * heads[2] * steps // 2)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_low_bit_kernels_of_a_weight_are_few(N: int, K: int, cores: int) -> None:

@@ -39,6 +39,7 @@ def product(dtype, meta, turned, group):
     return main
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "dtype, meta, turned",
     [

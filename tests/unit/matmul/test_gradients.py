@@ -55,6 +55,7 @@ def test_raw_weights(layout: str, function: str | None) -> None:
         torch.testing.assert_close(tensor.grad.double(), other.grad, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("scales", ["tensor", "token", "group"])
 def test_scales_of_activations_are_in_the_gradient(scales: str, compiled: bool) -> None:

@@ -118,6 +118,7 @@ def test_tables_of_bytes() -> None:
     assert np.abs(np.array(codes.table) / codes.factor - nf4.table).max() < 0.003
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name, quantize", [
     ("int1", "int8"), ("int1", None), ("uint3", "int8"), ("int5", None), ("e2m1", "int8"), ("e2m1", None), ("nf4", "int8"),
     ("e4m3", "int8"), ("e4m3", None), ("e5m2", None), ("e3m2", "int8"), ("e3m2", None), ("nf4", None), ("fp4_bnb", None),

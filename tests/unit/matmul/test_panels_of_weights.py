@@ -19,7 +19,7 @@ from tilewright.matmul.tiers.dispatch import choose
 from tilewright.quant import QuantizedWeight, quantize
 from tilewright.targets.registry import resolve
 
-pytestmark = pytest.mark.sampled(130)
+pytestmark = pytest.mark.sampled(260)
 
 FORMATS = ["int1", "uint2", "int3", "uint4", "int4", "int6", "uint8", "int8", "e2m1", "nf4", "e3m2", "e4m3", "e5m2",
            "e4m3fnuz", "e5m2fnuz", "e3m4", "e5m1"]  # fmt: skip
