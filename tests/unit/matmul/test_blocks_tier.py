@@ -66,7 +66,8 @@ def test_activations_quantised_in_the_call_meet_scaled_blocks() -> None:
 ])  # fmt: skip
 def test_what_it_leaves_to_others(request_: Request, reason: str) -> None:
     assert f"not blocks: {reason}" in explain(PACKED.facts, request_, TARGET)
-    assert "blocks (GPUs)" in explain(PACKED.facts, request_, "cpu")
+    grouped = Request("float8_e4m3fn", "bfloat16", "group", activation_group=64)  # no tier before it serves a processor
+    assert "blocks (GPUs)" in explain(PACKED.facts, grouped, "cpu")
 
 
 @pytest.mark.parametrize("rows", [1, 17])
