@@ -14,7 +14,7 @@ from tilewright.layout.layout import Layout
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 
-def placed_misfit(tensor: Buffer) -> str | None:
+def placed_unsupported(tensor: Buffer) -> str | None:
     """Why the host cannot describe a tensor to the copy engine; None where it can."""
     return (
         f"only the kernel knows where {tensor.name} lies, and the host describes tensors to the engine"
@@ -29,7 +29,7 @@ def is_plain_tensor(tensor: Buffer) -> bool:
     return tensor.scope == root(tensor).scope == "global" and not tensor.packed and not root(tensor).packed
 
 
-def conversion_misfit(source: DType, destination: DType) -> str | None:
+def conversion_unsupported(source: DType, destination: DType) -> str | None:
     """Why a copy that moves bytes as they are cannot be made between two types; None where it can."""
     if source == destination:
         return None
@@ -39,7 +39,7 @@ def conversion_misfit(source: DType, destination: DType) -> str | None:
     return told
 
 
-def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
+def row_unsupported(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
     """Why rows of a tensor are not known to start at multiples of `size` bytes; None where they are.
 
     Parameters
@@ -63,12 +63,12 @@ def row_misfit(tensor: Buffer, size: int, analyzer: Analyzer) -> str | None:
     return None
 
 
-def box_misfit(region: Region, size: int, analyzer: Analyzer) -> str | None:
+def box_unsupported(region: Region, size: int, analyzer: Analyzer) -> str | None:
     """Why a region's rows are not known to start at multiples of `size` bytes; None where they are.
 
     The copy engine takes any other innermost coordinate for an illegal instruction.
     """
-    reason = row_misfit(region.buffer, size, analyzer)
+    reason = row_unsupported(region.buffer, size, analyzer)
     if reason is None and not analyzer.divides(region.starts[-1], max(1, size * 8 // region.dtype.stored_bits)):
         reason = f"rows of {region.buffer.name} are not known to be taken from a multiple of {size} bytes on"
     return reason

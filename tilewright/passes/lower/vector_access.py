@@ -24,7 +24,7 @@ from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store
 from tilewright.passes.lower.thread_elements import has_effect, is_plain, sum_of
-from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 from tilewright.passes.tile.layouts.infer_layouts import SHARED_VECTOR_BYTES
 
@@ -226,7 +226,7 @@ def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
         return buffer.shape[-1] % width == 0  # row-major, and tiles start at multiples of any vector
     if not is_plain_tensor(buffer):
         return False
-    return row_misfit(buffer, buffer.dtype.nbytes(width), work.owner.analyzer) is None
+    return row_unsupported(buffer, buffer.dtype.nbytes(width), work.owner.analyzer) is None
 
 
 def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | None]:

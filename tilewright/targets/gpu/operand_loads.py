@@ -25,7 +25,7 @@ from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
 from tilewright.ops.base import zero
-from tilewright.passes.rows import is_plain_tensor, row_misfit
+from tilewright.passes.rows import is_plain_tensor, row_unsupported
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
 
 
@@ -85,7 +85,7 @@ def _of_tensor(region: Region, lanes: int, analyzer: Analyzer) -> int:
     together."""
     tensor = region.buffer
     while lanes > 1 and not (
-        is_plain_tensor(tensor) and row_misfit(tensor, tensor.dtype.nbytes(lanes), analyzer) is None
+        is_plain_tensor(tensor) and row_unsupported(tensor, tensor.dtype.nbytes(lanes), analyzer) is None
         and analyzer.divides(tensor.shape[-1], lanes) and analyzer.divides(region.starts[-1], lanes)
     ):  # fmt: skip
         lanes //= 2

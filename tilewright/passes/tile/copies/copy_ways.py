@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tilewright.ir.signature import root
 from tilewright.machine.instructions import GLOBAL, SHARED
 from tilewright.ops.copy import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
-from tilewright.passes.rows import row_misfit
-from tilewright.passes.tile.copies.engine_misfits import (
-    bulk_misfit,
-    load_misfit,
+from tilewright.passes.rows import row_unsupported
+from tilewright.passes.tile.copies.engine_checks import (
+    bulk_unsupported,
+    load_unsupported,
     longer,
-    passing_misfit,
-    store_misfit,
+    passing_unsupported,
+    store_unsupported,
 )
 from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
 from tilewright.passes.tile.copies.pieces import copied_piece
@@ -35,12 +35,12 @@ class Way:
     ----------
     prefer : what `Copy.prefer` says of copies that are made so.
     name : the instruction, as ``explain()`` calls it; None for what the generic lowering does.
-    misfit : why a copy cannot be made so; None where it can.
+    unsupported : why a copy cannot be made so; None where it can.
     """
 
     prefer: str
     name: str | None
-    misfit: Callable[[Copy, Site], str | None]
+    unsupported: Callable[[Copy, Site], str | None]
 
 
 def ways_of(copy: Copy, site: Site) -> tuple[Way, ...]:
@@ -68,7 +68,7 @@ def _ways_by_hand(copy: Copy) -> tuple[Way, ...]:
     return (ADDED,) if copy.adds else (BULK_STORED, STORED)
 
 
-def _quad_misfit(copy: Copy, site: Site) -> str | None:
+def _quad_unsupported(copy: Copy, site: Site) -> str | None:
     """Why rows of a tensor cannot become columns of a right operand in registers, in whole units of 16 bytes."""
     source, tile = copy.source, copy.destination
     if not site.arch.has("quad_exchange"):
@@ -85,20 +85,20 @@ def _quad_misfit(copy: Copy, site: Site) -> str | None:
     unit = QUAD_BYTES * 8 // source.dtype.stored_bits
     if not all(site.analyzer.divides(one, unit) for one in (source.starts[-1], source.buffer.shape[-1])):
         return f"rows do not start and end at multiples of {QUAD_BYTES} bytes"
-    return row_misfit(source.buffer, QUAD_BYTES, site.analyzer)
+    return row_unsupported(source.buffer, QUAD_BYTES, site.analyzer)
 
 
-def _piece_misfit(copy: Copy, site: Site) -> str | None:
+def _piece_unsupported(copy: Copy, site: Site) -> str | None:
     found = copied_piece(copy, site)
     return found if isinstance(found, str) else None
 
 
-EXCHANGED = Way(QUADS, "quad_exchange", _quad_misfit)
-BULK_LOADED = Way(BULK, "bulk_load", bulk_misfit)
-LOADED = Way(TMA, "tma_load", load_misfit)
-BULK_STORED = Way(BULK, "bulk_store", bulk_misfit)
-STORED = Way(TMA, "tma_store", store_misfit)
-ADDED = Way(TMA, "tma_reduce_add", store_misfit)
-PASSED = Way(BULK, "bulk_copy_cluster", passing_misfit)
-STARTED = Way(CP_ASYNC, "cp_async", _piece_misfit)
+EXCHANGED = Way(QUADS, "quad_exchange", _quad_unsupported)
+BULK_LOADED = Way(BULK, "bulk_load", bulk_unsupported)
+LOADED = Way(TMA, "tma_load", load_unsupported)
+BULK_STORED = Way(BULK, "bulk_store", bulk_unsupported)
+STORED = Way(TMA, "tma_store", store_unsupported)
+ADDED = Way(TMA, "tma_reduce_add", store_unsupported)
+PASSED = Way(BULK, "bulk_copy_cluster", passing_unsupported)
+STARTED = Way(CP_ASYNC, "cp_async", _piece_unsupported)
 BY_THREADS = Way(SYNC, None, lambda copy, site: None)

@@ -38,7 +38,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import substitute, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
-from tilewright.passes.rows import is_plain_tensor, row_misfit, runs_of
+from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 
 
@@ -142,7 +142,7 @@ def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyze
     columns = gather.shape[-1]
     for size in instruction.bytes:
         width = size * 8 // source.dtype.stored_bits
-        if not width or columns % width or row_misfit(source.buffer, size, analyzer) is not None:
+        if not width or columns % width or row_unsupported(source.buffer, size, analyzer) is not None:
             continue
         lies = tile.static_shape[-1] % width == 0 if layout is None else runs_of(layout, width)
         if lies and _is_whole(gather, width, analyzer):

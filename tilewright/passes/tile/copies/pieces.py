@@ -14,7 +14,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import CP_ASYNC, ENGINE, THREADS, Copy
-from tilewright.passes.rows import box_misfit, conversion_misfit, is_plain_tensor, runs_of
+from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, runs_of
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes
 
@@ -33,11 +33,11 @@ def copied_piece(copy: Copy, site: Site) -> int | str:
     found = piece_bytes(copy, instruction, site.analyzer, layout)
     if isinstance(found, str) or instruction.threads == 1:
         return found
-    misfit = _waves_misfit(copy, instruction, found, site)
-    return found if misfit is None else misfit
+    unsupported = _waves_unsupported(copy, instruction, found, site)
+    return found if unsupported is None else unsupported
 
 
-def _waves_misfit(copy: Copy, instruction: CopyInstruction, size: int, site: Site) -> str | None:
+def _waves_unsupported(copy: Copy, instruction: CopyInstruction, size: int, site: Site) -> str | None:
     """Why waves do not bring a tile in instructions that write side by side what their lanes read; or should not."""
     tile, source, threads = copy.destination.buffer, copy.source, len(site.threads)
     if not copy.destination.is_whole:
@@ -102,7 +102,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     layout : of the shared tile, where it is known already.
     """
     source, destination = copy.source, copy.destination
-    converts = conversion_misfit(source.dtype, destination.dtype)
+    converts = conversion_unsupported(source.dtype, destination.dtype)
     if converts is not None:
         return converts
     if not is_plain_tensor(source.buffer):
@@ -127,7 +127,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
         if (
             width
             and columns % width == 0
-            and box_misfit(source, size, analyzer) is None
+            and box_unsupported(source, size, analyzer) is None
             and _runs(destination, width, layout)
         ):
             return size  # fmt: skip

@@ -80,7 +80,7 @@ class _Select(ScopedRewriter):
             ways = ways_of(copy, self.site)
         reasons: list[tuple[Way, str]] = []
         for way in ways:
-            reason = way.misfit(copy, self.site)
+            reason = way.unsupported(copy, self.site)
             if reason is None:
                 return self._made(copy, way, reasons)
             self._refused(copy, way.prefer, reason)

@@ -54,7 +54,7 @@ from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context, Fact
-from tilewright.passes.rows import box_misfit, is_plain_tensor, placed_misfit
+from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
@@ -248,7 +248,7 @@ class _Stage(ScopedRewriter):
         plan = self.accumulators.get(copy.source.buffer)
         if plan is None or self.role is None or copy.destination.buffer.scope != "global":
             return copy
-        reason = self._misfit(copy, plan)
+        reason = self._unsupported(copy, plan)
         if reason is not None:
             self.context.chose(f"{copy.name}: stores by threads (not tma_store: {reason})", copy.span)
             return copy
@@ -302,7 +302,7 @@ class _Stage(ScopedRewriter):
             and made.static_shape[1:] in shapes
         ), None)  # fmt: skip
 
-    def _misfit(self, copy: Leaving, plan: GemmPlan) -> str | None:
+    def _unsupported(self, copy: Leaving, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""
         target, tensor, transposed = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
         if copy.prefer not in (None, TMA):
@@ -316,7 +316,7 @@ class _Stage(ScopedRewriter):
         if not is_plain_tensor(tensor) or not copy.source.is_whole or tensor.rank < 2:
             return "parts are stored by their elements"
         if root(tensor).placed:
-            return placed_misfit(root(tensor))
+            return placed_unsupported(root(tensor))
         if any(extent != 1 for extent in target.extents[:-2]) or tuple(target.extents[-2:]) != (
             (plan.n, plan.m) if transposed else (plan.m, plan.n)
         ):
@@ -330,7 +330,7 @@ class _Stage(ScopedRewriter):
         where = {one for start in target.starts for one in variables(start)}
         if not all(where & depending(self.kernel, var) for var in self.loops):
             return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
-        reason = box_misfit(target, self.engine.unit, self.analyzer)
+        reason = box_unsupported(target, self.engine.unit, self.analyzer)
         if reason is not None:
             return reason
         if not self.analyzer.divides(tensor.shape[-1], self.engine.unit * 8 // tensor.dtype.stored_bits):

@@ -55,7 +55,7 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
     for instruction in _instructions(gemm, arch):
         if _is_transposed(gemm, instruction):
             instruction = instruction.transposing()
-        reason = _misfit(gemm, instruction, tiles, arch)
+        reason = _unsupported(gemm, instruction, tiles, arch)
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
             plans = list(
@@ -121,16 +121,16 @@ def because(reasons: list[str]) -> str:
     return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
 
 
-def _misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int], arch: Arch) -> str | None:
+def _unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int], arch: Arch) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
     if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
     if instruction.asynchronous:
-        reason = _descriptor_misfit(gemm, instruction, tiles)
+        reason = _descriptor_unsupported(gemm, instruction, tiles)
         if reason is not None:
             return reason
     if isinstance(gemm, SparseGemm):
-        reason = _sparse_misfit(gemm, instruction)
+        reason = _sparse_unsupported(gemm, instruction)
         if reason is not None:
             return reason
     elif any(more is not None for more in (gemm.scale_a, gemm.scale_b, gemm.shift, gemm.promote_every)):
@@ -159,7 +159,7 @@ def _begins(region: Region) -> bool:
     return first and region.extents[:-1] == region.buffer.shape[:-1]
 
 
-def _sparse_misfit(gemm: SparseGemm, instruction: MatrixInstruction) -> str | None:
+def _sparse_unsupported(gemm: SparseGemm, instruction: MatrixInstruction) -> str | None:
     """Why lanes cannot give the places of what is kept, or (of warps) load the operands."""
     if gemm.metadata.buffer.scope != "shared":
         return "metadata is not in shared memory"
@@ -170,7 +170,7 @@ def _sparse_misfit(gemm: SparseGemm, instruction: MatrixInstruction) -> str | No
     return None
 
 
-def _descriptor_misfit(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+def _descriptor_unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
     """Why an instruction that reads shared tiles by descriptor cannot read those of a gemm."""
     operands = (
         ("a", gemm.a, instruction.a_memory, gemm.transpose_a),

@@ -19,7 +19,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.engine_misfits import lies_in_boxes
+from tilewright.passes.tile.copies.engine_checks import lies_in_boxes
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.gemms.agree_layouts import agree
 from tilewright.passes.tile.gemms.gemm_ways import Way, because, in_registers, ways_of

@@ -137,14 +137,14 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)
     channels = list(find(kernel.body, Channel))
-    misfits = {channel: _channel_misfit(kernel, channel, plans) for channel in channels}
-    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], misfits)).shared]
+    refused = {channel: _channel_unsupported(kernel, channel, plans) for channel in channels}
+    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], refused)).shared]
     if given is not None:
         axes = [axis for axis in axes if given[axis.number] > 1]
     else:
         axes = [axis for axis in axes if _divides(kernel.grid[axis.number], dims[axis.number], wanted is not None)]
     if not axes:
-        reason = next(filter(None, misfits.values()), None) or "no load is shared along an axis that divides"
+        reason = next(filter(None, refused.values()), None) or "no load is shared along an axis that divides"
         say(f"cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
         return _apart(kernel)
     if given is None:
@@ -186,7 +186,7 @@ def _divides(extent: Extent, size: int, asked: bool) -> bool:
     return (-extent % size) * WASTE <= extent
 
 
-def _channel_misfit(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) -> str | None:
+def _channel_unsupported(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) -> str | None:
     """Why the slots of a channel cannot be filled by several blocks."""
     if channel.scope != "block":
         return f"{channel.name} joins a {channel.scope}"
@@ -206,13 +206,13 @@ def _channelled(statement: Statement) -> bool:
     return holds(statement, ChannelStatement)
 
 
-def _axis(kernel: Kernel, number: int, size: int, misfits: Mapping[Channel, str | None]) -> _Axis:
+def _axis(kernel: Kernel, number: int, size: int, refused: Mapping[Channel, str | None]) -> _Axis:
     """What blocks along a grid dimension would share; nothing where they may not go in step."""
     depends = depending(kernel, kernel.block_vars[number])
     bounds = list(_bounds(kernel.body))
     if any(differs(bound, depends) for bound in bounds):
         return _Axis(number, ())
-    fitting = {buffer for channel, misfit in misfits.items() if misfit is None for buffer in channel.buffers}
+    fitting = {buffer for channel, reason in refused.items() if reason is None for buffer in channel.buffers}
     shared = tuple(
         copy for copy in channel_copies(kernel)
         if copy.destination.buffer in fitting and not differs(copy.source, depends) and _shareable(copy, size)

@@ -118,7 +118,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
         return kernel
     claims = Claims() if asked == CLAIM else None
     found = _Persist(kernel, grid, analyzer, claims)
-    reason = found.misfit()
+    reason = found.unsupported()
     if reason is None and asked is None and found.is_uneven():
         reason = "tiles differ in their steps, and are balanced best when blocks take them as they become free"
     if reason is not None:
@@ -143,8 +143,8 @@ def _alternating(kernel: Kernel, asked: object, context: Context, analyzer: Anal
     grid = _Grid(kernel, context.arch)
     if not grid.has_second_tiles:
         return "no block has a second tile"
-    misfit = _Persist(kernel, grid, analyzer, Claims() if asked == CLAIM else None).misfit()
-    return misfit or paired(kernel, context.arch)
+    unsupported = _Persist(kernel, grid, analyzer, Claims() if asked == CLAIM else None).unsupported()
+    return unsupported or paired(kernel, context.arch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ class _Persist:
 
     # Why not -------------------------------------------------------------------------------------
 
-    def misfit(self) -> str | None:
+    def unsupported(self) -> str | None:
         allowed = (Allocate, Channel, Let, Assume, Roles)
         stray = next((one for one in self.source.body.statements if not isinstance(one, allowed)), None)
         if stray is not None:

@@ -53,7 +53,7 @@ from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh, redirected
-from tilewright.passes.tile.copies.engine_misfits import load_misfit
+from tilewright.passes.tile.copies.engine_checks import load_unsupported
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.pieces import copied_piece
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
@@ -215,7 +215,7 @@ class Division:
     def _is_light(self) -> bool:
         return all(isinstance(one, Copy) for one in self.plan.moved)
 
-    def misfit(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
+    def unsupported(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""
         shared, behind = _shared(made), tiles_behind(made)
         before, after = (
@@ -231,7 +231,7 @@ class Division:
         site = Site(made, context.arch, analyzer, range(made.num_threads))
         for copy in walk(producer):
             if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
-                reason = load_misfit(copy, site)
+                reason = load_unsupported(copy, site)
                 if reason is not None and isinstance(copied_piece(copy, site), str):
                     return RoleRefusal(reason, copy)
         reasons = []

@@ -111,7 +111,7 @@ class _Specialize(ScopedRewriter):
 
     def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | RoleRefusal:
         """The kernel with two roles, or why there are none."""
-        refusal = _kernel_misfit(kernel, self.context, asked)
+        refusal = _kernel_unsupported(kernel, self.context, asked)
         if refusal is not None:
             return refusal
         wanted = {loop: self.context.schedule.num_stages or loop.num_stages for loop in loops}
@@ -140,10 +140,10 @@ class _Specialize(ScopedRewriter):
         made = division.kernel(self.context.arch)
         if isinstance(made, str):
             return RoleRefusal(made)
-        return division.misfit(made, self.context, self.analyzer, asked) or made
+        return division.unsupported(made, self.context, self.analyzer, asked) or made
 
 
-def _kernel_misfit(kernel: Kernel, context: Context, asked: bool) -> RoleRefusal | None:
+def _kernel_unsupported(kernel: Kernel, context: Context, asked: bool) -> RoleRefusal | None:
     """Why a kernel has no roles whatever its loops do."""
     threads = kernel.num_threads
     if context.arch.copy_engine is None or not context.arch.has("wgmma"):

@@ -13,15 +13,16 @@ from tilewright.ir.visitor import walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy
+from tilewright.passes import rows
 from tilewright.passes.lower.flatten_buffers import strides_of
-from tilewright.passes.rows import box_misfit, conversion_misfit, is_plain_tensor, placed_misfit, row_misfit
+from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, placed_unsupported
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 from tilewright.passes.tile.words.widen_indices import is_long
 
 
-def load_misfit(copy: Copy, site: Site) -> str | None:
+def load_unsupported(copy: Copy, site: Site) -> str | None:
     """Why the copy engine cannot make a copy from global to shared memory; None where it can."""
     source, destination = copy.source, copy.destination
     kernel, analyzer, engine = site.kernel, site.analyzer, site.arch.copy_engine
@@ -32,12 +33,12 @@ def load_misfit(copy: Copy, site: Site) -> str | None:
     if not is_plain_tensor(source.buffer):
         return f"{source.buffer.name} is no plain tensor in global memory"
     if root(source.buffer).placed:
-        return placed_misfit(root(source.buffer))
+        return placed_unsupported(root(source.buffer))
     if source.buffer.source is not None and _depends_on_place(source.buffer, kernel):
         return f"the shape of {source.buffer.name} is known to single blocks alone"
     if any(buffer is root(source.buffer) for buffer, _ in kernel.safe_values):
         return f"{source.buffer.name} has a safe value, and the copy engine fills with zeros"
-    converts = conversion_misfit(source.dtype, destination.dtype)
+    converts = conversion_unsupported(source.dtype, destination.dtype)
     if converts is not None:
         return converts
     for end in (source.buffer.shape[-1], source.starts[-1]):
@@ -49,18 +50,18 @@ def load_misfit(copy: Copy, site: Site) -> str | None:
         return f"coordinates of 32 bits do not reach all of {source.buffer.name}"
     if source.buffer.rank > engine.rank:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {engine.rank} are possible"
-    reason = _shape_misfit(source, destination, kernel, engine) or box_misfit(source, engine.unit, analyzer)
+    reason = _shape_unsupported(source, destination, kernel, engine) or box_unsupported(source, engine.unit, analyzer)
     if reason is None and not lies_in_boxes(destination.buffer, kernel):
         reason = f"the author's layout of {destination.buffer.name} is none of its own"
     return reason
 
 
-def store_misfit(copy: Copy, site: Site) -> str | None:
+def store_unsupported(copy: Copy, site: Site) -> str | None:
     """Why the copy engine cannot make a copy from shared to global memory; None where it can."""
     source, destination = copy.source, copy.destination
     tensor, analyzer = destination.buffer, site.analyzer
     mirrored = replace(copy, source=destination, destination=source)
-    reason = load_misfit(mirrored, replace(site, kernel=replace(site.kernel, safe_values=())))
+    reason = load_unsupported(mirrored, replace(site, kernel=replace(site.kernel, safe_values=())))
     engine = site.arch.copy_engine
     if reason is not None or engine is None:
         return reason
@@ -71,7 +72,7 @@ def store_misfit(copy: Copy, site: Site) -> str | None:
     return None
 
 
-def bulk_misfit(copy: Copy, site: Site) -> str | None:
+def bulk_unsupported(copy: Copy, site: Site) -> str | None:
     """Why the engine cannot move bytes in one piece between a tensor and a tile that no gemm reads, so that it may be
     row-major."""
     tensor = copy.source if copy.source.buffer.scope == "global" else copy.destination
@@ -80,19 +81,19 @@ def bulk_misfit(copy: Copy, site: Site) -> str | None:
         return f"{site.arch.name} has no copy engine"
     if tensor.buffer.scope != "global" or copy.multicast or copy.adds:
         return "it is no plain copy between a tensor and a tile"
-    reason = placed_misfit(tensor.buffer) or _bytes_misfit(copy, tensor, site, engine.unit)
+    reason = placed_unsupported(tensor.buffer) or _bytes_unsupported(copy, tensor, site, engine.unit)
     return reason if reason or stays_inside(tensor, site.analyzer) else f"it may leave {tensor.buffer.name}"
 
 
-def passing_misfit(copy: Copy, site: Site) -> str | None:
+def passing_unsupported(copy: Copy, site: Site) -> str | None:
     """Why the engine cannot move a shared tile to one of another block of the cluster; None where it can."""
     engine = site.arch.copy_engine
     if engine is None or not site.arch.has("cluster"):
         return f"{site.arch.name} has no clusters"
-    return _bytes_misfit(copy, None, site, engine.unit)
+    return _bytes_unsupported(copy, None, site, engine.unit)
 
 
-def _bytes_misfit(copy: Copy, tensor: Region | None, site: Site, unit: int) -> str | None:
+def _bytes_unsupported(copy: Copy, tensor: Region | None, site: Site, unit: int) -> str | None:
     """Why a copy does not move whole units of bytes in the order of rows, on both sides."""
     if copy.source.dtype != copy.destination.dtype:
         return f"it converts {copy.source.dtype} to {copy.destination.dtype}"
@@ -107,7 +108,7 @@ def _bytes_misfit(copy: Copy, tensor: Region | None, site: Site, unit: int) -> s
 
 def _is_row(copy: Copy, tensor: Region | None, site: Site, unit: int) -> bool:
     """Whether both sides are parts of one row; a tensor's rows must start at whole units too."""
-    aligned = tensor is None or row_misfit(tensor.buffer, unit, site.analyzer) is None
+    aligned = tensor is None or rows.row_unsupported(tensor.buffer, unit, site.analyzer) is None
     return aligned and all(_is_run(region, site.analyzer, unit) for region in (copy.source, copy.destination))
 
 
@@ -199,7 +200,7 @@ def stays_inside(region: Region, analyzer: Analyzer) -> bool:
     )
 
 
-def _shape_misfit(source: Region, destination: Region, kernel: Kernel, engine: CopyEngine) -> str | None:
+def _shape_unsupported(source: Region, destination: Region, kernel: Kernel, engine: CopyEngine) -> str | None:
     tile = destination.buffer
     inner = destination.extents[-2:]
     if tile.rank < 2 or any(have != want for have, want in zip(inner, tile.shape[-2:], strict=True)):
