@@ -60,7 +60,7 @@ from tilewright.passes.tile.layouts.layout_flow import (
     reduced_layout,
     spread_over_copies,
 )
-from tilewright.passes.tile.layouts.loose_elements import loose_fragments, share_loose
+from tilewright.passes.tile.layouts.single_elements import fragments_by_element, share_elements
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, happens_once, through_shared
 from tilewright.passes.tile.pipelines.tile_views import tile_span, view_layouts
 
@@ -167,12 +167,12 @@ class _Inference:
         if apart:
             body = _ReduceApart(apart)(self.kernel.body)
             return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
-        strangers, loose = self._strangers(), self._loose()
-        if strangers or loose:
-            names = ", ".join(sorted(buffer.name for buffer in loose))
-            self.notes += [f"{names} through shared memory (threads touch single elements)"] if loose else []
-            body = _Exchange(strangers, self.notes)(share_loose(self.kernel.body, loose))
-            exchanged = self.anchors.exchanged.union(loose, *strangers.values())
+        strangers, singles = self._strangers(), self._singles()
+        if strangers or singles:
+            names = ", ".join(sorted(buffer.name for buffer in singles))
+            self.notes += [f"{names} through shared memory (threads touch single elements)"] if singles else []
+            body = _Exchange(strangers, self.notes)(share_elements(self.kernel.body, singles))
+            exchanged = self.anchors.exchanged.union(singles, *strangers.values())
             anchors = replace(self.anchors, exchanged=exchanged)
             return _Inference(replace(self.kernel, body=body), anchors, self.arch, self.notes).run()
         self._check()
@@ -353,10 +353,12 @@ class _Inference:
                     found.setdefault(one.loop, set()).add(access.buffer)
         return found
 
-    def _loose(self) -> set[Buffer]:
+    def _singles(self) -> set[Buffer]:
         """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
         return {
-            one for one in loose_fragments(self.kernel.body) if one in self.known and not is_in_all(self.known[one])
+            one
+            for one in fragments_by_element(self.kernel.body)
+            if one in self.known and not is_in_all(self.known[one])
         }
 
     # Checks and shared tiles ---------------------------------------------------------------------

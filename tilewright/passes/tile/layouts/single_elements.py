@@ -45,12 +45,12 @@ from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, walk, with
 from tilewright.passes.tile.layouts.through_shared import through_shared
 
 
-def loose_fragments(body: Seq) -> set[Buffer]:
+def fragments_by_element(body: Seq) -> set[Buffer]:
     """Fragments of which single threads touch elements."""
-    return {node.buffer for node in _loose(body) if node.buffer.scope == "fragment"}
+    return {node.buffer for node in _singles(body) if node.buffer.scope == "fragment"}
 
 
-def share_loose(body: Seq, fragments: Collection[Buffer]) -> Seq:
+def share_elements(body: Seq, fragments: Collection[Buffer]) -> Seq:
     """`body`, roles apart, with such accesses to `fragments` going through shared tiles.
 
     Raises
@@ -61,7 +61,7 @@ def share_loose(body: Seq, fragments: Collection[Buffer]) -> Seq:
     return made
 
 
-def _loose(node: Statement) -> Iterator[Load | Store]:
+def _singles(node: Statement) -> Iterator[Load | Store]:
     work = (Role, Parallel, TileOperator)
     for one in walk(node, lambda part: not isinstance(part, work)):
         if isinstance(one, (Load, Store)):
@@ -79,7 +79,7 @@ class _Share(Rewriter):
         return with_statements(body, [part for one in body.statements for part in self._made(one)])
 
     def _made(self, statement: Statement) -> list[Statement]:
-        wanted = {one.buffer for one in _loose(statement) if one.buffer in self.fragments}
+        wanted = {one.buffer for one in _singles(statement) if one.buffer in self.fragments}
         if not wanted:
             return [statement]
         if isinstance(statement, Seq):
