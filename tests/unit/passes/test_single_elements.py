@@ -12,7 +12,7 @@ from tilewright.ir.nodes import Function, Kernel
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
-from tilewright.passes.tile.layouts.single_elements import fragments_by_element, share_elements
+from tilewright.passes.tile.layouts.single_elements import share_elements, single_fragments
 
 HEAD = """\
 @stage("traced")
@@ -29,7 +29,7 @@ def shared(function: Function, context: Context) -> Function:
 
     class Each(Rewriter):
         def visit_Kernel(self, kernel: Kernel) -> Kernel:
-            return replace(kernel, body=share_elements(kernel.body, fragments_by_element(kernel.body)))
+            return replace(kernel, body=share_elements(kernel.body, single_fragments(kernel.body)))
 
     return function.with_body(Each()(function.body))
 

@@ -61,7 +61,7 @@ def ring_of(channel: Channel, kernel: Kernel, context: Context) -> Ring:
         if (instruction := _by_descriptor(node)) is not None and isinstance(node, Product)
         for region in ((node.b,) if instruction.transposes else (node.a, node.b))
     }
-    fenced = frozenset(way for name in channel.writers for way in ways_of(channel, roles[name], described))
+    fenced = frozenset(way for name in channel.writers for way in mechanisms_of(channel, roles[name], described))
     by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described))
     lines = _lines(channel, roles, kernel)
     blocks = 1 + sum(count - 1 for _, count in lines)
@@ -98,9 +98,9 @@ def _lines(channel: Channel, roles: Mapping[str, Role], kernel: Kernel) -> tuple
 def _arrivals_of_writers(channel: Channel, roles: Mapping[str, Role]) -> int:
     full = 0
     for name in channel.writers:
-        ways = ways_of(channel, roles[name])
-        full += roles[name].instances if BY_ENGINE in ways else 0
-        full += roles[name].all_warps * ((SYNC in ways) + WARP * (CP_ASYNC in ways))
+        mechanisms = mechanisms_of(channel, roles[name])
+        full += roles[name].instances if BY_ENGINE in mechanisms else 0
+        full += roles[name].all_warps * ((SYNC in mechanisms) + WARP * (CP_ASYNC in mechanisms))
     return 1 if channel.is_private else max(full, 1)
 
 
@@ -113,19 +113,19 @@ def _arrivals_of_readers(channel: Channel, roles: Mapping[str, Role], by_group: 
     return empty
 
 
-def ways_of(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
+def mechanisms_of(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
     """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of
     its threads."""
     buffers = [one for one in channel.buffers if tiles is None or one in tiles]
-    ways = set()
+    mechanisms = set()
     flying = {store for loop in find(role, Parallel) if loop.token is not None for store in find(loop, Store)}
     for node in find(role, Statement):
         if isinstance(node, Copy) and node.destination.buffer in buffers:
             by_threads = CP_ASYNC if node.token is not None else SYNC
-            ways.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
+            mechanisms.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
         elif _writes(node, buffers):
-            ways.add(CP_ASYNC if node in flying else SYNC)
-    return ways
+            mechanisms.add(CP_ASYNC if node in flying else SYNC)
+    return mechanisms
 
 
 def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:

@@ -78,7 +78,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, walk
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.passes.context import Context, Fact
-from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, ring_of, ways_of
+from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, mechanisms_of, ring_of
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.layouts.plan_synchronization import barrier, proxy_fence
@@ -210,7 +210,7 @@ class _Lower(Rewriter):
         assert self.role is not None
         # Warps that leave no arrival in the slot must not wait for it either: nothing would keep them from falling
         # behind by a whole round of the ring, and a parity says nothing of a phase that is two ago.
-        wait_alone = ways_of(channel, self.role) <= {BY_ENGINE}
+        wait_alone = mechanisms_of(channel, self.role) <= {BY_ENGINE}
         made: list[Statement] = []
         if not channel.is_private:
             wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
@@ -234,17 +234,17 @@ class _Lower(Rewriter):
     def visit_Publish(self, statement: Publish) -> Rewritten:
         ring = self.rings[statement.channel]
         assert self.role is not None
-        ways = ways_of(ring.channel, self.role)
+        mechanisms = mechanisms_of(ring.channel, self.role)
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[Statement] = []
-        if BY_ENGINE in ways and statement.channel not in self.announced:
+        if BY_ENGINE in mechanisms and statement.channel not in self.announced:
             made.append(self._first_thread(call("mbarrier_arrive", full)))
-        if CP_ASYNC in ways:
+        if CP_ASYNC in mechanisms:
             made.append(call("cp_async_mbarrier_arrive_noinc", full))
-        if SYNC in ways:
+        if SYNC in mechanisms:
             made += [proxy_fence()] if SYNC in ring.fenced else []
             made += self._arrive(full)
-        if not ways:
+        if not mechanisms:
             made.append(self._first_thread(call("mbarrier_arrive", full)))
         self.held.pop(statement.channel, None)
         self.announced = self.announced - {statement.channel}

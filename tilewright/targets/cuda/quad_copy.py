@@ -27,7 +27,7 @@ from tilewright.ops.base import kept_axes, zero
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.copy_ways import QUAD_COLUMNS
+from tilewright.passes.tile.copies.copy_candidates import QUAD_COLUMNS
 
 QUAD, UNIT, PAIR = 4, 8, 2
 """Lanes that exchange words, elements that each loads, and elements in a word."""

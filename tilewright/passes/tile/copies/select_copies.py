@@ -9,9 +9,9 @@ After, where rows of the tile consist of pieces that the machine moves by itself
 
     copy(source=A[k * 64 : +64, :], destination=tile, prefer="cp_async")
 
-The best of the ways that fit (`copy_ways.py`) stands in the operator (``prefer``), so that it survives every rewriting.
-A role's copy into the slot of a channel is the engine's (``prefer="tma"``) where rows lie in one piece and the tensor's
-strides are multiples of 16 bytes; the channel counts the arrivals of one that threads start there
+The best of the candidates that fit (`copy_candidates.py`) stands in the operator (``prefer``), so that it survives
+every rewriting. A role's copy into the slot of a channel is the engine's (``prefer="tma"``) where rows lie in one piece
+and the tensor's strides are multiples of 16 bytes; the channel counts the arrivals of one that threads start there
 (``token="cp_async_slots"``). Parallel loops that only bring rows (`gathers.py`) are treated alike. What the author
 prefers wins where it can be done, and a warning says so where it cannot.
 
@@ -29,7 +29,7 @@ from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated
-from tilewright.passes.tile.copies.copy_ways import Way, ways_of
+from tilewright.passes.tile.copies.copy_candidates import Candidate, candidates_of
 from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
 from tilewright.passes.tile.copies.gathers import gather_of
 from tilewright.passes.tile.copies.pieces import copied_piece, gathered_piece
@@ -73,13 +73,13 @@ class _Select(ScopedRewriter):
         return made
 
     def visit_Copy(self, copy: Copy) -> Copy:
-        ways = ways_of(copy, self.site)
-        if copy.prefer in ENGINE and not ways:
+        candidates = candidates_of(copy, self.site)
+        if copy.prefer in ENGINE and not candidates:
             self._refused(copy, copy.prefer, "it fills no slot of a channel")
             copy = replace(copy, prefer=None)
-            ways = ways_of(copy, self.site)
-        reasons: list[tuple[Way, str]] = []
-        for way in ways:
+            candidates = candidates_of(copy, self.site)
+        reasons: list[tuple[Candidate, str]] = []
+        for way in candidates:
             reason = way.unsupported(copy, self.site)
             if reason is None:
                 return self._made(copy, way, reasons)
@@ -89,7 +89,7 @@ class _Select(ScopedRewriter):
             raise _not_by_engine(copy, reasons[-1][1])
         return copy
 
-    def _made(self, copy: Copy, way: Way, reasons: list[tuple[Way, str]]) -> Copy:
+    def _made(self, copy: Copy, way: Candidate, reasons: list[tuple[Candidate, str]]) -> Copy:
         """A copy as the best way that fits makes it, with what ``explain()`` says."""
         into_slot = copy in self.site.into_slots
         # Boxes are as good as bytes in one piece: nobody asks why not the latter.

@@ -49,7 +49,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
+from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.overlap_gemms import group_name
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 

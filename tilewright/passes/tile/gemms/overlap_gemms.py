@@ -64,7 +64,7 @@ from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
-from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
+from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_of
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
 from tilewright.passes.tile.pipelines.pipeline_plan import touched

@@ -67,7 +67,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import find, holds, substitute, walk
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
-from tilewright.passes.tile.gemms.gemm_ways import may_start_alone
+from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.pipelines.pipeline_plan import needed_names, touched
 
 

@@ -22,7 +22,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.engine_checks import lies_in_boxes
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.gemms.agree_layouts import agree
-from tilewright.passes.tile.gemms.gemm_ways import Way, because, in_registers, ways_of
+from tilewright.passes.tile.gemms.gemm_candidates import Candidate, because, candidates_of, in_registers
 from tilewright.passes.tile.gemms.slow_products import advice, reason
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 
@@ -89,7 +89,7 @@ def _span(tile: Buffer, kernel: Kernel) -> int | None:
     return (1 << layout.swizzle.base + layout.swizzle.bits) * tile.dtype.bits // 8
 
 
-def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Way]:
+def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Candidate]:
     """For each gemm of a kernel the best instruction that fits, and the reasons against those before it.
 
     Gemms that have a fragment in common agree on where its elements are.
@@ -97,14 +97,15 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Way]:
     gemms = gemms_of(kernel)
     by_rows = _by_rows(gemms)
     tiles = descriptor_tiles(kernel)
-    ways = {gemm: ways_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
-    chosen = {gemm: found[0] for gemm, found in ways.items()}
+    candidates = {gemm: candidates_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
+    chosen = {gemm: found[0] for gemm, found in candidates.items()}
     for group in _connected(gemms):
-        positions = agree([[_demand(gemm, way) for way in ways[gemm]] for gemm in group]) if len(group) > 1 else None
+        demands = [[_demand(gemm, one) for one in candidates[gemm]] for gemm in group]
+        positions = agree(demands) if len(group) > 1 else None
         for gemm, position in zip(group, positions or ()):
             if position:
-                plan, refused = ways[gemm][position]
-                chosen[gemm] = plan, refused + _beside(ways[gemm][0][0])
+                plan, refused = candidates[gemm][position]
+                chosen[gemm] = plan, refused + _beside(candidates[gemm][0][0])
     return chosen
 
 
@@ -144,5 +145,5 @@ def demanded(gemm: Product, plan: GemmPlan) -> dict[Buffer, Layout]:
     return found
 
 
-def _demand(gemm: Product, way: Way) -> dict[Buffer, Layout]:
+def _demand(gemm: Product, way: Candidate) -> dict[Buffer, Layout]:
     return {} if way[0] is None else demanded(gemm, way[0])

@@ -12,7 +12,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.sparse_gemm import Product
-from tilewright.passes.tile.gemms.gemm_ways import ways_of
+from tilewright.passes.tile.gemms.gemm_candidates import candidates_of
 
 STEP = 16
 """Rows and columns by which tiles of advice differ."""
@@ -27,7 +27,7 @@ def reason(gemm: Product, refused: str, arch: Arch) -> str | None:
 
     Parameters
     ----------
-    refused : why each instruction for its types does not fit, as `ways_of` says it.
+    refused : why each instruction for its types does not fit, as `candidates_of` says it.
     """
     if not arch.matrix_instructions:
         return None
@@ -56,13 +56,13 @@ def advice(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappin
     Parameters
     ----------
     threads : that execute it.
-    by_rows, tiles : as for `ways_of`.
+    by_rows, tiles : as for `candidates_of`.
     """
     if not _for_operands(gemm, arch) or any(one.buffer.scope == "global" for one in (gemm.a, gemm.b, gemm.c)):
         return None
 
     def fits(one: Product, count: int, spans: Mapping[Buffer, int]) -> bool:
-        return ways_of(one, count, arch, by_rows, spans)[0][0] is not None
+        return candidates_of(one, count, arch, by_rows, spans)[0][0] is not None
 
     counts = [count for count in range(WARP, arch.max_threads + 1, WARP) if fits(gemm, count, tiles)]
     below, above = [c for c in counts if c < threads][-1:], [c for c in counts if c > threads][:1]

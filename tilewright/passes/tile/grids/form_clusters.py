@@ -62,7 +62,7 @@ from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
-from tilewright.passes.tile.gemms.gemm_ways import Way
+from tilewright.passes.tile.gemms.gemm_candidates import Candidate
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
 from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles
@@ -186,7 +186,7 @@ def _divides(extent: Extent, size: int, asked: bool) -> bool:
     return (-extent % size) * WASTE <= extent
 
 
-def _channel_unsupported(kernel: Kernel, channel: Channel, plans: Mapping[Any, Way]) -> str | None:
+def _channel_unsupported(kernel: Kernel, channel: Channel, plans: Mapping[Any, Candidate]) -> str | None:
     """Why the slots of a channel cannot be filled by several blocks."""
     if channel.scope != "block":
         return f"{channel.name} joins a {channel.scope}"

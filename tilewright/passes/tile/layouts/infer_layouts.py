@@ -60,7 +60,7 @@ from tilewright.passes.tile.layouts.layout_flow import (
     reduced_layout,
     spread_over_copies,
 )
-from tilewright.passes.tile.layouts.single_elements import fragments_by_element, share_elements
+from tilewright.passes.tile.layouts.single_elements import share_elements, single_fragments
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, happens_once, through_shared
 from tilewright.passes.tile.pipelines.tile_views import tile_span, view_layouts
 
@@ -356,9 +356,7 @@ class _Inference:
     def _singles(self) -> set[Buffer]:
         """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
         return {
-            one
-            for one in fragments_by_element(self.kernel.body)
-            if one in self.known and not is_in_all(self.known[one])
+            one for one in single_fragments(self.kernel.body) if one in self.known and not is_in_all(self.known[one])
         }
 
     # Checks and shared tiles ---------------------------------------------------------------------

@@ -45,7 +45,7 @@ from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, walk, with
 from tilewright.passes.tile.layouts.through_shared import through_shared
 
 
-def fragments_by_element(body: Seq) -> set[Buffer]:
+def single_fragments(body: Seq) -> set[Buffer]:
     """Fragments of which single threads touch elements."""
     return {node.buffer for node in _singles(body) if node.buffer.scope == "fragment"}
 

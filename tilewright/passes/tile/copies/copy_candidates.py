@@ -1,5 +1,4 @@
-"""Ways to make a copy, best first, as `gemm_ways` has those of gemms: what `Copy.prefer` says of each, and why it may
-not fit."""
+"""How a copy may be made, best first, as `gemm_candidates` has it of gemms: what `Copy.prefer` says, why one cannot."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ QUAD_COLUMNS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Candidate:
     """One way to make copies.
 
     Attributes
@@ -43,10 +42,10 @@ class Way:
     unsupported: Callable[[Copy, Site], str | None]
 
 
-def ways_of(copy: Copy, site: Site) -> tuple[Way, ...]:
-    """The ways that come into question for a copy, best first; none where whatever lowers it takes it as it is."""
+def candidates_of(copy: Copy, site: Site) -> tuple[Candidate, ...]:
+    """What comes into question for a copy, best first; nothing where whatever lowers it takes it as it is."""
     if is_by_hand(copy):
-        return _ways_by_hand(copy)
+        return _by_hand(copy)
     if copy.prefer in (None, QUADS) and copy.destination.buffer in site.transposed:
         return (EXCHANGED,)
     if copy in site.into_slots and copy.source.buffer.scope == GLOBAL:
@@ -59,7 +58,7 @@ def ways_of(copy: Copy, site: Site) -> tuple[Way, ...]:
     return () if copy.destination.buffer in site.slots else (STARTED, BY_THREADS)
 
 
-def _ways_by_hand(copy: Copy) -> tuple[Way, ...]:
+def _by_hand(copy: Copy) -> tuple[Candidate, ...]:
     """Ways of the engine, for what authors give to it."""
     if copy.rank is not None:
         return (PASSED,)
@@ -93,12 +92,12 @@ def _piece_unsupported(copy: Copy, site: Site) -> str | None:
     return found if isinstance(found, str) else None
 
 
-EXCHANGED = Way(QUADS, "quad_exchange", _quad_unsupported)
-BULK_LOADED = Way(BULK, "bulk_load", bulk_unsupported)
-LOADED = Way(TMA, "tma_load", load_unsupported)
-BULK_STORED = Way(BULK, "bulk_store", bulk_unsupported)
-STORED = Way(TMA, "tma_store", store_unsupported)
-ADDED = Way(TMA, "tma_reduce_add", store_unsupported)
-PASSED = Way(BULK, "bulk_copy_cluster", passing_unsupported)
-STARTED = Way(CP_ASYNC, "cp_async", _piece_unsupported)
-BY_THREADS = Way(SYNC, None, lambda copy, site: None)
+EXCHANGED = Candidate(QUADS, "quad_exchange", _quad_unsupported)
+BULK_LOADED = Candidate(BULK, "bulk_load", bulk_unsupported)
+LOADED = Candidate(TMA, "tma_load", load_unsupported)
+BULK_STORED = Candidate(BULK, "bulk_store", bulk_unsupported)
+STORED = Candidate(TMA, "tma_store", store_unsupported)
+ADDED = Candidate(TMA, "tma_reduce_add", store_unsupported)
+PASSED = Candidate(BULK, "bulk_copy_cluster", passing_unsupported)
+STARTED = Candidate(CP_ASYNC, "cp_async", _piece_unsupported)
+BY_THREADS = Candidate(SYNC, None, lambda copy, site: None)

@@ -29,7 +29,8 @@ MAXIMUM_COPY = 128
 """The same where fewer warps share the tile than the block has, so that it can be had for less."""
 
 
-Way = tuple[GemmPlan | None, str]
+Spans = Mapping[Buffer, int]
+Candidate = tuple[GemmPlan | None, str]
 """A plan, and the reasons against instructions that would be better; None for products by threads."""
 
 
@@ -39,7 +40,7 @@ def may_start_alone(gemm: Product) -> bool:
     return instruction is not None and instruction.asynchronous and not instruction.transposes
 
 
-def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mapping[Buffer, int]) -> list[Way]:
+def candidates_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Spans) -> list[Candidate]:
     """The plans that fit, best first, each with the reasons against instructions before its own; a lone None where none
     does.
 
@@ -48,7 +49,7 @@ def ways_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappi
     by_rows : warps share the rows of the tile.
     tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
     """
-    found: list[Way] = []
+    found: list[Candidate] = []
     types = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
     untried = [one for one in arch.untried_instructions if (one.a, one.b, one.accumulator) == types]
     reasons = [f"{one.function}: nobody has run it on {arch.name} yet" for one in untried]
@@ -121,7 +122,7 @@ def because(reasons: list[str]) -> str:
     return f" (not {'; not '.join(dict.fromkeys(reasons))})" if reasons else ""
 
 
-def _unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int], arch: Arch) -> str | None:
+def _unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Spans, arch: Arch) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
     if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
@@ -170,7 +171,7 @@ def _sparse_unsupported(gemm: SparseGemm, instruction: MatrixInstruction) -> str
     return None
 
 
-def _descriptor_unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> str | None:
+def _descriptor_unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Spans) -> str | None:
     """Why an instruction that reads shared tiles by descriptor cannot read those of a gemm."""
     operands = (
         ("a", gemm.a, instruction.a_memory, gemm.transpose_a),
@@ -207,7 +208,7 @@ def _is_named(region: Region, transposed: bool) -> bool:
 
 
 def _group_plans(
-    gemm: Product, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Mapping[Buffer, int]
+    gemm: Product, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Spans
 ) -> Iterator[GemmPlan]:
     """Ways to share the tile among warpgroups, those that read shared memory least first."""
     found = []
@@ -230,7 +231,7 @@ def _group_plans(
     return iter([plan for plan in plans if (plan.warps_m, plan.warps_n) == wanted] or plans)
 
 
-def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Mapping[Buffer, int]) -> list[int]:
+def _widths(gemm: Product, instruction: MatrixInstruction, tiles: Spans) -> list[int]:
     """Columns that one instruction may take, widest first.
 
     Where b lies row by row along n, an instruction begins where a swizzle's span does, or ends in the one span that
