@@ -18,6 +18,9 @@ from tile_programs import TileProgram
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir.dtypes import ALL
 
+SETTLED = 50_000
+"""Seeds of a family below this keep the programs that they had, some of which once failed."""
+
 
 class BoldWriter(Writer):
     """Writes one program; every choice is drawn from the seed."""
@@ -36,7 +39,8 @@ class BoldWriter(Writer):
         self.threads = pick((64, 128, 128, 256, 256, 384)) if self.bm * self.bn >= 1024 else pick((32, 64, 96))
         self.rows = pick((1, 2, 3)) * self.bm - pick((0, 0, 3, 8))
         self.columns = pick((1, 2)) * self.bn - pick((0, 0, 8, 5))
-        self.steps = self.random.randint(0, 6)
+        self.settled = seed % 100_000 < SETTLED
+        self.steps = self.random.randint(0, 6) if self.settled else pick((0, 1, 2, 3, 4, 5, 6, 13))
         self.tail = pick((0, 0, 0, 8, 3)) if self.steps else 0
         self.dynamic = pick((None, None, "M", "MN", "MNK"))
         self.shape = pick(("plain", "plain", "plain", "stays", "ragged", "nested", "leaves", "counts"))
@@ -263,9 +267,14 @@ class BoldWriter(Writer):
         self.line(depth, f"for k in T.Pipelined({bounds}, {', '.join(options)}):")
         depth += 1
         self.step = "k"
-        if not planned:
+        loads_first = not planned and not self.settled and self.random.random() < 0.35
+        if not planned and not loads_first:
             depth = self._condition(depth)
         a, b = self._left(depth, number, planned), self._right(depth, number, planned)
+        if loads_first:  # what is loaded whatever happens, and used or not
+            step = self.step
+            depth = self._condition(depth)
+            self.step = step
         work: list[Callable[[], None]] = [lambda: self._product(depth, a, b, c)]
         more = [
             lambda: self.row_sums(depth, a), lambda: self._column_sums(depth, b), lambda: self.counted(depth, a),

@@ -212,8 +212,13 @@ def main() -> int:
     chosen = patches(options.defects)
     with tempfile.TemporaryDirectory() as room, ThreadPoolExecutor(options.workers) as pool:
         hunt = Hunt(Path(room), options.log, options)
-        for _ in pool.map(lambda task: hunt.judge(*task), [(patch, b) for b in range(hunt.blocks) for patch in chosen]):
-            pass
+        for first in range(
+            0, hunt.blocks, options.workers
+        ):  # so many blocks at once: all begin with digests of their own
+            blocks = range(first, min(first + options.workers, hunt.blocks))
+            if any(patch.stem not in hunt.found for patch in chosen) and time.monotonic() < hunt.end:
+                list(pool.map(hunt.digests, blocks))
+                list(pool.map(lambda task: hunt.judge(*task), [(patch, b) for b in blocks for patch in chosen]))
         print(hunt.table(chosen))
     return int(any(patch.stem not in hunt.found for patch in chosen))
 

@@ -236,7 +236,7 @@ class ExpressionWriter:
     def _float(self, dtype: str, depth: int) -> Value:
         ways = [
             self._float_sum, self._float_sum, self._float_unary, self._float_unary, self.choice, self.extreme, self._converted,
-            self._reinterpreted,
+            self._reinterpreted, self._reinterpreted,
         ]  # fmt: skip
         return self.random.choice(ways)(dtype, depth)
 

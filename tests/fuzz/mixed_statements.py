@@ -56,7 +56,7 @@ class MixedStatements(MixedState):
             named = self.pointed(tuple(shape), dtype, values)
         else:
             named = self.tensor(tuple(shape), dtype, values, tuple(extents))
-            if self.chance(0.12) and not self.context.depth and values[0] < values[1]:
+            if self.chance(0.12) and values[0] < values[1]:
                 values = self.safe_value(named, values)
             if self.chance(0.4):
                 self.tiles.append(named)
@@ -89,9 +89,9 @@ class MixedStatements(MixedState):
         return self.between(1, extent - 1)
 
     def safe_value(self, tensor: Tile, values: tuple[int, int]) -> tuple[int, int]:
-        """Say what is read beyond a tensor's ends; the range of what its copies bring."""
+        """Say what is read beyond a tensor's ends, before all else; the range of what its copies bring."""
         value = self.between(*values)
-        self.emit(f"T.annotate_safe_value({{{tensor.name}: {value}}})")
+        self.lines.insert(0, f"T.annotate_safe_value({{{tensor.name}: {value}}})")
         self.feature("safe value")
         return values
 
@@ -214,10 +214,11 @@ class MixedStatements(MixedState):
                 extents[axis] = run
         indices = self.loop(tuple(extents))
         self.shifted = any(shifts)
-        text, low, high, kind = self.expression(indices, tile)
+        any_type = self.chance(0.2)
+        text, low, high, kind = self.of_any_type(indices, tile) if any_type else self.expression(indices, tile)
         floor, ceiling = self.room(tile)
         if low < floor or high > ceiling:
-            floor, ceiling = max(floor, -6), min(ceiling, 6)
+            floor, ceiling = max(floor, 0 if kind.startswith("u") else -6), min(ceiling, 6)
             text = f"T.clamp({text}, {self.cast(str(floor), kind)}, {self.cast(str(ceiling), kind)})"
             low, high = floor, ceiling
         place = ", ".join(f"{name}{shift}" for (name, _), shift in zip(indices, shifts, strict=True))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from expression_writer import SIGNED, UNSIGNED, ExpressionWriter, Value, whole_range
 from tile_programs import Param, TileProgram, small
 
 from tilewright.ir.dtypes import ALL
@@ -130,6 +132,7 @@ class MixedState:
         self.shared_bytes = 0
         self.shifted = False
         self.annotated: list[Tile] = []
+        self.annotates = self.pick((0.05, 0.15, 0.15, 0.6))
         self.dynamic: list[tuple[str, int]] = []
 
     # Drawing ---------------------------------------------------------------------------------------
@@ -220,7 +223,7 @@ class MixedState:
         )
         self.emit(f'{tile.name} = T.alloc_{scope}({shape}, "{dtype}")')
         self.tiles.append(tile)
-        if scope == "shared" and len(shape) == 2 and not self.context.depth and self.chance(0.15):
+        if scope == "shared" and len(shape) == 2 and not self.context.depth and self.chance(self.annotates):
             self.annotate(tile)
         if self.chance(0.9):
             self.pick((self.fill, self.load, self.load, self.compute, self.in_parts))(tile)
@@ -350,6 +353,21 @@ class MixedState:
         if made[1] < low // 4 or made[2] > high // 4:
             return f"T.clamp({made[0]}, {self.cast('-9', kind)}, {self.cast('9', kind)})", -9, 9
         return made
+
+    def of_any_type(self, indices: list[tuple[str, int]], avoid: Tile | None) -> tuple[str, int, int, str]:
+        """A whole number by every operation on numbers of every type: as `expression` gives one, in a range of any size."""
+        kind = self.pick((*SIGNED, *UNSIGNED))
+
+        def leaf() -> Value:
+            text, low, high = self.leaf(indices, avoid, kind)
+            least, most = whole_range(kind)
+            return Value(text, kind, (low, high) if least <= low and high <= most else (least, most))
+
+        made = ExpressionWriter(random.Random(int(self.random.integers(1 << 32))), [leaf], lambda *_: None)
+        value = made.value(kind, self.between(2, 4))
+        low, high = whole_range(kind) if value.range is None else value.range
+        self.feature("worked out", kind)
+        return value.text, int(low), int(high), kind
 
     def cast(self, text: str, kind: str) -> str:
         return f'T.cast({text}, "{kind}")'

@@ -335,16 +335,19 @@ class MixedWriter(MixedOperators):
                 else:
                     self.load(tile)
             self.growing(self.between(1, 3))
+            if self.chance(0.25):
+                self.serial(leaves=True)
 
     def growing(self, count: int) -> None:
         """Statements that run several times: what they may make of tiles is settled by assuming the worst before them."""
         self.statements(count)
 
-    def serial(self) -> None:
+    def serial(self, leaves: bool = False) -> None:
+        """A loop whose turns follow one another, some of which may leave it or go on with the next."""
         loop, turns = self.name("k"), self.pick((0, 1, 2, 3))
         form = self.pick(("T.serial({})", "range({})", "T.unroll({})", "T.serial(0, {}, 2)"))
         count = self.count(turns) if "unroll" not in form else str(turns)
-        leaves = self.chance(0.35) and "unroll" not in form
+        leaves = (leaves or self.chance(0.35)) and "unroll" not in form
         sure = turns > 0 and count == str(turns) and not leaves
         indices = (*self.context.indices, (loop, 0, max(0, turns - 1)))
         with self.inside(

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import screened
 import tile_fuzz
+from bold_writer import SETTLED
 from judge import Verdict, different, judged, machines, run, targets_of
 from operator_writer import write_operator
 from reached import touched, watched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
-from tile_fuzz import LOOPS, MIXED, OWN, PIPELINES, ROWS, SCALED, SWARM, THREADS
+from tile_fuzz import HAND, LOOPS, MIXED, OWN, PIPELINES, ROWS, SCALED, SWARM, THREADS
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 
@@ -27,7 +28,7 @@ from tilewright.ops.base import element, elementwise, same_shape, store_element
 SAMPLE = (
     *range(9000, 9008), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004), *range(SWARM + 9000, SWARM + 9004),
     *range(SCALED + 9000, SCALED + 9004), *range(THREADS + 9000, THREADS + 9004),
-    *range(OWN + 9000, OWN + 9004),
+    *range(OWN + 9000, OWN + 9004), *range(HAND + 9000, HAND + 9004),
 )  # fmt: skip
 PROOF, CHUNK = (
     (
@@ -41,6 +42,9 @@ PROOF, CHUNK = (
         *range(SCALED, SCALED + 1000),
         *range(THREADS, THREADS + 2000),
         *range(OWN, OWN + 2000),
+        *range(HAND, HAND + 2000),
+        *range(LOOPS + SETTLED, LOOPS + SETTLED + 500),
+        *range(ROWS + SETTLED, ROWS + SETTLED + 500),
     ),
     50,
 )
@@ -48,7 +52,6 @@ PROOF, CHUNK = (
 FOUND = (
     *(PIPELINES + seed for seed in (145, 586, 789, 9013)), *(LOOPS + seed for seed in (14, 31, 195, 892, 1441, 1590, 20802)),
     *(ROWS + seed for seed in (1, 47, 69, 258, 1115, 1924, 20005, 20014)),
-    MIXED + 110207, OWN + 73,
 )  # fmt: skip
 """Seeds of the pipelined families, which are what they were, that once failed."""
 

@@ -26,6 +26,7 @@ from bold_writer import BoldWriter
 from engine_writer import EngineWriter
 from fuzz_writer import Writer
 from gathering_writer import GatheringWriter
+from hand_writer import HandWriter
 from judge import Verdict
 from mixed_writer import MixedWriter
 from own_writer import OwnWriter
@@ -47,16 +48,16 @@ REPEATED = 3
 
 
 PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
-SCALED, THREADS, OWN = 5_000_000, 6_000_000, 7_000_000
+SCALED, THREADS, OWN, HAND = 5_000_000, 6_000_000, 7_000_000, 8_000_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often;
-products of 8-bit floats with scales; programs in which threads speak for themselves, and such in which they change what they have under
-conditions."""
+products of 8-bit floats with scales; programs in which threads speak for themselves, such in which they change what they have under
+conditions, and such whose authors do by hand what the compiler does for others."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
 
-IN_TURN = (SWARM, 0, OWN, ENGINE, THREADS, LOOPS, MIXED, PIPELINES, SWARM, ROWS)
+IN_TURN = (SWARM, 0, OWN, ENGINE, HAND, LOOPS, MIXED, PIPELINES, SWARM, ROWS, THREADS)
 
 
 def program_of(seed: int) -> TileProgram:
@@ -67,6 +68,8 @@ def program_of(seed: int) -> TileProgram:
         return program_of(IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= HAND:
+        return HandWriter(seed - HAND).write()
     if seed >= OWN:
         return OwnWriter(seed - OWN).write()
     if seed >= THREADS:
