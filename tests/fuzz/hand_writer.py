@@ -56,6 +56,8 @@ class HandWriter(OwnWriter):
         """Which thread holds which elements of two dimensions: runs of a row or of a column in turn, some of them more than once.
         Nothing where there are fewer runs than threads."""
         rows, columns = shape
+        if (rows & (rows - 1) or columns & (columns - 1)) and self.chance(0.9):  # most of which no arithmetic says
+            return ""
         runs = [one for one in (1, 2, 4, 8) if math.prod(shape) % one == 0 and math.prod(shape) // one >= self.threads]
         if not runs:
             return ""

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import DivergentWork
+from tilewright.errors import ChannelMisuse, DivergentWork
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir.dtypes import ALL
 from tilewright.ir.nodes import Var, binary, cast, const
@@ -409,3 +409,77 @@ def test_half_a_wave_brings_a_tile(machine: str, first: int) -> None:
     given = np.random.default_rng(0).integers(-9, 9, (72, 32)).astype(np.float16)
     kernel = tilewright.jit(target=f"hip -arch={machine}")(program).compile(given)
     np.testing.assert_array_equal(kernel.emulate(given), given[:64])
+
+
+@pytest.mark.parametrize("target", NVIDIA)
+@pytest.mark.parametrize("order", [(1, 3), (3, 1)])
+def test_roles_of_one_name_in_two_places(order: tuple[int, int], target: str) -> None:
+    """Arrivals at a channel's barriers were counted by the last roles of these names: a role of three warps that loads by
+    cp.async signalled a barrier of one (deadlocks, or tiles read before they were there)."""
+
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        O = T.empty((2, 16), "int32")
+        with T.Kernel(1, threads=128):
+            first, second = T.alloc_shared((2, 16), "int32"), T.alloc_shared((2, 16), "int32")
+            one = T.channel(first, writers="loads", readers="adds")
+            other = T.channel(second, writers="loads", readers="adds")
+            with T.roles():
+                with T.role("loads", warps=order[0]):
+                    for k in T.serial(4):
+                        slot = one.acquire(k)
+                        T.copy(A[k * 16], first[slot, :])
+                        one.publish(k)
+                with T.role("adds", warps=4 - order[0]):
+                    total = T.alloc_fragment((16,), "int32")
+                    T.clear(total)
+                    for k in T.serial(4):
+                        slot = one.receive(k)
+                        for i in T.Parallel(16):
+                            total[i] += first[slot, i]
+                        one.release(k)
+                    T.copy(total, O[0, :])
+            with T.roles():
+                with T.role("loads", warps=order[1]):
+                    for k in T.serial(3):
+                        slot = other.acquire(k)
+                        T.copy(A[k * 16], second[slot, :])
+                        other.publish(k)
+                with T.role("adds", warps=4 - order[1]):
+                    sums = T.alloc_fragment((16,), "int32")
+                    T.clear(sums)
+                    for k in T.serial(3):
+                        slot = other.receive(k)
+                        for i in T.Parallel(16):
+                            sums[i] += second[slot, i]
+                        other.release(k)
+                    T.copy(sums, O[1, :])
+        return O
+
+    rows = GIVEN.reshape(4, 16)
+    np.testing.assert_array_equal(found(program, target), [rows.sum(0), rows[:3].sum(0)])
+
+
+def test_a_channel_joins_the_same_roles_everywhere() -> None:
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        O = T.empty((2, 16), "int32")
+        with T.Kernel(1, threads=128):
+            ring = T.alloc_shared((2, 16), "int32")
+            filled = T.channel(ring, writers="loads", readers="adds")
+            for place, warps in enumerate((1, 3)):
+                with T.roles():
+                    with T.role("loads", warps=warps):
+                        slot = filled.acquire(place)
+                        T.copy(A[place * 16], ring[slot, :])
+                        filled.publish(place)
+                    with T.role("adds", warps=4 - warps):
+                        slot = filled.receive(place)
+                        T.copy(ring[slot, :], O[place, :])
+                        filled.release(place)
+        return O
+
+    with pytest.raises(ChannelMisuse) as caught:
+        found(program, NVIDIA[0])
+    assert caught.value.message == "the channel 'filled' joins other roles in one T.roles than in another"
+    assert caught.value.hint == "make a channel for each"

@@ -48,6 +48,27 @@ def test_a_layout_of_other_threads():
     )
 
 
+def test_a_layout_that_no_arithmetic_says():
+    """It ended in an AttributeError of the compiler's own."""
+
+    def program(A):
+        A: T.Tensor((12, 7), "float32")
+        C = T.empty((12, 7), "float32")
+        with T.Kernel(1, threads=12):
+            rows = T.alloc_fragment((12, 7), "float32")
+            T.annotate_layout({rows: T.Fragment((12, 7), lambda i, j: ((i * 7 + j) % 12, (i * 7 + j) // 12))})
+            T.copy(A, rows)
+            T.copy(rows, C)
+        return C
+
+    with pytest.raises(LayoutConflict) as caught:
+        tilewright.jit(target="cuda -arch=sm_90a")(program).compile(np.zeros((12, 7), np.float32))
+    assert caught.value.message == (
+        "no arithmetic says which thread holds which elements of this layout: they are not sums of digits of the indices"
+    )
+    assert "rows = T.alloc_fragment" in str(caught.value) and "with //, % and one exclusive-or" in str(caught.value)
+
+
 DIFFERENT = [programs.added_accumulators, programs.added_floats, programs.whole_grid]
 """Programs whose forms differ between architectures."""
 FORMS = [(program, "sm_90a") for program in PROGRAMS] + [(program, "sm_80") for program in DIFFERENT]

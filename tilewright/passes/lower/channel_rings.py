@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import UINT64
-from tilewright.ir.nodes import WARP, WARPGROUP, Buffer, Channel, Kernel, Parallel, Receive, Role, Seq, Statement, Store
+from tilewright.ir.nodes import (
+    WARP,
+    WARPGROUP,
+    Buffer,
+    Channel,
+    ChannelStatement,
+    Kernel,
+    Parallel,
+    Receive,
+    Role,
+    Roles,
+    Seq,
+    Statement,
+    Store,
+)
 from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.sparse_gemm import Product
-from tilewright.passes.context import Context
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"
@@ -45,14 +58,30 @@ class Ring:
         return 1 + sum(count - 1 for _, count in self.lines)
 
 
-def ring_of(channel: Channel, kernel: Kernel, context: Context) -> Ring:
+def ring_of(channel: Channel, kernel: Kernel) -> Ring:
     """The barriers of a channel.
 
     Raises
     ------
-    ChannelMisuse : it joins what no barrier can, or is read by what may not read it.
+    ChannelMisuse : it joins what no barrier can, is read by what may not read it, or joins different roles in one place
+        of the kernel and in another.
     """
-    roles = {node.name: node for node in find(kernel, Role)}
+    joined = [
+        roles
+        for roles in find(kernel, Roles)
+        if any(one.channel == channel.name for one in find(roles, ChannelStatement))
+    ]
+    rings = [_ring(channel, {role.name: role for role in roles.roles}, kernel) for roles in joined]
+    if any(replace(ring, full=rings[0].full, empty=rings[0].empty) != rings[0] for ring in rings):
+        raise ChannelMisuse(
+            f"the channel {channel.name!r} joins other roles in one T.roles than in another",
+            span=channel.span, hint="make a channel for each",
+        )  # fmt: skip
+    return rings[0] if rings else Ring(channel, *_barriers(channel, channel.stages), 1, 1, frozenset(), (), frozenset())
+
+
+def _ring(channel: Channel, roles: Mapping[str, Role], kernel: Kernel) -> Ring:
+    """The barriers of a channel that joins some roles."""
     _check_scope(channel, roles)
     read = [node for name in channel.readers for node in _readers(channel, roles[name])]
     described = {
@@ -71,9 +100,14 @@ def ring_of(channel: Channel, kernel: Kernel, context: Context) -> Ring:
             span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
         )  # fmt: skip
     slots = channel.stages * (roles[channel.readers[0]].instances if channel.is_private else 1)
-    full, empty = (Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty"))
     of_full, of_empty = _arrivals_of_writers(channel, roles), _arrivals_of_readers(channel, roles, by_group)
-    return Ring(channel, full, empty, of_full, of_empty * blocks, by_group, lines, fenced)
+    return Ring(channel, *_barriers(channel, slots), of_full, of_empty * blocks, by_group, lines, fenced)
+
+
+def _barriers(channel: Channel, slots: int) -> tuple[Buffer, Buffer]:
+    """Of full slots, and of empty ones."""
+    full, empty = (Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty"))
+    return full, empty
 
 
 def _check_scope(channel: Channel, roles: Mapping[str, Role]) -> None:

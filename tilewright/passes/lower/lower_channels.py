@@ -102,7 +102,7 @@ def lower_channels(function: Function, context: Context) -> Function:
 
 
 def _lower(kernel: Kernel, context: Context) -> Kernel:
-    rings = {node.name: ring_of(node, kernel, context) for node in find(kernel, Channel)}
+    rings = {node.name: ring_of(node, kernel) for node in find(kernel, Channel)}
     if not holds(kernel, Roles):
         return kernel
     body = _Lower(kernel, rings, context)(kernel.body)

@@ -39,6 +39,7 @@ from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.layout.algebra import compacted, replicate
 from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
+from tilewright.layout.tables import AnyLayout, TableLayout
 from tilewright.layout.threads import permuted, shared_rows, spread, without
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import element, elementwise, store_element
@@ -199,8 +200,13 @@ class _Inference:
             if isinstance(node, Allocate) and node.buffer.scope == "fragment":
                 yield node.buffer
 
-    def _of_author(self, layout: Layout, where: Statement) -> Layout:
+    def _of_author(self, layout: AnyLayout, where: Statement) -> Layout:
         """A layout that the author gives, with copies in the threads that it leaves out."""
+        if isinstance(layout, TableLayout):
+            raise LayoutConflict(
+                "no arithmetic says which thread holds which elements of this layout: they are not sums of digits of the indices",
+                span=where.span, hint="describe it with //, % and one exclusive-or",
+            )  # fmt: skip
         threads, used = self.kernel.num_threads, layout.extent(THREAD)
         if used > threads or threads % used:
             raise LayoutConflict(
