@@ -204,7 +204,8 @@ class _Inference:
         """A layout that the author gives, with copies in the threads that it leaves out."""
         if isinstance(layout, TableLayout):
             raise LayoutConflict(
-                "no arithmetic says which thread holds which elements of this layout: they are not sums of digits of the indices",
+                "no arithmetic says which thread holds which elements of this layout: "
+                "they are not sums of digits of the indices",
                 span=where.span, hint="describe it with //, % and one exclusive-or",
             )  # fmt: skip
         threads, used = self.kernel.num_threads, layout.extent(THREAD)
