@@ -342,3 +342,37 @@ def test_products_read_what_the_author_calls_safe(dtype: str, rows: int) -> None
     given = np.full((rows, 16), 3, ALL[dtype].numpy)
     kernel = tilewright.jit(target="cpu")(program).compile(given)
     np.testing.assert_array_equal(kernel(given), np.where(np.arange(64)[:, None] < rows, 48, 32) + np.zeros((1, 24)))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("target", ["cpu", "cpu -arch=x86_64"])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_a_shift_is_added_to_rows_and_columns_that_do_not_exist(dtype: str, target: str, beside: bool) -> None:
+    """Processors left c as it was where a tile hangs over the end of its tensor: products are zeros there, and their shift is not.
+    Where the shift (or the columns' scales) comes to its end with the tensor, all are zeros."""
+    rows, columns = (19, 30) if beside else (32, 64)
+
+    def program(A, B, S, F):
+        M, N = rows, columns
+        A: T.Tensor((19, 64), dtype)
+        B: T.Tensor((30, 64), dtype)
+        S: T.Tensor((M,), "float32")
+        F: T.Tensor((N,), "float32")
+        O = T.empty((32, 64), "float32")
+        with T.Kernel(2, 2, threads=64) as (bx, by):
+            a, b = T.alloc_shared((16, 64), dtype), T.alloc_shared((32, 64), dtype)
+            total = T.alloc_fragment((16, 32), "float32")
+            T.copy(A[by * 16, 0], a)
+            T.copy(B[bx * 32, 0], b)
+            T.clear(total)
+            shift, scale = S[by * 16 : by * 16 + 16], F[bx * 32 : bx * 32 + 32]
+            T.gemm(a, b, total, transpose_B=True, shift=shift, scale_B=scale)
+            T.copy(total, O[by * 16, bx * 32])
+        return O
+
+    given = (numbers(19, 64, dtype=dtype), numbers(30, 64, dtype=dtype), numbers(rows), numbers(columns))
+    A, B = (np.pad(one.astype(np.float64), [(0, size - len(one)), (0, 0)]) for one, size in zip(given[:2], (32, 64)))
+    S, F = (np.pad(one, (0, size - len(one))) for one, size in zip(given[2:], (32, 64)))
+    kernel = tilewright.jit(target=target)(program).compile(*given)
+    np.testing.assert_array_equal(kernel(*given), (A @ B.T + S[:, None]) * F)
+    np.testing.assert_array_equal(kernel.interpret(*given), (A @ B.T + S[:, None]) * F)

@@ -321,7 +321,7 @@ class Gemm(TileOperator):
             return [over_elements(lambda index, total: [self._add_product(index, k, total) for k in steps])]
 
         begun = [] if self.clear is False else [over_elements(lambda index, total: [], self.clear)]
-        shifted = [] if self.shift is None else [over_elements(lambda index, total: [self._add_shift(index, total)])]
+        shifted = [] if self.shift is None else [over_elements(lambda index, total: [self.add_shift(index, total)])]
         return seq([*begun, serial("k", 0, self.k // step, products), *shifted])
 
     def _wide(self) -> DType:
@@ -333,7 +333,7 @@ class Gemm(TileOperator):
         wide = self._wide()
         first = first_value(self.c, (i, j), self.clear, wide)
         total = accumulator("total", wide)
-        shifted = [] if self.shift is None else [self._add_shift((i, j), total)]
+        shifted = [] if self.shift is None else [self.add_shift((i, j), total)]
         products = serial("k", 0, self.k, lambda k: [self._add_product((i, j), k, total)])
         return [begin(total, first), products, *shifted, store_element(self.c, (i, j), get(total))]
 
@@ -344,7 +344,7 @@ class Gemm(TileOperator):
         b = self._operand(self.b, self.scale_b, (j, k) if self.transpose_b else (k, j), total.dtype, False)
         return put(total, binary("add", get(total), binary("mul", a, b)))
 
-    def _add_shift(self, index: tuple[Var, Var], total: Buffer) -> Statement:
+    def add_shift(self, index: tuple[Expr, Expr], total: Buffer) -> Statement:
         """The shift of every group, added to the sum of one element of c."""
 
         def one(group: Expr) -> list[Statement]:
@@ -352,7 +352,7 @@ class Gemm(TileOperator):
 
         return one(const(0))[0] if self.groups is None else serial("g", 0, self.groups, one)
 
-    def _shift(self, i: Var, j: Var, group: Expr, wide: DType) -> Expr:
+    def _shift(self, i: Expr, j: Expr, group: Expr, wide: DType) -> Expr:
         """What the shift of one group adds to one element of c."""
         assert self.shift is not None
         value = cast(element(self.shift, (i,) if self.groups is None else (group, i)), wide)

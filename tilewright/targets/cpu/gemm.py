@@ -29,10 +29,11 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.machine.dot import match_operands
-from tilewright.ops.base import full_index, zero
+from tilewright.ops.base import accumulator, begin, full_index, get, store_element, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
+from tilewright.passes.tile.processors.forward_operands import shift_ends_with
 from tilewright.targets.cpu.microkernels import MicroKernel, each
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
 from tilewright.targets.cpu.operands import Operands, Scale
@@ -85,8 +86,27 @@ class VectorProduct(Operands):
         self.shift, self.shift_b = self.shift_of_rows(), self.scale(op.shift_b, op.b, False)
         valid = self.panels(op.n // self.lanes)
         loops = self._loops(left, right, rows, valid, scale_a, scale_b)
-        body = [*self.before, *self._clear(), *loops]
+        body = [*self.before, *self._clear(), *loops, *self._shift_beyond(valid)]
         return Seq(tuple(body), span=op.span)
+
+    def _shift_beyond(self, valid: Extent) -> list[Statement]:
+        """The shift of columns that b's matrix has not: it is added to their products too, which are zeros."""
+        op = self.op
+        if op.shift is None or isinstance(valid, int) or shift_ends_with(op, "b", self._source(op.b)):
+            return []
+
+        def element(row: Expr, column: Expr) -> list[Statement]:
+            total = accumulator("total", FLOAT32 if op.c.dtype.is_float else op.c.dtype)
+            old = Load(op.c.dtype, op.c.buffer, full_index(op.c, (row, column)))
+            return [
+                begin(total, old),
+                op.add_shift((row, column), total),
+                store_element(op.c, (row, column), get(total)),
+            ]
+
+        first, stop = mul(valid, self.lanes), op.n // self.lanes * self.lanes
+        columns = lambda row: loop("column", first, stop, lambda column: [seq(*element(row, column))])  # noqa: E731
+        return loop("row", 0, op.m, columns)
 
     # Loops --------------------------------------------------------------------------------------
 

@@ -40,9 +40,10 @@ from tilewright.ir.nodes import (
     Store,
     TileOperator,
     While,
+    expr,
 )
 from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import changed, holds, walk, without_tiles
+from tilewright.ir.visitor import changed, holds, same, walk, without_tiles
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
@@ -88,12 +89,15 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
                 continue
             if filled.source.buffer in safe:  # what a gemm does not read counts as zero
                 continue
+            stays = shift_ends_with(gemm, name, filled.source)
+            if not stays and name == "a":
+                continue
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
             in_place = filled.statement in beginnings.of(name) and not (name == "a" and copied)
             if in_place and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
-            elif tells_ends(filled.statement, region):
+            elif stays and tells_ends(filled.statement, region):
                 sources[region] = filled.source
     if not changes:
         return kernel
@@ -110,6 +114,22 @@ def tells_ends(filling: Statement, tile: Region) -> bool:
         return False
     in_order = filling.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
     return in_order and not any(_reads_memory(start) for start in filling.source.starts)
+
+
+def shift_ends_with(gemm: Gemm, name: str, source: Region) -> bool:
+    """Whether rows (or columns) of c change by nothing where those of an operand's source have come to their end: a shift
+    is added to products of zeros too, unless it ends there itself, or what multiplies it does."""
+    if gemm.shift is None:
+        return True
+    turned = gemm.transpose_a if name == "a" else not gemm.transpose_b
+    axis = -1 if turned else -2
+    ending = (gemm.shift,) if name == "a" else (gemm.scale_b, gemm.shift_b)
+    return any(
+        one is not None and one.buffer.scope == source.buffer.scope == "global"
+        and same(expr(one.starts[-1]), expr(source.starts[axis]))
+        and same(expr(one.buffer.shape[-1]), expr(source.buffer.shape[axis]))
+        for one in ending
+    )  # fmt: skip
 
 
 class _Beginnings(ScopedRewriter):

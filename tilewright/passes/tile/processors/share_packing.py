@@ -75,6 +75,7 @@ from tilewright.passes.tile.processors.forward_operands import (
     SOURCES,
     gemms_with_fillings,
     reader_counts,
+    shift_ends_with,
     staged_tiles,
     tells_ends,
 )
@@ -136,7 +137,7 @@ class _Hosts(Rewriter):
         regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
         sources = self.context.facts[SOURCES]
         for tile in tiles:
-            if tells_ends(tile.copy, tile.copy.destination):
+            if tells_ends(tile.copy, tile.copy.destination) and _ends_with_shifts(kernel, tile.copy):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
         body = _reading(kernel.body, regions)
         views = tuple(Allocate(region.buffer) for region in regions.values())
@@ -178,6 +179,14 @@ def _reading(body: Seq, regions: dict[Buffer, Region]) -> Seq:
 
 
 # What blocks share ------------------------------------------------------------------------------
+
+
+def _ends_with_shifts(kernel: Kernel, copy: Copy) -> bool:
+    """Whether what gemms add beside their products ends where a tile's source does."""
+    return all(
+        shift_ends_with(gemm, name, copy.source)
+        for gemm in find(kernel, Gemm) for name in ("a", "b") if getattr(gemm, name).buffer is copy.destination.buffer
+    )  # fmt: skip
 
 
 def _another(kernel: Kernel) -> Kernel:
