@@ -295,7 +295,7 @@ class HandWriter(OwnWriter):
         """A product whose sums are added to the fragment every few elements of k."""
         self.product()
         if self.lines[-1].strip().startswith("T.gemm(") and "clear" not in self.lines[-1]:
-            self.lines[-1] = self.lines[-1][:-1] + f", promote_every={self.pick((16, 32))})"
+            self.lines[-1] = self.lines[-1][:-1] + ", promote_every=16)"
             self.feature("hand", "promoted")
 
     def vector(self, length: int, dtype: str, most: int) -> str:
