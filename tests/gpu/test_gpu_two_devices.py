@@ -126,7 +126,9 @@ def test_a_graph_of_the_whole_layer_on_the_other_device(layer):
             x = activations(rows, "cuda:1")
             graph = torch.cuda.CUDAGraph()
             layer(x)
-            with torch.cuda.graph(graph, stream=torch.cuda.Stream(1)):  # torch keeps the first one it makes, for all devices
+            with torch.cuda.graph(
+                graph, stream=torch.cuda.Stream(1)
+            ):  # torch keeps the first one it makes, for all devices
                 captured = layer(x)
         x.copy_(2 * x)
         graph.replay()

@@ -117,8 +117,9 @@ def tells_ends(filling: Statement, tile: Region) -> bool:
 
 
 def shift_ends_with(gemm: Gemm, name: str, source: Region) -> bool:
-    """Whether rows (or columns) of c change by nothing where those of an operand's source have come to their end: a shift
-    is added to products of zeros too, unless it ends there itself, or what multiplies it does."""
+    """Whether rows (or columns) of c change by nothing where those of an operand's source have come to their end.
+
+    A shift is added to products of zeros too, unless it ends there itself, or what multiplies it does."""
     if gemm.shift is None:
         return True
     turned = gemm.transpose_a if name == "a" else not gemm.transpose_b
