@@ -29,7 +29,6 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    expr,
     index_binary,
     seq,
 )
@@ -40,7 +39,7 @@ from tilewright.ops.base import element, full_index, kept_axes, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.beginnings import unproven_beginning
-from tilewright.passes.tile.processors.forward_operands import SOURCES
+from tilewright.passes.tile.processors.forward_operands import SOURCES, shift_ends_with
 from tilewright.passes.tile.processors.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import multiply
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right, RowsRight
@@ -324,13 +323,8 @@ class Operands:
         return value
 
     def _beside_rows(self, shift: Region, axis: int) -> bool:
-        """Whether a global shift has a number for each row that a's matrix has, so that rows that exist in a exist in
-        it."""
-        source = self._source(self.op.a)
-        if shift.buffer.scope != "global" or source.buffer.scope != "global" or self.op.transpose_a:
-            return False
-        alike = ((shift.starts[axis], source.starts[-2]), (shift.buffer.shape[axis], source.buffer.shape[-2]))
-        alongside = all(same(expr(one), expr(other)) for one, other in alike)
+        """Whether a global shift has a number for each row that a's matrix has: rows that exist in a exist in it."""
+        alongside = shift_ends_with(self.op, "a", self._source(self.op.a))
         return alongside and not unproven_beginning(shift, self.context.analyzer, (axis,))
 
     def sum_rows(self, left: Left, rows: Extent) -> Buffer:
