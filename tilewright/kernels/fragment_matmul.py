@@ -8,10 +8,16 @@ registers. Where there are too few tiles for the machine, K is divided, and a se
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.roofline import Number, Speed, Work, ceil_div
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -24,6 +30,10 @@ PIECE = 256
 
 PADDING = 8
 """Elements between rows of finished sums, so that writing columns meets different banks."""
+
+DECODED, STEP, END, ADDING = 1.5, 20, 200, 2000
+"""Operations on integers that make an operand of a code; cycles of a step that nothing hides, of a further block, and
+of the second kernel (the text for sm_80 on an H200, 11 products: none 2% slower than two blocks a multiprocessor)."""
 
 
 @tilewright.jit
@@ -144,15 +154,36 @@ def fragment_matmul(
     return fragment_matmul
 
 
-def fragment_choice(N: int, K: int, M: int, form: FragmentRecords, cores: int, shared_bytes: int) -> dict[str, int]:
-    """Sizes that `fragment_matmul` is called with: two blocks or more for each multiprocessor, by dividing K where N is
-    short.
+class FragmentWays(Ways):
+    """Ways to divide the product of a weight on a machine with so much shared memory."""
 
-    Not measured on the machines that it is for: 64 rows of A and 128 of W are what registers hold of sums.
-    """
-    tokens = next((n for n in (16, 32) if n >= M), 64)
-    tiles = 2 if tokens == 64 and -(-N // 128) * -(-M // tokens) >= cores else 1
-    blocks = -(-N // (64 * tiles)) * -(-M // tokens)
-    splits = max(1, min(2 * cores // blocks, -(-K // COLUMNS) // 4, 8)) if M <= 64 else 1
-    stage = 64 * tiles // form.rows * form.words * 4 + tokens * COLUMNS * 2
-    return {"tokens": tokens, "tiles": tiles, "splits": splits, "stages": max(2, min(4, shared_bytes // 2 // stage))}
+    def __init__(self, N: int, K: int, form: FragmentRecords, speed: Speed, shared_bytes: int) -> None:
+        self.N, self.K, self.form, self.shared_bytes = N, K, form, shared_bytes
+        super().__init__([
+            {"tokens": tokens, "tiles": tiles, "splits": splits, "stages": stages}
+            for tokens in (16, 32, 64) for tiles in (1, 2) for splits in (1, 2, 4, 8) for stages in (4, 3, 2)
+            if (splits == 1 or 4 * splits * COLUMNS <= K) and stages * self._slot(tokens, tiles) < shared_bytes
+        ], speed)  # fmt: skip
+
+    def _slot(self, tokens: Number, tiles: Number) -> Number:
+        """Bytes of records and of activations that a step brings."""
+        return 256 * tiles * self.form.words // self.form.rows + 2 * COLUMNS * tokens
+
+    def fits(self, M: int) -> Any:
+        """See `Ways`: rows that are not there cost as much as others."""
+        return self.columns["tokens"] == next((tokens for tokens in (16, 32) if tokens >= M), 64)
+
+    def work(self, M: int) -> Work:
+        """See `Ways`; blocks that share a multiprocessor count as one after the other."""
+        tokens, tiles, splits, stages = (self.columns[name] for name in ("tokens", "tiles", "splits", "stages"))
+        slot, codes, speed = self._slot(tokens, tiles), 64 * tiles * COLUMNS, self.speed
+        blocks = ceil_div(self.N, 64 * tiles) * ceil_div(M, tokens) * splits
+        added = 8.0 * splits * M * self.N / (speed.cache * speed.cores)  # written and read again
+        return Work(
+            size=2, blocks=blocks, resident=speed.cores * np.maximum(self.shared_bytes // (stages * slot), 1),
+            turns=ceil_div(blocks, speed.cores), steps=ceil_div(ceil_div(self.K, COLUMNS), splits),
+            products=codes * tokens, loads=slot, shared=2 * slot + 3 * 2 * COLUMNS * tokens, fixed=STEP, ends=END,
+            lanes=codes * DECODED * speed.rates.lanes / speed.rates.shifts, asked=(stages - 1) * slot,
+            memory=self.N * self.K / COLUMNS * self.form.words * 4 / self.form.rows + 2 * M * (self.K + self.N),
+            handed=np.where(splits > 1, ADDING + added, 0.0),
+        )  # fmt: skip

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.ir.dtypes import ALL
 from tilewright.kernels.few_rows_matmul import FewRowsWays
+from tilewright.kernels.fragment_matmul import FragmentWays
 from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.sparse_matmul import sparse_parts
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.tiers.scaled import as_options
 
 LOG = Path(__file__).parents[3] / "benchmarks" / "results" / "2026-11-27-h200-choosers.jsonl"
@@ -35,7 +38,17 @@ def sparse(problem: dict[str, Any]) -> dict[str, Any]:
     return {"parts": [{"columns": rows, **as_options(tiles)} for rows, tiles in parts]}
 
 
-CHOOSERS = {"fp8": (few_rows, 34, 0.998), "grouped": (grouped, 34, 1.02), "sparse": (sparse, 18, 0.998)}
+def fragments(problem: dict[str, Any]) -> dict[str, Any]:
+    form = FragmentRecords(4, ALL["float16"], ALL["float16"])
+    return next(FragmentWays(problem["N"], problem["K"], form, HOPPER, 166_912).ranked(problem["M"]))  # an A100's
+
+
+CHOOSERS = {
+    "fp8": (few_rows, 34, 0.998),
+    "grouped": (grouped, 34, 1.02),
+    "sparse": (sparse, 18, 0.998),
+    "fragment": (fragments, 11, 1.01),
+}
 """What chooses, problems that were timed, and the time of what was chosen before over the choice's, on average."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir.dtypes import ALL, dtype
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.fragment_matmul import fragment_choice, fragment_matmul
+from tilewright.kernels.fragment_matmul import FragmentWays, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.roofline import speed_of
@@ -81,10 +81,7 @@ class Fragments:
                 facts.N, columns, rows, form, request.out, _epilogue(weight, form, request), speed_of(arch)
             )
             return
-        # What suits other numbers of rows and columns: every tile, and every way to divide K.
-        for M in (rows, 16, 32, 64, 128):
-            for N in (facts.N, 4 * facts.N, max(facts.N // 4, 1)):
-                yield fragment_choice(N, columns, M, form, arch.cores, arch.shared_bytes)
+        yield from FragmentWays(facts.N, columns, form, speed_of(arch), arch.shared_bytes).ranked(rows)
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
