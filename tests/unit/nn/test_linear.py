@@ -244,7 +244,7 @@ def test_the_reasons_of_a_layer() -> None:
     assert layers["int4"].explain(**asked) == f"panels on {machine}"
     assert layers["e3m2"].explain(**asked).splitlines() == [
         f"panels on {machine}, behind a kernel that quantises the activations to int8",
-        "  not panels in one kernel: numbers of e3m2 are no multiples of whole ones, and bytes are multiplied by nothing else",
+        "  not panels in one kernel: numbers of e3m2 are no bytes times one factor, and rounded activations meet bytes alone",
     ]
     assert Linear.from_float(made, "int4", group=32).explain(1, torch.float64, "cpu -arch=avx2").splitlines() == [
         f"general on {machine}",

@@ -51,7 +51,7 @@ class Panels:
             (request.quantize not in (None, "int8"), f"it rounds activations to int8, not to {request.quantize}"),
             (
                 panel_codes(facts.format, request) is None,
-                f"numbers of {facts.format} are no multiples of whole ones, and bytes are multiplied by nothing else"
+                f"numbers of {facts.format} are no bytes times one factor, and rounded activations meet bytes alone"
                 if request.quantize
                 else f"no number of {WIDEST} bits holds those of {facts.format}",
             ),
