@@ -270,7 +270,7 @@ def test_warps_that_leave_a_turn_in_which_others_work_are_refused(form: str, tar
             O[tx] = c
         return O
 
-    with pytest.raises(MisplacedRole, match="leave this turn"):
+    with pytest.raises(MisplacedRole, match="leave this iteration"):
         tilewright.jit(target=target)(program).compile(GIVEN)
 
 
