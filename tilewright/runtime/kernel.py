@@ -42,6 +42,8 @@ from tilewright.targets.binary import DeviceBinary
 from tilewright.targets.gpu.work import said
 from tilewright.targets.registry import resolve
 
+_LIBRARY = Path(__file__).resolve().parents[1] / "kernels"
+
 
 class Kernel:
     """A kernel compiled for one machine.
@@ -232,12 +234,15 @@ class Kernel:
         return cached(key, lambda directory: self.target.build(source, arch, directory))
 
     def _warn_of_losses(self, entry: Path) -> None:
-        """Losses of speed that the device's compiler reported."""
+        """Losses of speed that the device's compiler reported, but for the library's own kernels: their users cannot
+        change them."""
         if self.target.binary is not None:
             made = dict(zip(self.program.source.entries, kernels(self.program.final)))
             for warning in self.target.binary(entry).warnings:
                 kernel, hint = made.get(warning.kernel), warning.hint
                 span = next(iter(warning.spans), kernel.span if kernel else None)
+                if span is not None and Path(span.file).resolve().is_relative_to(_LIBRARY):
+                    continue
                 if warning.kind == "spill" and kernel is not None:
                     hint = roomier(kernel, self.arch)
                 place, advice = f"\n{span.show()}" if span else "", f"\n  help: {hint}" if hint else ""

@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +63,16 @@ def test_spills_are_said_with_the_operator_that_spills():
     message = str(said[0].message)
     assert "cuda_gemm.py" in message and "T." in message
     assert message.endswith("help: it fits with 256 threads, or C_local of half its size")
+
+
+def test_users_hear_nothing_of_spills_in_the_librarys_own_kernels(monkeypatch):
+    a, b = operands(256, 256, 256, "float16")
+    kernel = on("sm_80", matmul).compile(a, b, block=(256, 128, 32), threads=128)
+    monkeypatch.setattr("tilewright.runtime.kernel._LIBRARY", Path(inspect.getsourcefile(matmul)).resolve().parent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TilewrightWarning)
+        (resources,) = kernel.resources().values()
+    assert resources["spill_store_bytes"] > 0
 
 
 def scaled_in_flight(A, B):
