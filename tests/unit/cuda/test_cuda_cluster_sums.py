@@ -130,7 +130,7 @@ def test_a_tile_behind_the_loop_takes_the_ring_s_bytes():
 
 
 def test_a_warpgroup_that_is_done_waits_until_nobody_reads_the_ring(monkeypatch):
-    monkeypatch.setattr(overlay_rings, "_Barrier", lambda tiles: lambda body: body)
+    monkeypatch.setattr(overlay_rings, "_with_barrier", lambda role, tiles: role)
     kernel = tilewright.compile(behind_a_ring(K=448), target="cuda -arch=sm_90a")
     a, b = operands(128, 256, 448, "bfloat16")
     with pytest.raises(EmulationError):

@@ -182,7 +182,7 @@ def test_a_persistent_grid_waits_for_the_kernel_before_once():
     text = kernel.get_kernel_source()
     loads = text[text.index("setmaxnreg_dec") :]
     assert "grid: persistent" in kernel.explain()
-    assert loads.index("thread == 0") < loads.index("griddepcontrol_wait") < loads.index("turn = 0")
+    assert loads.index("thread == 0") < loads.index("griddepcontrol_wait") < loads.index("iteration = 0")
     assert loads.count("thread == 0") == 1
 
 
@@ -248,7 +248,7 @@ def test_results_of_any_width_leave_in_wide_boxes(tiles):
         (Tiles(8, 64, 64, 2, 128, turned=True), 8),
         (Tiles(40, 64, 64, 2, 128, (1, 1), 1, False, turned=True), 40),
         (Tiles(72, 128, 64, 2, 256, (2, 1), turned=True), 48),
-        (Tiles(104, 192, 64, 2, 384, turned=True), 104),
+        (Tiles(104, 192, 64, 2, 384, turned=True), 64),  # in a loop over tiles two boxes alternate
         (Tiles(152, 64, 64, 2, 128, turned=True), 80),
     ],
     ids=str,

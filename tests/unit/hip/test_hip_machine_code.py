@@ -59,7 +59,7 @@ def test_explain_says_what_a_kernel_takes():
     assert re.search(
         r"matmul_kernel: \d+ VGPRs, \d+ AGPRs, \d+ SGPRs, 8192 bytes of LDS, no scratch, \d waves a SIMD", said
     ), said
-    assert re.search(r"matmul_kernel: a turn of its hottest loop is .*16 products", said), said
+    assert re.search(r"matmul_kernel: an iteration of its hottest loop is .*16 products", said), said
     assert "gemm: mfma_m16n16k32 on 1 x 2 warps" in said
 
 

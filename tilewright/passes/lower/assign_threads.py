@@ -186,6 +186,8 @@ class Assign(DecidingRewriter):
             self.analyzer.bind_extent(group, max(1, threads // WARPGROUP))
             body = self(role.body)
         body = own_tiles(role, seq(body.statements, list(self.endings.values())))
+        if not body.statements:
+            return body
         head: list[Statement] = []
         number = index_binary("sub", thread, first * WARP)
         if threads & (threads - 1) == 0:  # tells the target's compiler of the range, also where there is one instance
