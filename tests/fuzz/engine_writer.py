@@ -23,7 +23,7 @@ class EngineWriter(MixedWriter):
 
     def start(self) -> None:
         """One barrier and its phase serve all loads of the program."""
-        self.machines = tuple(f"cuda -arch={one}" for one in {self.pick(ENGINES), self.pick(ENGINES)})
+        self.machines = tuple(f"cuda -arch={one}" for one in dict.fromkeys((self.pick(ENGINES), self.pick(ENGINES))))
         self.emit(f"full = T.alloc_barrier({self.threads})", 'phase = T.alloc_var("int32", init=0)')
 
     def load(self, tile: Tile) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +25,7 @@ from tile_fuzz import HAND, LOOPS, MIXED, OWN, PIPELINES, ROWS, SCALED, SWARM, T
 from tile_programs import TileProgram
 from tile_writer import TileWriter
 
+import tilewright
 from tilewright.ir.nodes import TILE_OPERATORS, Effects, Region, Statement, TileOperator, tile_operator
 from tilewright.ops.base import element, elementwise, same_shape, store_element
 
@@ -154,6 +158,22 @@ def test_seeds_of_all_families_are_told_apart() -> None:
     programs = [tile_fuzz.program_of(tile_fuzz.ALL + number) for number in range(30)]
     assert len({program.text for program in programs}) == 30
     assert len({type(program) for program in programs}) == 2 and any(program.machines for program in programs)
+
+
+def test_a_seed_is_the_same_program_in_every_process() -> None:
+    """Machines came out of a set, in the order of the process's hashes: hunts of brought-back defects stopped there."""
+    code = (
+        "import tile_fuzz, screened; first = tile_fuzz.ALL; print([(tile_fuzz.program_of(seed).text, screened.targets(seed)) "
+        "for seed in range(first, first + 40)])"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=Path(tile_fuzz.__file__).parent, capture_output=True, check=True, text=True,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(tilewright.__file__).parents[1])},
+        ).stdout
+        for seed in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(told) == 1
 
 
 def test_every_operator_dimension_and_stage_is_generated() -> None:
