@@ -174,7 +174,7 @@ class HandWriter(OwnWriter):
         parts += (
             [self.between_them(others, turns, (ring, first), (second, then), (rows, columns, dtype))] if middle else []
         )
-        self.random.shuffle(parts)  # type: ignore[arg-type]
+        self.random.shuffle(parts)
         for part in parts:
             self.emit(*(f"    {line}" for line in part))
         self.feature("hand", "handed on", dtype, str(slots), str(middle))
