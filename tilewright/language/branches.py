@@ -45,7 +45,10 @@ class Escaped:
     """Takes the place of a value whose loop or branch has ended; whatever is done with it is an error."""
 
     def __init__(self, name: str, frame: Frame | None) -> None:
-        self.__dict__["_why"] = (name, frame.describe() if frame else None)
+        self.__dict__["_why"] = (
+            name,
+            frame.describe() if frame else "a loop or branch that was not taken while tracing",
+        )
 
     def _fail(self, *_: object, **__: object) -> NoReturn:
         raise EscapedName(*self.__dict__["_why"])

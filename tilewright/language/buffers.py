@@ -160,7 +160,7 @@ class BufferProxy(TensorProxy):
         ValueOutOfScope : it lives in a kernel or a loop that has ended.
         """
         if self.frame is not None and not self.frame.is_open:
-            raise ValueOutOfScope(self.frame.describe(), f"the {self._buffer.scope} tile {self._buffer.name!r}")
+            raise ValueOutOfScope(f"the {self._buffer.scope} tile {self._buffer.name!r}", self.frame.describe())
         return self._buffer
 
     @property
@@ -330,7 +330,7 @@ class BufferProxy(TensorProxy):
         size = self._buffer.shape[dimension]
         if isinstance(size, int):
             if not -size <= value < size:
-                raise IndexOutOfRange(value, dimension, size, self.description)
+                raise IndexOutOfRange(value, dimension, self.description, size)
             return nodes.const(value % size)
         return nodes.const(value) if value >= 0 else nodes.index_binary("add", size, value)
 
@@ -346,7 +346,7 @@ class BufferProxy(TensorProxy):
             known_start = start if isinstance(start, int) else None
             beyond = known_start is not None and isinstance(size, int) and known_start + extent > size
             if extent <= 0 or (beyond and self._buffer.scope != "global"):
-                raise IndexOutOfRange(f"{part.start}:{part.stop}", dimension, size, self.description)
+                raise IndexOutOfRange(f"{part.start}:{part.stop}", dimension, self.description, size)
         return nodes.expr(start), extent
 
     def _bound(self, value: object, default: Extent, dimension: int) -> Extent:

@@ -130,7 +130,7 @@ class Declaration:
         for name, var in self.sizes.items():
             if var not in found:
                 partly = f"pass {name}=, or a tensor that has it" if self.tensors.keys() - shapes.keys() else None
-                raise UnboundSize(name, partly, span=self.span)
+                raise UnboundSize(name, span=self.span, hint=partly)
         return {name: found[var][0] for name, var in self.sizes.items()}
 
     @property

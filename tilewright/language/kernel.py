@@ -46,8 +46,7 @@ class KernelContext(BlockContext):
 
     def __enter__(self) -> Any:
         builder = current("T.Kernel")
-        if builder.kernel is not None:
-            raise NestedKernel(builder.kernel.span.line if builder.kernel.span else None)
+        _refuse_nesting(builder)
         if len(self.names) > 1 and len(self.names) != len(self.grid):
             raise WrongUnpacking("T.Kernel", len(self.grid), len(self.names)).at(self.span)
         names = self.names if len(self.names) == len(self.grid) else ("bx", "by", "bz")[: len(self.grid)]
@@ -122,8 +121,7 @@ def Kernel(
     builder = current("T.Kernel")
     if len(blocks) > 3:
         raise NumberExpected("the grid of T.Kernel", "at most 3 extents", str(len(blocks)))
-    if builder.kernel is not None:
-        raise NestedKernel(builder.kernel.span.line if builder.kernel.span else None)
+    _refuse_nesting(builder)
     for block in blocks:
         check_scope(frame_of(block))
     if prelude is not None:
@@ -163,6 +161,11 @@ def ClusterKernel(
     """
     context: KernelContext = Kernel(*blocks, threads=threads, cluster_dims=cluster_dims, prelude=prelude)
     return context
+
+
+def _refuse_nesting(builder: Builder) -> None:
+    if builder.kernel is not None:
+        raise NestedKernel(f" of line {builder.kernel.span.line}" if builder.kernel.span else "")
 
 
 def _three(counts: object, what: str) -> tuple[int, int, int]:

@@ -9,19 +9,32 @@ from __future__ import annotations
 import builtins
 import re
 from collections.abc import Iterable, Sequence
+from string import Formatter
+from typing import ClassVar
 
 from tilewright.errors import Span, TilewrightError, near
 
 
 class AuthorError(TilewrightError, ValueError):
-    """Base of the mistakes in a kernel's source."""
+    """Base of the mistakes in a kernel's source.
+
+    A class has its sentence, and its advice: what to write instead. Names in braces are what a single mistake is about;
+    it is made with these in the order in which they first stand in the two.
+    """
+
+    sentence: ClassVar[str] = "{message}"
+    advice: ClassVar[str] = ""
+
+    def __init__(self, *about: object, span: Span | None = None, hint: str | None = None) -> None:
+        names = dict.fromkeys(name for _, name, _, _ in Formatter().parse(self.sentence + self.advice) if name)
+        named = dict(zip(names, about, strict=True))
+        super().__init__(self.sentence.format(**named), span=span, hint=hint or self.advice.format(**named) or None)
 
 
 class MisplacedRole(AuthorError):
     """Roles and what belongs to them, written where they have no place."""
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint=hint)
+    advice = "{what_to_write}"
 
 
 # Names and calls ----------------------------------------------------------------------------------
@@ -30,8 +43,8 @@ class MisplacedRole(AuthorError):
 class UnknownName(AuthorError, AttributeError):
     """``T.something`` that does not exist."""
 
-    def __init__(self, name: str, hint: str, *, span: Span | None = None) -> None:
-        super().__init__(f"tilewright.language has no name {name!r}", span=span, hint=hint or None)
+    sentence = "tilewright.language has no name {name!r}"
+    advice = "{what_to_write}"
 
 
 class UnknownAttribute(AuthorError, AttributeError):
@@ -45,8 +58,8 @@ class UnknownAttribute(AuthorError, AttributeError):
 class MatrixOfNumbers(AuthorError, TypeError):
     """``@`` between numbers."""
 
-    def __init__(self) -> None:
-        super().__init__("`@` multiplies matrices, not numbers", hint="T.gemm multiplies tiles, `*` numbers")
+    sentence = "`@` multiplies matrices, not numbers"
+    advice = "T.gemm multiplies tiles, `*` numbers"
 
 
 class UndefinedName(AuthorError, NameError):
@@ -63,8 +76,7 @@ class UndefinedName(AuthorError, NameError):
 class WrongArguments(AuthorError, TypeError):
     """A call that does not fit the signature."""
 
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint=hint)
+    advice = "{signature}"
 
 
 class WrongUnpacking(AuthorError):
@@ -81,45 +93,36 @@ class WrongUnpacking(AuthorError):
 class SourceUnavailable(AuthorError):
     """A function whose source text cannot be read."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"the source of {name} is not available",
-            hint="define the kernel with `def` in a file or a notebook cell: its source is rewritten before it runs",
-        )
+    sentence = "the source of {name} is not available"
+    advice = "define the kernel with `def` in a file or a notebook cell: its source is rewritten before it runs"
 
 
 class SourceChanged(SourceUnavailable):
     """A function whose file was changed after it was imported, so that other text stands in its place."""
 
-    def __init__(self, name: str, file: str) -> None:
-        AuthorError.__init__(
-            self,
-            f"{file} has changed since {name} was imported: its text is not there any more",
-            hint="start the process again, or import the module again",
-        )
+    sentence = "{file} has changed since {name} was imported: its text is not there any more"
+    advice = "start the process again, or import the module again"
 
 
 class UnsupportedStatement(AuthorError):
     """Python that has no meaning in a kernel."""
 
-    def __init__(self, what: str, hint: str, *, span: Span | None = None) -> None:
-        super().__init__(f"{what} is not supported in a kernel", span=span, hint=hint)
+    sentence = "{what} is not supported in a kernel"
+    advice = "{what_to_write}"
 
 
 class UnsupportedContext(AuthorError):
     """``with`` on something that is no block of the program."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(
-            f"`with` in a kernel takes T.Kernel, not {found}", hint="move other context managers out of the kernel"
-        )
+    sentence = "`with` in a kernel takes T.Kernel, not {found}"
+    advice = "move other context managers out of the kernel"
 
 
 class MacroExpected(AuthorError):
     """`T.macro` on something that is no function."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(f"T.macro decorates a Python function, not {found}", hint="write `@T.macro` above a `def`")
+    sentence = "T.macro decorates a Python function, not {found}"
+    advice = "write `@T.macro` above a `def`"
 
 
 # Values -------------------------------------------------------------------------------------------
@@ -135,95 +138,76 @@ class NumberExpected(AuthorError):
 class SymbolicCondition(AuthorError):
     """Python asks a symbolic value for its truth."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "Python cannot know whether a symbolic condition holds while the kernel is traced",
-            hint="in a helper function, add @T.macro above its `def`; in an expression, write T.if_then_else(...)",
-        )
+    sentence = "Python cannot know whether a symbolic condition holds while the kernel is traced"
+    advice = "in a helper function, add @T.macro above its `def`; in an expression, write T.if_then_else(...)"
 
 
 class SymbolicConstant(AuthorError):
     """A symbolic value where a constant is needed."""
 
-    def __init__(self, what: str, hint: str | None = None) -> None:
-        super().__init__(
-            f"{what} needs a value that is known while the kernel is traced, but this one is symbolic",
-            hint=hint
-            or "use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for "
-            "i in (0, 1):`",
-        )
+    sentence = "{what} needs a value that is known while the kernel is traced, but this one is symbolic"
+    advice = (
+        "use a Python int, such as a parameter of the enclosing function, a T.const size or the i of `for i in (0, 1):`"
+    )
 
 
 class SymbolicIteration(AuthorError):
     """Python iterates over a symbolic value."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"cannot iterate over {what}", hint="write `for i in range(n)` for a loop, and index with i")
+    sentence = "cannot iterate over {what}"
+    advice = "write `for i in range(n)` for a loop, and index with i"
 
 
 class LoopOutsideKernel(AuthorError, TypeError):
     """A loop of the program where Python itself would run it."""
 
-    def __init__(self, word: str) -> None:
-        super().__init__(
-            f"{word} is a loop of the program, which Python cannot run",
-            hint=f"write `for i in {word}(...)` in a kernel, or in a helper with @T.macro above its `def`",
-        )
+    sentence = "{word} is a loop of the program, which Python cannot run"
+    advice = "write `for i in {word}(...)` in a kernel, or in a helper with @T.macro above its `def`"
 
 
 class SymbolicKey(AuthorError, TypeError):
     """A symbolic value as the key of a dictionary or a member of a set."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "a symbolic value cannot be hashed, so it is no key of a dictionary or a set",
-            hint="index a tensor with it, or use a Python list over constants",
-        )
+    sentence = "a symbolic value cannot be hashed, so it is no key of a dictionary or a set"
+    advice = "index a tensor with it, or use a Python list over constants"
 
 
 class IntegerDivision(AuthorError):
     """``/`` on two integers."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "`/` on two integers is ambiguous", hint="write `//` for the quotient, or T.cast(x, 'float32') / y"
-        )
+    sentence = "`/` on two integers is ambiguous"
+    advice = "write `//` for the quotient, or T.cast(x, 'float32') / y"
 
 
 class TensorOperand(AuthorError):
     """A whole tensor where a scalar is needed."""
 
-    def __init__(self, what: str, found: str) -> None:
-        super().__init__(
-            f"{what} works on scalars, not on {found}",
-            hint="loop over the elements: `for i, j in T.Parallel(...)` and index with i, j",
-        )
+    sentence = "{what} works on scalars, not on {found}"
+    advice = "loop over the elements: `for i, j in T.Parallel(...)` and index with i, j"
 
 
 class NotIndexable(AuthorError, TypeError):
     """An index on a scalar."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(f"{found} has no elements", hint="only tensors, tiles and slices are indexed")
+    sentence = "{found} has no elements"
+    advice = "only tensors, tiles and slices are indexed"
 
 
 class TensorCondition(AuthorError):
     """``if`` on a tensor."""
 
-    def __init__(self, found: str) -> None:
-        super().__init__(f"{found} has no truth value", hint="test an element, T.any_of(tile) or T.all_of(tile)")
+    sentence = "{found} has no truth value"
+    advice = "test an element, T.any_of(tile) or T.all_of(tile)"
 
 
 class ScalarExpected(AuthorError):
     """A store of something that is no scalar, or to something that is no element."""
 
+    advice = "use T.copy(source, destination) for tiles, T.fill(tile, value) for one value"
+
     def __init__(self, what: str, found: str) -> None:
-        super().__init__(
-            f"{what} takes one scalar, but {found} was given"
-            if what != "an assignment"
-            else f"cannot assign to {found}",
-            hint="use T.copy(source, destination) for tiles, T.fill(tile, value) for one value",
-        )
+        assigned = what == "an assignment"
+        super().__init__(f"cannot assign to {found}" if assigned else f"{what} takes one scalar, but {found} was given")
 
 
 class TileExpected(AuthorError):
@@ -236,10 +220,8 @@ class TileExpected(AuthorError):
 class ViewMismatch(AuthorError):
     """A view that does not fit the memory it views."""
 
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(
-            f"{name!r} cannot be viewed this way: it {problem}", hint="give a shape of the same size in bytes"
-        )
+    sentence = "{name!r} cannot be viewed this way: it {problem}"
+    advice = "give a shape of the same size in bytes"
 
 
 # Indices ------------------------------------------------------------------------------------------
@@ -259,49 +241,42 @@ class WrongRank(AuthorError, IndexError):
 class FloatIndex(AuthorError):
     """An index that is a float."""
 
-    def __init__(self, what: str, found: str) -> None:
-        super().__init__(f"an index of {what} is {found}, not an integer", hint="use `//`, or T.cast(x, 'int32')")
+    sentence = "an index of {what} is {found}, not an integer"
+    advice = "use `//`, or T.cast(x, 'int32')"
 
 
 class IndexOutOfRange(AuthorError, IndexError):
     """A constant index outside a dimension."""
 
-    def __init__(self, index: object, dimension: int, size: object, what: str) -> None:
-        super().__init__(
-            f"index {index} is out of range in dimension {dimension} of {what}",
-            hint=f"the extent there is {size}",
-        )
+    sentence = "index {index} is out of range in dimension {dimension} of {what}"
+    advice = "the extent there is {size}"
 
 
 class PassesTheEnd(AuthorError, IndexError):
     """A region whose first index is counted from the end, and that is longer than what is left there."""
 
-    def __init__(self, index: int, extent: int, dimension: int, name: str) -> None:
-        super().__init__(
-            f"index {index} counts from the end, and {extent} elements from there pass the end of dimension "
-            f"{dimension} of {name!r}",
-            hint="end the region with the tensor; zeros are read before a tensor where the kernel computes the "
-            "start, as in A[bx * 64 - 2]",
-        )
+    sentence = (
+        "index {index} counts from the end, and {extent} elements from there pass the end of dimension {dimension} of "
+        "{name!r}"
+    )
+    advice = (
+        "end the region with the tensor; zeros are read before a tensor where the kernel computes the start, as in "
+        "A[bx * 64 - 2]"
+    )
 
 
 class SliceStep(AuthorError):
     """A slice with a step."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "a slice with a step is no rectangular tile", hint="write a T.Parallel loop that steps its index"
-        )
+    sentence = "a slice with a step is no rectangular tile"
+    advice = "write a T.Parallel loop that steps its index"
 
 
 class SymbolicExtent(AuthorError):
     """A tile operator on a slice whose length is not known."""
 
-    def __init__(self, operator: str, operand: str, buffer: str) -> None:
-        super().__init__(
-            f"{operator} needs tiles of known size, but the {operand} in {buffer!r} has a symbolic extent",
-            hint="slice with a constant length, `A[i * 64 : (i + 1) * 64]`; what reaches beyond the end is cut off",
-        )
+    sentence = "{operator} needs tiles of known size, but the {operand} in {buffer!r} has a symbolic extent"
+    advice = "slice with a constant length, `A[i * 64 : (i + 1) * 64]`; what reaches beyond the end is cut off"
 
 
 class OperatorMismatch(AuthorError):

@@ -107,7 +107,7 @@ class Scalar:
         given = [one.item() if isinstance(one, (np.generic, np.ndarray)) and one.shape == () else one for one in inputs]
         if method == "__call__" and operation is not None and all(map(is_number, given)) and not options:
             return operation(*given)
-        raise SymbolicConstant(f"np.{ufunc.__name__}", OTHERS.format(ufunc.__name__))
+        raise SymbolicConstant(f"np.{ufunc.__name__}", hint=OTHERS.format(ufunc.__name__))
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., object], *_: object) -> object:
@@ -116,7 +116,7 @@ class Scalar:
         if hasattr(function, "__objclass__"):  # a method of its tensors, as operators are
             return NotImplemented
         name = getattr(function, "__name__", "function")
-        raise SymbolicConstant(f"torch.{name}", OTHERS.format(name))
+        raise SymbolicConstant(f"torch.{name}", hint=OTHERS.format(name))
 
     # What Python may ask of a number, and cannot be told ------------------------------------------
 
@@ -135,14 +135,14 @@ class Scalar:
         if value is None or not isinstance(value, int):
             raise SymbolicConstant(
                 "Python's indexing or `range`",
-                "loop over a Python list, as in `for i in list(range(4))`, to have i known",
+                hint="loop over a Python list, as in `for i in list(range(4))`, to have i known",
             )
         return int(value)
 
     def __int__(self) -> int:
         value = self.known()
         if value is None:
-            raise SymbolicConstant("Python's int()", "write T.cast(x, 'int32') for a conversion in the kernel")
+            raise SymbolicConstant("Python's int()", hint="write T.cast(x, 'int32') for a conversion in the kernel")
         return int(value)
 
     def __float__(self) -> float:
@@ -150,7 +150,8 @@ class Scalar:
         if value is None:
             raise SymbolicConstant(
                 "Python's float()",
-                "write T.cast(x, 'float32') for a conversion in the kernel, T.exp and its kin for functions of `math`",
+                hint="write T.cast(x, 'float32') for a conversion in the kernel, T.exp and its kin for functions of "
+                "`math`",
             )
         return float(value)
 
@@ -236,7 +237,7 @@ def describe(value: object) -> str:
 def check_scope(frame: Frame | None) -> None:
     """Refuse what belongs to a loop, branch or kernel that has ended."""
     if frame is not None and not frame.is_open:
-        raise ValueOutOfScope(frame.describe())
+        raise ValueOutOfScope("a value", frame.describe())
 
 
 def as_expr(value: object, dtype: DType | None = None, what: str = "this operand") -> Expr:
@@ -341,7 +342,7 @@ def constant(value: object, what: str, hint: str | None = None) -> int:
     """
     value = known_value(value)
     if isinstance(value, Scalar):
-        raise SymbolicConstant(what, hint)
+        raise SymbolicConstant(what, hint=hint)
     if not isinstance(value, int) or isinstance(value, bool):
         raise NumberExpected(what, "an integer", describe(value))
     return value

@@ -54,7 +54,7 @@ def _check(access: Load | Store, sizes: Mapping[Var, int], span: Span | None) ->
             is_dense = all(abs(factor) == 1 for _, _, factor in ends)
             wrong = (size if is_dense and least < size else most) if most >= size else least
             error = IndexOutOfRange(
-                f"{_text(terms, constant)} = {wrong}", dimension, size, f"the tile {access.buffer.name!r}"
+                f"{_text(terms, constant)} = {wrong}", dimension, f"the tile {access.buffer.name!r}", size
             )
             raise error.at(span) if span is not None else error
 

@@ -170,7 +170,7 @@ def _check_unchanged(code: CodeType, lines: Sequence[str], first: int) -> None:
     defined = next((found[1] for line in lines if (found := _DEFINITION.match(line))), code.co_name)
     last = max((line for *_, line in code.co_lines() if line is not None), default=first)
     if defined != code.co_name or last >= first + len(lines):
-        raise SourceChanged(code.co_name, code.co_filename)
+        raise SourceChanged(code.co_filename, code.co_name)
 
 
 _DEFINITION = re.compile(r"\s*def\s+(\w+)")

@@ -176,7 +176,7 @@ def const(name: str | Sequence[str], dtype: object = "int32") -> Any:
     """
     builder = current("T.const")
     if builder.style != "direct":
-        raise ConstOutsideDirect()
+        raise ConstOutsideDirect("T.const")
     values = tuple(_size(builder, one, dtypes.dtype(dtype)) for one in _split(name))
     return values[0] if len(values) == 1 else values
 

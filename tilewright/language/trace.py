@@ -383,7 +383,7 @@ def check_sizes(function: Function) -> None:
     mentioned.update(dict.fromkeys(v for v in variables_of(function) if v not in bound))
     for var in mentioned:
         if var not in bare:
-            raise UnboundDynamicSize(var.name, function.name, span=function.span)
+            raise UnboundDynamicSize(function.name, var.name, span=function.span)
 
 
 def variables_of(function: Function) -> list[Var]:
