@@ -17,6 +17,26 @@ from typing import Any
 
 from tilewright.errors import near
 from tilewright.ir import dtypes as _dtypes
+from tilewright.language import (  # for the words that they have
+    barriers,
+    branch_words,
+    convolution,
+    directed_rounding,
+    external,
+    matrix_words,
+    older_words,
+    other_names,
+    positions,
+    random_numbers,
+    reducers,
+    scaled_products,
+    schedules,
+    source_kernels,
+    thread_words,
+    transfers,
+    warps,
+    wide_words,
+)  # fmt: skip
 from tilewright.language.annotations import (
     annotate_l2_hit_ratio,
     annotate_layout,
@@ -27,17 +47,13 @@ from tilewright.language.annotations import (
     func_attr,
     use_swizzle,
 )  # fmt: skip
-from tilewright.language.atomics import ATOMICS, atomic_addx2, atomic_addx4, atomic_load, atomic_store
-from tilewright.language.barriers import BARRIER_WORDS
-from tilewright.language.branch_words import BRANCH_WORDS
+from tilewright.language.atomics import atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.choices import suited
-from tilewright.language.convolution import CONVOLUTION_WORDS
-from tilewright.language.debug import device_assert, print_
+from tilewright.language.debug import device_assert
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
-from tilewright.language.directed_rounding import ROUNDED_OPERATIONS
 from tilewright.language.dtypes import TYPES, NumberType, dtype
-from tilewright.language.external import EXTERNAL_WORDS
 from tilewright.language.foreign import INSTEAD, SPELLINGS
+from tilewright.language.interface import WORDS
 from tilewright.language.kernel import (
     ClusterKernel,
     Kernel,
@@ -66,10 +82,8 @@ from tilewright.language.loops import (
 from tilewright.language.machines import machine, traced_for
 from tilewright.language.macro import Ref, inline, macro
 from tilewright.language.math import (
-    FUNCTIONS,
     Cast,
     Select,
-    abs_,
     align_up,
     bitwise_and,
     bitwise_not,
@@ -84,16 +98,13 @@ from tilewright.language.math import (
     if_then_else,
     index_to_coordinates,
     infinity,
-    max_,
     max_value,
-    min_,
     min_value,
     popcount,
     reinterpret,
     shift_left,
     shift_right,
 )  # fmt: skip
-from tilewright.language.matrix_words import MATRIX_WORDS
 from tilewright.language.meetings import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.memory import (
     Tensor,
@@ -108,17 +119,9 @@ from tilewright.language.memory import (
     view,
 )  # fmt: skip
 from tilewright.language.mistakes import UnknownName
-from tilewright.language.older_words import OLDER_WORDS
-from tilewright.language.other_names import OTHER_NAMES
-from tilewright.language.positions import POSITION_WORDS
-from tilewright.language.random_numbers import RANDOM_WORDS
-from tilewright.language.reducers import REDUCER_WORDS
-from tilewright.language.reductions import REDUCTIONS, all_of, any_of, cummax, cumsum, reduce
+from tilewright.language.reductions import all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
-from tilewright.language.scaled_products import SCALED_PRODUCTS
-from tilewright.language.schedules import SCHEDULE_WORDS
 from tilewright.language.source import expression_here
-from tilewright.language.source_kernels import SOURCE_WORDS
 from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tensors import (
     Packed,
@@ -133,7 +136,6 @@ from tilewright.language.tensors import (
     ptr,
     symbolic,
 )
-from tilewright.language.thread_words import THREAD_WORDS
 from tilewright.language.tile_ops import (
     GemmWarpPolicy,
     clear,
@@ -147,49 +149,18 @@ from tilewright.language.tile_ops import (
 )
 from tilewright.language.tile_schedulers import BaseTileScheduler, PersistentTileScheduler
 from tilewright.language.trace import PrimFunc, prim_func
-from tilewright.language.transfers import TRANSFER_WORDS
 from tilewright.language.vectors import Broadcast, Ramp
-from tilewright.language.warps import WARP_WORDS
-from tilewright.language.wide_words import WIDE_WORDS
 
 Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized
 
-_NAMED: dict[str, object] = {
-    **FUNCTIONS, **REDUCTIONS, **ATOMICS, **TYPES, **WARP_WORDS, **BARRIER_WORDS, **TRANSFER_WORDS, **EXTERNAL_WORDS,
-    **THREAD_WORDS,
-    **OLDER_WORDS, **CONVOLUTION_WORDS, **POSITION_WORDS, **SCALED_PRODUCTS, **ROUNDED_OPERATIONS, **REDUCER_WORDS,
-    **RANDOM_WORDS, **WIDE_WORDS, **OTHER_NAMES, **SCHEDULE_WORDS, **BRANCH_WORDS, **MATRIX_WORDS, **SOURCE_WORDS,
-    "abs": abs_, "max": max_, "min": min_, "print": print_,
-}  # fmt: skip
-globals().update(_NAMED)
+globals().update(TYPES | WORDS)
 
 __all__ = [
-    "BaseTileScheduler", "Broadcast", "Buffer", "Cast", "ClusterKernel", "Fragment", "GemmWarpPolicy", "Kernel",
-    "Layout", "Packed", "Parallel", "PartialFragment",
-    "Persistent", "PersistentTileScheduler", "Pipelined", "PrimFunc", "Ramp", "Ref", "Select", "Serial",
-    "StridedTensor", "Tensor", "Unroll", "Vectorized",
-    "alias", "align_up", "all_of", "alloc_buffer", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared",
-    "alloc_var",
-    "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_restrict_buffers",
-    "annotate_safe_value", "any_of", "assume",
-    "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_store", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "cast", "cdiv", "ceildiv", "channel", "clamp", "clear", "const", "copy", "cummax", "cumsum",
-    "decode",
-    "device_assert", "dtype", "dynamic", "empty", "end_turns", "evaluate", "fill", "floordiv", "floormod", "func_attr",
-    "gemm", "gemm_sp",
-    "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
-    "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "handle",
-    "if_then_else", "index_to_coordinates",
-    "infinity", "inline", "launch_thread", "loop_break", "machine", "macro", "make_tensor", "make_tensor_from_addr",
-    "match_buffer", "max_value", "min_value", "pass_turn", "pdl_sync", "pdl_trigger", "popcount", "prim_func", "ptr",
-    "reduce",
-    "reinterpret", "reshape", "role", "roles",
-    "serial", "shift_left", "shift_right", "suited", "symbolic", "take_turn", "thread_return", "transpose", "unpack",
-    "unroll", "use_swizzle",
-    "vectorized", "view", "wait_wgmma", "wgmma_gemm",
+    *WORDS, *TYPES, "BaseTileScheduler", "Buffer", "Fragment", "GemmWarpPolicy", "Layout", "Packed", "PartialFragment",
+    "PersistentTileScheduler", "PrimFunc", "Ref", "Serial", "StridedTensor", "Tensor", "Unroll", "Vectorized", "cdiv",
+    "dtype", "handle", "inline", "machine", "macro", "ptr", "symbolic",
 ]  # fmt: skip
-__all__ += list(_NAMED)
 
 
 def __getattr__(name: str) -> Any:

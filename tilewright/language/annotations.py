@@ -10,7 +10,7 @@ from tilewright.ir.signature import MAY_SHARE
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.layouts import Advised, PartialFragment, layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import as_expr, condition, constant, constant_within, describe
@@ -31,7 +31,7 @@ def _pairs(mapping: object, what: str) -> list[tuple[Buffer, Any]]:
     return found
 
 
-@author_facing
+@word
 def annotate_layout(layout_map: object) -> None:
     """Fix the layouts of tiles: ``{tile: T.Layout(...) or T.Fragment(...)}``; the compiler keeps to them.
 
@@ -51,7 +51,7 @@ def annotate_layout(layout_map: object) -> None:
             context.layouts.append((buffer, found))
 
 
-@author_facing
+@word
 def annotate_safe_value(safe_value_map: object) -> None:
     """What reads of tensors out of bounds give, in place of 0: ``{tensor: value}``.
 
@@ -69,7 +69,7 @@ def annotate_safe_value(safe_value_map: object) -> None:
         context.safe_values.append((buffer, as_expr(value, buffer.dtype, "a safe value")))
 
 
-@author_facing
+@word
 def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> None:
     """Walk the grid in panels, so that blocks that run together share rows and columns in the L2 cache.
 
@@ -94,7 +94,7 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
         context.attributes["raster"] = ("column" if order == "col" else order, size)
 
 
-@author_facing
+@word
 def annotate_l2_hit_ratio(l2_hit_ratio_map: object) -> None:
     """How much of a tensor's reads should stay in the L2 cache: ``{tensor: ratio}``; accepted, no part of the cache is
     set aside.
@@ -112,7 +112,7 @@ def annotate_l2_hit_ratio(l2_hit_ratio_map: object) -> None:
     context.attributes["l2_hit_ratio"] = pairs
 
 
-@author_facing
+@word
 def annotate_min_blocks_per_sm(n: object) -> None:
     """How many blocks should fit on one multiprocessor at least: a GPU's compiler gives each thread no more registers.
 
@@ -133,7 +133,7 @@ def annotate_min_blocks_per_sm(n: object) -> None:
         context.attributes.setdefault("registers", ())
 
 
-@author_facing
+@word
 def annotate_restrict_buffers(*buffers: object) -> None:
     """Tensors that may be the same memory: a call may pass one for several of them, as a kernel does that works in
     place.
@@ -159,7 +159,7 @@ def annotate_restrict_buffers(*buffers: object) -> None:
     attributes[MAY_SHARE] = tuple(dict.fromkeys(names))
 
 
-@author_facing
+@word
 def func_attr(attributes: Mapping[str, object]) -> None:
     """Attributes of the function: ``{"name": constant}``.
 
@@ -175,7 +175,7 @@ def func_attr(attributes: Mapping[str, object]) -> None:
         current("T.func_attr").attributes[str(name)] = value
 
 
-@author_facing
+@word
 def assume(cond: object) -> None:
     """A fact that the author vouches for, such as ``m % 8 == 0``; the interpreter checks it.
 

@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Region, Var, Wait, const, seq
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -104,7 +104,7 @@ def _atomic(kind: str) -> Callable[..., Any]:
     >>> for i in T.Parallel(64):
     ...     T.atomic_{kind}(N[0], N[i])
     """  # noqa: E501
-    return author_facing(call)
+    return word(call)
 
 
 def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) -> None:
@@ -128,7 +128,7 @@ ATOMICS: dict[str, Callable[..., object]] = {
 """The atomic operations by name."""
 
 
-@author_facing
+@word
 def atomic_load(src: object, memory_order: str = "seq_cst") -> Scalar:
     """The value of an element, read atomically.
 
@@ -147,7 +147,7 @@ def atomic_load(src: object, memory_order: str = "seq_cst") -> Scalar:
     return named_by_author(loaded, "loaded", "T.atomic_load")
 
 
-@author_facing
+@word
 def atomic_store(dst: object, src: object, memory_order: str = "seq_cst") -> None:
     """Write an element atomically.
 
@@ -205,7 +205,7 @@ def _packed(count: int) -> Callable[..., Any]:
     >>> for j in T.Parallel(8):
     ...     T.atomic_addx{count}(C[0, j * {count}], A[0, j * {count}])
     """
-    return author_facing(call)
+    return word(call)
 
 
 def _lane(value: object, count: int, lane: Var, what: str) -> Value:

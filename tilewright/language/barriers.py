@@ -20,7 +20,6 @@ announced in it have landed.  Every thread that executes an arrival counts once.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
@@ -41,7 +40,7 @@ from tilewright.ir.nodes import (
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, constant, describe, named_by_author
 from tilewright.language.source import statement_here
@@ -80,7 +79,7 @@ def _barriers(counts: object, what: str, scope: str) -> BufferProxy:
     return BufferProxy(row, builder.frame)
 
 
-@author_facing
+@word
 def alloc_barrier(arrive_count: object) -> BufferProxy:
     """Barriers in shared memory that threads arrive at and wait for, and copies signal (sm_90 and above).
 
@@ -101,7 +100,7 @@ def alloc_barrier(arrive_count: object) -> BufferProxy:
     return _barriers(arrive_count, "T.alloc_barrier", "block")
 
 
-@author_facing
+@word
 def alloc_cluster_barrier(arrive_count: object) -> BufferProxy:
     """`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.
 
@@ -125,7 +124,8 @@ def barrier_of(value: object, what: str) -> Region:
     raise TileExpected(f"the barrier of {what}", describe(value), expected)
 
 
-@author_facing
+@called("barrier_wait", "ptx_wait_barrier")
+@word
 def mbarrier_wait_parity(mbarrier: object, parity: object) -> None:
     """Wait until the barrier's phase of this parity is complete.
 
@@ -144,7 +144,8 @@ def mbarrier_wait_parity(mbarrier: object, parity: object) -> None:
     call("mbarrier_wait", barrier_of(mbarrier, "T.mbarrier_wait_parity"), index_binary("and", bit, const(1, UINT32)))
 
 
-@author_facing
+@called("barrier_arrive", "ptx_arrive_barrier")
+@word
 def mbarrier_arrive(mbarrier: object, cta_id: object = None) -> None:
     """Each executing thread arrives once.
 
@@ -166,7 +167,7 @@ def mbarrier_arrive(mbarrier: object, cta_id: object = None) -> None:
     call("mbarrier_arrive_cluster", barrier, as_expr(cta_id, INT32, "cta_id of T.mbarrier_arrive"))
 
 
-@author_facing
+@word
 def mbarrier_expect_tx(mbarrier: object, tx: object) -> None:
     """Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.
 
@@ -187,7 +188,7 @@ def mbarrier_expect_tx(mbarrier: object, tx: object) -> None:
     call("mbarrier_expect_tx", barrier_of(mbarrier, "T.mbarrier_expect_tx"), number)
 
 
-@author_facing
+@word
 def mbarrier_arrive_expect_tx(mbarrier: object, tx: object) -> None:
     """`mbarrier_expect_tx`, then `mbarrier_arrive`.
 
@@ -206,7 +207,7 @@ def mbarrier_arrive_expect_tx(mbarrier: object, tx: object) -> None:
     call("mbarrier_arrive_expect_tx", barrier_of(mbarrier, "T.mbarrier_arrive_expect_tx"), number)
 
 
-@author_facing
+@word
 def cp_async_barrier_noinc(barrier: object) -> None:
     """Each executing thread arrives once all its `cp.async` copies so far have landed.
 
@@ -227,7 +228,7 @@ def cp_async_barrier_noinc(barrier: object) -> None:
 # Threads of a block -------------------------------------------------------------------------------
 
 
-@author_facing
+@word
 def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
     """Threads meet; what they wrote before is seen by all of them after.
 
@@ -249,7 +250,7 @@ def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None
     call("named_barrier_sync", *_named(barrier_id, arrive_count, "T.sync_threads"))
 
 
-@author_facing
+@word
 def named_barrier_arrive(barrier_id: object, thread_count: object) -> None:
     """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`.
 
@@ -273,7 +274,7 @@ def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[Expr, E
     return const(number), const(count)
 
 
-@author_facing
+@word
 def sync_warp(mask: object = None) -> None:
     """The threads of the warp meet; `mask`, where given, has all of its lanes.
 
@@ -291,7 +292,7 @@ def sync_warp(mask: object = None) -> None:
     call("sync_warp")
 
 
-@author_facing
+@word
 def fence_proxy_async() -> None:
     """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other
     threads).
@@ -331,7 +332,8 @@ class WarpGroups(BlockContext):
         current("T.ws").append(If(condition, body, span=self.span))
 
 
-@author_facing
+@called("WarpSpecialize")
+@word
 def ws(*warp_group_ids: object) -> WarpGroups:
     """``with T.ws(0):`` holds what only these warpgroups (of 128 threads, from 0) do.
 
@@ -361,7 +363,7 @@ def ws(*warp_group_ids: object) -> WarpGroups:
     return WarpGroups(tuple(groups))
 
 
-@author_facing
+@word
 def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     """How many registers each thread of these warpgroups keeps; the first statement of what they do.  It says nothing
     to a machine whose warps keep those that they start with.
@@ -378,7 +380,7 @@ def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     call("setmaxnreg", const(count))
 
 
-@author_facing
+@word
 def annotate_producer_reg_dealloc(reg_count: object = 24) -> None:
     """Registers of the threads that load, where the compiler divides the kernel into roles.
 
@@ -393,7 +395,7 @@ def annotate_producer_reg_dealloc(reg_count: object = 24) -> None:
     _kept("producer", reg_count, "T.annotate_producer_reg_dealloc")
 
 
-@author_facing
+@word
 def annotate_consumer_reg_alloc(reg_count: object = 240) -> None:
     """Registers of the threads that compute, where the compiler divides the kernel into roles.
 
@@ -416,7 +418,8 @@ def _kept(role: str, number: object, what: str) -> None:
     attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
 
 
-@author_facing
+@called("disable_warp_group_reg_alloc")
+@word
 def no_set_max_nreg() -> None:
     """The compiler leaves every warpgroup its share of the registers, where it divides the kernel into roles.
 
@@ -430,7 +433,7 @@ def no_set_max_nreg() -> None:
 # Clusters -----------------------------------------------------------------------------------------
 
 
-@author_facing
+@word
 def block_rank_in_cluster() -> Scalar:
     """Which block of its cluster this is, from 0.
 
@@ -441,7 +444,8 @@ def block_rank_in_cluster() -> Scalar:
     return named_by_author(Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster")
 
 
-@author_facing
+@called("sync_cluster")
+@word
 def cluster_sync(ordered: bool = True) -> None:
     """All threads of all blocks of the cluster meet; what they wrote before is seen by all after.
 
@@ -465,7 +469,7 @@ def cluster_sync(ordered: bool = True) -> None:
         call("cluster_wait")
 
 
-@author_facing
+@word
 def sync_grid() -> None:
     """All threads of all blocks of the grid meet; what they wrote before is seen by all after.
 
@@ -478,7 +482,8 @@ def sync_grid() -> None:
     call("grid_sync")
 
 
-@author_facing
+@called("cluster_arrive_relaxed")
+@word
 def cluster_arrive() -> None:
     """Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.
 
@@ -494,7 +499,7 @@ def cluster_arrive() -> None:
     call("cluster_arrive")
 
 
-@author_facing
+@word
 def cluster_wait() -> None:
     """Wait until all threads of all blocks of the cluster have come to the meeting.
 
@@ -508,20 +513,3 @@ def cluster_wait() -> None:
     ...         T.cluster_wait()
     """
     call("cluster_wait")
-
-
-BARRIER_WORDS: dict[str, Any] = {
-    word.__name__: word
-    for word in (
-        alloc_barrier, alloc_cluster_barrier, mbarrier_wait_parity, mbarrier_arrive, mbarrier_expect_tx,
-        mbarrier_arrive_expect_tx, cp_async_barrier_noinc, sync_threads, named_barrier_arrive, sync_warp,
-        fence_proxy_async, ws, set_max_nreg, annotate_producer_reg_dealloc, annotate_consumer_reg_alloc,
-        no_set_max_nreg,
-        cluster_arrive, cluster_wait, cluster_sync, block_rank_in_cluster, sync_grid,
-    )
-} | {
-    "barrier_wait": mbarrier_wait_parity, "barrier_arrive": mbarrier_arrive, "WarpSpecialize": ws,
-    "disable_warp_group_reg_alloc": no_set_max_nreg, "ptx_wait_barrier": mbarrier_wait_parity,
-    "ptx_arrive_barrier": mbarrier_arrive, "sync_cluster": cluster_sync,
-}  # fmt: skip
-"""Every word, under the names of the language."""

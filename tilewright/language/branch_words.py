@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir.nodes import If as Conditional
 from tilewright.ir.nodes import Seq
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, Frame, current, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import AuthorError
 from tilewright.language.proxies import condition
 from tilewright.language.source import statement_here
@@ -67,7 +65,7 @@ class BranchFrame(BlockContext):
         self.branching.branches[self.word] = current(self.word).pop(self.frame)
 
 
-@author_facing
+@word
 def If(condition: object) -> Branching:
     """``with T.If(condition):`` holds `Then` and `Else`: what an ``if`` of Python says, too.
 
@@ -86,7 +84,7 @@ def If(condition: object) -> Branching:
     return Branching(condition)
 
 
-@author_facing
+@word
 def Then() -> BranchFrame:
     """``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.
 
@@ -99,7 +97,7 @@ def Then() -> BranchFrame:
     return BranchFrame("T.Then")
 
 
-@author_facing
+@word
 def Else() -> BranchFrame:
     """``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.
 
@@ -112,7 +110,3 @@ def Else() -> BranchFrame:
     ...         A[0, 0] = 2.0
     """
     return BranchFrame("T.Else")
-
-
-BRANCH_WORDS: dict[str, Any] = {"If": If, "Then": Then, "Else": Else}
-"""Every word, under the names of the language."""

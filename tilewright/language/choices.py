@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.nodes import Var
 from tilewright.language.builder import current
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes_of_scopes import ChoiceNotKnown, ConstOutsideDirect
 from tilewright.language.proxies import Scalar, describe
 
@@ -33,7 +33,7 @@ class Choice:
         return self.choose(*(numbers[one] if isinstance(one, str) else one for one in self.sizes))
 
 
-@author_facing
+@word
 def suited(choose: Callable[..., object], *sizes: object) -> Any:
     """A value, known while the kernel is traced, that suits sizes known only at launch (direct style only).
 

@@ -6,14 +6,15 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Parallel, Var
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import check_tile_place, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.math import if_then_else
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, Value, constant, describe
 from tilewright.language.source import statement_here
 
 
-@author_facing
+@called("c2d_im2col")
+@word
 def im2col(
     img: BufferProxy, col: object, nhw_step: Value, c_step: Value, kernel: object, stride: object = 1,
     dilation: object = 1, pad: object = 0,
@@ -67,7 +68,3 @@ def im2col(
     inside = inside & (deep < window * window * channels)
     col[i, j] = if_then_else(inside, img[place // (down * across), y, x, deep % channels], 0)
     builder.append(Parallel(variables, (rows, columns), builder.pop(frame), span=span))
-
-
-CONVOLUTION_WORDS: dict[str, object] = {"im2col": im2col, "c2d_im2col": im2col}
-"""Every word, under the names of the language."""

@@ -9,7 +9,7 @@ from tilewright.ir.nodes import Assert, Expr, Print, Region
 from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.buffers import TensorProxy, region_of
 from tilewright.language.builder import active, current
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr
 from tilewright.language.proxies import condition as truth
@@ -31,7 +31,7 @@ def print_in_kernel(*values: object, **keywords: Any) -> None:
     current("print()").append(Print(tuple(map(_printable, values)), span=statement_here()))
 
 
-@author_facing
+@word
 def print_(obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
     """Show a scalar or a tile where the program runs: interpreted, emulated, on a CPU or a GPU
     (docs/manual_control.md).
@@ -61,7 +61,7 @@ def breakpoint_in_kernel(*values: object) -> None:
     builder.append(Print(tuple(map(_printable, values)), stop=True, span=statement_here()))
 
 
-@author_facing
+@word
 def device_assert(condition: object, msg: str = "", no_stack_info: bool = False) -> None:
     """Check a condition where the program runs; where it does not hold, the program ends with the message and this
     line.

@@ -15,7 +15,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64, DType
 from tilewright.ir.nodes import Call, Expr, Var, binary, const
 from tilewright.language.builder import named
-from tilewright.language.interface import author_facing, taking
+from tilewright.language.interface import taking, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, Value, as_expr, frame_of
@@ -153,7 +153,7 @@ def _operation(name: str) -> Callable[..., object]:
         --------
         >>> C[i, 0] = T.{name}({example}, "rz")
         """
-    return author_facing(call)
+    return word(call)
 
 
 def _nearest(name: str, operands: Sequence[Expr]) -> Expr:
@@ -166,5 +166,5 @@ def _nearest(name: str, operands: Sequence[Expr]) -> Expr:
     return _call({"ieee_fmaf": "fma", "ieee_fsqrt": "sqrt"}[name], *operands)
 
 
-ROUNDED_OPERATIONS: dict[str, object] = {name: _operation(name) for name in OPERATIONS}
-"""Every operation, under its name in the language."""
+for _name in OPERATIONS:
+    _operation(_name)

@@ -12,7 +12,7 @@ from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
 from tilewright.ir.visitor import changed, find
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -38,7 +38,7 @@ WRITES = ("r", "w", "rw")
 BYTES = {("int8", "int8"): "s8s8", ("uint8", "int8"): "u8s8", ("uint8", "uint8"): "u8u8", ("int8", "uint8"): "s8u8"}
 
 
-@author_facing
+@word
 def import_source(source: object = None) -> None:
     """Put a text of the device's own language before the kernels, for instance functions for `call_extern`.
 
@@ -63,7 +63,7 @@ def import_source(source: object = None) -> None:
         attributes["sources"] = (*attributes.get("sources", ()), source)
 
 
-@author_facing
+@word
 def call_extern(*args: object, dtype: Any = _FIRST) -> Value | None:
     """Call a function of the device's own language (`import_source`), in each executing thread.
 
@@ -126,7 +126,8 @@ def _argument(value: object, what: str) -> Expr | Region:
     raise TileExpected(what, describe(value), "a number, T.access_ptr(...) or T.address_of(...)")
 
 
-@author_facing
+@called("tvm_access_ptr")
+@word
 def access_ptr(
     base: object, access_type: Any = "r", *extents: object, offset: object = 0, extent: object = None,
     ignore_last_ndim: int = 0
@@ -177,7 +178,7 @@ def access_ptr(
     return RegionProxy(region, frame)
 
 
-@author_facing
+@word
 def address_of(obj: object) -> RegionProxy:
     """The place of an element, such as ``T.address_of(A[i, j])``.
 
@@ -194,7 +195,7 @@ def address_of(obj: object) -> RegionProxy:
     return made
 
 
-@author_facing
+@word
 def dp4a(A: object, B: object, C: object) -> None:
     """``C += A[0] * B[0] + A[1] * B[1] + A[2] * B[2] + A[3] * B[3]`` on bytes, in each thread.
 
@@ -230,9 +231,3 @@ def _four(value: object, what: str) -> Region:
     region = access_ptr(value).region
     starts = region.starts
     return Region(region.buffer, starts, (*(1,) * (len(starts) - 1), 4))
-
-
-EXTERNAL_WORDS: dict[str, Any] = {
-    word.__name__: word for word in (import_source, call_extern, access_ptr, address_of, dp4a)
-} | {"tvm_access_ptr": access_ptr}  # fmt: skip
-"""Every word, under the names of the language."""

@@ -1,4 +1,5 @@
-"""The decorator of every function that authors call: wrong calls and other mistakes point at their line."""
+"""The decorators of every function that authors call: `T` has it, and wrong calls and other mistakes point at their
+line."""
 
 from __future__ import annotations
 
@@ -13,6 +14,25 @@ from tilewright.language.source import expression_here
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Named = TypeVar("Named")
+
+WORDS: dict[str, object] = {}
+"""Every word of the language, under each of its names: what `T` has."""
+
+
+def called(*names: str) -> Callable[[Named], Named]:
+    """Decorator: what authors find in `T` under these names."""
+
+    def list_it(value: Named) -> Named:
+        WORDS.update(dict.fromkeys(names, value))
+        return value
+
+    return list_it
+
+
+def word(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of a word of the language: authors find it in `T` under its own name, and call it (`author_facing`)."""
+    return called(function.__name__.rstrip("_"))(author_facing(function))
 
 
 def author_facing(function: Callable[P, R]) -> Callable[P, R]:

@@ -12,7 +12,7 @@ from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.divisions import divide
 from tilewright.language.external import import_source
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
@@ -82,7 +82,7 @@ class KernelContext(BlockContext):
         )  # fmt: skip
 
 
-@author_facing
+@word
 def Kernel(
     *blocks: object, threads: object = None, is_cpu: bool = False, cluster_dims: object = None,
     persistent: bool | str | None = None,
@@ -141,7 +141,7 @@ def Kernel(
     return KernelContext(grid, _three(128 if threads is None else threads, "threads of T.Kernel"), attributes)
 
 
-@author_facing
+@word
 def ClusterKernel(
     *blocks: object, cluster_dims: object, threads: object = None, prelude: str | None = None
 ) -> KernelContext:
@@ -188,7 +188,7 @@ def _dimension(dim: object, count: int, what: str) -> int:
     return value
 
 
-@author_facing
+@word
 def get_thread_binding(dim: int = 0) -> Scalar:
     """The thread's index in its block along a dimension, from 0.
 
@@ -204,7 +204,7 @@ def get_thread_binding(dim: int = 0) -> Scalar:
     return Scalar(context.thread_vars[_dimension(dim, 3, "T.get_thread_binding")], context.frame)
 
 
-@author_facing
+@word
 def get_thread_bindings() -> tuple[Scalar, ...]:
     """The thread's three indices.
 
@@ -215,7 +215,7 @@ def get_thread_bindings() -> tuple[Scalar, ...]:
     return tuple(get_thread_binding(dim) for dim in range(3))
 
 
-@author_facing
+@word
 def get_thread_extent(dim: int = 0) -> int:
     """Threads of a block along a dimension.
 
@@ -230,7 +230,7 @@ def get_thread_extent(dim: int = 0) -> int:
     return _context("T.get_thread_extent").threads[_dimension(dim, 3, "T.get_thread_extent")]
 
 
-@author_facing
+@word
 def get_thread_extents() -> tuple[int, ...]:
     """Threads of a block along x, y, z.
 
@@ -241,7 +241,7 @@ def get_thread_extents() -> tuple[int, ...]:
     return _context("T.get_thread_extents").threads
 
 
-@author_facing
+@word
 def get_block_binding(dim: int = 0) -> Scalar:
     """The block's index in the grid along a dimension.
 
@@ -257,7 +257,7 @@ def get_block_binding(dim: int = 0) -> Scalar:
     return Scalar(context.block_vars[_dimension(dim, len(context.grid), "T.get_block_binding")], context.frame)
 
 
-@author_facing
+@word
 def get_block_bindings() -> tuple[Scalar, ...]:
     """The block's index along every grid dimension.
 
@@ -269,7 +269,7 @@ def get_block_bindings() -> tuple[Scalar, ...]:
     return tuple(Scalar(var, context.frame) for var in context.block_vars)
 
 
-@author_facing
+@word
 def get_block_extent(dim: int = 0) -> Value:
     """Blocks of the grid along a dimension.
 
@@ -284,7 +284,7 @@ def get_block_extent(dim: int = 0) -> Value:
     return get_block_extents()[_dimension(dim, len(_context("T.get_block_extent").grid), "T.get_block_extent")]
 
 
-@author_facing
+@word
 def get_block_extents() -> tuple[Value, ...]:
     """Blocks of the grid along every dimension.
 
@@ -295,7 +295,7 @@ def get_block_extents() -> tuple[Value, ...]:
     return tuple(size if isinstance(size, int) else Scalar(size) for size in _context("T.get_block_extents").grid)
 
 
-@author_facing
+@word
 def get_cluster_dims() -> list[int]:
     """How many blocks a cluster has along each dimension of the grid; 1 where there are none.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tilewright.ir.nodes import Extent
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import current
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.kernel import KernelContext
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, constant, extent
@@ -68,7 +68,7 @@ class LaunchedIndex(Scalar, BlockContext):
                 self.context.__exit__(*exception)
 
 
-@author_facing
+@word
 def launch_thread(thread: object, extent_: object) -> LaunchedIndex:
     """One dimension of a launch, and the index along it.
 

@@ -13,7 +13,7 @@ from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext, check_exit, stand_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.collisions import check_collisions
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, constant, extent, here, known_value
 from tilewright.language.reaches import check_reaches
@@ -235,7 +235,8 @@ def _add(left: Extent, right: Extent) -> Expr:
     return nodes.index_binary("add", left, right)
 
 
-@author_facing
+@called("parallel")  # iterations of TVM's are independent, and may as well come in turn
+@word
 def serial(start: object, stop: object = None, step: object = None, annotations: object = None) -> LoopContext:
     """A loop in order, over ``range(start, stop, step)``; Python's ``range`` in a ``for`` is the same.
 
@@ -252,7 +253,7 @@ def serial(start: object, stop: object = None, step: object = None, annotations:
     return RangeLoop("T.serial", "serial", (start, stop, step))
 
 
-@author_facing
+@word
 def unroll(
     start: object, stop: object = None, step: object = None, explicit: bool = False, unroll_factor: int | None = None,
     annotations: object = None,
@@ -272,7 +273,7 @@ def unroll(
     return RangeLoop("T.unroll", "unroll", (start, stop, step))
 
 
-@author_facing
+@word
 def vectorized(start: object, stop: object = None, annotations: object = None) -> LoopContext:
     """A loop whose iterations may run as vector lanes.
 
@@ -290,7 +291,7 @@ def vectorized(start: object, stop: object = None, annotations: object = None) -
     return RangeLoop("T.vectorized", "vectorize", (start, stop))
 
 
-@author_facing
+@word
 def Parallel(
     *extents: object,
     coalesced_width: object = None,
@@ -322,7 +323,7 @@ def Parallel(
     return ParallelLoop(sizes, getattr(loop_layout, "layout", loop_layout), width)
 
 
-@author_facing
+@word
 def Pipelined(
     start: object, stop: object = None, num_stages: object = 0, order: Iterable[object] | None = None,
     stage: Iterable[object] | None = None,
@@ -363,7 +364,7 @@ def _numbers(plan: Iterable[object] | None) -> tuple[int, ...] | None:
     return None if plan is None else tuple(constant(number, "the plan of T.Pipelined") for number in plan)
 
 
-@author_facing
+@word
 def grid(*extents: object) -> LoopContext:
     """Nested serial loops: ``for i, j in T.grid(4, 8)``.
 
@@ -381,7 +382,7 @@ def grid(*extents: object) -> LoopContext:
     return GridLoop(tuple(extent(size, "an extent of T.grid") for size in extents))
 
 
-@author_facing
+@word
 def Persistent(
     domain: Sequence[object], wave_size: object, index: object, group_size: object = 8, num_stages: object = None,
     annotations: object = None
@@ -412,7 +413,7 @@ def Persistent(
     return PersistentLoop(sizes, workers, number, rows)
 
 
-@author_facing
+@word
 def loop_break() -> None:
     """``break`` as a call: leaves the innermost serial loop.
 
@@ -428,7 +429,7 @@ def loop_break() -> None:
     builder.append(Break(span=statement_here()))
 
 
-@author_facing
+@word
 def thread_return() -> None:
     """``return`` as a call: the thread is done; under a condition that no thread index decides, the block.
 

@@ -15,7 +15,7 @@ from tilewright.ir.dtypes import FLOAT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Call
 from tilewright.language.branches import is_symbolic, stand_in
-from tilewright.language.interface import author_facing, taking
+from tilewright.language.interface import author_facing, called, taking, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import absolute, combine, floor_divide, floor_modulo, select, shift
 from tilewright.language.promotion import promote
@@ -61,7 +61,7 @@ def _function(name: str) -> Callable[..., Value]:
     --------
     >>> C[i, 0] = {example}
     """
-    return author_facing(call)
+    return word(call)
 
 
 _TABLE: dict[str, Callable[..., Value]] = {
@@ -71,7 +71,7 @@ _TABLE: dict[str, Callable[..., Value]] = {
 ROUNDINGS = ("ties-to-even", "ties-away-from-zero")
 
 
-@author_facing
+@word
 def round_(x: object, rounding_mode: str | None = "ties-to-even") -> Value:
     """The nearest whole number of a float scalar, in its own dtype.
 
@@ -97,10 +97,10 @@ def round_(x: object, rounding_mode: str | None = "ties-to-even") -> Value:
 FUNCTIONS: dict[str, Callable[..., Value]] = {**_TABLE, "round": round_}
 """The functions of floats by name: exp, exp2, log, sqrt, ..."""
 
-abs_ = author_facing(absolute)
+abs_ = called("abs")(author_facing(absolute))
 
 
-@author_facing
+@word
 def ceildiv(lhs: Value, rhs: Value) -> Value:
     """``lhs / rhs`` rounded up, on integers.
 
@@ -120,7 +120,7 @@ def ceildiv(lhs: Value, rhs: Value) -> Value:
 cdiv = ceildiv
 
 
-@author_facing
+@word
 def floordiv(a: Value, b: Value) -> Value:
     """``a // b``.
 
@@ -135,7 +135,7 @@ def floordiv(a: Value, b: Value) -> Value:
     return a // b if _known(a, b) else floor_divide(a, b)
 
 
-@author_facing
+@word
 def floormod(a: Value, b: Value) -> Value:
     """``a % b``, with the sign of `b`.
 
@@ -150,7 +150,7 @@ def floormod(a: Value, b: Value) -> Value:
     return a % b if _known(a, b) else floor_modulo(a, b)
 
 
-@author_facing
+@word
 def align_up(x: Value, y: Value) -> Value:
     """The least multiple of `y` that is not less than `x`.
 
@@ -167,7 +167,7 @@ def align_up(x: Value, y: Value) -> Value:
 
 
 @stand_in("max")
-@author_facing
+@word
 def max_(*values: object, **keywords: object) -> Value:
     """The greatest of the values; of a number and a NaN, the number.
 
@@ -184,7 +184,7 @@ def max_(*values: object, **keywords: object) -> Value:
 
 
 @stand_in("min")
-@author_facing
+@word
 def min_(*values: object, **keywords: object) -> Value:
     """The least of the values; of a number and a NaN, the number.
 
@@ -210,7 +210,7 @@ def _extreme(op: str, python: Callable[..., Any], values: tuple[object, ...], ke
     return found
 
 
-@author_facing
+@word
 def clamp(dst: object, min_val: object, max_val: object) -> Value:
     """`dst`, at least `min_val` and at most `max_val`.
 
@@ -225,7 +225,7 @@ def clamp(dst: object, min_val: object, max_val: object) -> Value:
     return min_(max_(dst, min_val), max_val)
 
 
-@author_facing
+@word
 def if_then_else(cond: Value, t: Value, f: Value) -> Value:
     """``t if cond else f``; only the branch taken is evaluated.
 
@@ -241,7 +241,7 @@ def if_then_else(cond: Value, t: Value, f: Value) -> Value:
     return select(cond, t, f) if is_symbolic(cond) else (t if cond else f)
 
 
-@author_facing
+@word
 def Select(condition: Value, true_value: Value, false_value: Value) -> Value:
     """`if_then_else` under TVM's name.
 
@@ -257,7 +257,7 @@ def Select(condition: Value, true_value: Value, false_value: Value) -> Value:
     return if_then_else(condition, true_value, false_value)
 
 
-@author_facing
+@word
 def cast(
     value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None, *,
     saturate: bool | None = None
@@ -305,7 +305,7 @@ def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
     return Scalar(nodes.Select(wide.dtype, beyond, infinite, wide), frame_of(value))
 
 
-@author_facing
+@word
 def Cast(dtype: object, value: object) -> Scalar:
     """`cast` with its arguments the other way round; either order will do.
 
@@ -323,7 +323,7 @@ def Cast(dtype: object, value: object) -> Scalar:
     return made
 
 
-@author_facing
+@word
 def reinterpret(value: object, dtype: object) -> Any:  # a number, or a vector of several
     """The bits of `value` read as another dtype of the same width.
 
@@ -351,7 +351,7 @@ def reinterpret(value: object, dtype: object) -> Any:  # a number, or a vector o
     return Scalar(nodes.Reinterpret(record, operand), frame_of(value))
 
 
-@author_facing
+@word
 def infinity(dtype: object = "float32") -> Scalar:
     """Positive infinity of a float dtype (its largest number, where it has no infinities).
 
@@ -369,7 +369,7 @@ def infinity(dtype: object = "float32") -> Scalar:
     return Scalar(nodes.const(math.inf if record.infinities else record.maximum, record))
 
 
-@author_facing
+@word
 def max_value(dtype: object) -> Scalar:
     """The largest finite value of a dtype.
 
@@ -385,7 +385,7 @@ def max_value(dtype: object) -> Scalar:
     return Scalar(nodes.const(record.maximum, record))
 
 
-@author_facing
+@word
 def min_value(dtype: object) -> Scalar:
     """The smallest finite value of a dtype.
 
@@ -401,7 +401,7 @@ def min_value(dtype: object) -> Scalar:
     return Scalar(nodes.const(record.minimum, record))
 
 
-@author_facing
+@word
 def shift_left(x: Whole, y: Whole) -> Whole:
     """``x << y``.
 
@@ -417,7 +417,7 @@ def shift_left(x: Whole, y: Whole) -> Whole:
     return x << y if _known(x, y) else shift("shl", x, y)
 
 
-@author_facing
+@word
 def shift_right(x: Whole, y: Whole) -> Whole:
     """``x >> y``, arithmetic on signed dtypes.
 
@@ -433,7 +433,7 @@ def shift_right(x: Whole, y: Whole) -> Whole:
     return x >> y if _known(x, y) else shift("shr", x, y)
 
 
-@author_facing
+@word
 def bitwise_and(x: Whole, y: Whole) -> Whole:
     """``x & y``.
 
@@ -448,7 +448,7 @@ def bitwise_and(x: Whole, y: Whole) -> Whole:
     return x & y
 
 
-@author_facing
+@word
 def bitwise_or(x: Whole, y: Whole) -> Whole:
     """``x | y``.
 
@@ -463,7 +463,7 @@ def bitwise_or(x: Whole, y: Whole) -> Whole:
     return x | y
 
 
-@author_facing
+@word
 def bitwise_xor(x: Whole, y: Whole) -> Whole:
     """``x ^ y``.
 
@@ -478,7 +478,7 @@ def bitwise_xor(x: Whole, y: Whole) -> Whole:
     return x ^ y
 
 
-@author_facing
+@word
 def bitwise_not(x: Whole) -> Whole:
     """``~x``.
 
@@ -493,7 +493,7 @@ def bitwise_not(x: Whole) -> Whole:
     return ~x
 
 
-@author_facing
+@word
 def popcount(x: object) -> Value:
     """How many bits of an integer are set.
 
@@ -511,7 +511,7 @@ def popcount(x: object) -> Value:
     return Scalar(Call(operand.dtype, "popcount", (operand,)), frame_of(x))
 
 
-@author_facing
+@word
 def index_to_coordinates(index: Value, shape: Sequence[Value]) -> list[Value]:
     """The coordinates of element number `index` of a row-major array of `shape`.
 

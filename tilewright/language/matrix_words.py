@@ -16,7 +16,7 @@ from tilewright.ir.nodes import Call, Evaluate, Region, const, index_binary
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.builder import in_kernel
 from tilewright.language.external import access_ptr
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.machines import machine
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Value, as_expr, constant, describe, known_value
@@ -51,7 +51,7 @@ def _element_type(given: object, held: DType, what: str) -> None:
         raise NumberExpected(what, f"the type of its elements, {held}", str(named))
 
 
-@author_facing
+@word
 def ptx_mma(
     dtype: object, shape: object, A_layout: object, B_layout: object, A_dtype: object, B_dtype: object, C_dtype: object,
     multiplicand_a: object, a_index: object, multiplicand_b: object, b_index: object, accumulator: object,
@@ -124,7 +124,7 @@ def load_matrices(transposed: bool, count: int, row: Region, place: Region) -> N
     in_kernel("T.ptx_ldmatrix").append(Evaluate(call, span=statement_here()))
 
 
-@author_facing
+@word
 def ptx_ldmatrix(trans: object, num: object, src_access_ptr: object, dst_access_ptr: object, *older: Any) -> None:
     """Load 1, 2 or 4 matrices of 8 rows of 16 bytes each: a warp's threads get 4 bytes of each.
 
@@ -187,7 +187,3 @@ def b_place(bits: int, depth: int, lane: Value, local: Value) -> tuple[Value, Va
 def result_place(lane: Value, local: Value) -> tuple[Value, Value]:  # numbers, or the program's
     """Row and column of a sum, of tiles of 16 rows and 8 columns side by side."""
     return lane // 4 + 8 * (local % 4 // 2), lane % 4 * 2 + local % 2 + 8 * (local // 4)
-
-
-MATRIX_WORDS: dict[str, object] = {"ptx_mma": ptx_mma, "ptx_ldmatrix": ptx_ldmatrix}
-"""Every word, under the names of the language."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Call
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.proxies import as_expr
 from tilewright.language.source import statement_here
 
@@ -14,7 +14,7 @@ def _meeting(function: str) -> None:
     in_kernel(f"T.{function}").append(nodes.Evaluate(Call(nodes.dtypes.BOOL, function, ()), span=statement_here()))
 
 
-@author_facing
+@word
 def pdl_sync() -> None:
     """Wait until the kernels before this one in the stream are done, and what they wrote is seen.
 
@@ -28,7 +28,7 @@ def pdl_sync() -> None:
     _meeting("griddepcontrol_wait")
 
 
-@author_facing
+@word
 def pdl_trigger() -> None:
     """Let the kernel behind this one begin, as far as its own `pdl_sync`.
 
@@ -39,7 +39,7 @@ def pdl_trigger() -> None:
     _meeting("griddepcontrol_launch_dependents")
 
 
-@author_facing
+@word
 def take_turn(first: object = False) -> None:
     """Wait until the warpgroup before this one in its role has passed its turn (`pass_turn`); the first one waits for
     the last.
@@ -56,13 +56,13 @@ def take_turn(first: object = False) -> None:
     in_kernel("T.take_turn").append(nodes.Evaluate(call, span=statement_here()))
 
 
-@author_facing
+@word
 def pass_turn() -> None:
     """Let the next warpgroup of the role take its turn."""
     _meeting("pass_turn")
 
 
-@author_facing
+@word
 def end_turns() -> None:
     """Behind the last turns: the role's first warpgroup takes what the last one has passed, so that none is left
     over."""

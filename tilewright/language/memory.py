@@ -9,7 +9,7 @@ from tilewright.ir import dtypes
 from tilewright.ir.nodes import Allocate, Buffer, Extent, known
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
 from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
 from tilewright.language.proxies import Variable, as_expr, describe
@@ -35,7 +35,7 @@ def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProx
     return BufferProxy(buffer, builder.frame)
 
 
-@author_facing
+@word
 def alloc_shared(shape: object, dtype: object, scope: str = "shared.dyn") -> BufferProxy:
     """A tile in the memory that the threads of a block share.
 
@@ -53,7 +53,7 @@ def alloc_shared(shape: object, dtype: object, scope: str = "shared.dyn") -> Buf
     return _allocate(shape, dtype, "shared", "T.alloc_shared")
 
 
-@author_facing
+@word
 def alloc_fragment(shape: object, dtype: object, scope: str = "local.fragment") -> BufferProxy:
     """A tile spread over the registers of a block's threads; the compiler decides which thread holds what.
 
@@ -71,7 +71,7 @@ def alloc_fragment(shape: object, dtype: object, scope: str = "local.fragment") 
     return _allocate(shape, dtype, "fragment", "T.alloc_fragment")
 
 
-@author_facing
+@word
 def alloc_local(shape: object, dtype: object, scope: str = "local") -> BufferProxy:
     """An array of each thread.
 
@@ -95,7 +95,7 @@ _SCOPES = {
 }  # fmt: skip
 
 
-@author_facing
+@word
 def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global") -> BufferProxy:
     """A buffer in the memory that `scope` names.
 
@@ -116,7 +116,7 @@ def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global"
     return _allocate(shape, dtype, _SCOPES[scope], "T.alloc_buffer")
 
 
-@author_facing
+@word
 def alloc_var(dtype: object, *initial: object, init: object = None, scope: str = "local.var") -> Variable:
     """A mutable scalar: assigning to its name stores into it, in loops and branches too.
 
@@ -145,7 +145,7 @@ def alloc_var(dtype: object, *initial: object, init: object = None, scope: str =
     return Variable(buffer, (), builder.frame)
 
 
-@author_facing
+@word
 def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferProxy:
     """A workspace in global memory that lives for one call; it may have symbolic extents.
 
@@ -170,7 +170,7 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferP
     return BufferProxy(buffer)
 
 
-@author_facing
+@word
 def view(src: BufferProxy, shape: object = None, dtype: object = None, strides: object = None) -> BufferProxy:
     """The same memory under another shape or dtype.
 
@@ -237,7 +237,7 @@ class TensorWord(TensorAnnotation):
 Tensor = TensorWord("Tensor")
 
 
-@author_facing
+@word
 def alias(buffer: BufferProxy, shape: object, dtype: object) -> BufferProxy:
     """The first bytes of a shared tile as another tile, once the first has served.
 
@@ -272,7 +272,7 @@ def _converted(base: Buffer, record: dtypes.DType) -> int:
     return last * base.dtype.stored_bits // record.stored_bits
 
 
-@author_facing
+@word
 def reshape(src: BufferProxy, shape: object) -> BufferProxy:
     """The same elements in row-major order under another shape.
 

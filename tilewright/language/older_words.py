@@ -13,17 +13,16 @@ from tilewright.ir.dtypes import INT32, UINT32, UINT64
 from tilewright.ir.nodes import Call, Select, binary, const
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel, named
-from tilewright.language.interface import author_facing, taking
+from tilewright.language.interface import author_facing, called, taking, word
 from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS, abs_, cast, if_then_else
 from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, describe
-from tilewright.language.roles import wgmma_gemm
 from tilewright.language.tensors import TensorAnnotation
 
 
-@author_facing
+@word
 def decl_buffer(
     shape: object, dtype: object = "float32", data: object = None, strides: object = None, elem_offset: object = None,
     scope: str = "global"
@@ -52,6 +51,7 @@ def decl_buffer(
     return view(data, shape, dtype)
 
 
+@called("sblock")
 @contextmanager
 def sblock(name: str = "", no_realize: bool = False) -> Iterator[None]:
     """A part of a program under a name: it means what stands in it.
@@ -68,6 +68,7 @@ def sblock(name: str = "", no_realize: bool = False) -> Iterator[None]:
     yield
 
 
+@called("reads", "writes")
 def reads(*regions: object) -> None:
     """What a part of a program reads, or writes: accepted, since the compiler sees it.
 
@@ -81,6 +82,7 @@ def reads(*regions: object) -> None:
     """
 
 
+@called("meta_class")
 def meta_class(cls: type) -> type:
     """Decorator of a class whose methods speak of the program: each becomes a `T.macro`.
 
@@ -117,7 +119,7 @@ def _count(bits: nodes.Expr) -> nodes.Expr:
     return nodes.cast(Call(bits.dtype, "popcount", (bits,)), INT32)
 
 
-@author_facing
+@word
 def clz(x: object) -> Scalar:
     """How many of the highest bits of an integer are zero; all of them of zero.
 
@@ -136,6 +138,7 @@ def clz(x: object) -> Scalar:
     return Scalar(binary("sub", const(width), _count(bits)), in_kernel("T.clz").frame)
 
 
+@called("__ffs")
 @author_facing
 def ffs(value: object) -> Scalar:
     """The place of the lowest bit that is set, from 1; 0 where none is.
@@ -154,6 +157,7 @@ def ffs(value: object) -> Scalar:
     return Scalar(Select(INT32, empty, const(0), below), in_kernel("T.__ffs").frame)
 
 
+@called("__fns")
 @author_facing
 def fns(mask: object, base: object, offset: object) -> Scalar:
     """The place of bit number `offset` of those that are set, from place `base` on; 0xFFFFFFFF where there is none.
@@ -208,7 +212,7 @@ def _reversed(bits: nodes.Expr) -> nodes.Expr:
 # Numbers ------------------------------------------------------------------------------------------
 
 
-@author_facing
+@word
 def fast_rcp(x: Value) -> Value:
     """``1 / x``.
 
@@ -223,6 +227,7 @@ def fast_rcp(x: Value) -> Value:
     return 1.0 / x
 
 
+@called("__ldg")
 @author_facing
 def ldg(load_or_buf: Scalar | BufferProxy, index: object = None) -> object:
     """The value: what a kernel only reads goes through the read-only cache anyway.
@@ -253,7 +258,7 @@ def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable
         f"{doc}\n\n    Parameters\n    ----------\n    {names[0]} : a float; integers are taken as "
         f"float32.{second}\n    "
     )
-    return author_facing(made)
+    return word(made)
 
 
 def _is_float(value: object) -> bool:
@@ -281,34 +286,22 @@ def _hypot(x: object, y: object) -> Value:
 
 F: dict[str, Callable[..., Value]] = {**FUNCTIONS, "abs": abs_}
 
-MADE_OF_OTHERS = {
-    name: _of_floats(function, name, doc)
-    for name, function, doc in (
-        ("asin", lambda x: F["atan2"](x, F["sqrt"]((1.0 - x) * (1.0 + x))), "Inverse of the sine."),
-        ("acos", lambda x: F["atan2"](F["sqrt"]((1.0 - x) * (1.0 + x)), x), "Inverse of the cosine."),
-        ("asinh", _asinh, "Inverse of the hyperbolic sine."),
-        ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))),
-            "Inverse of the hyperbolic cosine."),
-        ("atanh", lambda x: 0.5 * F["log1p"](2.0 * x / (1.0 - x)), "Inverse of the hyperbolic tangent."),
-        ("hypot", _hypot, "Length of a vector of two components."),
-        ("copysign", _with_sign, "The size of `x1` with the sign of `x2`."),
-    )
-}  # fmt: skip
-"""Functions of TVM's that are no machine's: of others that are."""
-
-FAST = {f"__{name}": FUNCTIONS[name] for name in ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan")}
-"""Names of faster and less exact functions: here they are as exact as the others."""
-
-TILE_ANNOTATIONS = {
-    name: TensorAnnotation(name) for name in ("SharedBuffer", "FragmentBuffer", "LocalBuffer", "TMEMBuffer")
-}
-"""Annotations of a macro's parameters, which say something to readers alone."""
-
-OLDER_WORDS: dict[str, object] = {
-    "decl_buffer": decl_buffer, "meta_class": meta_class, "Var": SizeVariable, "clz": clz, "__ffs": ffs, "__fns": fns,
-    "fast_rcp": fast_rcp, "sblock": sblock, "reads": reads, "writes": reads,
-    "__ldg": ldg, "wgmma_mma": wgmma_gemm,
-    "nearbyint": FUNCTIONS["round"], "ieee_frsqrt": FUNCTIONS["rsqrt"], "power": FUNCTIONS["pow"], **FAST,
-    **MADE_OF_OTHERS, **TILE_ANNOTATIONS,
-}  # fmt: skip
-"""Every word, under the names of the language."""
+for _name, _formula, _doc in (
+    ("asin", lambda x: F["atan2"](x, F["sqrt"]((1.0 - x) * (1.0 + x))), "Inverse of the sine."),
+    ("acos", lambda x: F["atan2"](F["sqrt"]((1.0 - x) * (1.0 + x)), x), "Inverse of the cosine."),
+    ("asinh", _asinh, "Inverse of the hyperbolic sine."),
+    ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))),
+        "Inverse of the hyperbolic cosine."),
+    ("atanh", lambda x: 0.5 * F["log1p"](2.0 * x / (1.0 - x)), "Inverse of the hyperbolic tangent."),
+    ("hypot", _hypot, "Length of a vector of two components."),
+    ("copysign", _with_sign, "The size of `x1` with the sign of `x2`."),
+):  # fmt: skip
+    _of_floats(_formula, _name, _doc)  # functions of TVM's that are no machine's: of others that are
+for _name in ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan"):
+    called(f"__{_name}")(FUNCTIONS[_name])  # names of faster and less exact functions: here they are as exact
+called("nearbyint")(FUNCTIONS["round"])
+called("ieee_frsqrt")(FUNCTIONS["rsqrt"])
+called("power")(FUNCTIONS["pow"])
+called("Var")(SizeVariable)
+for _name in ("SharedBuffer", "FragmentBuffer", "LocalBuffer", "TMEMBuffer"):
+    called(_name)(TensorAnnotation(_name))  # annotations of a macro's parameters, which say something to readers alone

@@ -8,7 +8,6 @@ from typing import Any
 
 from tilewright.ir.nodes import Expr
 from tilewright.language.barriers import (
-    cluster_arrive,
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
     set_max_nreg,
@@ -18,7 +17,7 @@ from tilewright.language.barriers import (
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
 from tilewright.language.math import ceildiv, if_then_else
 from tilewright.language.memory import alloc_buffer
@@ -30,7 +29,7 @@ from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tile_ops import GemmWarpPolicy
 
 
-@author_facing
+@word
 def truncdiv(a: Value, b: Value) -> Value:
     """``a / b``, rounded towards zero.
 
@@ -48,7 +47,7 @@ def truncdiv(a: Value, b: Value) -> Value:
     return if_then_else(((a < 0) == (b < 0)) | (a == down * b), down, down + 1)
 
 
-@author_facing
+@word
 def truncmod(a: Value, b: Value) -> Value:
     """What `truncdiv` leaves: it has the sign of `a`.
 
@@ -63,7 +62,7 @@ def truncmod(a: Value, b: Value) -> Value:
     return a - truncdiv(a, b) * b
 
 
-@author_facing
+@word
 def likely(cond: Value) -> Value:
     """The condition: which way is taken oftener is nothing that the compiler asks.
 
@@ -79,7 +78,7 @@ def likely(cond: Value) -> Value:
     return cond
 
 
-@author_facing
+@word
 def fmul(x: Value, y: Value) -> Value:
     """``x * y``, rounded by itself, as every product is.
 
@@ -94,7 +93,7 @@ def fmul(x: Value, y: Value) -> Value:
     return x * y
 
 
-@author_facing
+@word
 def call_pure_extern(dtype: object, func_name: object, *args: object) -> Value | None:
     """`call_extern` of a function that changes nothing.
 
@@ -110,7 +109,7 @@ def call_pure_extern(dtype: object, func_name: object, *args: object) -> Value |
     return call_extern(dtype, func_name, *args)
 
 
-@author_facing
+@word
 def tvm_storage_sync(storage_scope: object) -> None:
     """`sync_threads`, or `sync_warp` for ``"warp"``.
 
@@ -128,7 +127,7 @@ def tvm_storage_sync(storage_scope: object) -> None:
     (sync_warp if storage_scope == "warp" else sync_threads)()
 
 
-@author_facing
+@word
 def allocate(
     shape: object, dtype: object = "float32", scope: str = "global", annotations: object = None
 ) -> BufferProxy:
@@ -150,7 +149,7 @@ def allocate(
 # Registers, barriers, clusters --------------------------------------------------------------------
 
 
-@author_facing
+@word
 def inc_max_nreg(reg_count: object) -> None:
     """`set_max_nreg` of more registers than the block begins with.
 
@@ -161,7 +160,7 @@ def inc_max_nreg(reg_count: object) -> None:
     set_max_nreg(reg_count, 1)
 
 
-@author_facing
+@word
 def dec_max_nreg(reg_count: object) -> None:
     """`set_max_nreg` of fewer registers than the block begins with.
 
@@ -172,7 +171,7 @@ def dec_max_nreg(reg_count: object) -> None:
     set_max_nreg(reg_count, 0)
 
 
-@author_facing
+@word
 def ptx_arrive_cluster_barrier(mbarrier: object, cta_id: object) -> None:
     """`mbarrier_arrive` at the barrier of another block of the cluster.
 
@@ -183,7 +182,7 @@ def ptx_arrive_cluster_barrier(mbarrier: object, cta_id: object) -> None:
     mbarrier_arrive(mbarrier, cta_id)
 
 
-@author_facing
+@word
 def ptx_arrive_barrier_expect_tx(barrier_id: object, byte_count: object) -> None:
     """`mbarrier_arrive_expect_tx` under TVM's name.
 
@@ -195,7 +194,7 @@ def ptx_arrive_barrier_expect_tx(barrier_id: object, byte_count: object) -> None
     mbarrier_arrive_expect_tx(barrier_id, byte_count)
 
 
-@author_facing
+@word
 def get_cluster_size() -> int:
     """How many blocks a cluster has; 1 where there are none.
 
@@ -206,7 +205,7 @@ def get_cluster_size() -> int:
     return math.prod(get_cluster_dims())
 
 
-@author_facing
+@word
 def get_cluster_id(dim: int = 0) -> Value:
     """Which cluster this block is of, along a dimension of the grid.
 
@@ -222,7 +221,7 @@ def get_cluster_id(dim: int = 0) -> Value:
     return blocks[dim] // get_cluster_dims()[dim] if dim < len(blocks) else 0
 
 
-@author_facing
+@word
 def get_cluster_ids() -> list[Value]:
     """`get_cluster_id` along every dimension of the grid.
 
@@ -233,7 +232,7 @@ def get_cluster_ids() -> list[Value]:
     return [get_cluster_id(dim) for dim in range(len(get_block_bindings()))]
 
 
-@author_facing
+@word
 def get_cluster_extent(dim: int = 0) -> Value:
     """How many clusters there are along a dimension of the grid.
 
@@ -249,7 +248,7 @@ def get_cluster_extent(dim: int = 0) -> Value:
     return ceildiv(blocks[dim], get_cluster_dims()[dim]) if dim < len(blocks) else 1
 
 
-@author_facing
+@word
 def get_cluster_extents() -> list[Value]:
     """`get_cluster_extent` along all three dimensions.
 
@@ -271,10 +270,19 @@ def _nothing(name: str, sentence: str) -> Any:
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{sentence}\n\n    Examples\n    --------\n    >>> T.{name}()\n    "
-    return author_facing(call)
+    return word(call)
 
 
-@author_facing
+warpgroup_arrive = _nothing(
+    "warpgroup_arrive",
+    "Accepted for TileLang's sake: the compiler orders what products that run asynchronously read.",
+)
+warpgroup_commit_batch = _nothing(
+    "warpgroup_commit_batch", "Accepted for TileLang's sake: `wgmma_gemm` closes its group itself."
+)
+
+
+@word
 def warpgroup_fence_operand(
     buffer_or_ptr: object, offset: object = 0, num_regs: object = None, dtype: object = None
 ) -> None:
@@ -291,7 +299,7 @@ def warpgroup_fence_operand(
     in_kernel("T.warpgroup_fence_operand")
 
 
-@author_facing
+@word
 def warpgroup_wait(num_mma: object) -> None:
     """`wait_wgmma` under another name.
 
@@ -302,7 +310,7 @@ def warpgroup_wait(num_mma: object) -> None:
     wait_wgmma(num_mma)
 
 
-@author_facing
+@word
 def wgmma_gemm_sp(
     A_sparse: object, E: object, B: object, C: object, transpose_A: bool = False, transpose_E: bool = False,
     transpose_B: bool = False,
@@ -320,7 +328,7 @@ def wgmma_gemm_sp(
 # What only says how -------------------------------------------------------------------------------
 
 
-@author_facing
+@word
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     """Accepted for TileLang's sake: flags of the device's compiler are tilewright's own.
 
@@ -337,7 +345,7 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
         raise NumberExpected("the argument of T.annotate_compile_flags", "texts", describe(flags))
 
 
-@author_facing
+@word
 def annotate_pass_configs(configs: Mapping[object, object]) -> None:
     """Accepted for TileLang's sake: how a program is compiled is the compiler's to choose.
 
@@ -360,21 +368,6 @@ class _IsValue(type):
         return isinstance(value, (Scalar, Expr))
 
 
+@called("PrimExpr")
 class PrimExpr(metaclass=_IsValue):
     """``T.PrimExpr``: an annotation, and what `isinstance` says of a value of the program."""
-
-
-OTHER_NAMES: dict[str, object] = {
-    word.__name__: word
-    for word in (
-        truncdiv, truncmod, likely, fmul, call_pure_extern, tvm_storage_sync, allocate, inc_max_nreg, dec_max_nreg,
-        ptx_arrive_cluster_barrier,
-        ptx_arrive_barrier_expect_tx, get_cluster_dims, get_cluster_size, get_cluster_id, get_cluster_ids,
-        get_cluster_extent, get_cluster_extents,
-        _nothing("warpgroup_arrive", "Accepted for TileLang's sake: the compiler orders what products that run "
-                                     "asynchronously read."),
-        _nothing("warpgroup_commit_batch", "Accepted for TileLang's sake: `wgmma_gemm` closes its group itself."),
-        warpgroup_fence_operand, warpgroup_wait, wgmma_gemm_sp, annotate_compile_flags, annotate_pass_configs, PrimExpr,
-    )
-} | {"cluster_arrive_relaxed": cluster_arrive}  # fmt: skip
-"""Every word, under the names of the language."""

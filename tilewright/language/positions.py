@@ -9,7 +9,7 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Extent, Load, Parallel, Region, Select, Store, Var, binary, const, index_binary
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import check_tile_place, in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.memory import alloc_fragment
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import constant
@@ -49,7 +49,7 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
     >>> places = T.alloc_fragment((64,), "int32")
     >>> T.reduce_arg{kind}(tile, places, dim=1)
     """  # noqa: E501
-    return author_facing(call)
+    return word(call)
 
 
 def _checked(source: Region, destination: Region, dim: int, what: str) -> int:
@@ -100,8 +100,4 @@ def _result(least: nodes.Buffer, destination: Region, count: int | nodes.Expr, a
     return Store(destination.buffer, indices, nodes.cast(position, destination.dtype), span=statement_here())
 
 
-POSITION_WORDS: dict[str, Callable[..., None]] = {
-    "reduce_argmax": _position("max", "greatest"),
-    "reduce_argmin": _position("min", "least"),
-}
-"""Every word, under the names of the language."""
+reduce_argmax, reduce_argmin = _position("max", "greatest"), _position("min", "least")

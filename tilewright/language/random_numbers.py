@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, INT32, UINT32, UINT64
 from tilewright.ir.nodes import Call, Expr, binary, cast, const
 from tilewright.language.builder import Builder, Frame, in_kernel, named
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, check_scope
@@ -62,7 +61,7 @@ def _halves(value: object, name: str) -> tuple[Expr, Expr]:
     return _named(cast(wide, UINT32), name), _named(cast(high, UINT32), name)
 
 
-@author_facing
+@word
 def rng_init(seed: object, seq: object = None, off: object = 0, generator: str = GENERATORS[0]) -> None:
     """Begin a sequence of random numbers in each thread.
 
@@ -137,7 +136,7 @@ def _words(what: str) -> list[Expr]:
     return counter
 
 
-@author_facing
+@word
 def rng_rand() -> Scalar:
     """A random uint32.
 
@@ -149,7 +148,7 @@ def rng_rand() -> Scalar:
     return Scalar(_words("T.rng_rand")[0], in_kernel("T.rng_rand").frame)
 
 
-@author_facing
+@word
 def rng_rand_float(bit: int = 32, dist: str = "uniform") -> Scalar:
     """A random number.
 
@@ -187,7 +186,3 @@ def _unit(words: list[Expr], bit: int) -> Expr:
     whole = binary("shr", whole, const((64 if bits > 32 else 32) - bits, UINT64))
     above_zero = cast(binary("add", whole, const(1, UINT64)), dtype)
     return _named(binary("mul", above_zero, const(2.0**-bits, dtype)), "uniform")
-
-
-RANDOM_WORDS: dict[str, Any] = {word.__name__: word for word in (rng_init, rng_rand, rng_rand_float)}
-"""The words by name."""

@@ -15,8 +15,7 @@ from tilewright.ir.visitor import same
 from tilewright.language.atomics import ATOMICS
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Frame
-from tilewright.language.interface import author_facing
-from tilewright.language.loops import serial
+from tilewright.language.interface import word
 from tilewright.language.memory import alloc_shared
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Element, Scalar, describe
@@ -75,7 +74,7 @@ class ReducerProxy(BufferProxy):
         )
 
 
-@author_facing
+@word
 def alloc_reducer(shape: object, dtype: object, op: str = "sum", replication: object = None) -> ReducerProxy:
     """Elements that the iterations of `T.Parallel` combine values into.
 
@@ -109,7 +108,7 @@ def _reducer(value: object, what: str) -> ReducerProxy:
     return value
 
 
-@author_facing
+@word
 def reducer_init(reducer: object, init: object = None) -> None:
     """Begin: every element is `init`, or what changes nothing.
 
@@ -130,7 +129,7 @@ def reducer_init(reducer: object, init: object = None) -> None:
     fill(found, _identity(found.op, found.buffer.dtype) if init is None else init)
 
 
-@author_facing
+@word
 def reducer_update(target: object, value: object) -> None:
     """Combine a value into an element, ``acc[i]``.
 
@@ -154,7 +153,7 @@ def reducer_update(target: object, value: object) -> None:
     ATOMICS[f"atomic_{OPERATIONS[target.op]}"](target, value)
 
 
-@author_facing
+@word
 def finalize_reducer(reducer: object, dst: object = None, batch: int = 1, annotations: object = None) -> None:
     """The results: copied to a tile, or left where they are.
 
@@ -175,10 +174,3 @@ def finalize_reducer(reducer: object, dst: object = None, batch: int = 1, annota
     found = _reducer(reducer, "T.finalize_reducer")
     if dst is not None:
         copy(found, dst)
-
-
-REDUCER_WORDS: dict[str, object] = {
-    "alloc_reducer": alloc_reducer, "reducer_init": reducer_init, "reducer_update": reducer_update,
-    "finalize_reducer": finalize_reducer, "parallel": serial,
-}  # fmt: skip
-"""The words by name; iterations of TVM's ``parallel`` are independent, and may as well come in turn."""

@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import Call, Region, Statement, Var
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel, record_operator
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.proxies import Scalar, constant
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import record_tiles
@@ -49,7 +49,7 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     >>> T.clear(values)
     >>> T.reduce_{kind}(values, result, dim=1)
     """
-    return author_facing(call)
+    return word(call)
 
 
 def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
@@ -107,7 +107,7 @@ REDUCTIONS: dict[str, Callable[..., None]] = {
 """The reductions by name."""
 
 
-@author_facing
+@word
 def reduce(
     buffer: object,
     out: object,
@@ -145,7 +145,7 @@ def _scan(src: object, dst: object, kind: str, dim: object, reverse: bool) -> No
     record_tiles(operator, what, source=source, destination=destination)
 
 
-@author_facing
+@word
 def cumsum(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
     """Running sums along a dimension; in place where `dst` is None.
 
@@ -165,7 +165,7 @@ def cumsum(src: object, dst: object = None, dim: object = 0, reverse: bool = Fal
     _scan(src, dst, "sum", dim, reverse)
 
 
-@author_facing
+@word
 def cummax(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
     """Running maxima along a dimension; in place where `dst` is None.
 
@@ -204,7 +204,7 @@ def _condition_of_tile(name: str) -> Callable[..., Scalar]:
     >>> if T.{name}(shared[0, 0:8]):
     ...     C[0, 0] = 1
     """  # noqa: E501
-    return author_facing(call)
+    return word(call)
 
 
 any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")

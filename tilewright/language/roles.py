@@ -27,7 +27,7 @@ from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, 
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, constant, constant_within, describe
 from tilewright.language.source import statement_here
@@ -76,7 +76,7 @@ class Channel:
         return Scalar(index_binary("floormod", number, self.stages), frame)
 
 
-@author_facing
+@word
 def channel(
     *buffers: object, writers: str | Iterable[str], readers: str | Iterable[str], scope: str = "block"
 ) -> Channel:
@@ -173,7 +173,7 @@ class RoleContext(BlockContext):
             record(Role(self.name, self.warps, body, self.registers, self.instances, self.index, span=self.span))
 
 
-@author_facing
+@word
 def roles() -> RolesContext:
     """``with T.roles():`` holds the roles that the block's warps divide into; they run at once and meet at its end.
 
@@ -188,7 +188,7 @@ def roles() -> RolesContext:
     return RolesContext()
 
 
-@author_facing
+@word
 def role(name: str, warps: object, registers: object = None, instances: object = None) -> RoleContext:
     """What some warps of the block do.
 
@@ -221,7 +221,8 @@ def role(name: str, warps: object, registers: object = None, instances: object =
     return RoleContext(name, count, kept, copies)
 
 
-@author_facing
+@called("wgmma_mma")
+@word
 def wgmma_gemm(
     A: object, B: object, C: object, transpose_A: bool = False, transpose_B: bool = False, policy: object = "square",
     clear_accum: object = False, annotations: object = None,
@@ -252,7 +253,7 @@ def wgmma_gemm(
     builder.append(nodes.Commit(WGMMA, span=started.span))
 
 
-@author_facing
+@word
 def wait_wgmma(id: object = 0, *finished: object) -> None:
     """Wait until at most `id` of this role's `wgmma_gemm` are unfinished.
 

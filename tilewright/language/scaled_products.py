@@ -8,7 +8,6 @@ where nothing else is asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -18,7 +17,7 @@ from tilewright.ir.dtypes import ALL, INT32, UINT8
 from tilewright.ir.nodes import Expr, Extent, Load, Parallel, Region, Store, Var, binary, cast, const, index_binary
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.memory import alloc_fragment, alloc_shared
 from tilewright.language.mistakes import AuthorError
 from tilewright.language.proxies import Scalar, as_expr, frame_of
@@ -44,6 +43,7 @@ class WrongOperandShape(AuthorError, ValueError):
     """Operands of `T.fp8_scaled_matmul` whose shapes do not go together."""
 
 
+@called("BlockScaledLayout")
 @dataclass(frozen=True, slots=True)
 class BlockScaledLayout:
     """How scales of blocks are given: the format of one, and the columns of K that it serves."""
@@ -57,7 +57,7 @@ class BlockScaledLayout:
         return cls("e8m0", 32)
 
 
-@author_facing
+@word
 def e8m0_to_float(code: object) -> Scalar:
     """The float32 of a power of two in eight bits, uint8 or float8_e8m0fnu: byte 0 is 2**-127, byte 255 NaN.
 
@@ -82,7 +82,7 @@ def _as_float(code: Expr) -> Expr:
     return cast(number, nodes.dtypes.FLOAT32)
 
 
-@author_facing
+@word
 def fp8_scaled_matmul(
     A_fp8: object, A_scale: object, B_fp8: object, B_scale: object, C_out: object, *, transpose_B: bool = False,
     accum_dtype: object = "float32", exact: bool = False, fast: bool = False, target: object = None,
@@ -305,9 +305,3 @@ def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Regio
     total = binary("add", old, binary("mul", sums, factor))
     builder.append(Store(c.buffer, place, cast(total, c.dtype), span=span))
     builder.append(Parallel((i, j), part.static_shape, builder.pop(frame), span=span))
-
-
-SCALED_PRODUCTS: dict[str, Callable[..., object]] = {
-    "fp8_scaled_matmul": fp8_scaled_matmul, "BlockScaledLayout": BlockScaledLayout, "e8m0_to_float": e8m0_to_float,
-}  # fmt: skip
-"""Every word, under the names of the language."""

@@ -13,20 +13,22 @@ from typing import ClassVar
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import constant_within, describe
 
-WSID = "tl.ws_op_id"
+WSID = called("WSID")("tl.ws_op_id")
 """The key of ``annotations`` under which a statement has a name."""
 
 
+@called("WSSyncKind")
 class WSSyncKind(enum.Enum):
     """What a role does at a pipeline."""
 
     PRODUCER_ACQUIRE, PRODUCER_COMMIT, CONSUMER_WAIT, CONSUMER_RELEASE = range(4)
 
 
+@called("WSRole")
 @dataclass(frozen=True)
 class WSRole:
     """Neighbouring warps with one duty.
@@ -43,6 +45,7 @@ class WSRole:
     max_nreg: int = field(kw_only=True, default=0)
 
 
+@called("WSPipeline")
 @dataclass(frozen=True)
 class WSPipeline:
     """Tiles that one role fills and another reads.
@@ -57,10 +60,12 @@ class WSPipeline:
     depth: int
 
 
+@called("WSInstr")
 class WSInstr:
     """A step of a role."""
 
 
+@called("WSOpRef")
 @dataclass(frozen=True)
 class WSOpRef(WSInstr):
     """The statement of a name."""
@@ -68,6 +73,7 @@ class WSOpRef(WSInstr):
     id: str
 
 
+@called("WSSync")
 @dataclass(frozen=True)
 class WSSync(WSInstr):
     """What a role does at a pipeline, so many iterations ahead."""
@@ -97,6 +103,7 @@ class WSSync(WSInstr):
         return cls(WSSyncKind.CONSUMER_RELEASE, pipeline, stage)
 
 
+@called("WSScope")
 @dataclass(frozen=True)
 class WSScope:
     """What each role does in a loop, or in the kernel around all loops.
@@ -111,6 +118,7 @@ class WSScope:
     bodies: Mapping[str, Sequence[WSInstr | str]]
 
 
+@called("WSSchedule")
 @dataclass(frozen=True)
 class WSSchedule:
     """Who does what in a kernel.
@@ -130,7 +138,7 @@ class WSSchedule:
             raise NumberExpected("num_warps of T.WSSchedule", "a multiple of 4", str(self.num_warps))
 
 
-@author_facing
+@word
 def annotate_ws_schedule(schedule: object) -> None:
     """Accepted for TileLang's sake: the compiler divides the kernel's work among warps, and the program means the same.
 
@@ -147,7 +155,7 @@ def annotate_ws_schedule(schedule: object) -> None:
         raise NumberExpected("the argument of T.annotate_ws_schedule", "a T.WSSchedule", describe(schedule))
 
 
-@author_facing
+@word
 def annotate_ws_pipeline_depth(depth_map: Mapping[BufferProxy, int]) -> None:
     """Accepted for TileLang's sake: the compiler chooses how many of a tile there are.
 
@@ -175,7 +183,7 @@ class NamedStatements(BlockContext):
         pass
 
 
-@author_facing
+@word
 def ws_op(op_id: str) -> NamedStatements:
     """``with T.ws_op("name"):`` names the statements in it, for `WSSchedule`.
 
@@ -191,16 +199,3 @@ def ws_op(op_id: str) -> NamedStatements:
     if not isinstance(op_id, str) or not op_id:
         raise NumberExpected("the name of T.ws_op", "a text", describe(op_id))
     return NamedStatements()
-
-
-SCHEDULE_WORDS: dict[str, object] = {
-    "WSID": WSID,
-    **{
-        word.__name__: word
-        for word in (
-            WSSyncKind, WSRole, WSPipeline, WSInstr, WSOpRef, WSSync, WSScope, WSSchedule, annotate_ws_schedule,
-            annotate_ws_pipeline_depth, ws_op,
-        )
-    },
-}  # fmt: skip
-"""Every word, under the names of the language."""

@@ -11,14 +11,14 @@ from tilewright.ir.visitor import find
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current
 from tilewright.language.external import access_ptr, call_extern, import_source
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.kernel import Kernel
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar
 from tilewright.texts import read_text
 
 
-@author_facing
+@word
 def CUDASourceCodeKernel(
     *blocks: object, threads: object = None, source_code_or_path: object, entry_name: str = "main_kernel",
     cluster_dims: object = None, prelude: str | None = None,
@@ -78,7 +78,3 @@ def CUDASourceCodeKernel(
         import_source(of_text)
         call_extern("void", entry_name, *arguments)
     return nullcontext()
-
-
-SOURCE_WORDS: dict[str, object] = {"CUDASourceCodeKernel": CUDASourceCodeKernel}
-"""Every word, under the names of the language."""

@@ -10,7 +10,7 @@ from tilewright.ir.nodes import Expr, Var, index_binary
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.memory import alloc_shared, view
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import condition, describe
@@ -19,7 +19,7 @@ from tilewright.language.tile_ops import GemmWarpPolicy, choice, record_tiles, t
 from tilewright.ops.base import element, matrix_shape, parallel, store_element
 
 
-@author_facing
+@word
 def gemm_sp(
     A_sparse: object, E: object, B: object, C: object, transpose_A: bool = False, transpose_E: bool = False,
     transpose_B: bool = False,

@@ -13,7 +13,7 @@ from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.dtypes import NumberType
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, UnboundSize
 from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent, from_extent
@@ -135,7 +135,7 @@ def _split(names: str | Sequence[str]) -> list[str]:
     return parts
 
 
-@author_facing
+@word
 def dynamic(name: str | Sequence[str], dtype: object = "int32") -> Any:
     """Sizes known only at launch: one kernel serves all of them.
 
@@ -163,7 +163,7 @@ def dynamic(name: str | Sequence[str], dtype: object = "int32") -> Any:
 symbolic = dynamic
 
 
-@author_facing
+@word
 def const(name: str | Sequence[str], dtype: object = "int32") -> Any:
     """Sizes that are Python ints in the kernel: bound from the shapes of the arguments (direct style only).
 
@@ -189,7 +189,7 @@ def _size(builder: Any, name: str, dtype: DType) -> Any:
     return builder.sizes[name]
 
 
-@author_facing
+@word
 def empty(*shape: object, dtype: object = None) -> BufferProxy:
     """An output tensor, made for each call; the function must return it.
 
@@ -245,7 +245,7 @@ class PointerProxy:
         self.name, self.dtype = name, dtype
 
 
-@author_facing
+@word
 def make_tensor(
     ptr: object, shape: object, dtype: object = None, strides: object = None, alignment: object = GLOBAL_ALIGNMENT
 ) -> BufferProxy:
@@ -286,7 +286,7 @@ def make_tensor(
     return BufferProxy(made)
 
 
-@author_facing
+@word
 def match_buffer(
     param: object, shape: object, dtype: object = None, strides: object = None, elem_offset: object = None,
     scope: str = "global", align: int = 0, offset_factor: int = 0,
@@ -315,7 +315,7 @@ def match_buffer(
     return made
 
 
-@author_facing
+@word
 def make_tensor_from_addr(
     addr: object, shape: object, dtype: object = None, strides: object = None, storage_scope: str = "global"
 ) -> BufferProxy:  # fmt: skip

@@ -33,7 +33,7 @@ from tilewright.ir.visitor import Rewriter, Rewritten, substitute, walk
 from tilewright.language.branches import BlockContext, LoopContext
 from tilewright.language.builder import current, in_kernel, named
 from tilewright.language.external import access_ptr
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
 from tilewright.language.mistakes import NumberExpected
@@ -90,7 +90,7 @@ class ThreadLoop(Scalar, LoopContext):
             builder.append(If(index_binary("lt", thread, count), body, span=self.span))
 
 
-@author_facing
+@word
 def thread_binding(
     start: Value, stop: Value | None = None, thread: object = "threadIdx.x", annotations: object = None
 ) -> LoopContext:
@@ -131,7 +131,7 @@ class Reducer:
         self.function, self.identity = function, identity
 
 
-@author_facing
+@word
 def comm_reducer(function: object, identity: object) -> Reducer:
     """A way to combine values, for `tvm_thread_allreduce`.
 
@@ -234,7 +234,7 @@ def _from(indices: tuple[Expr, ...], var: Var | None, first: int) -> tuple[Expr,
     return indices if var is None else (*indices[:-1], substitute(indices[-1], {var: const(first)}))
 
 
-@author_facing
+@word
 def attr(node: object, attr_key: object, value: object = None) -> Attribute:
     """``with T.attr(T.comm_reducer(...), "reduce_scope", ...):`` says how `tvm_thread_allreduce` combines.
 
@@ -260,7 +260,7 @@ def attr(node: object, attr_key: object, value: object = None) -> Attribute:
     return Attribute(node, str(attr_key))
 
 
-@author_facing
+@word
 def tvm_thread_allreduce(
     size: object, value: object, cond: object, out: object, *threads: object, dtype: object = "handle"
 ) -> None:
@@ -371,9 +371,3 @@ def _through_shared(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar:
     builder.append(body)
     builder.append(meeting)
     return Scalar(Load(value.dtype, total, ()), builder.frame)
-
-
-THREAD_WORDS: dict[str, Any] = {
-    word.__name__: word for word in (thread_binding, comm_reducer, attr, tvm_thread_allreduce)
-}  # fmt: skip
-"""Every word, under the names of the language."""

@@ -14,7 +14,7 @@ from tilewright.ir.nodes import Expr, Parallel, Region, Statement, TileOperator
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record, record_operator
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.source import statement_here
@@ -93,7 +93,7 @@ def prefetch_of(value: object, eviction: object, what: str) -> int | None:
     return count
 
 
-@author_facing
+@word
 def copy(
     src: object, dst: object, *, coalesced_width: object = None, disable_tma: bool = False,
     eviction_policy: object = None,
@@ -167,7 +167,7 @@ def _by_layout(operator: ops.Copy, layout: object) -> Statement:
     return replace(loop, layout=given, coalesced_width=operator.coalesced_width)
 
 
-@author_facing
+@word
 def fill(buffer: object, value: object, annotations: object = None) -> None:
     """Set every element of a tile or a slice, or a `T.alloc_var`, to one value.
 
@@ -190,7 +190,7 @@ def fill(buffer: object, value: object, annotations: object = None) -> None:
     record_tiles(operator, "T.fill", destination=destination)
 
 
-@author_facing
+@word
 def clear(buffer: object, annotations: object = None) -> None:
     """Set every element of a tile or a slice, or a `T.alloc_var`, to zero.
 
@@ -212,7 +212,7 @@ def clear(buffer: object, annotations: object = None) -> None:
     record_tiles(operator, "T.clear", destination=destination)
 
 
-@author_facing
+@word
 def gemm(
     A: object, B: object, C: object, transpose_A: bool = False, transpose_B: bool = False,
     policy: object = GemmWarpPolicy.Square, clear_accum: object = False, mbar: object = None,
@@ -282,7 +282,7 @@ def gemm(
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 
-@author_facing
+@word
 def transpose(src: object, dst: object, annotations: object = None) -> None:
     """``dst[..., j, i] = src[..., i, j]``: the last two dimensions change places.
 
@@ -319,7 +319,7 @@ def _is_batch(tile: Region) -> bool:
     return all(isinstance(one, int) for one in tile.extents) and any(one != 1 for one in tile.extents[:-2])
 
 
-@author_facing
+@word
 def decode(
     source: object, destination: object, *, scale: object = None, zero: object = None, zeros_mode: str = "original",
     group_size: object = None, axis: object = -1, codebook: Iterable[float] | None = None,
@@ -359,7 +359,7 @@ def _scale(value: object, name: str) -> Region | Expr | None:
     return region_of(value, f"{name} of T.decode") if isinstance(value, TensorProxy) else as_expr(value)
 
 
-@author_facing
+@word
 def unpack(
     source: object, form: FragmentRecords, codes: object = None, scale: object = None, zero: object = None,
     first: int = 0,
@@ -407,7 +407,7 @@ def unpack(
     record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero, table=of_table)
 
 
-@author_facing
+@word
 def evaluate(value: object) -> None:
     """An expression as a statement: nothing happens unless it calls something for its effect.
 

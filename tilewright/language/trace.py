@@ -25,7 +25,7 @@ from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
 from tilewright.language.dtypes import NumberType
 from tilewright.language.external import without_results
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.kernel import KernelContext
 from tilewright.language.launches import close_launch
 from tilewright.language.mistakes import UndefinedName, WrongArguments
@@ -126,7 +126,7 @@ class PrimFunc:
         )
 
 
-@author_facing
+@word
 def prim_func(func: Callable[..., object] | None = None, *, eager_jit: object = False, **options: object) -> Any:
     """Decorator: traces a function with annotated parameters, at once.
 

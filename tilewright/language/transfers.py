@@ -9,7 +9,7 @@ from tilewright.ir.nodes import WARP, Commit, Region, Select, Wait, const
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import RegionProxy
 from tilewright.language.builder import in_kernel, record
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -27,7 +27,7 @@ from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
 
 
-@author_facing
+@word
 def tma_copy(
     src: object, dst: object, *, barrier: object = None, cluster_mask: object = None,
     leader_scope_threads: object = None,
@@ -84,7 +84,7 @@ def tma_copy(
     record(Commit(TMA_STORES, span=statement_here()))
 
 
-@author_facing
+@word
 def copy_cluster(
     src: object, dst: object, *, dst_block: object = None, cluster_mask: object = None, remote_barrier: object = None,
     eviction_policy: object = None, coalesced_width: object = None, annotations: object = None,
@@ -121,7 +121,7 @@ def copy_cluster(
     record_tiles(operator, what, source=source, destination=destination)
 
 
-@author_facing
+@word
 def tma_store_arrive() -> None:
     """Close the group of `tma_copy` stores so far; `tma_copy` has done that for its own.
 
@@ -135,7 +135,7 @@ def tma_store_arrive() -> None:
     in_kernel("T.tma_store_arrive")
 
 
-@author_facing
+@word
 def tma_store_wait(count: object = 0, read: bool = True) -> None:
     """Wait until at most `count` of the stores by `tma_copy` are unfinished.
 
@@ -154,7 +154,7 @@ def tma_store_wait(count: object = 0, read: bool = True) -> None:
     record(Wait(TMA_STORES, _pending(count, "T.tma_store_wait"), bool(read), span=statement_here()))
 
 
-@author_facing
+@word
 def async_copy(
     src: object, dst: object, *, coalesced_width: object = None, annotations: object = None, loop_layout: object = None,
     eviction_policy: object = None
@@ -189,7 +189,7 @@ def async_copy(
     record(Commit(BY_HAND, span=statement_here()))
 
 
-@author_facing
+@word
 def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: object, predicate: object = None) -> None:
     """Each thread begins a copy of its own, of a few neighbours in a tensor to a shared tile; `ptx_commit_group` closes
     its group.
@@ -236,7 +236,7 @@ def _run(value: object, count: int, what: str) -> Region:
     return Region(buffer, starts, (*(1 for _ in starts[:-1]), count))
 
 
-@author_facing
+@word
 def ptx_commit_group() -> None:
     """Close the executing threads' group of `ptx_cp_async` copies.
 
@@ -250,7 +250,7 @@ def ptx_commit_group() -> None:
     record(Commit(BY_HAND, span=statement_here()))
 
 
-@author_facing
+@word
 def ptx_wait_group(num: object = 0) -> None:
     """Wait until at most `num` of the threads' groups of cp.async copies are unfinished.
 
@@ -271,7 +271,7 @@ def _pending(count: object, what: str) -> int:
     return constant_within(count, f"the argument of {what}", 0, 7)
 
 
-@author_facing
+@word
 def shuffle_elect(thread_extent: object = WARP) -> Scalar:
     """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0.
 
@@ -289,14 +289,3 @@ def shuffle_elect(thread_extent: object = WARP) -> Scalar:
         raise NumberExpected("the argument of T.shuffle_elect", "a multiple of 32", str(count))
     index = nodes.index_binary("floormod", linear_thread(), count) if count else linear_thread()
     return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)
-
-
-TRANSFER_WORDS: dict[str, object] = {
-    word.__name__: word
-    for word in (
-        tma_copy, copy_cluster, tma_store_arrive, tma_store_wait, async_copy, ptx_cp_async, ptx_commit_group,
-        ptx_wait_group,
-        shuffle_elect,
-    )
-}  # fmt: skip
-"""Every word, under the names of the language."""

@@ -17,7 +17,7 @@ from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, For, Load, Store, 
 from tilewright.ir.visitor import walk
 from tilewright.language.builder import Frame, current, in_kernel
 from tilewright.language.dtypes import NumberType
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, is_number
 from tilewright.language.source import statement_here
@@ -115,7 +115,7 @@ def _lanes(count: object, what: str) -> int:
     return constant_within(count, f"the lanes of {what}", 1, 32)
 
 
-@author_facing
+@word
 def Ramp(base: object, stride: object, lanes: object) -> Vector:
     """The vector ``base, base + stride, base + 2 * stride, ...``.
 
@@ -134,7 +134,7 @@ def Ramp(base: object, stride: object, lanes: object) -> Vector:
     return Vector(_lanes(lanes, "T.Ramp"), lambda lane: base + lane * stride)
 
 
-@author_facing
+@word
 def Broadcast(value: object, lanes: object) -> Vector:
     """The vector that has one value in all lanes.
 

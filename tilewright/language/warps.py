@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, binary, const, index_binary
-from tilewright.language.interface import author_facing, taking
+from tilewright.language.interface import called, taking, word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_within, named_by_author
@@ -37,7 +37,7 @@ def _size(given: object, what: str, default: int) -> int:
     return default if given is None else constant_within(given, what, 1, 1024)
 
 
-@author_facing
+@word
 def get_lane_idx(warp_size: object = None) -> Scalar:
     """The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.
 
@@ -52,7 +52,8 @@ def get_lane_idx(warp_size: object = None) -> Scalar:
     return _named(index_binary("floormod", linear_thread(), _size(warp_size, "warp_size", WARP)), "lane")
 
 
-@author_facing
+@called("get_warp_idx_sync")
+@word
 def get_warp_idx(warp_size: object = None) -> Scalar:
     """The index of the thread's warp in the block; or of its group of `warp_size` threads.
 
@@ -67,7 +68,7 @@ def get_warp_idx(warp_size: object = None) -> Scalar:
     return _named(index_binary("floordiv", linear_thread(), _size(warp_size, "warp_size", WARP)), "warp")
 
 
-@author_facing
+@word
 def get_warp_group_idx(warp_size: object = None, warps_per_group: object = None) -> Scalar:
     """The index of the thread's warpgroup in the block: of four warps, unless said otherwise.
 
@@ -113,7 +114,7 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
     --------
     >>> C[tx // 64, tx % 64] = T.{name}(tx, 1)
     """
-    return author_facing(call)
+    return word(call)
 
 
 def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
@@ -142,27 +143,27 @@ shfl_down = _shuffle(
 )
 
 
-def _as_tvm_calls_it(word: Callable[..., Scalar], name: str, lane_name: str) -> Callable[..., Scalar]:
+def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) -> Callable[..., Scalar]:
     @taking("mask", "value", lane_name, width=WARP, warp_size=WARP)
     def call(mask: object, value: object, lane: object, width: object, warp_size: object) -> Scalar:
-        return word(value, lane, width, mask)
+        return shuffle(value, lane, width, mask)
 
     call.__name__ = name
-    call.__doc__ = f"""`{word.__name__}` with its arguments in TVM's order.
+    call.__doc__ = f"""`{shuffle.__name__}` with its arguments in TVM's order.
 
     Parameters
     ----------
-    mask, value, {lane_name}, width : as those of `{word.__name__}`.
+    mask, value, {lane_name}, width : as those of `{shuffle.__name__}`.
     warp_size : accepted for TVM's sake.
 
     Examples
     --------
     >>> C[tx // 64, tx % 64] = T.{name}(T.tvm_warp_activemask(), tx, 1, 32, 32)
     """
-    return author_facing(call)
+    return word(call)
 
 
-@author_facing
+@word
 def tvm_warp_activemask() -> int:
     """All lanes: they meet in every word for warps.
 
@@ -173,7 +174,7 @@ def tvm_warp_activemask() -> int:
     return ALL_LANES
 
 
-@author_facing
+@word
 def activemask() -> Scalar:
     """The lanes of the warp that are here: all of them, since they meet in every word for warps.
 
@@ -197,7 +198,7 @@ def _ballot(predicate: object, what: str, mask: object = ALL_LANES, opposite: bo
     return votes if lanes == ALL_LANES else binary("and", as_expr(_named(votes, "votes")), const(lanes, UINT32))
 
 
-@author_facing
+@word
 def ballot(predicate: object) -> Scalar:
     """`ballot_sync` of all lanes.
 
@@ -212,7 +213,7 @@ def ballot(predicate: object) -> Scalar:
     return _named(_ballot(predicate, "T.ballot"), "votes")
 
 
-@author_facing
+@word
 def ballot_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     """A word whose bit i is the condition of lane i.
 
@@ -228,7 +229,7 @@ def ballot_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     return _named(_ballot(predicate, "T.ballot_sync", mask), "votes")
 
 
-@author_facing
+@word
 def any_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     """Whether the condition holds in some lane of the warp.
 
@@ -245,7 +246,7 @@ def any_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     return _named(binary("ne", as_expr(votes), const(0, UINT32)), "found")
 
 
-@author_facing
+@word
 def all_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
     """Whether the condition holds in every lane of the warp.
 
@@ -285,7 +286,7 @@ def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
     --------
     >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.{name}(tx // 2)), "float32")
     """
-    return author_facing(call)
+    return word(call)
 
 
 match_any_sync = _match("match_any", "match_any_sync", "with the same value as this one")
@@ -308,7 +309,7 @@ def _reduction(op: str, name: str) -> Callable[[object], Scalar]:
     --------
     >>> C[tx // 64, tx % 64] = T.{name}(tx)
     """
-    return author_facing(call)
+    return word(call)
 
 
 warp_reduce_sum, warp_reduce_max, warp_reduce_min = (
@@ -320,7 +321,7 @@ warp_reduce_bitand, warp_reduce_bitor, warp_reduce_bitxor = (
 )  # fmt: skip
 
 
-@author_facing
+@word
 def simdgroup_reduce_sum(value: object) -> Scalar:
     """The sum over all lanes that the machine runs together, in every lane; small floats are added up in float32.
 
@@ -356,26 +357,13 @@ def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callabl
     --------
     >>> C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")
     """
-    return author_facing(call)
+    return word(call)
 
 
 syncthreads_and = _vote("sync_threads_and", "syncthreads_and", "whether the condition holds in all of them", BOOL)
 syncthreads_or = _vote("sync_threads_or", "syncthreads_or", "whether it holds in any of them", BOOL)
 syncthreads_count = _vote("sync_threads_count", "syncthreads_count", "in how many it holds", INT32)
 
-WARP_WORDS: dict[str, object] = {
-    word.__name__: word
-    for word in (
-        get_lane_idx, get_warp_idx, get_warp_group_idx, activemask, ballot, shfl_sync, shfl_xor, shfl_up, shfl_down,
-        ballot_sync, any_sync,
-        match_any_sync, match_all_sync,
-        all_sync, warp_reduce_sum, warp_reduce_max, warp_reduce_min, warp_reduce_bitand, warp_reduce_bitor,
-        warp_reduce_bitxor, simdgroup_reduce_sum, syncthreads_and, syncthreads_or, syncthreads_count,
-    )
-} | {
-    "get_warp_idx_sync": get_warp_idx, "tvm_warp_activemask": tvm_warp_activemask,
-    "tvm_warp_shuffle": _as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle", "warp_id"),
-    "tvm_warp_shuffle_up": _as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up", "offset"),
-    "tvm_warp_shuffle_down": _as_tvm_calls_it(shfl_down, "tvm_warp_shuffle_down", "offset"),
-}  # fmt: skip
-"""Every word, under the names of the language."""
+_as_tvm_calls_it(shfl_sync, "tvm_warp_shuffle", "warp_id")
+_as_tvm_calls_it(shfl_up, "tvm_warp_shuffle_up", "offset")
+_as_tvm_calls_it(shfl_down, "tvm_warp_shuffle_down", "offset")

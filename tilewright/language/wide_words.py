@@ -14,7 +14,7 @@ from tilewright.ir.dtypes import UINT32, DType
 from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const, index_binary
 from tilewright.language.buffers import BufferProxy, RegionProxy, vector_in
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing
+from tilewright.language.interface import author_facing, word
 from tilewright.language.math import FUNCTIONS, abs_, max_, min_
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_within, describe, is_number
@@ -125,7 +125,7 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
     --------
     >>> {first}words = T.{name}({example})
     """
-    return author_facing(call)
+    return word(call)
 
 
 def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
@@ -167,7 +167,7 @@ def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
     --------
     >>> T.{name}({example}, {value})
     """
-    return author_facing(call)
+    return word(call)
 
 
 def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
@@ -245,13 +245,13 @@ def _packed(name: str, function: Callable[..., object], meaning: str, operands: 
     --------
     >>> C[i, 0:2] = T.{name}({given})
     """
-    return author_facing(call)
+    return word(call)
 
 
 # Lanes --------------------------------------------------------------------------------------------
 
 
-@author_facing
+@word
 def extract_lane(vector: object, lane: Value) -> Scalar:
     """One lane of a vector.
 
@@ -272,7 +272,7 @@ def extract_lane(vector: object, lane: Value) -> Scalar:
     return lane_at(found, lane)
 
 
-@author_facing
+@word
 def Shuffle(vectors: Sequence[object], indices: Sequence[object]) -> object:
     """Lanes of vectors that stand side by side, in a new order.
 
@@ -305,20 +305,15 @@ def listed(values: Sequence[object]) -> Vector:
     return lanes_of(buffer, builder.frame)
 
 
-PACKED = {
-    name: _packed(name, function, meaning, operands)
-    for name, function, meaning, operands in (
-        ("add2", lambda x, y: x + y, "x + y", "xy"), ("sub2", lambda x, y: x - y, "x - y", "xy"),
-        ("mul2", lambda x, y: x * y, "x * y", "xy"), ("fma2", FUNCTIONS["fma"], "x * y + z", "xyz"),
-        ("max2", max_, "max(x, y)", "xy"), ("min2", min_, "min(x, y)", "xy"), ("abs2", abs_, "abs(x)", "x"),
-    )
-}  # fmt: skip
-
-WIDE_WORDS: dict[str, object] = {
-    **{f"ldg{32 * words}": _load(f"ldg{32 * words}", words, "global") for words in (1, 2, 4, 8)},
-    **{f"stg{32 * words}": _store(f"stg{32 * words}", words, "global") for words in (1, 2, 4, 8)},
-    **{f"lds{32 * words}": _load(f"lds{32 * words}", words, "shared") for words in (1, 2, 4)},
-    **{f"sts{32 * words}": _store(f"sts{32 * words}", words, "shared") for words in (1, 2, 4)},
-    **PACKED, "extract_lane": extract_lane, "Shuffle": Shuffle,
-}  # fmt: skip
-"""Every word, under the names of the language."""
+for _words in (1, 2, 4, 8):
+    _load(f"ldg{32 * _words}", _words, "global")
+    _store(f"stg{32 * _words}", _words, "global")
+for _words in (1, 2, 4):
+    _load(f"lds{32 * _words}", _words, "shared")
+    _store(f"sts{32 * _words}", _words, "shared")
+for _name, _function, _meaning, _operands in (
+    ("add2", lambda x, y: x + y, "x + y", "xy"), ("sub2", lambda x, y: x - y, "x - y", "xy"),
+    ("mul2", lambda x, y: x * y, "x * y", "xy"), ("fma2", FUNCTIONS["fma"], "x * y + z", "xyz"),
+    ("max2", max_, "max(x, y)", "xy"), ("min2", min_, "min(x, y)", "xy"), ("abs2", abs_, "abs(x)", "x"),
+):  # fmt: skip
+    _packed(_name, _function, _meaning, _operands)
