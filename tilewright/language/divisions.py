@@ -35,6 +35,7 @@ import numpy as np
 
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir import nodes
+from tilewright.ir.control import flattened
 from tilewright.ir.nodes import (
     WARP,
     Allocate,
@@ -62,7 +63,6 @@ from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substi
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.shared_work import (
     agree,
-    flat,
     in_order,
     is_dealt,
     is_shared_work,
@@ -259,7 +259,7 @@ class _Divide:
         names = dict(names)
         shares: dict[frozenset[int], list[Statement]] = {}
         known: list[Statement] = []
-        for one in flat(body.statements):
+        for one in flattened(body):
             if isinstance(one, Let):
                 if _is_plain(one.value):
                     names[one.var] = substitute(one.value, names)
@@ -291,7 +291,7 @@ class _Divide:
         """A sequence with its neighbouring divisions as roles."""
         names = dict(names)
         made: list[Statement] = []
-        waiting = list(flat(body.statements))
+        waiting = list(flattened(body))
         while waiting:
             statement = waiting.pop(0)
             parts = self._parts(statement, names)

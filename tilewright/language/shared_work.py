@@ -3,7 +3,7 @@ which groups of warps can go on side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
@@ -95,15 +95,6 @@ def shared_written(part: Seq) -> set[Buffer]:
 
 def shared_used(part: Seq) -> set[Buffer]:
     return {root(buffer) for buffer in find(part, Buffer) if root(buffer).scope == "shared"}
-
-
-def flat(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements, those of nested sequences among them: conditions in scopes of their own are neighbours too."""
-    for one in statements:
-        if isinstance(one, Seq):
-            yield from flat(one.statements)
-        else:
-            yield one
 
 
 def kept_registers(statement: object) -> int | None:

@@ -34,6 +34,7 @@ import numpy as np
 
 from tilewright.interpreter.over_threads import may_hold
 from tilewright.ir import nodes
+from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -76,11 +77,6 @@ def _lower(kernel: Kernel, context: Context) -> Kernel:
         for node in find(kernel.body, Allocate, Copy)
     )
     return replace(kernel, body=_Lower(kernel, context)(kernel.body)) if by_hand else kernel
-
-
-def call(function: str, *arguments: Expr | Region) -> Evaluate:
-    """A call of a function of the machine's vocabulary, for its effect."""
-    return Evaluate(Call(BOOL, function, arguments))
 
 
 class _Lower(Rewriter):
@@ -146,7 +142,7 @@ class _Lower(Rewriter):
         waiting = list(body.statements)
         while waiting:
             statement = waiting.pop(0)
-            if self.unmet and not isinstance(statement, (Allocate, Let)) and not _begins(statement):
+            if self.unmet and not isinstance(statement, (Allocate, Let)) and performed(statement) != "begin_barriers":
                 made += self._meeting()
             if isinstance(statement, Copy) and statement.barrier is not None and statement.rank is None:
                 together = [statement]
@@ -162,7 +158,7 @@ class _Lower(Rewriter):
     def _meeting(self) -> list[Statement]:
         """Where threads meet before they use barriers."""
         scope, self.unmet = self.unmet, None
-        return [] if scope is None else [call("cluster_sync") if scope == "cluster" else barrier()]
+        return [] if scope is None else [perform("cluster_sync") if scope == "cluster" else barrier()]
 
     def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
         value = statement.value
@@ -171,10 +167,10 @@ class _Lower(Rewriter):
             assert isinstance(row, Region)
             self.unmet = "cluster" if "cluster" in (scope, self.unmet) else "block"
             begin = [
-                call("mbarrier_init", Region(row.buffer, (const(place),), (1,)), count)
+                perform("mbarrier_init", Region(row.buffer, (const(place),), (1,)), count)
                 for place, count in enumerate(counts) if isinstance(count, Const)
             ]  # fmt: skip
-            return self._leader(*begin, call("fence_mbarrier_init"), span=statement.span)
+            return self._leader(*begin, perform("fence_mbarrier_init"), span=statement.span)
         if self.shares and isinstance(value, Call) and value.function in ("mbarrier_arrive_cluster", "mbarrier_wait"):
             ordered = {
                 "mbarrier_arrive_cluster": "mbarrier_arrive_cluster_release",
@@ -190,7 +186,7 @@ class _Lower(Rewriter):
         total = sum(copy.landing_bytes for copy in copies)
         for copy in copies:
             self.signals[copy] = copy.barrier or barrier
-        announced = call("mbarrier_expect_tx", barrier, const(total))
+        announced = perform("mbarrier_expect_tx", barrier, const(total))
         started = [part for copy in copies for part in self._started(copy)]
         return self._leader(replace(announced, span=copies[0].span), *started, span=copies[0].span)
 
@@ -227,13 +223,13 @@ class _Lower(Rewriter):
     def visit_Commit(self, commit: nodes.Commit) -> Rewritten:
         if commit.token != STORES:
             return commit
-        return self._leader(call("bulk_commit"), span=commit.span)
+        return self._leader(perform("bulk_commit"), span=commit.span)
 
     def visit_Wait(self, wait: nodes.Wait) -> Rewritten:
         if wait.token != STORES:
             return wait
         function = "bulk_wait_read" if wait.reading_only else "bulk_wait"
-        return replace(call(function, const(wait.pending)), span=wait.span)
+        return perform(function, const(wait.pending), span=wait.span)
 
     def visit_For(self, loop: For) -> Rewritten:
         body = self(loop.body)
@@ -248,11 +244,6 @@ def _indices(thread_vars: Sequence[Var], threads: tuple[int, int, int]) -> dict[
     x, y, z = threads
     thread = np.arange(x * y * z)
     return dict(zip(thread_vars, (thread % x, thread // x % y, thread // (x * y)), strict=True))
-
-
-def _begins(statement: Statement) -> bool:
-    value = statement.value if isinstance(statement, Evaluate) else None
-    return isinstance(value, Call) and value.function == "begin_barriers"
 
 
 def _joins(statement: Statement, first: Copy) -> TypeGuard[Copy]:

@@ -42,7 +42,8 @@ from dataclasses import replace
 
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.control import perform, performed
+from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import (
     WARP,
     WARPGROUP,
@@ -109,11 +110,6 @@ def _lower(kernel: Kernel, context: Context) -> Kernel:
     return replace(kernel, body=body)
 
 
-def call(function: str, *arguments: Expr | Region) -> Evaluate:
-    """A call of a function of the machine's vocabulary, for its effect."""
-    return Evaluate(Call(BOOL, function, arguments))
-
-
 class _Lower(Rewriter):
     def __init__(self, kernel: Kernel, rings: dict[str, Ring], context: Context) -> None:
         self.kernel, self.rings = kernel, rings
@@ -137,9 +133,9 @@ class _Lower(Rewriter):
         ring = self.rings[channel.name]
         slot = Var(INT32, "slot")
         rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
-        begin = [call("mbarrier_init", Region(row, (slot,), (1,)), const(count)) for row, count in rows]
+        begin = [perform("mbarrier_init", Region(row, (slot,), (1,)), const(count)) for row, count in rows]
         loop = For(slot, const(0), const(ring.full.size), const(1), seq(*begin), "unroll", span=channel.span)
-        body = seq(loop, call("fence_mbarrier_init"))
+        body = seq(loop, perform("fence_mbarrier_init"))
         start = If(binary("eq", self.thread, const(0)), body, span=channel.span)
         return [*(Allocate(row, span=channel.span) for row, _ in rows), start]
 
@@ -147,7 +143,7 @@ class _Lower(Rewriter):
         if any(ring.blocks > 1 for ring in self.rings.values()):
             # Blocks see one another's barriers before the roles begin, and none leaves while others arrive at its own.
             # Neither meeting hands memory over, so neither waits for stores to be seen.
-            meeting = call("cluster_arrive_relaxed"), call("cluster_wait")
+            meeting = perform("cluster_arrive_relaxed"), perform("cluster_wait")
             return [*meeting, self.generic(roles), *meeting]
         return [barrier(), self.generic(roles)] if self.rings else self.generic(roles)
 
@@ -168,7 +164,7 @@ class _Lower(Rewriter):
         if isinstance(node, nodes.TileOperator):
             return False
         if isinstance(node, Evaluate):
-            return isinstance(node.value, Call) and node.value.function in WORDS
+            return performed(node) in WORDS
         if isinstance(node, nodes.Store):
             return node.buffer.scope == "scalar" and node.buffer in own
         return not isinstance(node, Statement) or isinstance(node, _LIGHT)
@@ -213,9 +209,8 @@ class _Lower(Rewriter):
         wait_alone = mechanisms_of(channel, self.role) <= {BY_ENGINE}
         made: list[Statement] = []
         if not channel.is_private:
-            wait = call("mbarrier_wait", self._slot(ring.empty, channel.stages, number),
-                        self._parity(channel.stages, number, True))  # fmt: skip
-            wait = replace(wait, span=statement.span)
+            empty, parity = self._slot(ring.empty, channel.stages, number), self._parity(channel.stages, number, True)
+            wait = perform("mbarrier_wait", empty, parity, span=statement.span)
             made.append(self._first_thread(wait) if wait_alone else wait)
         end = next(
             (i for i, other in enumerate(rest) if isinstance(other, Publish) and other.channel == channel.name), None
@@ -228,7 +223,7 @@ class _Lower(Rewriter):
         if end is not None and total:
             self.announced = self.announced | {channel.name}
             full = self._slot(ring.full, channel.stages, number)
-            made.append(self._first_thread(call("mbarrier_arrive_expect_tx", full, const(total))))
+            made.append(self._first_thread(perform("mbarrier_arrive_expect_tx", full, const(total))))
         return made
 
     def visit_Publish(self, statement: Publish) -> Rewritten:
@@ -238,14 +233,14 @@ class _Lower(Rewriter):
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[Statement] = []
         if BY_ENGINE in mechanisms and statement.channel not in self.announced:
-            made.append(self._first_thread(call("mbarrier_arrive", full)))
+            made.append(self._first_thread(perform("mbarrier_arrive", full)))
         if CP_ASYNC in mechanisms:
-            made.append(call("cp_async_mbarrier_arrive_noinc", full))
+            made.append(perform("cp_async_mbarrier_arrive_noinc", full))
         if SYNC in mechanisms:
             made += [proxy_fence()] if SYNC in ring.fenced else []
             made += self._arrive(full)
         if not mechanisms:
-            made.append(self._first_thread(call("mbarrier_arrive", full)))
+            made.append(self._first_thread(perform("mbarrier_arrive", full)))
         self.held.pop(statement.channel, None)
         self.announced = self.announced - {statement.channel}
         return made
@@ -253,30 +248,29 @@ class _Lower(Rewriter):
     def _arrive(self, barrier: Region) -> list[Statement]:
         """One arrival for a warp, of what all its lanes have done."""
         lane = index_binary("floormod", self.thread, WARP)
-        return [call("sync_warp"), If(binary("eq", lane, const(0)), seq(call("mbarrier_arrive", barrier)))]
+        return [perform("sync_warp"), If(binary("eq", lane, const(0)), seq(perform("mbarrier_arrive", barrier)))]
 
     def visit_Receive(self, statement: Receive) -> Rewritten:
         ring = self.rings[statement.channel]
         stages = ring.channel.stages
         full = self._slot(ring.full, stages, statement.iteration)
-        wait = replace(
-            call("mbarrier_wait", full, self._parity(stages, statement.iteration, False)), span=statement.span
-        )  # fmt: skip
+        parity = self._parity(stages, statement.iteration, False)
+        wait = perform("mbarrier_wait", full, parity, span=statement.span)
         return [wait, proxy_fence()] if CP_ASYNC in ring.fenced else wait
 
     def visit_Release(self, statement: Release) -> Rewritten:
         ring = self.rings[statement.channel]
         assert self.role is not None
         if ring.channel.is_private:
-            return replace(call("sync_warp"), span=statement.span)
+            return perform("sync_warp", span=statement.span)
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
             by_group = self.role.name in ring.by_group
             lane = index_binary("floormod", self.thread, WARPGROUP if by_group else WARP)
             one_each = binary("lt", lane, const(ring.blocks))
             arrive_at_each = If(one_each, seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
-            return arrive_at_each if by_group else [call("sync_warp"), arrive_at_each]
-        arrive = call("mbarrier_arrive", slot)
+            return arrive_at_each if by_group else [perform("sync_warp"), arrive_at_each]
+        arrive = perform("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return self._arrive(slot)
         first = binary("eq", index_binary("floormod", self.thread, WARPGROUP), const(0))
@@ -286,7 +280,7 @@ class _Lower(Rewriter):
         """A lane's arrival at one block: those of the first line, then those of the others but for the block itself."""
         blocks = math.prod(self.kernel.attribute("cluster"))
         if ring.lines[0] == (1, blocks):
-            return [call("mbarrier_arrive_cluster", slot, lane)]
+            return [perform("mbarrier_arrive_cluster", slot, lane)]
         rank = Var(INT32, "rank")
         limits = [Assume(index_binary("ge", rank, 0)), Assume(index_binary("lt", rank, blocks))]
         found: Expr = rank
@@ -300,7 +294,7 @@ class _Lower(Rewriter):
             place = index_binary("add", rank, index_binary("mul", index_binary("sub", number, own), distance))
             found = nodes.Select(INT32, index_binary("lt", lane, before), found, place) if before > 0 else place
             before += count - (before > 0)
-        return [Let(rank, Call(INT32, "cluster_rank", ())), *limits, call("mbarrier_arrive_cluster", slot, found)]
+        return [Let(rank, Call(INT32, "cluster_rank", ())), *limits, perform("mbarrier_arrive_cluster", slot, found)]
 
     def visit_ChannelStatement(self, statement: ChannelStatement) -> Rewritten:
         raise ChannelMisuse(f"{type(statement).__name__} has no meaning here", span=statement.span)
@@ -331,7 +325,7 @@ class _Lower(Rewriter):
         self.barriers[copy] = full
         if ring.channel.name in self.announced:
             return self._first_thread(copy)
-        return self._first_thread(call("mbarrier_expect_tx", full, const(copy.landing_bytes)), copy)
+        return self._first_thread(perform("mbarrier_expect_tx", full, const(copy.landing_bytes)), copy)
 
 
 def _announced(body: Seq, copies: Sequence[Copy]) -> int | None:

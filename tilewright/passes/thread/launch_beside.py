@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Call, Evaluate, Function, Kernel, Return, Seq, Statement, seq
+from tilewright.ir.control import perform, performed
+from tilewright.ir.nodes import Call, Function, Kernel, Return, Seq, Statement, seq
 from tilewright.ir.visitor import Rewriter, find, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
@@ -66,7 +66,7 @@ class _Launch(Rewriter):
         if reason is not None:
             self.context.note(f"the kernel begins when the one before it has ended: {reason}", second.span)
             return first, second
-        trigger, wait = (Evaluate(Call(BOOL, name, ()), span=second.span) for name in reversed(WORDS))
+        trigger, wait = (perform(name, span=second.span) for name in reversed(WORDS))
         return (
             replace(first, body=seq([trigger], first.body.statements)),
             replace(second, body=seq(second.body.statements, [wait])),
@@ -76,8 +76,7 @@ class _Launch(Rewriter):
 def waits_at_its_end(kernel: Kernel) -> bool:
     """Whether a kernel was launched beside the one before it."""
     last = kernel.body.statements[-1] if kernel.body.statements else None
-    is_wait = isinstance(last, Evaluate) and isinstance(last.value, Call) and last.value.function == WORDS[0]
-    return bool(kernel.attribute(BESIDE)) and is_wait
+    return bool(kernel.attribute(BESIDE)) and performed(last) == WORDS[0]
 
 
 def _reason(first: Kernel, second: Kernel) -> str | None:

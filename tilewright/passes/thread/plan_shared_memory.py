@@ -36,12 +36,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
+from tilewright.ir.control import perform, performed
 from tilewright.ir.nodes import (
-    BOOL,
     Allocate,
     Buffer,
     Call,
-    Evaluate,
     Function,
     Kernel,
     Region,
@@ -154,7 +153,7 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
     total = max(tile.end for tile in tiles)
     if total > arch.shared_bytes:
         raise _exceeded(tiles, total, arch)
-    barriers = [position for position, statement in enumerate(statements) if _is_barrier(statement)]
+    barriers = [position for position, statement in enumerate(statements) if performed(statement) == "sync_threads"]
     handed_over = {
         tile.first
         for tile in tiles
@@ -172,19 +171,14 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
         made: list[Statement] = []
         for position, statement in enumerate(statements):
             if position in landing:
-                made.append(Evaluate(Call(BOOL, "cp_async_wait", (const(0),)), span=statement.span))
+                made.append(perform("cp_async_wait", const(0), span=statement.span))
             if position in handed_over:
-                made.append(Evaluate(Call(BOOL, "sync_threads", ()), span=statement.span))
+                made.append(perform("sync_threads", span=statement.span))
             made.append(statement)
         body = replace(body, statements=tuple(made))
     attributes = tuple((name, value) for name, value in kernel.attributes if name not in (OFFSETS, BYTES))
     offsets = tuple(tile.offset for tile in tiles)
     return replace(kernel, body=body, attributes=(*attributes, (OFFSETS, offsets), (BYTES, total)))
-
-
-def _is_barrier(statement: Statement) -> bool:
-    value = statement.value if isinstance(statement, Evaluate) else None
-    return isinstance(value, Call) and value.function == "sync_threads"
 
 
 @dataclass(slots=True)

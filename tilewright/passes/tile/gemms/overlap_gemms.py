@@ -37,6 +37,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
+from tilewright.ir.control import LOOPS
 from tilewright.ir.nodes import (
     Channel,
     Commit,
@@ -68,7 +69,6 @@ from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_of
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
-from tilewright.passes.tile.roles.role_survey import LOOPS
 
 WGMMA = "wgmma"
 

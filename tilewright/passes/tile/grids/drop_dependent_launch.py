@@ -14,7 +14,8 @@ After::
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Call, Evaluate, Expr, Function
+from tilewright.ir.control import performed
+from tilewright.ir.nodes import Evaluate, Function
 from tilewright.ir.visitor import changed
 from tilewright.passes.context import Context
 
@@ -23,8 +24,4 @@ WORDS = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")
 
 def drop_dependent_launch(function: Function, context: Context) -> Function:
     """Remove waits for earlier kernels, and leave for later ones to begin."""
-    return function.with_body(changed(function.body, Evaluate, by=lambda one: None if _is_word(one.value) else one))
-
-
-def _is_word(value: Expr) -> bool:
-    return isinstance(value, Call) and value.function in WORDS
+    return function.with_body(changed(function.body, Evaluate, by=lambda one: None if performed(one) in WORDS else one))

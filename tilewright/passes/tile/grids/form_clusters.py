@@ -36,6 +36,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.ir import nodes
+from tilewright.ir.control import LEAVING
 from tilewright.ir.nodes import (
     Buffer,
     Channel,
@@ -225,15 +226,10 @@ def _bounds(body: Seq) -> Iterator[Expr]:
     for node in walk(body):
         if isinstance(node, For) and _channelled(node):
             yield from (node.start, node.stop)
-        elif isinstance(node, (If, nodes.While)) and (_channelled(node) or _leaves(node)):
-            yield node.condition
-
-
-def _leaves(branch: Statement) -> bool:
-    return isinstance(branch, If) and holds(branch, *_LEAVING)
-
-
-_LEAVING = (nodes.Return, nodes.Break, nodes.Continue)
+        elif isinstance(node, (If, nodes.While)):
+            leaves = LEAVING if isinstance(node, If) else ()
+            if holds(node, ChannelStatement, *leaves):
+                yield node.condition
 
 
 def _shareable(copy: Copy, size: int) -> bool:

@@ -46,6 +46,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.errors import an
+from tilewright.ir.control import performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.expressions import known_extent
 from tilewright.ir.nodes import (
@@ -56,7 +57,6 @@ from tilewright.ir.nodes import (
     Call,
     Channel,
     Const,
-    Evaluate,
     Expr,
     Extent,
     For,
@@ -361,7 +361,7 @@ class _Persist:
         own = [one for one in body.statements if isinstance(one, Allocate) and one.buffer.scope == "shared"]
         body = replace(body, statements=tuple(one for one in body.statements if one not in own))
         # Who has waited for the kernel before need not wait in each tile again: that takes a microsecond.
-        once = list(itertools.takewhile(_is_of_launch, body.statements))
+        once = list(itertools.takewhile(lambda one: performed(one) in WORDS, body.statements))
         body = replace(body, statements=body.statements[len(once) :])
         before = [*own, *once, *counters]
         work = seq(self._place(tile, block), names, numbers, body.statements)
@@ -397,9 +397,3 @@ class _Persist:
             names.append(Let(var, cast(index, INT32), span=source.span))
             names.append(within(var, extent))
         return names
-
-
-def _is_of_launch(statement: Statement) -> bool:
-    """Whether a statement waits for the kernel before, or lets the next one begin."""
-    call = statement.value if isinstance(statement, Evaluate) else None
-    return isinstance(call, Call) and call.function in WORDS

@@ -35,17 +35,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import Span
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.control import perform, performed
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     WARPGROUP,
     Allocate,
     Buffer,
-    Call,
     Channel,
-    Evaluate,
     Expr,
     If,
     Kernel,
@@ -147,7 +145,8 @@ def own_turn(role: Role, iteration: Var, work: Seq, span: Span | None) -> Statem
     assert role.index is not None
     mine = index_binary("eq", index_binary("floormod", iteration, role.instances), role.index)
     first = index_binary("eq", iteration, 0)
-    return If(mine, seq(_turn("take_turn", span, first), work.statements, _turn("pass_turn", span)), span=span)
+    taken, passed = perform("take_turn", first, span=span), perform("pass_turn", span=span)
+    return If(mine, seq(taken, work.statements, passed), span=span)
 
 
 def last_turn(role: Role, iterations: Expr, span: Span | None) -> Statement:
@@ -155,11 +154,7 @@ def last_turn(role: Role, iterations: Expr, span: Span | None) -> Statement:
     assert role.index is not None
     mine = index_binary("eq", index_binary("floormod", iterations, role.instances), role.index)
     passed = binary("all", index_binary("gt", iterations, 0), mine)
-    return If(passed, seq(_turn("take_turn", span, const(False))), span=span)
-
-
-def _turn(function: str, span: Any, *arguments: Expr) -> Evaluate:
-    return Evaluate(Call(BOOL, function, arguments), span=span)
+    return If(passed, seq(perform("take_turn", const(False), span=span)), span=span)
 
 
 def narrowed(statements: Sequence[Statement], receives: Sequence[int]) -> list[Statement]:
@@ -170,7 +165,7 @@ def narrowed(statements: Sequence[Statement], receives: Sequence[int]) -> list[S
     ----------
     receives : their places in `statements`.
     """
-    taken, passed = (next(one for one in statements if is_turn(one, name)) for name in ("take_turn", "pass_turn"))
+    taken, passed = (next(one for one in statements if performed(one) == name) for name in ("take_turn", "pass_turn"))
     first, last = (receives[0], receives[-1]) if receives else (len(statements), -1)
     made: list[Statement] = []
     for place, one in enumerate(statements):
@@ -181,9 +176,3 @@ def narrowed(statements: Sequence[Statement], receives: Sequence[int]) -> list[S
         if place == last:
             made.append(passed)
     return made if receives else [*made, taken, passed]
-
-
-def is_turn(statement: Statement, function: str) -> bool:
-    """Whether a statement is one of the calls that take or pass a turn."""
-    value = statement.value if isinstance(statement, Evaluate) else None
-    return isinstance(value, Call) and value.function == function

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from tilewright.ir.control import flattened
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
@@ -249,7 +250,7 @@ def filled_first(body: Seq, buffer: Buffer) -> bool:
     within = next((one for one in find(body, Seq) if any(_declares(part, buffer) for part in one.statements)), None)
     if within is None:
         return False
-    for statement in _in_order(within):
+    for statement in flattened(within):
         if isinstance(statement, Parallel) and overwrites(statement, buffer):
             return True
         if isinstance(statement, TileOperator) and statement.overwrites(buffer):
@@ -261,8 +262,3 @@ def filled_first(body: Seq, buffer: Buffer) -> bool:
 
 def _declares(statement: Statement, buffer: Buffer) -> bool:
     return isinstance(statement, Allocate) and statement.buffer is buffer
-
-
-def _in_order(body: Seq) -> Iterator[Statement]:
-    for statement in body.statements:
-        yield from _in_order(statement) if isinstance(statement, Seq) else (statement,)

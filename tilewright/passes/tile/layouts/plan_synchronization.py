@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir.control import perform, performed
 from tilewright.ir.nodes import (
     BOOL,
     Buffer,
@@ -66,7 +67,7 @@ def plan_synchronization(function: Function, context: Context) -> Function:
 
 def barrier() -> Evaluate:
     """A barrier of all threads of the block."""
-    return Evaluate(Call(BOOL, "sync_threads", ()))
+    return perform("sync_threads")
 
 
 NOTHING = Pending()
@@ -83,7 +84,7 @@ _MARK = Buffer("mark", (1,), BOOL, "shared")
 
 def proxy_fence() -> Evaluate:
     """Makes what a thread wrote to shared memory visible to what reads by descriptor."""
-    return Evaluate(Call(BOOL, "fence_proxy_async_shared", ()))
+    return perform("fence_proxy_async_shared")
 
 
 def _synchronize(kernel: Kernel) -> Kernel:
@@ -159,7 +160,7 @@ class _Walk:
             return self._branch(statement, pending)
         if _is_barrier(statement):
             return [statement], pending.after_barrier()
-        if self._waits_for_copies(statement):
+        if self.landing and performed(statement) == "mbarrier_wait":
             return [statement, proxy_fence()], pending
         if isinstance(statement, Wait):
             fence = [proxy_fence()] if statement.token in self.tokens else []
@@ -167,10 +168,6 @@ class _Walk:
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
         return self._simple(statement, pending)
-
-    def _waits_for_copies(self, statement: Statement) -> bool:
-        value = statement.value if isinstance(statement, Evaluate) else None
-        return self.landing and isinstance(value, Call) and value.function == "mbarrier_wait"
 
     def _is_one_way(self, loop: For | While) -> bool:
         """Whether a loop of single threads only writes tiles, or only reads them, so that none waits for another in it.
@@ -258,7 +255,7 @@ FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
 
 
 def _is_fence(node: object) -> bool:
-    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in FENCES
+    return performed(node) in FENCES
 
 
 def _barriers(body: Seq) -> int:
@@ -266,4 +263,4 @@ def _barriers(body: Seq) -> int:
 
 
 def _is_barrier(node: object) -> bool:
-    return isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function in BARRIERS
+    return performed(node) in BARRIERS

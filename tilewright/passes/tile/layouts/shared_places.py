@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir.control import bodies, header
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Binary,
@@ -35,7 +36,6 @@ from tilewright.ir.nodes import (
 from tilewright.ir.signature import UPDATES, root
 from tilewright.ir.visitor import children, find, holds, key, substitute
 from tilewright.ops.atomic import Atomic
-from tilewright.passes.tile.roles.role_survey import bodies, header
 
 Together = Callable[[Buffer, Buffer], bool]
 """Whether two buffers share memory."""

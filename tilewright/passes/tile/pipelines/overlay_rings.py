@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import BOOL, Buffer, Call, Evaluate, Function, Kernel, Role, Statement
+from tilewright.ir.control import perform
+from tilewright.ir.nodes import Buffer, Function, Kernel, Role, Statement
 from tilewright.ir.visitor import changed, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
@@ -65,5 +66,5 @@ def _with_barrier(role: Role, tiles: dict[Buffer, Statement]) -> Role:
         return role
     statements = list(role.body.statements)
     place = min(statements.index(one) for one in wanted)
-    statements.insert(place, Evaluate(Call(BOOL, "sync_threads", ()), span=wanted[0].span))
+    statements.insert(place, perform("sync_threads", span=wanted[0].span))
     return replace(role, body=replace(role.body, statements=tuple(statements)))

@@ -14,28 +14,22 @@ from functools import reduce
 from typing import TypeGuard, TypeVar
 
 from tilewright.errors import PipelinePlanError
+from tilewright.ir.control import leaving, performed
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
-    Acquire,
     Allocate,
-    Break,
     Buffer,
     Call,
     Channel,
+    ChannelStatement,
     Commit,
-    Continue,
-    Evaluate,
     Expr,
-    For,
     If,
     Let,
     Load,
     Parallel,
     Pipelined,
-    Publish,
-    Receive,
     Region,
-    Release,
     Return,
     Roles,
     Seq,
@@ -44,7 +38,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
     Wait,
-    While,
     binary,
 )
 from tilewright.ir.signature import root
@@ -58,7 +51,7 @@ Name = Let | Allocate
 
 N = TypeVar("N", Let, Name)
 
-_MANUAL = (Acquire, Publish, Receive, Release, Channel, Commit, Wait, Roles)
+MANUAL = (ChannelStatement, Channel, Commit, Wait, Roles)
 """What says who waits for whom; what the engine stores and adds, only the statements that work on it wait for."""
 
 
@@ -207,28 +200,21 @@ def conjunction(conditions: Sequence[Expr]) -> Expr:
 
 def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
     """What keeps any statement of the loop from working ahead, if anything."""
-    written = touched(loop.body).writes
+    written, left = touched(loop.body).writes, set(leaving(loop.body))
     for one in loop.body.statements:
         if isinstance(one, (Let, Allocate)) and touched(one).reads & written:  # which `store_names` has left
             return one, "a name in its body stands for what the loop changes"
     for node in walk(loop.body):
-        if isinstance(node, _MANUAL) and getattr(node, "token", None) != TMA_STORES:
+        manual = isinstance(node, MANUAL) and getattr(node, "token", None) != TMA_STORES
+        if isinstance(node, Statement) and (manual or performed(node) == "sync_threads"):
             return node, "its body synchronises by itself"
-        if isinstance(node, Evaluate) and isinstance(node.value, Call) and node.value.function == "sync_threads":
-            return node, "its body synchronises by itself"
-        if isinstance(node, Return) or (isinstance(node, (Break, Continue)) and not _in_inner_loop(loop, node)):
+        if isinstance(node, Return) or node in left:
             return node, "an iteration may be the last one, which is known too late"
         if isinstance(node, Let) and any(
             isinstance(part, Call) and not INTRINSICS[part.function].pure for part in walk(node.value)
         ):
             return node, "a name in its body stands for an effect"
     return None
-
-
-def _in_inner_loop(loop: Pipelined, leaving: Statement) -> bool:
-    return any(
-        isinstance(node, (For, While)) and any(one is leaving for one in walk(node.body)) for node in walk(loop.body)
-    )
 
 
 def _with_names(statement: Statement, lets: Sequence[Name]) -> Touched:

@@ -28,13 +28,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Evaluate,
     Expr,
     Kernel,
     Let,
@@ -188,7 +188,7 @@ _STORE, _READ, _LOAD, _WORK = 0, 1, 2, 3
 """In a step stores come first, then what work reads in its middle, then loads of tiles, then all else: loads come back
 in the order in which they were started, and what a step begins with has waited for the last ones of the step before."""
 
-_FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
+_FENCE = perform("schedule_fence")
 """Loads stay behind the stores of the registers that they fill: else both steps' numbers need registers, and moves
 from the one to the other wait for the loads."""
 

@@ -29,7 +29,6 @@ if any thread comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +38,7 @@ from tilewright.errors import DivergentWork
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes
+from tilewright.ir.control import LEAVING, flattened
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Binary,
@@ -66,8 +66,6 @@ from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-
-LEAVING = (nodes.Return, nodes.Break, nodes.Continue)
 
 Mask = Any
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
@@ -273,7 +271,7 @@ class _Deal(Rewriter):
         touched = {root(one) for one in uses(statement) if isinstance(one, Buffer)}
         if any(one.scope == "fragment" for one in touched):
             raise self._refused("a fragment is held by all of them", statement)
-        loops = list(_loops(replace(lowered(), span=statement.span)))
+        loops = list(flattened(replace(lowered(), span=statement.span)))
         for loop in loops:
             self._note(loop, loop, together=True)
         return seq(*(_one_by_one(loop, some) for loop in loops)) if len(loops) > 1 else _one_by_one(loops[0], some)
@@ -324,14 +322,6 @@ def _hand(first: _Done, second: _Done) -> bool:
     found = (first.written & second.read) | (first.read & second.written)
     again = {tile for tile in first.written & second.written if tile.scope == "shared"}
     return any(tile.scope in ("shared", "global") for tile in found) or bool(again)
-
-
-def _loops(statement: Statement) -> Iterator[Statement]:
-    if isinstance(statement, Seq):
-        for one in statement.statements:
-            yield from _loops(one)
-    else:
-        yield statement
 
 
 def _one_by_one(loop: Statement, some: _Some) -> Statement:

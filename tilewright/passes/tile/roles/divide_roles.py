@@ -14,6 +14,7 @@ from typing import TypeGuard
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
 from tilewright.ir import nodes
+from tilewright.ir.control import bodies, leaving, performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
@@ -64,8 +65,7 @@ from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
 from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
 from tilewright.passes.tile.roles.divide_prelude import divide_prelude
 from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
-from tilewright.passes.tile.roles.role_links import Link, LinkPlan, leaving
-from tilewright.passes.tile.roles.role_survey import bodies
+from tilewright.passes.tile.roles.role_links import Link, LinkPlan
 
 MIN_BLOCKS = "min_blocks_per_sm"
 """Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
@@ -299,7 +299,8 @@ class _Slice:
             return self._control(statement)
         if isinstance(statement, Allocate):
             return [] if statement.buffer in self.division.rings else [statement]
-        if isinstance(statement, (Let, Break, Continue)) or _waits_for_grid(statement):
+        # Every role waits for the kernel before, ahead of touching what that kernel wrote.
+        if isinstance(statement, (Let, Break, Continue)) or performed(statement) == "griddepcontrol_wait":
             return [statement]
         plan = self.division.plan
         counts = isinstance(statement, Store) and statement.buffer in plan.scalars
@@ -346,12 +347,6 @@ class _Slice:
             node in plan.moved or (isinstance(node, Store) and node.buffer in plan.scalars)
             for node in find(statement, Statement)
         )
-
-
-def _waits_for_grid(statement: Statement) -> bool:
-    """Whether a statement waits for the kernel before: every role does, before it touches what that kernel wrote."""
-    call = statement.value if isinstance(statement, nodes.Evaluate) else None
-    return isinstance(call, nodes.Call) and call.function == "griddepcontrol_wait"
 
 
 def _next_iteration(number: Var, counter: Buffer) -> list[Statement]:

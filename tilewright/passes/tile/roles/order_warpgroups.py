@@ -39,15 +39,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from tilewright.ir.dtypes import BOOL
+from tilewright.ir.control import LOOPS, perform, performed
 from tilewright.ir.nodes import (
     Call,
     Commit,
     Const,
-    Evaluate,
-    Expr,
     For,
     Function,
     Kernel,
@@ -67,11 +64,10 @@ from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.overlap_gemms import conditional
-from tilewright.passes.tile.grids.ping_pong import is_turn, narrowed
+from tilewright.passes.tile.grids.ping_pong import narrowed
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
-from tilewright.passes.tile.roles.role_survey import LOOPS
 
 GROUP = 4
 """Warps of a warpgroup."""
@@ -108,7 +104,7 @@ class _Order(Rewriter):
         """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind
         the last."""
         made: Seq = self.generic(body)
-        if self.instances == 1 or not any(is_turn(one, "pass_turn") for one in made.statements):
+        if self.instances == 1 or not any(performed(one) == "pass_turn" for one in made.statements):
             return made
         receives = [place for place, one in enumerate(made.statements) if holds(one, Receive)]
         return replace(made, statements=tuple(narrowed(made.statements, receives)))
@@ -128,13 +124,11 @@ class _Order(Rewriter):
             opening = index_binary("eq", made.var, made.start) if start == runs[0][0] else const(False)
             span = statements[start].span
             between = statements[start : end + 1]
-            changed[start : end + 1] = [_turn("take_turn", span, opening), *between, _turn("pass_turn", span)]
-        ending = conditional(index_binary("lt", made.start, made.stop), [_turn("end_turns", made.span)], made.span)
+            taken, passed = perform("take_turn", opening, span=span), perform("pass_turn", span=span)
+            changed[start : end + 1] = [taken, *between, passed]
+        last = perform("end_turns", span=made.span)
+        ending = conditional(index_binary("lt", made.start, made.stop), [last], made.span)
         return [replace(made, body=replace(made.body, statements=tuple(changed))), *ending]
-
-
-def _turn(function: str, span: Any, *arguments: Expr) -> Evaluate:
-    return Evaluate(Call(BOOL, function, arguments), span=span)
 
 
 def _runs(statements: Sequence[Statement]) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.control import LOOPS, header, leaving
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
@@ -35,20 +36,14 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, written_buffers
-from tilewright.passes.tile.roles.role_survey import LOOPS, RoleSite, Survey, header, operands
+from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands
 
 _INDEX_ARITHMETIC: Mapping[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
 }  # fmt: skip
-
-
-def leaving(statement: Statement) -> Iterator[Statement]:
-    """What in a statement leaves, or goes on with, a loop around it."""
-    inner = {id(node) for loop in find(statement, LOOPS) for node in walk(loop.body)}
-    return (node for node in find(statement, Break, Continue) if id(node) not in inner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.ir import nodes
+from tilewright.ir.control import bodies, header
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
@@ -19,18 +20,14 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Expr,
-    For,
-    If,
     Kernel,
     Let,
     Load,
     Parallel,
-    Pipelined,
     Seq,
     Statement,
     Store,
     Var,
-    While,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk
@@ -43,30 +40,6 @@ PRIVATE = ("fragment", "local")
 
 _BRINGING = (Copy, Fill, Parallel)
 """Statements that warps of their own may execute when they only bring data."""
-
-LOOPS = (For, Pipelined, While)
-
-
-def bodies(statement: Statement) -> tuple[Seq, ...]:
-    """The sequences directly below a statement that only controls; none for a leaf."""
-    if isinstance(statement, Seq):
-        return (statement,)
-    if isinstance(statement, LOOPS):
-        return (statement.body,)
-    if isinstance(statement, If):
-        return (statement.then,) if statement.otherwise is None else (statement.then, statement.otherwise)
-    return ()
-
-
-def header(statement: Statement) -> tuple[Expr, ...]:
-    """The expressions by which a statement controls what is below it."""
-    if isinstance(statement, (If, While)):
-        return (statement.condition,)
-    if isinstance(statement, Pipelined):
-        return (statement.start, statement.stop)
-    if isinstance(statement, For):
-        return (statement.start, statement.stop, statement.step)
-    return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,29 +51,23 @@ from dataclasses import replace
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
     WARPGROUP,
-    Channel,
-    Commit,
     Function,
     Kernel,
     Pipelined,
-    Roles,
     Seq,
     TileOperator,
-    Wait,
 )
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
-from tilewright.passes.tile.pipelines.pipeline_plan import obstacle, plan_pipeline
+from tilewright.passes.tile.pipelines.pipeline_plan import MANUAL, obstacle, plan_pipeline
 from tilewright.passes.tile.roles.divide_roles import Division, RoleRefusal
 from tilewright.passes.tile.roles.role_links import plan_links
 from tilewright.passes.tile.roles.role_survey import Survey
 
 SPECIALIZE = "specialize"
 """The kernel's attribute by which the author asks for roles, or forbids them."""
-
-_MANUAL = (nodes.ChannelStatement, Channel, Commit, Wait, Roles)
 
 
 def specialize_warps(function: Function, context: Context) -> Function:
@@ -149,7 +143,7 @@ def _kernel_unsupported(kernel: Kernel, context: Context, asked: bool) -> RoleRe
     if context.arch.copy_engine is None or not context.arch.has("wgmma"):
         return RoleRefusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
     for node in walk(kernel.body):
-        if isinstance(node, _MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
+        if isinstance(node, MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
             return RoleRefusal("the author divides the work", node)
         if isinstance(node, nodes.Allocate) and node.buffer.scope == "barrier":
             return RoleRefusal("the author has barriers of his own", node)

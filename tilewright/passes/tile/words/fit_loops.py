@@ -23,11 +23,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir.control import LEAVING
 from tilewright.ir.nodes import (
     Binary,
-    Break,
     Const,
-    Continue,
     Expr,
     For,
     Function,
@@ -35,7 +34,6 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
-    Return,
     Seq,
     Statement,
     Store,
@@ -46,8 +44,6 @@ from tilewright.passes.context import Context
 
 MOST_ITERATIONS = 8
 """Iterations that are written out one after the other."""
-
-_LEAVING = (Break, Continue, Return)
 
 
 def fit_loops(function: Function, context: Context) -> Function:
@@ -100,7 +96,7 @@ def _end(condition: Expr, loop: Parallel) -> tuple[int | None, int | None]:
 def _places_fragments(loop: For) -> bool:
     """Whether a loop's variable decides which elements of fragments parallel loops in it touch, and nothing leaves it
     early."""
-    if holds(loop.body, *_LEAVING):
+    if holds(loop.body, *LEAVING):
         return False
     for inner in find(loop.body, Parallel):
         for node in find(inner.body, Load, Store, Region):

@@ -29,12 +29,12 @@ from typing import Any
 
 from tilewright.errors import MissingCapability
 from tilewright.interpreter.varying import Varying, find_varying
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Evaluate,
     Expr,
     For,
     Function,
@@ -117,7 +117,7 @@ class _Lower(Rewriter):
         text = line((head, *words))
         own = [*self.kernel.block_vars, *([self._thread()] if apart else []), *numbers]
         if not tiles:
-            return self._by_one(node, [_line(text, own, node)], apart)
+            return self._by_one(node, [perform("print_line", text, *own, span=node.span)], apart)
         made: list[Statement] = []
         for tile in tiles:
             if tile.buffer.scope == "fragment" and self.context.arch.has_threads:
@@ -214,10 +214,6 @@ def _brought(piece: Region, shown: Buffer, node: Print) -> Parallel:
     return Parallel(tuple(places), extents, seq(store), None, span=node.span)
 
 
-def _line(text: str, numbers: list[Expr], node: Print) -> Statement:
-    return Evaluate(Call(BOOL, "print_line", (text, *numbers)), span=node.span)
-
-
 def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, node: Print) -> list[Statement]:
     """Loops over a tile's rows and pieces of rows; `shown` is where its elements can be read."""
     outer = [Var(INT32, name) for name in _loop_names(len(tile.extents) - 1)]
@@ -232,7 +228,7 @@ def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, nod
             at = [*outer, index_binary("add", first, number)]
             elements.append(_element(shown, at))
         name = element_place(tile.buffer.name, len(tile.extents), count)
-        return _line(line((text, name)), [*numbers, *indices, *ends, *elements], node)
+        return perform("print_line", line((text, name)), *numbers, *indices, *ends, *elements, span=node.span)
 
     at = Var(INT32, "at")
     if isinstance(last, int):

@@ -32,7 +32,9 @@ After::
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -87,11 +89,7 @@ class _Replace(Rewriter):
         statements: list[Statement] = []
         outer = self.before
         for one in body.statements:
-            if (
-                isinstance(one, Evaluate)
-                and isinstance(one.value, Call)
-                and one.value.function in self.absent & {FENCE}
-            ):
+            if performed(one) in self.absent & {FENCE}:
                 continue
             self.before = []
             made = self.visit(one)
@@ -127,12 +125,9 @@ class _Replace(Rewriter):
         added = Evaluate(Call(INT32, "atomic_add", (Region(counter, (const(0),), (1,)), const(1), "relaxed")))
         agrees = Unary(BOOL, "not", said) if everyone else said
         # All have read the votes before when the counter is cleared.
-        self.before += [Allocate(counter), _meeting(), clear, _meeting(), If(agrees, seq(added)), _meeting()]
+        meeting = partial(perform, "sync_threads")
+        self.before += [Allocate(counter), meeting(), clear, meeting(), If(agrees, seq(added)), meeting()]
         votes = Load(INT32, counter, (const(0),))
         if call.function == "sync_threads_count":
             return votes
         return binary("eq" if everyone else "ne", votes, const(0))
-
-
-def _meeting() -> Statement:
-    return Evaluate(Call(BOOL, "sync_threads", ()))
