@@ -1,12 +1,13 @@
-"""The library's public entry, `quant_matmul`, at shapes and numbers of rows that nobody named, beside torch's and Humming's products.
+"""The library's public entry, `quant_matmul`, at shapes and numbers of rows that nobody named, beside torch's, Triton's and Humming's products.
 
     PYTHONPATH=. python benchmarks/front_door.py --seed $(git rev-parse HEAD) --log front_door.jsonl [--count 40] [--seconds 450] [--slice 2/4]
 
 Weights are those of published language models and random ones, rows random in each of six ranges.  Every case is drawn from the
-seed; its raw times go to the log as a line of JSON, and a second call goes on behind the last line.  The kernels of some cases are
-first compiled by as many processes as there are cores, then timed alone on the device: paced medians, the L2 cache flushed before each
-launch, all of a case in turn in one process; results are compared with the dense product first.  The tables at the end give the
-geometric mean and the worst ratio for each kind of product and range of rows.
+seed; its raw times go to the log as a line of JSON, and a second call goes on behind the last line.  Blocks have a case of each product
+and range, so that a run that is cut short has about as many of each.  The kernels of a block are first compiled by as many processes as
+there are cores, then timed alone on the device: paced medians, the L2 cache flushed before each launch, all of a case in turn in one
+process; results are compared with the dense product first.  A peer that does not take a case is a word in its line.  The table at the
+end gives the geometric mean and the worst ratio for each kind of product and range of rows.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ import multiprocessing
 import os
 import random
 import time
-from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from gemm import Runs, timed
+from gemm import Run, timed
 from gemm_shapes import WEIGHTS
 from peers import HUMMING, Humming
+from triton_matmul import triton_matmul
 
+from docs.front_door_page import RANGES, lines, table
 from tilewright.matmul import PackedWeight, quant_matmul
 
-RANGES = ((1, 16), (17, 64), (65, 256), (257, 1024), (1025, 4096), (4097, 8192))
+Makers = dict[str, Callable[[], Run]]
+"""What makes the callable of each product, by name."""
+
 KINDS = ("bfloat16", "int4 by float16", "int4 by int8", "int4 by e4m3", "int2 by int8", "e4m3 by e4m3")
 GROUP = 128
 """Columns of a weight that share a scale."""
@@ -39,6 +44,9 @@ TOLERANCE = 0.02
 
 UNROUNDED = 0.05
 """The same for torch's float16 product, whose activations are not rounded to 8 bits as those of the product beside it."""
+
+COMPILING = 150
+"""Seconds that a block's kernels may take to compile: a process that died would be waited for without an end."""
 
 
 def drawn(seed: str, count: int) -> list[tuple[str, int, int, int]]:
@@ -54,14 +62,16 @@ def drawn(seed: str, count: int) -> list[tuple[str, int, int, int]]:
     return cases
 
 
-def runs(kind: str, M: int, N: int, K: int) -> tuple[Runs, Any]:
-    """Callables by name, ours first, and what they should give."""
+def runs(kind: str, M: int, N: int, K: int) -> tuple[Makers, Run]:
+    """What makes the callables, ours first, and one that gives what they should."""
     half = torch.bfloat16 if kind == "bfloat16" else torch.float16
     a = torch.randn(M, K, device="cuda")
     if kind == "bfloat16":
         x, weight = a.to(half), torch.randn(N, K, device="cuda", dtype=half)
         packed = PackedWeight("bfloat16", (N, K), {"codes": weight})
-        return {"ours": lambda: quant_matmul(x, packed), "cublas": lambda: torch.mm(x, weight.T)}, torch.mm(x, weight.T)
+        vendor = lambda: torch.mm(x, weight.T)  # noqa: E731
+        both: Makers = {"cublas": lambda: vendor, "triton": lambda: triton_matmul(x, weight)}
+        return {"ours": lambda: lambda: quant_matmul(x, packed), **both}, vendor
     if kind == "e4m3 by e4m3":
         return _eights(a, torch.randn(N, K, device="cuda"))
     of, _, activations = kind.partition(" by ")
@@ -76,14 +86,14 @@ def runs(kind: str, M: int, N: int, K: int) -> tuple[Runs, Any]:
         limit = 127.0 if activations == "int8" else 448.0
         scales = a.abs().amax(1, keepdim=True) / limit
         given = (a / scales).round().to(torch.int8) if activations == "int8" else (a / scales).to(torch.float8_e4m3fn)
-        expected = ((given.float() * scales) @ dense.float().T).to(half)
+        expected = lambda: (given.float() * scales) @ dense.float().T  # noqa: E731
         ours = lambda: quant_matmul(given, packed, activation_scales=scales, out_dtype=half)  # noqa: E731
     else:
-        expected = torch.mm(x, dense.T)
+        expected = lambda: torch.mm(x, dense.T)  # noqa: E731
         ours = lambda: quant_matmul(x, packed)  # noqa: E731
-    made: Runs = {"ours": ours, "torch": lambda: torch.mm(x, dense.T)}
+    made: Makers = {"ours": lambda: ours, "torch": lambda: lambda: torch.mm(x, dense.T)}
     if HUMMING:
-        made["humming"] = _humming(codes ^ (1 << bits - 1), bits, of_groups, given, scales, half)
+        made["humming"] = lambda: _humming(codes ^ (1 << bits - 1), bits, of_groups, given, scales, half)
     return made, expected
 
 
@@ -93,22 +103,22 @@ def _side_by_side(codes: Any, bits: int) -> Any:
     return sum(parts[:, :, place] << bits * place for place in range(8 // bits)).to(torch.uint8).contiguous()
 
 
-def _eights(a: Any, w: Any) -> tuple[Runs, Any]:
+def _eights(a: Any, w: Any) -> tuple[Makers, Run]:
     e4m3 = torch.float8_e4m3fn
     of_rows, of_columns = a.abs().amax(1, keepdim=True) / 448, w.abs().amax(1, keepdim=True) / 448
     x, codes = (a / of_rows).to(e4m3), (w / of_columns).to(e4m3)
     packed = PackedWeight("float8_e4m3fn", tuple(w.shape), {"codes": codes.view(torch.uint8), "scales": of_columns})
 
-    def scaled(fast: bool) -> Any:
+    def scaled() -> Any:
         return torch._scaled_mm(
-            x, codes.T, scale_a=of_rows, scale_b=of_columns.T, out_dtype=torch.bfloat16, use_fast_accum=fast
+            x, codes.T, scale_a=of_rows, scale_b=of_columns.T, out_dtype=torch.bfloat16, use_fast_accum=True
         )
 
-    made: Runs = {
-        "ours": lambda: quant_matmul(x, packed, activation_scales=of_rows, out_dtype=torch.bfloat16),
-        "scaled_mm fast": lambda: scaled(True),
+    made: Makers = {
+        "ours": lambda: lambda: quant_matmul(x, packed, activation_scales=of_rows, out_dtype=torch.bfloat16),
+        "scaled_mm fast": lambda: scaled,
     }
-    return made, (x.float() * of_rows) @ (codes.float() * of_columns).T
+    return made, lambda: (x.float() * of_rows) @ (codes.float() * of_columns).T
 
 
 def _humming(codes: Any, bits: int, of_groups: Any, given: Any, scales: Any, half: torch.dtype) -> Any:
@@ -118,13 +128,13 @@ def _humming(codes: Any, bits: int, of_groups: Any, given: Any, scales: Any, hal
 
 
 def compile_for(case: tuple[str, int, int, int]) -> None:
-    """In a process of its own: the kernels of a case, put into the caches of ours and Humming's by a call of each."""
-    try:
-        for run in runs(*case)[0].values():
-            run()
-        torch.cuda.synchronize()
-    except Exception as problem:  # `measured` meets it again, and says so in the log
-        print(f"{case}: {type(problem).__name__}", flush=True)
+    """In a process of its own: the kernels of a case, put into the caches of all libraries by a call of each."""
+    for name, run in runs(*case)[0].items():
+        try:
+            run()()
+            torch.cuda.synchronize()
+        except Exception as problem:  # `measured` meets it again, and says so in the log
+            print(f"{case}, {name}: {type(problem).__name__}", flush=True)
     torch.cuda.empty_cache()
 
 
@@ -132,11 +142,13 @@ def measured(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
     """Times of a case, in microseconds, or what went wrong."""
     kind, M, N, K = case
     line: dict[str, Any] = {"kind": kind, "M": M, "N": N, "K": K}
-    made, expected = runs(*case)
-    good: Runs = {}
-    for name, run in made.items():
+    makers, reference = runs(*case)
+    expected = reference().float()
+    largest, good = expected.abs().max(), {}
+    for name, maker in makers.items():
         try:
-            error = ((run().float() - expected.float()).abs().max() / expected.float().abs().max()).item()
+            run = maker()
+            error = ((run().float() - expected).abs().max() / largest).item()
         except Exception as problem:  # a peer that does not take the shape is no reason to stop
             line[name] = f"{type(problem).__name__}: {str(problem).partition(chr(10))[0][:120]}"
             continue
@@ -148,26 +160,13 @@ def measured(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
     return line | {name: round(seconds * 1e6, 2) for name, seconds in times.items()}
 
 
-def tables(lines: list[dict[str, Any]]) -> None:
-    """A row for each kind and range: cases, the geometric mean of the peer's time over ours, the worst and where."""
-    found: dict[tuple[str, str, tuple[int, int]], list[tuple[float, str]]] = defaultdict(list)
-    for line in lines:
-        span = next(one for one in RANGES if one[0] <= line["M"] <= one[1])
-        for peer in set(line) - {"kind", "M", "N", "K", "ours"}:
-            if isinstance(line.get("ours"), float) and isinstance(line[peer], float):
-                place = f"{line['M']} x {line['N']} x {line['K']}"
-                found[line["kind"], peer, span].append((line[peer] / line["ours"], place))
-    print(
-        "| product | peer | rows | cases | peer's time over ours | worst | at |\n| --- | --- | --- | --- | --- | --- | --- |"
-    )
-    for (kind, peer, (low, high)), ratios in sorted(found.items()):
-        mean = math.exp(sum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
-        worst, place = min(ratios)
-        print(f"| {kind} | {peer} | {low} to {high} | {len(ratios)} | {mean:.3f} | {worst:.3f} | {place} |")
-    for line in lines:
-        for name, value in line.items():
-            if name not in ("kind",) and isinstance(value, str):
-                print(f"{line['kind']} {line['M']} x {line['N']} x {line['K']}: {name}: {value}")
+def told(logs: list[Path]) -> None:
+    """The table of some logs, and what was wrong."""
+    print(table([line for log in logs for line in lines(log)]))
+    for one in (json.loads(text) for log in logs for text in log.read_text().splitlines()):
+        for name in set(one) - {"kind"}:
+            if isinstance(one[name], str):
+                print(f"{one['kind']} {one['M']} x {one['N']} x {one['K']}: {name}: {one[name]}")
 
 
 def main() -> None:
@@ -182,19 +181,17 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, nargs="+", help="only the tables of these logs")
     options = parser.parse_args()
     if options.tables:
-        return tables([json.loads(one) for log in options.tables for one in log.read_text().splitlines()])
+        return told(options.tables)
     if not options.seed or not options.log:
         parser.error("--seed and --log say which cases are drawn and where their times are kept")
     deadline = time.time() + options.seconds
-    lines = [json.loads(one) for one in options.log.read_text().splitlines()] if options.log.exists() else []
+    done = len(options.log.read_text().splitlines()) if options.log.exists() else 0
     part, parts = map(int, options.slice.split("/"))
     of_each = len(KINDS) * len(RANGES)
     drawn_here = [one for at, one in enumerate(drawn(options.seed, options.count)) if at // of_each % parts == part - 1]
     cases = [one for one in drawn_here if options.kinds in one[0]]
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {len(lines)} done", flush=True
-    )
-    left = cases[len(lines) :]
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {done} done", flush=True)
+    left = cases[done:]
     with (
         multiprocessing.get_context("spawn").Pool((os.cpu_count() or 1) // parts) as pool,
         options.log.open("a") as log,
@@ -202,15 +199,32 @@ def main() -> None:
         for block in (left[first : first + of_each] for first in range(0, len(left), of_each)):
             if time.time() > deadline:
                 break
-            pool.map(compile_for, block, chunksize=1)
+            begun = time.time()
+            try:
+                pool.map_async(compile_for, block, chunksize=1).get(min(COMPILING, max(1.0, deadline - begun)))
+            except multiprocessing.TimeoutError:
+                print("some kernels of the block are compiled as they are met", flush=True)
+            compiled = time.time()
             for case in block:
                 if time.time() > deadline:
                     break
-                lines.append(measured(case, options.rounds))
-                log.write(json.dumps(lines[-1]) + "\n")
+                log.write(json.dumps(_line(case, options.rounds)) + "\n")
                 log.flush()
                 torch.cuda.empty_cache()
-    tables(lines)
+                torch.cuda.synchronize()  # no line behind one that broke the device
+            print(
+                f"{len(block)} cases: {compiled - begun:.0f} s of compiling, {time.time() - compiled:.0f} of timing",
+                flush=True,
+            )
+    told([options.log])
+
+
+def _line(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
+    """Times of a case, or why there are none."""
+    try:
+        return measured(case, rounds)
+    except (RuntimeError, ValueError) as problem:
+        return dict(zip(("kind", "M", "N", "K"), case)) | {"ours": f"{type(problem).__name__}: {str(problem)[:120]}"}
 
 
 if __name__ == "__main__":
