@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python benchmarks/regret.py [benchmarks/results/2026-11-24-h200-candidates.jsonl]
 
-The log is that of `candidates.py`, or lists the kernels of a weight once and then times them by number (``...-choices.jsonl``).  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
+The log is that of `candidates.py`, or lists the kernels of a weight once and then times them by number (``...-choices.jsonl``), or has a
+line a case (``...-old-new.jsonl``).  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
 made, and of the model, which takes what it finds fastest of the candidates that it knows; last how far the model's ratios are from the
 measured ones, for candidates within half of the best.
 """
@@ -38,6 +39,9 @@ DIVIDED = 28
 the number of slots, where kernels count on from step to step today and the model has no such cycles. Lines that say
 ``counted`` are of such kernels."""
 
+TREES = ("main", "new")
+"""Whose kernels the model speaks of, where a log times those of several trees."""
+
 Problem = tuple[Any, ...]
 
 
@@ -57,6 +61,10 @@ def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
                 {"options": listed[number], "choice": False, "us": us, "counted": counted}
                 for number, us in line["times"]
             ]
+        elif "case" in line:
+            for one in line["lines"]:
+                if "us" in one and one.get("variant") in TREES:
+                    found[tuple(line["case"])].append({**one, "choice": one["what"] == "old", "counted": True})
         elif "us" in line:
             size = (
                 (line["M"], line["N"], line["K"]) if "M" in line else (tuple(line["heads"]), line["dim"], line["keys"])
@@ -110,12 +118,13 @@ def _key(options: dict[str, Any]) -> tuple[int, ...]:
     return tuple(int(options.get(name, 0)) for name in SIZES)
 
 
-def regrets(log: Path = LOG) -> dict[str, np.ndarray]:
-    """For each kind and problem: the regret of the library then, of the model, and how far its ratios are from those measured."""
+def regrets(log: Path = LOG, least: int = 3) -> dict[str, np.ndarray]:
+    """For each kind and problem of which so many kernels were timed: the regret of the library then, of the model, and how far its
+    ratios are from those measured."""
     found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for problem, lines in problems(log).items():
         known = list(modelled(problem, lines))
-        if len(known) < 3:
+        if len(known) < least:
             continue
         us, cycles = np.array([line["us"] for line, _ in known]), np.array([cycles for _, cycles in known])
         then = min((line["us"] for line in lines if line["choice"]), default=np.nan)

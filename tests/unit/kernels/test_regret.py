@@ -42,14 +42,18 @@ BESIDE = {
         "bfloat16": 0.02, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.01, "int4 by e4m3": 0.01,
         "int2 by int8": 0.02,
     },
+    "2026-11-27-h200-old-new": {
+        "bfloat16": 0.012, "int4 by e4m3": 0.015, "int4 by int8": 0.01, "int2 by int8": 0.01,
+    },
 }  # fmt: skip
 """Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; another card, which nothing
-is fitted to; and products that were behind cuBLAS or Humming at the public entry.  What was chosen for low-bit ones then lost
-0.056, 0.050, 0.016 and 0.113."""
+is fitted to; products that were behind cuBLAS or Humming at the public entry, of which what was chosen for low-bit ones then
+lost 0.056, 0.050, 0.016 and 0.113; and 96 products that were timed when no number was fitted any more, of which the model's
+numbers of before take kernels that lose 0.016, 0.022, 0.048 and 0.012."""
 
 
 @pytest.mark.parametrize("log", BESIDE)
 def test_what_the_model_takes_elsewhere(log: str) -> None:
-    found = regrets(LOG.parent / f"{log}.jsonl")
+    found = regrets(LOG.parent / f"{log}.jsonl", least=2 if "old-new" in log else 3)
     for kind, bound in BESIDE[log].items():
         assert found[kind][:, 1].mean() <= bound, (kind, found[kind])
