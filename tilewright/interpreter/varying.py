@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Statement, TileOperator, Var
-from tilewright.ir.signature import own_writes, root, updates
+from tilewright.ir.signature import has_effect, mentioned, own_writes, root, updates
 from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = frozenset({"scalar", "local", "register"})
@@ -76,8 +76,7 @@ def _own_names(statement: Statement) -> Iterator[Var | Buffer]:
     """Variables and root buffers in a statement's own expressions and operands."""
     for child in children(statement):
         if not isinstance(child, Statement):
-            for found in find(child, Var, Buffer):
-                yield found if isinstance(found, Var) else root(found)
+            yield from mentioned(child)
 
 
 def is_exchange(statement: Statement) -> bool:
@@ -111,17 +110,13 @@ class _Analysis:
     def _spread(self, statement: Statement, varies: bool, divergent: bool) -> None:
         names = self.result.names
         apart = varies or divergent
-        let = isinstance(statement, nodes.Let) and divergent and _is_impure(statement.value)
+        let = isinstance(statement, nodes.Let) and divergent and has_effect(statement.value)
         if isinstance(statement, (nodes.Let, nodes.For, nodes.Pipelined)) and (varies or let):
             names.add(statement.var)
         elif isinstance(statement, nodes.Allocate) and varies and statement.buffer.scope in PRIVATE:
             names.add(statement.buffer)
         elif apart:
             names.update(root(buffer) for buffer in own_writes(statement) if root(buffer).scope in PRIVATE)
-
-
-def _is_impure(value: Expr) -> bool:
-    return any(not INTRINSICS[found.function].pure for found in find(value, Call))
 
 
 def _leaves_apart(loop: Statement, lanes: set[Statement]) -> bool:

@@ -101,6 +101,11 @@ def counted_workspaces(function: Function) -> frozenset[Buffer]:
     return frozenset(buffer for buffer in found if buffer.scope == "global")
 
 
+def has_effect(node: object) -> bool:
+    """Whether something calls a function that has an effect."""
+    return any(not INTRINSICS[call.function].pure for call in find(node, Call))
+
+
 UPDATES = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
 """Functions that change an element by what it is: that many threads call them is not the same as that one does."""
 
@@ -145,6 +150,11 @@ def root(buffer: Buffer) -> Buffer:
     while buffer.source is not None:
         buffer = buffer.source
     return buffer
+
+
+def mentioned(node: object) -> set[Var | Buffer]:
+    """The variables of which something speaks, and the buffers that own the memory of which it does."""
+    return {root(one) if isinstance(one, Buffer) else one for one in find(node, Var, Buffer)}
 
 
 def of_views(node: object) -> set[Buffer]:

@@ -86,9 +86,7 @@ class For(Statement):
     @property
     def numbers(self) -> range | None:
         """The values of `var`, where all are known."""
-        if isinstance(self.start, Const) and isinstance(self.stop, Const) and isinstance(self.step, Const):
-            return range(int(self.start.value), int(self.stop.value), int(self.step.value))
-        return None
+        return _range(self.start, self.stop, self.step)
 
     @property
     def runs_once(self) -> bool:
@@ -112,6 +110,16 @@ class Pipelined(Statement):
     order: tuple[int, ...] | None = None
     stage: tuple[int, ...] | None = None
     specialize: bool | None = None
+
+    @property
+    def numbers(self) -> range | None:
+        """The values of `var`, where all are known."""
+        return _range(self.start, self.stop)
+
+
+def _range(*ends: Expr) -> range | None:
+    known = [int(end.value) for end in ends if isinstance(end, Const)]
+    return range(*known) if len(known) == len(ends) else None
 
 
 @node

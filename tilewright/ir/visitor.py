@@ -509,6 +509,12 @@ def buffers(node: object) -> set[Buffer]:
     return set(find(node, Buffer))
 
 
+def declared(node: object, *scopes: str) -> list[Buffer]:
+    """The buffers of some scopes that are declared in `node` and own their memory, in order."""
+    buffers = [one.buffer for one in find(node, Allocate)]
+    return [one for one in buffers if one.scope in scopes and one.source is None]
+
+
 def kernels(function: Function) -> list[Kernel]:
     """The kernels of a host program, in order."""
     outside = walk(function, lambda node: isinstance(node, (Function, Statement)) and not isinstance(node, Kernel))

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.layout.algebra import permuted, reduced, replicate
-from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit, digit, extent_of
+from tilewright.layout.algebra import permuted
+from tilewright.layout.constructors import row_major, swizzled
+from tilewright.layout.digits import REGISTER, THREAD, Digit, digit, extent_of
 from tilewright.layout.layout import Layout
-from tilewright.layout.swizzle import Swizzle
 
 __all__ = [
     "Pair",
-    "copies",
     "first_free",
     "holds",
     "permuted",
@@ -23,7 +22,6 @@ __all__ = [
     "shared_rows",
     "spread",
     "widest_span",
-    "without",
 ]
 
 
@@ -41,16 +39,6 @@ def repeat(layout: Layout, axis: int, count: int, place: str, stride: int | None
     digits = list(layout.digits)
     digits[axis] = (*digits[axis], digit(count, place, step))
     return replace(layout, digits=tuple(digits))
-
-
-def copies(layout: Layout, count: int, stride: int) -> Layout:
-    """The same tile in `count` threads, `stride` apart."""
-    return replicate(layout, count, THREAD, stride)
-
-
-def without(layout: Layout, axis: int) -> Layout:
-    """`algebra.reduced`: the layout of what is left when a dimension has been reduced."""
-    return reduced(layout, axis)
 
 
 def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> Layout:
@@ -124,22 +112,11 @@ def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) 
 
     Source: NVIDIA's manual of PTX, on tensors' swizzling modes and on the layouts of wgmma's operands in shared memory.
     """
+    whole = row_major(shape)
     if span_bytes is None:
-        dimensions = []
-        stride = 1
-        for extent in reversed(shape):
-            dimensions.append([(extent, MEMORY, stride)])
-            stride *= extent
-        return Layout.of(*reversed(dimensions))
-    *outer, rows, columns = shape
-    span = span_bytes * 8 // bits
-    swizzle = Swizzle((span_bytes // 16).bit_length() - 1, (128 // bits).bit_length() - 1, 3)
-    dimensions = [[(rows, MEMORY, span)], [(span, MEMORY, 1), (columns // span, MEMORY, rows * span)]]
-    stride = rows * columns
-    for extent in reversed(outer):
-        dimensions.insert(0, [(extent, MEMORY, stride)])
-        stride *= extent
-    return Layout.of(*dimensions, swizzle=swizzle)
+        return whole
+    tile = swizzled(shape[-2:], bits, span_bytes)
+    return replace(tile, digits=(*whole.digits[:-2], *tile.digits))
 
 
 def widest_span(shape: Sequence[int], bits: int) -> int | None:

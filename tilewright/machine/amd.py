@@ -359,7 +359,7 @@ def _copies(direct: tuple[int, ...]) -> tuple[CopyInstruction, ...]:
     """How operands come into registers, where each lane reads its own elements; and tiles into shared memory, where a
     wave reads pieces of `direct` bytes."""
     loads = (CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL))
-    started = CopyInstruction("cp_async", GLOBAL, SHARED, direct, 64, completion="order", zero_fill=True)
+    started = CopyInstruction("cp_async", GLOBAL, SHARED, direct, 64, completion="order")
     return (*loads, started) if direct else tuple(loads)
 
 

@@ -29,8 +29,6 @@ class MatrixInstruction:
     majors : orders that operands in shared memory may have: ``"k"`` (k contiguous), ``"mn"``.
     asynchronous : its results are there only after a wait.
     rate : products and sums a cycle and multiprocessor, for choosing among instructions.
-    exact_bits : bits of a product's magnitude that the accumulator is sure to keep, where that is less than its
-        type's own; None for full accuracy.
     transposes : a lies in shared memory along m, and lanes transpose it on its way into registers: neighbouring rows of
         the tile are eight apart in the instruction's, as the fragments say.
     sparse : a holds two of every four elements along k (of 32 bits one of every two), so that its tile is
@@ -54,7 +52,6 @@ class MatrixInstruction:
     majors: tuple[str, ...] = ("k",)
     asynchronous: bool = False
     rate: int = 0
-    exact_bits: int | None = None
     sparse: bool = False
     transposes: bool = False
 
@@ -170,8 +167,6 @@ class CopyInstruction:
     completion : how others learn of its end: ``"none"`` (at once), ``"group"`` (the thread's groups),
         ``"barrier"`` (an mbarrier counts its bytes), ``"order"`` (a wave's instructions end in order, and it waits
         until few of them are left).
-    element_bits : size of the elements that a layout-changing instruction moves; 0 where bytes are bytes.
-    zero_fill : elements that are out of bounds can be read as zeros without being touched.
     matrix : layout of the 8x8 matrix that each register receives; None for plain copies.
     strided : moves a whole `matrix`, whose rows lie in memory as far apart as the instruction is told; `elements` are
         the types that it may have.
@@ -184,8 +179,6 @@ class CopyInstruction:
     threads: int = 1
     alignment: int = 0
     completion: str = "none"
-    element_bits: int = 0
-    zero_fill: bool = False
     matrix: Layout | None = None
     strided: bool = False
     elements: tuple[DType, ...] = ()

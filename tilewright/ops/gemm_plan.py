@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.nodes import Buffer
+from tilewright.layout.algebra import replicate
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import copies, repeat
+from tilewright.layout.threads import repeat
 from tilewright.machine.instructions import MatrixInstruction
 
 
@@ -86,7 +87,7 @@ class GemmPlan:
         tile = repeat(repeat(instruction.d_fragment, 1, tiles_n, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
-        return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
+        return replicate(tile, self.copies, stride=self.instruction.threads * self.warps_m * self.warps_n)
 
     def left(self) -> Layout:
         """Layout of a (m, k), or what is kept of it, in registers: whole tiles of k one after the other, row by row."""
@@ -94,7 +95,7 @@ class GemmPlan:
         assert fragment is not None
         tile = repeat(repeat(fragment, 1, self.tiles_k, REGISTER), 0, self.tiles_m, REGISTER)
         tile = repeat(tile, 0, self.warps_m, THREAD, self.instruction.threads)
-        return copies(tile, self.warps_n * self.copies, self.instruction.threads * self.warps_m)
+        return replicate(tile, self.warps_n * self.copies, stride=self.instruction.threads * self.warps_m)
 
     def right(self) -> Layout:
         """Layout of b (k, n) in registers."""
@@ -102,5 +103,5 @@ class GemmPlan:
         assert fragment is not None
         tile = repeat(repeat(fragment, 0, self.tiles_k, REGISTER), 1, self.tiles_n, REGISTER)
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
-        tile = copies(tile, self.warps_m, self.instruction.threads)
-        return copies(tile, self.copies, self.instruction.threads * self.warps_m * self.warps_n)
+        tile = replicate(tile, self.warps_m, stride=self.instruction.threads)
+        return replicate(tile, self.copies, stride=self.instruction.threads * self.warps_m * self.warps_n)

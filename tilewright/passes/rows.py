@@ -10,6 +10,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Region
 from tilewright.ir.signature import root
+from tilewright.layout.access import vector_width
 from tilewright.layout.layout import Layout
 from tilewright.passes.lower.flatten_buffers import strides_of
 
@@ -76,12 +77,4 @@ def box_unsupported(region: Region, size: int, analyzer: Analyzer) -> str | None
 
 def runs_of(layout: Layout, width: int) -> bool:
     """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
-    if width == 1:
-        return True
-    first = layout.digits[-1][0] if layout.digits[-1] else None
-    if first is None or first.stride != 1 or first.extent % width:
-        return False
-    strides = [one.stride for dimension in layout.digits for one in dimension if one is not first]
-    if any(stride % width for stride in strides):
-        return False
-    return layout.swizzle is None or (1 << layout.swizzle.base) % width == 0
+    return vector_width(layout, 8, width) == width

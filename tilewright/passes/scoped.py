@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Load, Record, Region, Seq, Statement, Store, Var, binary
+from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Record, Region, Seq, Statement, Var, binary
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, children, find, holds, substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, children, find, holds, listed, substitute
 from tilewright.ir.visitor import fresh as fresh  # published
 
 T = TypeVar("T", bound=Statement)
@@ -64,12 +64,15 @@ class ScopedRewriter(Rewriter):
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.thread_var = kernel.thread_vars[0]
         with self.analyzer.scope():
-            for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
-                self.analyzer.bind_extent(var, extent)
-            for var, count in zip(kernel.thread_vars, kernel.threads, strict=True):
-                self.analyzer.bind_extent(var, count)
+            self.bind_kernel(kernel)
             body = self(kernel.body)
         return kernel.with_body(body)
+
+    def bind_kernel(self, kernel: Kernel) -> None:
+        """Blocks count to the grid's extents, threads to the block's."""
+        vars, extents = (*kernel.block_vars, *kernel.thread_vars), (*kernel.grid, *kernel.threads)
+        for var, extent in zip(vars, extents, strict=True):
+            self.analyzer.bind_extent(var, extent)
 
     def visit_Role(self, role: nodes.Role) -> nodes.Role:
         with self.analyzer.scope():
@@ -263,9 +266,6 @@ class _Fold(Rewriter):
         made = self.generic(node)
         return made if made is node else nodes.cast(made.value, made.dtype)
 
-    def visit_Broadcast(self, node: nodes.Broadcast) -> Expr:
-        return self.generic(node)
-
 
 def redirected(node: N, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> N:
     """`node` with every access of some tiles going to a slot of a ring instead.
@@ -277,28 +277,57 @@ def redirected(node: N, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> N:
     return _Redirect(slots)(node)
 
 
-class _Redirect(Rewriter):
+class HoistingRewriter(Rewriter):
+    """One whose expressions may need statements before the one that they stand in, which they add to `before`."""
+
+    def __init__(self) -> None:
+        self.before: list[Statement] = []
+
+    def visit_Seq(self, body: Seq) -> Seq:
+        statements: list[Statement] = []
+        outer = self.before
+        for one in body.statements:
+            self.before = []
+            made = self.visit(one)
+            statements += [*self.before, *listed(self.placed(made))]
+        self.before = outer
+        return Seq(tuple(statements), span=body.span)
+
+    def placed(self, made: Rewritten) -> Rewritten:
+        """What stands behind `before` for a statement that has been rewritten."""
+        return made
+
+
+class PlaceRewriter(Rewriter):
+    """Moves accesses: loads, stores and regions go where `place` says."""
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The buffer and the indices in the place of those of an access, which have been rewritten; a region gets an
+        extent of 1 for each index that is added in front."""
+        raise NotImplementedError
+
+    def _moved(self, access: Any) -> Any:
+        made = self.generic(access)
+        buffer, indices = self.place(access.buffer, made.indices)
+        return made if indices is made.indices else replace(made, buffer=buffer, indices=indices)
+
+    visit_Load = visit_Store = _moved
+
+    def visit_Region(self, region: Region) -> Region:
+        made = self.generic(region)
+        buffer, starts = self.place(region.buffer, made.starts)
+        added = (1,) * (len(starts) - len(made.starts))
+        return made if starts is made.starts else Region(buffer, starts, (*added, *made.extents))
+
+
+class _Redirect(PlaceRewriter):
     """Accesses of tiles that have stages go to the slot of their iteration."""
 
     def __init__(self, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> None:
         self.slots = slots
 
-    def _moved(self, access: Any) -> Any:
-        made = self.generic(access)
-        if access.buffer not in self.slots:
-            return made
-        staged, slot = self.slots[access.buffer]
-        return replace(made, buffer=staged, indices=(slot, *made.indices))
-
-    def visit_Load(self, load: Load) -> Expr:
-        return self._moved(load)
-
-    def visit_Store(self, store: Store) -> Rewritten:
-        return self._moved(store)
-
-    def visit_Region(self, region: Region) -> Region:
-        made = self.generic(region)
-        if region.buffer not in self.slots:
-            return made
-        staged, slot = self.slots[region.buffer]
-        return Region(staged, (slot, *made.starts), (1, *made.extents))
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        if buffer not in self.slots:
+            return buffer, indices
+        staged, slot = self.slots[buffer]
+        return staged, (slot, *indices)

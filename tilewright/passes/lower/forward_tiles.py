@@ -36,6 +36,8 @@ and stays.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
@@ -65,7 +67,8 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
-from tilewright.passes.tile.words.forward_locals import Filled, again, changed_by, filling, is_lasting
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
+from tilewright.passes.tile.words.forward_locals import Filled, again, filling, is_lasting
 
 MOST_OPERATIONS = 2
 """Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""
@@ -78,7 +81,7 @@ def forward_tiles(function: Function, context: Context) -> Function:
 
 def _forwarded(kernel: Kernel, arch: Arch) -> Kernel:
     given = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
-    return kernel.with_body(_Forwarded(given | of_views(kernel.body), changed_by(kernel), arch)(kernel.body))
+    return kernel.with_body(_Forwarded(given | of_views(kernel.body), touched(kernel.body).writes, arch)(kernel.body))
 
 
 class _Forwarded(Rewriter):
@@ -87,7 +90,7 @@ class _Forwarded(Rewriter):
     `given` are tiles that more than loads and stores touch, `written` tensors that change.
     """
 
-    def __init__(self, given: set[Buffer], written: set[Buffer], arch: Arch) -> None:
+    def __init__(self, given: set[Buffer], written: Collection[Buffer], arch: Arch) -> None:
         self.given, self.written, self.arch = given, written, arch
 
     def visit_Seq(self, sequence: Seq) -> Rewritten:

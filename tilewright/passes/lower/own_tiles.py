@@ -20,9 +20,10 @@ import math
 from dataclasses import replace
 
 from tilewright.errors import InternalError
-from tilewright.ir.nodes import Allocate, Buffer, Expr, Load, Region, Role, Seq, Statement, Store
+from tilewright.ir.nodes import Buffer, Expr, Role, Seq
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import declared
+from tilewright.passes.scoped import PlaceRewriter
 
 PART = 1024
 """Bytes that a part is a multiple of."""
@@ -32,13 +33,11 @@ def own_tiles(role: Role, body: Seq) -> Seq:
     """The body of a role, threads assigned, with the shared tiles that it declares one for each instance."""
     if role.instances == 1 or role.index is None:
         return body
-    declared = [node.buffer for node in find(body, Allocate) if node.buffer.scope in ("shared", "barrier")]
-    owned = {one for one in declared if one.source is None}
-    made: Seq = _Own(role, owned)(body)
+    made: Seq = _Own(role, set(declared(body, "shared", "barrier")))(body)
     return made
 
 
-class _Own(Rewriter):
+class _Own(PlaceRewriter):
     """Gives tiles a leading dimension, and what touches them the instance's number in front."""
 
     def __init__(self, role: Role, owned: set[Buffer]) -> None:
@@ -72,19 +71,5 @@ class _Own(Rewriter):
         source = None if buffer.source is None else self.map_buffer(buffer.source)
         return replace(buffer, shape=shape, source=source)
 
-    def _places(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (self.index, *indices) if self._is_owned(buffer) else indices
-
-    def visit_Load(self, load: Load) -> Expr:
-        made: Load = self.generic(load)
-        return replace(made, indices=self._places(load.buffer, made.indices))
-
-    def visit_Store(self, store: Store) -> Statement:
-        made: Store = self.generic(store)
-        return replace(made, indices=self._places(store.buffer, made.indices))
-
-    def visit_Region(self, region: Region) -> Region:
-        made: Region = self.generic(region)
-        if not self._is_owned(region.buffer):
-            return made
-        return Region(made.buffer, (self.index, *made.starts), (1, *made.extents))
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        return self.map_buffer(buffer), (self.index, *indices) if self._is_owned(buffer) else indices

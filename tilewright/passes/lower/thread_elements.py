@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Buffer,
     Call,
@@ -27,6 +26,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
+from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import Rewriter, find, holds, key
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import register_of
@@ -196,7 +196,3 @@ def sum_of(statement: Statement) -> Store | None:
 
 def rounds(node: object) -> bool:
     return isinstance(node, nodes.Binary) and node.op in ("floordiv", "floormod")
-
-
-def has_effect(value: Expr) -> bool:
-    return any(not INTRINSICS[node.function].pure for node in find(value, nodes.Call))

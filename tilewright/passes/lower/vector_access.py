@@ -19,11 +19,12 @@ from tilewright.ir.nodes import (
     binary,
     index_binary,
 )
+from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import children, find, key, substitute, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store
-from tilewright.passes.lower.thread_elements import has_effect, is_plain, sum_of
+from tilewright.passes.lower.thread_elements import is_plain, sum_of
 from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 from tilewright.passes.tile.layouts.infer_layouts import SHARED_VECTOR_BYTES

@@ -28,9 +28,6 @@ PTX_NAMES = {
 }  # fmt: skip
 """PTX's name of each element type, for names of generated headers."""
 
-FP8_WGMMA_BITS = 14
-"""Magnitude bits that the accumulation of fp8 products inside wgmma keeps (seen on an H200); f32 has 24."""
-
 
 # Fragments ----------------------------------------------------------------------------------------
 
@@ -100,7 +97,7 @@ def _wgmma(
         accumulator,
         REGISTERS if from_registers else SHARED, SHARED, mma_a(a.bits, kept, 4) if from_registers else None, None,
         mma_d(n, 4), n_choices=choices, majors=("k", "mn") if a.bits == 16 else ("k",), asynchronous=True, rate=rate,
-        exact_bits=FP8_WGMMA_BITS if a.bits == 8 and a.is_float else None, sparse=sparse,
+        sparse=sparse,
     )  # fmt: skip
 
 
@@ -188,15 +185,15 @@ def copy_instructions(arch: Arch) -> tuple[CopyInstruction, ...]:
     found: list[CopyInstruction] = []
     if arch.has("tma"):
         found += [
-            CopyInstruction("tma_load", GLOBAL, SHARED, alignment=16, completion="barrier", zero_fill=True),
+            CopyInstruction("tma_load", GLOBAL, SHARED, alignment=16, completion="barrier"),
             CopyInstruction("tma_store", SHARED, GLOBAL, alignment=16, completion="group"),
             CopyInstruction("tma_reduce_add", SHARED, GLOBAL, alignment=16, completion="group"),
             CopyInstruction("bulk_load", GLOBAL, SHARED, alignment=16, completion="barrier"),
             CopyInstruction("bulk_store", SHARED, GLOBAL, alignment=16, completion="group"),
         ]
     if arch.has("cp_async"):
-        found.append(CopyInstruction("cp_async", GLOBAL, SHARED, (16, 8, 4), completion="group", zero_fill=True))
-    matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP, alignment=16, element_bits=16)
+        found.append(CopyInstruction("cp_async", GLOBAL, SHARED, (16, 8, 4), completion="group"))
+    matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP, alignment=16)
     found += [
         matrix("ldmatrix", SHARED, REGISTERS, matrix=MATRIX_8X8),
         matrix("ldmatrix_trans", SHARED, REGISTERS, matrix=MATRIX_8X8_TRANSPOSED),

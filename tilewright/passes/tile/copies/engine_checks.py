@@ -59,15 +59,17 @@ def load_unsupported(copy: Copy, site: Site) -> str | None:
 def store_unsupported(copy: Copy, site: Site) -> str | None:
     """Why the copy engine cannot make a copy from shared to global memory; None where it can."""
     source, destination = copy.source, copy.destination
-    tensor, analyzer = destination.buffer, site.analyzer
     mirrored = replace(copy, source=destination, destination=source)
     reason = load_unsupported(mirrored, replace(site, kernel=replace(site.kernel, safe_values=())))
     engine = site.arch.copy_engine
-    if reason is not None or engine is None:
-        return reason
-    if not analyzer.divides(tensor.shape[-1], engine.unit * 8 // tensor.dtype.stored_bits):
-        return f"rows of {tensor.name} do not end at a multiple of {engine.unit} bytes"
-    if not all(analyzer.prove(index_binary("ge", start, 0)) for start in destination.starts):
+    return reason if engine is None else reason or leaving_unsupported(destination, engine, site.analyzer)
+
+
+def leaving_unsupported(region: Region, engine: CopyEngine, analyzer: Analyzer) -> str | None:
+    """Why boxes that are stored to a region of a tensor may write beside it; None where they do not."""
+    if not analyzer.divides(region.buffer.shape[-1], engine.unit * 8 // region.dtype.stored_bits):
+        return f"rows of {region.buffer.name} do not end at a multiple of {engine.unit} bytes"
+    if not all(analyzer.prove(index_binary("ge", start, 0)) for start in region.starts):
         return "it may begin before the tensor does"
     return None
 

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Buffer,
-    Call,
     Const,
     Expr,
     Let,
@@ -35,7 +33,8 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
-from tilewright.ir.visitor import substitute, walk
+from tilewright.ir.signature import has_effect
+from tilewright.ir.visitor import find, substitute, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
@@ -99,7 +98,8 @@ def gather_of(statement: Statement) -> Gather | None:
     if source.buffer.scope != "global" or source.dtype != store.buffer.dtype:
         return None
     values = [*source.indices, *([] if condition is None else [condition])]
-    if any(_is_private(node) for value in values for node in walk(value)):
+    private = any(load.buffer.scope in ("fragment", "local") for value in values for load in find(value, Load))
+    if private or any(map(has_effect, values)):  # threads may see different values
         return None
     return Gather(statement, store.buffer, slot, source, condition)
 
@@ -120,13 +120,6 @@ def _wanted(value: Expr) -> tuple[Load, Expr | None] | None:
                 source, inner = found
                 return source, condition if inner is None else binary("all", condition, inner)
     return None
-
-
-def _is_private(node: object) -> bool:
-    """Whether threads may see different values, or one has an effect."""
-    if isinstance(node, Call):
-        return not INTRINSICS[node.function].pure
-    return isinstance(node, Load) and node.buffer.scope in ("fragment", "local")
 
 
 def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:

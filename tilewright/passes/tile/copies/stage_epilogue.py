@@ -19,7 +19,7 @@ has rows. Where a block has one tile only, its ring is of no use any more, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Record,
-    Region,
     Role,
     Roles,
     Statement,
@@ -42,7 +41,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
     While,
-    index_binary,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewritten, find, variables, walk
@@ -56,6 +54,7 @@ from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported
 from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.tile.copies.engine_checks import leaving_unsupported
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
@@ -198,7 +197,7 @@ class _Stage(ScopedRewriter):
         behind = self.blocks_talk
         for node in self.order:
             behind = behind or node is copy
-            if behind and isinstance(node, (Load, TileOperator, Call)) and tensor in _read(node):
+            if behind and isinstance(node, (Load, TileOperator, Call)) and tensor in touched(node).reads:
                 return True
         return False
 
@@ -331,12 +330,9 @@ class _Stage(ScopedRewriter):
         if not all(where & depending(self.kernel, var) for var in self.loops):
             return f"a loop stores the same rows of {tensor.name} again, and stores of the engine are in no order"
         reason = box_unsupported(target, self.engine.unit, self.analyzer)
+        reason = reason or leaving_unsupported(target, self.engine, self.analyzer)
         if reason is not None:
             return reason
-        if not self.analyzer.divides(tensor.shape[-1], self.engine.unit * 8 // tensor.dtype.stored_bits):
-            return f"rows of {tensor.name} do not end at a multiple of {self.engine.unit} bytes"
-        if not self._starts_inside(target):
-            return "it may begin before the tensor does"
         widths = box_widths(plan, tensor.dtype, transposed)
         if not widths:
             return f"{plan.instruction.n} columns are no multiple of {8 if transposed else 16}"
@@ -344,18 +340,6 @@ class _Stage(ScopedRewriter):
         needed *= 1 if self.role is None else self.role.instances
         full = needed > self._room_for(copy) and self._like(copy, plan) is None
         return f"{needed} bytes of shared memory are not left" if full else None
-
-    def _starts_inside(self, region: Region) -> bool:
-        return all(self.analyzer.prove(index_binary("ge", start, 0)) for start in region.starts)
-
-
-def _read(node: Load | TileOperator | Call) -> Collection[Buffer]:
-    """What a node reads itself."""
-    if isinstance(node, Load):
-        return (root(node.buffer),)
-    if isinstance(node, TileOperator):
-        return {root(region.buffer) for region in node.effects().reads}
-    return {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
 
 
 def _span(boxes: Buffer) -> int | None:

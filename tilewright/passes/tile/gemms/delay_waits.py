@@ -30,27 +30,27 @@ from dataclasses import replace
 
 from tilewright.ir.nodes import (
     Allocate,
-    Channel,
     Commit,
     Function,
+    Kernel,
     Let,
     Parallel,
     Publish,
     Receive,
     Release,
-    Role,
     Seq,
     Statement,
     Store,
     Wait,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, same, with_statements
+from tilewright.ir.visitor import Rewritten, find, same, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
-from tilewright.passes.tile.gemms.overlap_gemms import group_name
+from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
@@ -59,15 +59,15 @@ MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
 
 def delay_waits(function: Function, context: Context) -> Function:
     """Wait for the gemms of roles behind the statements that need nothing of them."""
-    return function.with_body(_Delay(_filled_together(function))(function.body))
+    return map_kernels(function, lambda kernel: kernel.with_body(_Delay(kernel)(kernel.body)))
 
 
-def _filled_together(function: Function) -> set[tuple[str, str]]:
+def _filled_together(kernel: Kernel) -> set[tuple[str, str]]:
     """Channels of whose slots one follows the other in each iteration of a writer: it fills the second's without
     waiting for what readers do with the first's of that iteration."""
-    published = [one.channel for one in find(function.body, Publish)]
+    published = [one.channel for one in find(kernel.body, Publish)]
     found: set[tuple[str, str]] = set()
-    for body in find(function.body, Seq):
+    for body in find(kernel.body, Seq):
         here = [one for one in body.statements if isinstance(one, Publish) and published.count(one.channel) == 1]
         found |= {
             (first.channel, second.channel)
@@ -78,25 +78,14 @@ def _filled_together(function: Function) -> set[tuple[str, str]]:
     return found
 
 
-class _Delay(Rewriter):
-    def __init__(self, together: set[tuple[str, str]]) -> None:
-        self.together = together
-        self.channels: dict[str, Channel] = {}
-        self.taken: set[str] | None = None
-
-    def visit_Channel(self, channel: Channel) -> Channel:
-        self.channels[channel.name] = channel
-        return channel
-
-    def visit_Role(self, role: Role) -> Role:
-        self.taken = {node.token for node in find(role, Commit)}
-        made: Role = self.generic(role)
-        self.taken = None
-        return made
+class _Delay(RoleRewriter):
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.together = _filled_together(kernel)
 
     def visit_Seq(self, body: Seq) -> Rewritten:
         made: Seq = self.generic(body)
-        if self.taken is None:
+        if self.role is None:
             return made
         statements: list[Statement] = []
         rest = list(made.statements)
@@ -135,7 +124,5 @@ class _Delay(Rewriter):
         return pair in self.together and same(release.iteration, receive.iteration)
 
     def _delayed(self, gemm: Gemm, beside: list[Statement]) -> list[Statement]:
-        assert self.taken is not None
-        token = group_name(self.taken)
-        self.taken.add(token)
+        token = self.new_group()
         return [replace(gemm, token=token), Commit(token, span=gemm.span), *beside, Wait(token, span=gemm.span)]

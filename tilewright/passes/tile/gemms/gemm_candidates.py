@@ -223,8 +223,7 @@ def _group_plans(
         if n is None:
             continue
         plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k, across=across)
-        registers = plan.tiles_m * plan.tiles_n * plan.instruction.accumulator_registers
-        if registers <= MAXIMUM_ACCUMULATOR:
+        if _accumulator(plan) <= MAXIMUM_ACCUMULATOR:
             found.append((plan.tiles_m * plan.tiles_n * (instruction.m + n), rows, plan))
     wanted = _wanted(gemm, groups, by_rows)
     plans = [plan for _, _, plan in sorted(found, key=lambda one: (one[0], -one[1]))]

@@ -44,7 +44,6 @@ from tilewright.ir.nodes import (
     Allocate,
     Break,
     Buffer,
-    Channel,
     Commit,
     Continue,
     Evaluate,
@@ -52,25 +51,24 @@ from tilewright.ir.nodes import (
     For,
     Function,
     If,
-    Kernel,
     Let,
     Publish,
     Receive,
     Release,
     Return,
-    Role,
     Statement,
     Var,
     Wait,
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, substitute
+from tilewright.ir.visitor import Rewritten, find, holds, substitute
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.load_ahead import LoadAhead
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.gemms.overlap_gemms import conditional, group_name, iterations_of
+from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
+from tilewright.passes.tile.gemms.overlap_gemms import iterations_of
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 WORDS = 4
@@ -79,28 +77,14 @@ WORDS = 4
 
 def load_ahead(function: Function, context: Context) -> Function:
     """Load the first words of operands that lanes transpose an iteration ahead."""
-    return map_kernels(function, _load_ahead)
+    return map_kernels(function, lambda kernel: kernel.with_body(_Roles(kernel)(kernel.body)))
 
 
-def _load_ahead(kernel: Kernel) -> Kernel:
-    return kernel.with_body(_Roles({node.name: node for node in find(kernel.body, Channel)})(kernel.body))
-
-
-class _Roles(Rewriter):
-    def __init__(self, channels: dict[str, Channel]) -> None:
-        self.channels = channels
-        self.taken: set[str] | None = None
-
-    def visit_Role(self, role: Role) -> Role:
-        self.taken = {node.token for node in find(role, Commit)}
-        made: Role = self.generic(role)
-        self.taken = None
-        return made
-
+class _Roles(RoleRewriter):
     def visit_For(self, loop: For) -> Rewritten:
         made: For = self.generic(loop)
         gemms = list(find(made.body, Gemm))
-        if self.taken is None or len(gemms) != 1 or not _is_transposed(gemms[0]):
+        if self.role is None or len(gemms) != 1 or not _is_transposed(gemms[0]):
             return made
         gemm, statements = gemms[0], made.body.statements
         receive = next((one for one in statements if isinstance(one, Receive) and self._brings(one, gemm)), None)
@@ -130,9 +114,8 @@ class _Roles(Rewriter):
         return not changed and all(channel.stages > 1 for channel in released)
 
     def _ahead(self, loop: For, gemm: Gemm, receive: Receive) -> list[Statement]:
-        assert self.taken is not None and gemm.plan is not None
-        token = group_name(self.taken)
-        self.taken.add(token)
+        assert gemm.plan is not None
+        token = self.new_group()
         name, plan = gemm.a.buffer.name, gemm.plan
         words = Buffer(f"{name}_first", (WORDS,), UINT32, "local")
         transposed = Buffer(f"{name}_transposed", (plan.left_registers,), gemm.a.dtype, "local")

@@ -30,16 +30,12 @@ sums the loop uses for anything else are waited for where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.control import LOOPS
 from tilewright.ir.nodes import (
-    Channel,
     Commit,
     Const,
     Expr,
@@ -50,7 +46,6 @@ from tilewright.ir.nodes import (
     Let,
     Load,
     Release,
-    Role,
     Seq,
     Statement,
     Store,
@@ -58,19 +53,17 @@ from tilewright.ir.nodes import (
     Wait,
     binary,
     index_binary,
-    seq,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, put, substitute, walk
+from tilewright.ir.visitor import Rewritten, find, put, substitute, walk
 from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
+from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
 from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_of
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
-
-WGMMA = "wgmma"
 
 
 def overlap_gemms(function: Function, context: Context) -> Function:
@@ -79,8 +72,7 @@ def overlap_gemms(function: Function, context: Context) -> Function:
 
 
 def _overlap(kernel: Kernel) -> Kernel:
-    channels = {node.name: node for node in find(kernel.body, Channel)}
-    return kernel.with_body(_Roles(channels)(kernel.body))
+    return kernel.with_body(_Roles(kernel)(kernel.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +117,8 @@ def iterations_of(loop: For, home: Seq, number: Expr) -> Iterations | None:
     return Iterations((), number, first, last, analyzer.simplify(index_binary("lt", loop.start, loop.stop)))
 
 
-def conditional(condition: Expr, body: Sequence[Statement], span: Any = None) -> list[Statement]:
-    """`body` under a condition, or as it is where that is a literal."""
-    if isinstance(condition, Const):
-        return list(body) if condition.value else []
-    return [If(condition, seq(body), span=span)]
-
-
-def group_name(taken: Collection[str]) -> str:
-    """A name for a group of gemms that no other of the role has."""
-    return next(name for number in count() if (name := f"{WGMMA}_{number}" if number else WGMMA) not in taken)
-
-
-class _Roles(Rewriter):
+class _Roles(RoleRewriter):
     """Looks for loops in roles."""
-
-    def __init__(self, channels: dict[str, Channel]) -> None:
-        self.channels = channels
-        self.role: Role | None = None
-        self.tokens: set[str] = set()
-
-    def visit_Role(self, role: Role) -> Role:
-        self.role, self.tokens = role, set()
-        made: Role = self.generic(role)
-        self.role = None
-        return made
 
     def visit_Seq(self, body: Seq) -> Rewritten:
         made: Seq = self.generic(body)
@@ -212,18 +181,13 @@ class _Roles(Rewriter):
     def _rotated(self, loop: For, before: list[Statement]) -> list[Statement] | None:
         """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows
         it."""
-        made = rotate_gemms(loop, self.channels, self._token)
+        made = rotate_gemms(loop, self.channels, self.new_group)
         return None if made is None else [*before, *made]
-
-    def _token(self) -> str:
-        name = group_name(self.tokens)
-        self.tokens.add(name)
-        return name
 
     def _emitted(
         self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Iterations]], before: list[Statement]
     ) -> list[Statement]:
-        token = self._token()
+        token = self.new_group()
         cleared = before[-1] if before and _clears(before[-1], gemm) else None
         first = releases[0][1]
         started = replace(gemm, token=token)

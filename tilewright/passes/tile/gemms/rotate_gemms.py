@@ -52,7 +52,6 @@ from tilewright.ir.nodes import (
     Const,
     Expr,
     For,
-    If,
     Let,
     Load,
     Receive,
@@ -68,6 +67,7 @@ from tilewright.ir.visitor import find, holds, substitute, walk
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
+from tilewright.passes.tile.gemms.gemm_groups import conditional
 from tilewright.passes.tile.pipelines.pipeline_plan import needed_names, touched
 
 
@@ -205,10 +205,7 @@ class _Rotation:
         gemm = next(i for i, one in enumerate(rest) if isinstance(one, Product))
         epilogue = [*rest[:gemm], *self._started(rest[gemm], last_token), Wait(last_token), *rest[gemm + 1 :]]
         body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
-        runs = index_binary("lt", loop.start, loop.stop)
-        if isinstance(runs, Const):
-            return [*self.declared, *body] if runs.value else []
-        return [*self.declared, If(runs, seq(body), span=loop.span)]
+        return [*self.declared, *conditional(index_binary("lt", loop.start, loop.stop), body, loop.span)]
 
     def _started(self, gemm: Statement, token: str) -> list[Statement]:
         assert isinstance(gemm, Product)
@@ -220,14 +217,12 @@ class _Rotation:
         values: dict[Var, Expr] = {self.loop.var: iteration}
         for let in self._defined():
             if self._number(let):
-                now = let.var if iteration is not None and self._is_inside(iteration) else self._now(let, names)
+                inside = any(node is self.loop.var for node in find(iteration, Var))
+                now = let.var if inside else self._now(let, names)
                 values[let.var] = index_binary("sub", now, 1)
             else:
                 names.append(let)
         return self._copied([*names, *self.last], values)
-
-    def _is_inside(self, iteration: Expr) -> bool:
-        return any(node is self.loop.var for node in find(iteration, Var))
 
     @staticmethod
     def _now(let: Let, names: list[Statement]) -> Var:

@@ -63,6 +63,7 @@ from tilewright.ir.signature import root
 from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
+from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 from tilewright.passes.tile.roles.divide_roles import block_registers, share_registers
 
@@ -124,7 +125,6 @@ def _registers(
 
 def _own_tiles(kernel: Kernel, consumer: Role) -> set[Buffer]:
     """Shared tiles that the consumer alone uses, but for the slots of channels."""
-    slots = {buffer for one in find(kernel.body, Channel) for buffer in one.buffers}
     declared = {
         one.buffer for one in kernel.body.statements
         if isinstance(one, Allocate) and one.buffer.scope == "shared" and one.buffer.source is None
@@ -137,7 +137,7 @@ def _own_tiles(kernel: Kernel, consumer: Role) -> set[Buffer]:
         if part is not consumer
         for buffer in find(part, Buffer)
     }
-    return declared - slots - elsewhere
+    return declared - slot_buffers(kernel) - elsewhere
 
 
 def own_turn(role: Role, iteration: Var, work: Seq, span: Span | None) -> Statement:

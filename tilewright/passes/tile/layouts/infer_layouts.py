@@ -35,12 +35,12 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )  # fmt: skip
-from tilewright.ir.visitor import Rewriter, find, walk
-from tilewright.layout.algebra import compacted, replicate
+from tilewright.ir.visitor import Rewriter, declared, find, walk
+from tilewright.layout.algebra import compacted, permuted, reduced, replicate
 from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
 from tilewright.layout.tables import AnyLayout, TableLayout
-from tilewright.layout.threads import permuted, shared_rows, spread, without
+from tilewright.layout.threads import shared_rows, spread
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import element, elementwise, store_element
 from tilewright.ops.fill import Fill
@@ -290,7 +290,7 @@ class _Inference:
             kept = [axis for axis, extent in zip(access.axes, extents) if axis is not None and extent != 1]
             for axis in reversed(range(layout.rank)):
                 if axis not in kept:
-                    layout = without(layout, axis)
+                    layout = reduced(layout, axis)
             kept.sort()
             order = [kept.index(axis) if axis in kept else None for axis in access.axes]
             candidate = access.together(permuted(layout, order))
@@ -334,8 +334,7 @@ class _Inference:
             if (
                 extent == 1 and layout.shape[axis] > 1
             ):  # who is left over has a copy: fragments need not be indexed by it
-                left = without(layout, axis)
-                layout = permuted(left, (*range(axis), None, *range(axis, left.rank)))
+                layout = reduced(layout, axis, keep=True)
         return layout
 
     def _width(self, buffers: Sequence[Buffer]) -> int:
@@ -391,12 +390,10 @@ class _Inference:
         matrix |= (slot_buffers(self.kernel) | tiles_by_hand(self.kernel)) - by_bytes(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}
         for node in _own(self.kernel.body):
-            if isinstance(node, Allocate) and node.buffer.scope == "shared" and node.buffer.source is None:
-                buffer = node.buffer
-                if buffer in by_author:
-                    continue
-                span = tile_span(buffer, self.kernel) if buffer in matrix else None
-                self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
+            for buffer in declared(node, "shared") if isinstance(node, Allocate) else ():
+                if buffer not in by_author:
+                    span = tile_span(buffer, self.kernel) if buffer in matrix else None
+                    self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
         view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
 
 
@@ -496,6 +493,6 @@ def _of_loop(loop: Parallel, layout: Layout) -> Layout:
     (access,) = accesses_of(loop)
     assert access.axes is not None
     for axis in reversed(range(layout.rank)):
-        layout = without(layout, axis) if access.axes[axis] is None else layout
+        layout = reduced(layout, axis) if access.axes[axis] is None else layout
     kept = [axis for axis in access.axes if axis is not None]
     return permuted(layout, tuple(kept.index(axis) if axis in kept else None for axis in range(len(loop.vars))))

@@ -24,9 +24,10 @@ from tilewright.ir.nodes import (
     Var,
 )  # fmt: skip
 from tilewright.ir.visitor import find
+from tilewright.layout.algebra import permuted, reduced
 from tilewright.layout.digits import Digit, extent_of, merged, split_at
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import holds, permuted, without
+from tilewright.layout.threads import holds
 from tilewright.ops.reduce import Reduce
 
 
@@ -204,11 +205,9 @@ def _steps(index: Expr) -> dict[_Counter | None, int] | None:
 
 def reduced_layout(reduction: Reduce, source: Layout) -> Layout:
     """The layout of a reduction's result, from that of its source."""
-    left = without(source, reduction.axis)
-    if reduction.destination.buffer.rank == source.rank:
-        axis = reduction.axis
-        return permuted(left, (*range(axis), None, *range(axis, left.rank)))
-    return left if left.rank else permuted(left, (None,) * reduction.destination.buffer.rank)
+    rank = reduction.destination.buffer.rank
+    left = reduced(source, reduction.axis, keep=rank == source.rank)
+    return left if left.rank else permuted(left, (None,) * rank)
 
 
 def spread_over_copies(layout: Layout, axes: Sequence[int | None], free: int, shape: Sequence[int]) -> Layout | None:

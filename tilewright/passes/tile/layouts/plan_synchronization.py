@@ -52,7 +52,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import is_by_hand, slot_buffers
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, Together, exchanged_tensors, touches
+from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, exchanged_tensors, touches
 
 
 def plan_synchronization(function: Function, context: Context) -> Function:
@@ -89,7 +89,7 @@ def proxy_fence() -> Evaluate:
 
 def _synchronize(kernel: Kernel) -> Kernel:
     slots = slot_buffers(kernel)
-    walking = _Walk(slots, lambda one, other: False, exchanged_tensors(kernel))
+    walking = _Walk(slots, exchanged_tensors(kernel))
     walking.by_descriptor = (_by_descriptor(kernel) | _moved(kernel)) - slots
     walking.tokens = {
         node.token for node in find(kernel.body, Copy, Parallel)
@@ -127,8 +127,8 @@ class _Walk:
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, slots: frozenset[Buffer], together: Together, exchanged: frozenset[Buffer]) -> None:
-        self.slots, self.together, self.exchanged = slots, together, exchanged
+    def __init__(self, slots: frozenset[Buffer], exchanged: frozenset[Buffer]) -> None:
+        self.slots, self.exchanged = slots, exchanged
         self.by_descriptor: frozenset[Buffer] = frozenset()
         """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
         self.tokens: set[Token | None] = set()
@@ -137,7 +137,7 @@ class _Walk:
         """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
 
     def touches(self, statement: Statement) -> Pending:
-        return touches(statement, self.exchanged).without(self.slots)
+        return touches(statement, self.exchanged, self.slots)
 
     def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
         result: list[Statement] = []
@@ -189,13 +189,13 @@ class _Walk:
     def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
         touched = self.touches(statement)
         fence = [proxy_fence()] if any(place.buffer in self.by_descriptor for place in touched.written) else []
-        if pending.conflicts(touched, self.together):
+        if pending.conflicts(touched):
             return [barrier(), statement, *fence], pending.after_barrier().then(touched)
         return [statement, *fence], pending.then(touched)
 
     def _loop(self, loop: For | While, pending: Pending) -> tuple[list[Statement], Pending]:
         header = self.touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING
-        before = [barrier()] if pending.conflicts(header, self.together) else []
+        before = [barrier()] if pending.conflicts(header) else []
         entry = (pending.after_barrier() if before else pending).then(header)
         _, left = self.sequence(loop.body, entry)
         body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
@@ -205,7 +205,7 @@ class _Walk:
             # What it waits for was there before: one barrier in front of it serves all its iterations.
             made, left = self._loop(loop, met)
             return [barrier(), *made], left
-        if left.conflicts(header, self.together):
+        if left.conflicts(header):
             body = replace(body, statements=(*body.statements, barrier()))
             left = left.after_barrier().then(header)
         again: Statement = loop if body is loop.body else replace(loop, body=body)
@@ -235,7 +235,7 @@ class _Walk:
         Where a branch needs one for what is pending already, it stands before the condition and serves both ways.
         """
         before: list[Statement] = []
-        if pending.conflicts(self.touches(branch), self.together):
+        if pending.conflicts(self.touches(branch)):
             before, pending = [barrier()], pending.after_barrier()
         pending = pending.then(self.touches(Seq((Evaluate(branch.condition),))))
         then, after = self.sequence(branch.then, pending)

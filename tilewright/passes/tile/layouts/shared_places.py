@@ -37,9 +37,6 @@ from tilewright.ir.signature import UPDATES, root
 from tilewright.ir.visitor import children, find, holds, key, substitute
 from tilewright.ops.atomic import Atomic
 
-Together = Callable[[Buffer, Buffer], bool]
-"""Whether two buffers share memory."""
-
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
@@ -57,10 +54,10 @@ class SharedPlace:
             return SharedPlace(owner)
         return SharedPlace(owner, slot, key(slot))
 
-    def may_alias(self, other: SharedPlace, together: Together) -> bool:
+    def may_alias(self, other: SharedPlace) -> bool:
         """Whether the two may have a byte in common."""
         if self.buffer is not other.buffer:
-            return together(self.buffer, other.buffer)
+            return False
         return self.slot is None or other.slot is None or not _apart(self.slot, other.slot)
 
     def at(self, change: Callable[[Expr], Expr | None]) -> SharedPlace:
@@ -108,21 +105,19 @@ class Pending:
             self.combined | other.combined,
         )  # fmt: skip
 
-    def conflicts(self, next: Pending, together: Together) -> bool:
+    def conflicts(self, next: Pending) -> bool:
         """Whether what comes next must see, or must not disturb, what is pending."""
-        starts = [place for _, place in next.flying_writes]
-        reads = [*next.read, *(place for _, place in next.flying_reads)]
-        writes = [*next.written, *starts]
-        known = [*self.read, *self.written]
+        reads = next.read | _places(next.flying_reads)
+        writes = next.written | _places(next.flying_writes)
         mixed = any(
-            kind != other and place.may_alias(former, together)
+            kind != other and place.may_alias(former)
             for kind, place in next.combined for other, former in self.combined
         )  # fmt: skip
         return (
             mixed
-            or _meet(reads, self.written, together)
-            or _meet([*writes, *_places(next.combined)], known, together)
-            or _meet([*reads, *writes], _places(self.combined), together)
+            or _meet(reads, self.written)
+            or _meet(writes | _places(next.combined), self.read | self.written)
+            or _meet(reads | writes, _places(self.combined))
         )
 
     def after_barrier(self) -> Pending:
@@ -144,18 +139,8 @@ class Pending:
 
     def landed(self) -> Pending:
         """The same once all asynchronous operators are done."""
-        read = self.read | {place for _, place in self.flying_reads}
-        return Pending(read, self.written | {place for _, place in self.flying_writes}, combined=self.combined)
-
-    def without(self, buffers: frozenset[Buffer]) -> Pending:
-        """The same but for some buffers."""
-        return Pending(
-            frozenset(place for place in self.read if place.buffer not in buffers),
-            frozenset(place for place in self.written if place.buffer not in buffers),
-            frozenset(one for one in self.flying_reads if one[1].buffer not in buffers),
-            frozenset(one for one in self.flying_writes if one[1].buffer not in buffers),
-            frozenset(one for one in self.combined if one[1].buffer not in buffers),
-        )
+        read, written = self.read | _places(self.flying_reads), self.written | _places(self.flying_writes)
+        return Pending(read, written, combined=self.combined)
 
     def at(self, change: Callable[[Expr], Expr | None]) -> Pending:
         """The same places with the numbers of their slots changed."""
@@ -187,12 +172,12 @@ class Pending:
         return self.at(lambda slot: None)
 
 
-def _places(combined: Iterable[tuple[str, SharedPlace]]) -> list[SharedPlace]:
-    return [place for _, place in combined]
+def _places(named: Iterable[tuple[object, SharedPlace]]) -> frozenset[SharedPlace]:
+    return frozenset(place for _, place in named)
 
 
-def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace], together: Together) -> bool:
-    return any(one.may_alias(other, together) for one in places for other in others)
+def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace]) -> bool:
+    return any(one.may_alias(other) for one in places for other in others)
 
 
 def bound_in(statement: Statement) -> set[Var]:
@@ -206,15 +191,16 @@ def bound_in(statement: Statement) -> set[Var]:
     return bound
 
 
-def touches(statement: Statement, exchanged: frozenset[Buffer] = frozenset()) -> Pending:
-    """The places that a statement touches in shared memory, and in the tensors through which a block's threads exchange
-    values."""
+def touches(statement: Statement, exchanged: frozenset[Buffer], slots: frozenset[Buffer]) -> Pending:
+    """The places that a statement touches in shared memory, but for the slots of channels, and in the tensors through
+    which a block's threads exchange values."""
     bound = bound_in(statement)
     kinds = ("read", "written", "flying_reads", "flying_writes", "combined")
     found: dict[str, set[Any]] = {kind: set() for kind in kinds}
 
     def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | str | None = None) -> None:
-        if root(buffer).scope == "shared" or root(buffer) in exchanged:
+        owner = root(buffer)
+        if (owner.scope == "shared" and owner not in slots) or owner in exchanged:
             place = SharedPlace.of(buffer, slot, bound)
             found[kind].add(place if token is None else (token, place))
 

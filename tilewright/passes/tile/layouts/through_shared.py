@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
     Evaluate,
     Let,
     Load,
@@ -20,7 +18,7 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )
-from tilewright.ir.signature import root
+from tilewright.ir.signature import has_effect, root
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Fact
@@ -67,11 +65,8 @@ def happens_once(loop: Parallel) -> bool:
     read = {root(node.buffer) for node in nodes if isinstance(node, Load) and node.buffer.scope in memory}
     changed = {root(node.buffer) for node in nodes if isinstance(node, Store) and node.buffer.scope in memory}
     for node in nodes:
-        value = node.value if isinstance(node, (Let, Store)) else None
-        if value is not None and any(
-            isinstance(one, Call) and not INTRINSICS[one.function].pure for one in walk(value)
-        ):
+        if isinstance(node, (Let, Store)) and has_effect(node.value):
             return True
-        if isinstance(node, Evaluate) and isinstance(node.value, Call) and not INTRINSICS[node.value.function].pure:
+        if isinstance(node, Evaluate) and has_effect(node.value):
             changed |= {root(one.buffer) for one in find(node.value, Region)}
     return bool(read & changed)

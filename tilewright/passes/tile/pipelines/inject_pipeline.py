@@ -45,29 +45,24 @@ serves both the data that has landed and the slot that is filled next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir.control import bodies, header
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Commit,
-    For,
     Function,
-    If,
     Kernel,
-    Load,
     Pipelined,
     Seq,
     Statement,
-    TileOperator,
     Token,
     Wait,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, uses, walk, without_tiles
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, uses, walk, without_tiles
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
@@ -80,6 +75,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
     PipelinePlan,
     obstacle,
     plan_pipeline,
+    said,
     touched,
 )
 from tilewright.passes.tile.pipelines.register_staging import (
@@ -210,7 +206,7 @@ class _Inject(Rewriter):
         """Whether a block has memory for a slot of each stage of what a loop's copies start: in registers there is one
         less."""
         filled = {copy.destination.buffer for copy in _started(loop)}
-        tiles = [one for one in self.declared if one.scope == "shared" and one.source is None]
+        tiles = declared(self.kernel.body, "shared")
         slots = [one for staged in self.stages.values() for one in staged]
         more = sum((loop.num_stages - 1) * one.dtype.nbytes(one.size) for one in filled)
         return more + sum(one.dtype.nbytes(one.size) for one in (*tiles, *slots)) <= self.context.arch.shared_bytes
@@ -229,9 +225,7 @@ class _Inject(Rewriter):
             self.context.warn(f"this is not started ahead of its iteration: {reason}", statement.span)
 
     def _refuse(self, loop: Pipelined, statement: Statement, reason: str) -> None:
-        name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
-        where = f" in line {statement.span.line}" if statement.span is not None else ""
-        self.context.warn(f"this loop is not pipelined: {name}{where}: {reason}", loop.span)
+        self.context.warn(f"this loop is not pipelined: {said(statement)}: {reason}", loop.span)
 
 
 def _started(loop: Pipelined) -> list[Copy]:
@@ -273,19 +267,9 @@ def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
             found |= _exposed(one, loop) - filled
             filled |= {region.buffer for region in filled_by(one) if region.is_whole}
         return found
-    if isinstance(statement, (For, Pipelined, nodes.While)):
-        return _exposed(statement.body, loop) | set(_header_reads(statement))
-    if isinstance(statement, If):
-        both = _exposed(statement.then, loop) | set(_header_reads(statement))
-        return both | (_exposed(statement.otherwise, loop) if statement.otherwise is not None else set())
-    return set(touched(statement).reads)
-
-
-def _header_reads(statement: Statement) -> Iterator[Buffer]:
-    bodies = (Seq,)
-    for node in walk(statement, lambda one: not isinstance(one, bodies)):
-        if isinstance(node, Load):
-            yield root(node.buffer)
+    below = bodies(statement)
+    asked = header(statement) if below else (statement,)
+    return {one for part in asked for one in touched(part).reads}.union(*(_exposed(body, loop) for body in below))
 
 
 class _JoinWaits(Rewriter):

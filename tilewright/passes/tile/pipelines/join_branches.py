@@ -22,9 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Call, Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
-from tilewright.ir.visitor import Rewriter, Rewritten, find, key, walk
+from tilewright.ir.nodes import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
+from tilewright.ir.signature import has_effect
+from tilewright.ir.visitor import Rewriter, Rewritten, key, walk
 from tilewright.passes.context import Context
 
 
@@ -73,8 +73,7 @@ def _independent(condition: Expr, stores: Sequence[Store]) -> bool:
     read = [condition, *(index for store in stores for index in store.indices)]
     read += [store.value for store in stores[2:]]
     nodes = [node for value in read for node in walk(value)]
-    effects = any(not INTRINSICS[node.function].pure for node in find(condition, Call))
-    return not effects and not any(isinstance(node, Load) and node.buffer in stored for node in nodes)
+    return not has_effect(condition) and not any(isinstance(node, Load) and node.buffer in stored for node in nodes)
 
 
 def _chosen(condition: Expr, first: Store, second: Store) -> Store:

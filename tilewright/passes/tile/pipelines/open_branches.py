@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, If, Let, Load, Pipelined, Seq, Statement, Var
-from tilewright.ir.signature import root
+from tilewright.ir.signature import has_effect, root
 from tilewright.ir.visitor import find, walk
 
 Opened = list[tuple[Statement, tuple[Expr, ...]]]
@@ -47,7 +46,7 @@ def open_branches(
                 private = isinstance(node, Load) and (
                     root(node.buffer) in written or root(node.buffer).scope not in SEEN_BY_ALL
                 )
-                if private or node in threads or (isinstance(node, Call) and not INTRINSICS[node.function].pure):
+                if private or node in threads or (isinstance(node, Call) and has_effect(node)):
                     return False
         return True
 

@@ -40,8 +40,8 @@ from tilewright.ir.nodes import (
     Wait,
     binary,
 )
-from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.signature import has_effect, mentioned, root
+from tilewright.ir.visitor import walk
 from tilewright.ops.copy import TMA_STORES, Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
@@ -210,9 +210,7 @@ def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
             return node, "its body synchronises by itself"
         if isinstance(node, Return) or node in left:
             return node, "an iteration may be the last one, which is known too late"
-        if isinstance(node, Let) and any(
-            isinstance(part, Call) and not INTRINSICS[part.function].pure for part in walk(node.value)
-        ):
+        if isinstance(node, Let) and has_effect(node.value):
             return node, "a name in its body stands for an effect"
     return None
 
@@ -232,17 +230,13 @@ def _is_name(statement: Statement) -> TypeGuard[Name]:
 
 def needed_names(statement: Statement, lets: Sequence[N]) -> list[N]:
     """The names that a statement uses, and those that these rest on, in order."""
-    wanted = _mentioned(statement)
+    wanted = mentioned(statement)
     found: list[N] = []
     for let in reversed(lets):
         if (let.var if isinstance(let, Let) else let.buffer) in wanted:
             found.append(let)
-            wanted |= _mentioned(let)
+            wanted |= mentioned(let)
     return found[::-1]
-
-
-def _mentioned(statement: Statement) -> set[Var | Buffer]:
-    return {root(node) if isinstance(node, Buffer) else node for node in find(statement, Var, Buffer)}
 
 
 # The compiler's plan ----------------------------------------------------------------------------
@@ -377,3 +371,9 @@ def _default_stages(plan: PipelinePlan) -> list[int]:
 
 def _line(statement: Statement) -> str:
     return f"line {statement.span.line}" if statement.span is not None else type(statement).__name__.lower()
+
+
+def said(statement: Statement) -> str:
+    """What messages call a statement: its word, and its line."""
+    name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
+    return f"{name} in line {statement.span.line}" if statement.span else name

@@ -21,7 +21,7 @@ the same in all iterations is read once, before the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
@@ -97,21 +97,7 @@ class Apart:
             value = Call(now.dtype, "settled", (Load(now.dtype, read.held, own),))
             body = seq([Store(now, own, value, span=self.work.span)])
             moves.append(Read(now, Parallel(own, read.loop.extents, body, span=self.work.span)))
-        return moves, redirected_loads(self.work, taken)
-
-
-def redirected_loads(work: Parallel, taken: Mapping[Buffer, Buffer]) -> Parallel:
-    """A loop that loads from other buffers."""
-    loads = {one: replace(one, buffer=taken[one.buffer]) for one in find(work.body, Load) if one.buffer in taken}
-    return replace(work, body=_Taken(loads)(work.body))
-
-
-class _Taken(Rewriter):
-    def __init__(self, loads: Mapping[Load, Load]) -> None:
-        self.loads = loads
-
-    def visit_Load(self, load: Load) -> Load:
-        return self.generic(self.loads.get(load, load))
+        return moves, substitute(self.work, buffers=taken)
 
 
 def reads_apart(loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var],

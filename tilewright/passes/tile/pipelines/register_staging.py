@@ -46,7 +46,7 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import find
+from tilewright.ir.visitor import declared
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, Copy
@@ -155,7 +155,7 @@ def staged_in_registers(
 def registers_to_spare(kernel: Kernel, arch: Arch) -> int:
     """Registers of a thread for what is on its way: half of those that the kernel's own tiles leave, the other half are
     operands' and addresses'."""
-    tiles = [node.buffer for node in find(kernel.body, Allocate) if node.buffer.scope == "fragment"]
+    tiles = declared(kernel.body, "fragment")
     held = sum(-(-one.size * one.dtype.stored_bits // (32 * kernel.num_threads)) for one in tiles)
     return max(MOST_REGISTERS, (arch.launch_registers(kernel.num_threads) - held) // 2)
 

@@ -35,11 +35,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
     Expr,
     Function,
     Let,
@@ -50,6 +48,7 @@ from tilewright.ir.nodes import (
     Var,
     const,
 )
+from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
 from tilewright.passes.context import Context
 from tilewright.passes.tile.pipelines.pipeline_plan import touched
@@ -82,7 +81,8 @@ def _apart(loop: Pipelined) -> tuple[list[Statement], dict[Statement, Buffer]]:
     for one in loop.body.statements:
         statement = substitute(one, values) if values else one
         value: Expr | None = None
-        if isinstance(statement, Let) and touched(statement).reads & written and _is_plain(statement.value):
+        plain = isinstance(statement, Let) and statement.value.dtype.lanes == 1 and not has_effect(statement)
+        if isinstance(statement, Let) and plain and touched(statement).reads & written:
             scalar, value = Buffer(statement.var.name, (), statement.value.dtype, "scalar"), statement.value
             declaration: Statement = Allocate(scalar, span=statement.span)
             values[statement.var] = Load(scalar.dtype, scalar, ())
@@ -97,10 +97,6 @@ def _apart(loop: Pipelined) -> tuple[list[Statement], dict[Statement, Buffer]]:
         stored[store] = scalar
         written.add(scalar)
     return made, stored
-
-
-def _is_plain(value: Expr) -> bool:
-    return value.dtype.lanes == 1 and all(INTRINSICS[call.function].pure for call in find(value, Call))
 
 
 def _numbered(loop: Pipelined, stored: dict[Statement, Buffer]) -> Pipelined:

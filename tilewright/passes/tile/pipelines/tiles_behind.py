@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir.nodes import Buffer, Channel, ChannelStatement, Kernel, Role, Statement, Wait
+from tilewright.ir.nodes import Buffer, ChannelStatement, Kernel, Role, Statement, Wait
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, uses, walk
+from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 
 Uses = Callable[[Statement], set[Buffer]]
 """The shared tiles that a statement uses."""
@@ -21,9 +22,9 @@ def tiles_behind(kernel: Kernel, also: Uses = lambda statement: set()) -> dict[B
     also : tiles that a statement uses without naming them.
     """
     roles = list(find(kernel.body, Role))
-    rings = frozenset(buffer for node in find(kernel.body, Channel) for buffer in node.buffers)
+    rings = slot_buffers(kernel)
     first: dict[Buffer, Statement] = {}
-    elsewhere = {tile for one in kernel.body.statements if not _holds_roles(one) for tile in _tiles(one)}
+    elsewhere = {tile for one in kernel.body.statements if not holds(one, Role) for tile in _tiles(one)}
     users: dict[Buffer, str] = {}
     for role in roles:
         behind = behind_rings(role, rings)
@@ -40,10 +41,6 @@ def behind_rings(role: Role, rings: frozenset[Buffer]) -> Sequence[Statement]:
     statements = role.body.statements
     last = max((at for at, one in enumerate(statements) if _heeds_rings(one, rings)), default=-1)
     return statements[last + 1 :]
-
-
-def _holds_roles(statement: Statement) -> bool:
-    return holds(statement, Role)
 
 
 def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:

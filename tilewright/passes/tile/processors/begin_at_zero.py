@@ -78,18 +78,6 @@ def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:
     if isinstance(node, Seq):
         first = next((one for one in node.statements if _touches(one, buffer)), None)
         return None if first is None else _first_use(first, buffer)
-    if isinstance(node, (For, Pipelined)) and _runs_once(node):
-        return _first_use(node.body, buffer)
+    if isinstance(node, Pipelined) or (isinstance(node, For) and node.kind == "serial"):
+        return _first_use(node.body, buffer) if len(node.numbers or ()) == 1 else None
     return None
-
-
-def _runs_once(loop: For | Pipelined) -> bool:
-    if isinstance(loop, For):
-        if loop.kind != "serial" or not isinstance(loop.step, Const):
-            return False
-        step = int(loop.step.value)
-    else:
-        step = 1
-    if not isinstance(loop.start, Const) or not isinstance(loop.stop, Const):
-        return False
-    return 0 < int(loop.stop.value) - int(loop.start.value) <= step

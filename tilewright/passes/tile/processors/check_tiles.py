@@ -7,7 +7,7 @@ every pass over them goes to slower memory.  A tile that is only added to sums o
 from __future__ import annotations
 
 from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Function, Kernel, Region, Store, TileOperator
-from tilewright.ir.visitor import find, kernels, walk
+from tilewright.ir.visitor import declared, find, kernels, walk
 from tilewright.passes.context import Context
 
 TILE_SCOPES = ("shared", "fragment", "local")
@@ -54,18 +54,15 @@ def _check_first_values(kernel: Kernel, context: Context) -> None:
 
 
 def _check_sizes(kernel: Kernel, context: Context) -> None:
-    tiles = [
-        node for node in find(kernel.body, Allocate) if node.buffer.scope in TILE_SCOPES and node.buffer.source is None
-    ]  # fmt: skip
-    sizes = {tile: tile.buffer.dtype.nbytes(tile.buffer.size) for tile in tiles}
+    sizes = {tile: tile.dtype.nbytes(tile.size) for tile in declared(kernel.body, *TILE_SCOPES)}
     total = sum(sizes.values())
     if total <= context.arch.l2_bytes:
         return
-    largest = max(tiles, key=sizes.__getitem__)
-    shape = " x ".join(map(str, largest.buffer.shape))
+    largest = max(sizes, key=sizes.__getitem__)
+    shape = " x ".join(map(str, largest.shape))
     context.warn(
         f"the tiles of a block take {total >> 10} KiB, more than the {context.arch.l2_bytes >> 10} KiB of a core's "
-        f"second-level cache; the largest is {largest.buffer.name}, {shape} of {largest.buffer.dtype} "
+        f"second-level cache; the largest is {largest.name}, {shape} of {largest.dtype} "
         f"({sizes[largest] >> 10} KiB): make it smaller",
-        largest.span,
+        next(one.span for one in find(kernel.body, Allocate) if one.buffer is largest),
     )

@@ -21,29 +21,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.ir.control import bodies
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
     Buffer,
     Call,
-    Const,
-    Expr,
-    For,
     Function,
-    If,
     Kernel,
     Load,
-    Parallel,
-    Pipelined,
     Region,
     Seq,
     Statement,
     Store,
     TileOperator,
-    While,
     expr,
 )
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import changed, holds, same, walk, without_tiles
+from tilewright.ops.base import is_one
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
@@ -113,7 +108,7 @@ def tells_ends(filling: Statement, tile: Region) -> bool:
     if not isinstance(filling, Copy) or filling.source.buffer.scope != "global":
         return False
     in_order = filling.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
-    return in_order and not any(_reads_memory(start) for start in filling.source.starts)
+    return in_order and not any(holds(start, Load) for start in filling.source.starts)
 
 
 def shift_ends_with(gemm: Gemm, name: str, source: Region) -> bool:
@@ -177,7 +172,7 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
     source, tile = filled.source, getattr(gemm, name)
     if source.buffer.scope != "global" or source.tile_shape != tile.tile_shape or source.buffer.source is not None:
         return False
-    if len(source.tile_shape) != 2 or any(_reads_memory(start) for start in source.starts):
+    if len(source.tile_shape) != 2 or any(holds(start, Load) for start in source.starts):
         return False
     if name == "b":
         unpacked = isinstance(filled.statement, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
@@ -190,18 +185,10 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
             and source.extents[-2:] == source.tile_shape
         )
     columns, extent = source.buffer.shape[-1], source.extents[-1]
-    contiguous = source.buffer.strides is None or _is_one(source.buffer.strides[-1])
+    contiguous = source.buffer.strides is None or is_one(source.buffer.strides[-1])
     inside = isinstance(columns, int) and isinstance(extent, int) and columns % extent == 0
     return (not gemm.transpose_a and source.dtype == tile.dtype and not source.buffer.packed and contiguous and inside
             and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip
-
-
-def _is_one(stride: object) -> bool:
-    return stride == 1 or (isinstance(stride, Const) and stride.value == 1)
-
-
-def _reads_memory(expr: Expr) -> bool:
-    return holds(expr, Load)
 
 
 def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
@@ -270,9 +257,6 @@ def gemms_with_fillings(
                 here[statement.destination.buffer] = statement
     elif isinstance(node, Gemm):
         yield node, visible
-    elif isinstance(node, (For, Pipelined, While, Parallel)):
-        yield from gemms_with_fillings(node.body, visible)
-    elif isinstance(node, If):
-        yield from gemms_with_fillings(node.then, visible)
-        if node.otherwise is not None:
-            yield from gemms_with_fillings(node.otherwise, visible)
+    else:
+        for body in bodies(node):
+            yield from gemms_with_fillings(body, visible)

@@ -44,7 +44,6 @@ from tilewright.ir.dtypes import INT32, INT64, DType
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Const,
     Expr,
     Extent,
     For,
@@ -63,7 +62,7 @@ from tilewright.ir.nodes import (
     index_binary,
     times,
 )
-from tilewright.ir.visitor import Rewriter, changed, find, substitute, walk, without_tiles
+from tilewright.ir.visitor import Rewriter, changed, find, holds, substitute, without_tiles
 from tilewright.layout.panels import PanelLayout
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
@@ -281,7 +280,7 @@ def _is_plain(copy: Copy, safe: set[Buffer]) -> bool:
         and not source.buffer.packed
         and not source.dtype.is_packed
         and source.tile_shape == copy.destination.tile_shape
-        and not any(isinstance(node, Load) for start in source.starts for node in walk(start))
+        and not any(holds(start, Load) for start in source.starts)
     )
 
 
@@ -301,10 +300,6 @@ def _loops_around_copies(node: Statement, around: dict[Var, Extent]) -> Iterator
         for statement in node.statements:
             yield from _loops_around_copies(statement, around)
     elif isinstance(node, (For, Pipelined)):
-        step = node.step if isinstance(node, For) else const(1)
-        if isinstance(node.stop, Const) and (_number(node.start), _number(step)) == (0, 1):
-            yield from _loops_around_copies(node.body, {**around, node.var: int(node.stop.value)})
-
-
-def _number(value: Expr) -> int | None:
-    return int(value.value) if isinstance(value, Const) else None
+        numbers = node.numbers
+        if numbers is not None and (numbers.start, numbers.step) == (0, 1):
+            yield from _loops_around_copies(node.body, {**around, node.var: numbers.stop})

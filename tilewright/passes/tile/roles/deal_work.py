@@ -60,7 +60,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import own_writes, root
+from tilewright.ir.signature import mentioned, own_writes, root
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses, with_statements
 from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
@@ -166,8 +166,7 @@ class _Deal(Rewriter):
         varying = find_varying(replace(self.kernel, body=role.body)).names - told
         for branch in find(role.body, If):
             known = over_threads(branch.condition, {self.kernel.thread_vars[0]: np.arange(role.threads)})
-            mentioned = {root(one) if isinstance(one, Buffer) else one for one in find(branch.condition, Var, Buffer)}
-            if known is not None or varying.isdisjoint(mentioned):
+            if known is not None or varying.isdisjoint(mentioned(branch.condition)):
                 continue
             work = next((one for one in find(branch, Statement) if is_shared_work(one)), None)
             if work is not None:
@@ -237,9 +236,7 @@ class _Deal(Rewriter):
     # Who comes ------------------------------------------------------------------------------------
 
     def _varies(self, condition: Expr) -> bool:
-        return not self.varying.names.isdisjoint(
-            root(one) if isinstance(one, Buffer) else one for one in find(condition, Var, Buffer)
-        )
+        return not self.varying.names.isdisjoint(mentioned(condition))
 
     def _of(self, condition: Expr, holds_then: bool, outside: Mask = ...) -> Mask:
         """The threads for which a condition holds (or does not), of those outside."""

@@ -16,7 +16,6 @@ from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.control import bodies, leaving, performed
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     WARP,
     WARPGROUP,
@@ -48,7 +47,8 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import find, put, walk
+from tilewright.ir.signature import has_effect
+from tilewright.ir.visitor import declared, find, put, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
@@ -217,7 +217,7 @@ class Division:
 
     def unsupported(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""
-        shared, behind = _shared(made), tiles_behind(made)
+        shared, behind = declared(made.body, "shared"), tiles_behind(made)
         before, after = (
             sum(one.dtype.nbytes(one.size) for one in shared if (one in behind) == last) for last in (False, True)
         )
@@ -364,22 +364,12 @@ def _pruned(body: Seq) -> Seq:
                 mentioned[node.source] += 1
         unused: set[Statement] = {
             node for node in walk(body)
-            if (isinstance(node, Let) and mentioned[node.var] == 1 and _is_pure(node.value))
+            if (isinstance(node, Let) and mentioned[node.var] == 1 and not has_effect(node.value))
             or (isinstance(node, Allocate) and mentioned[node.buffer] == 1)
         }  # fmt: skip
         if not unused:
             return body
         body = put(body, dict.fromkeys(unused))
-
-
-def _is_pure(value: Expr) -> bool:
-    return all(not isinstance(node, nodes.Call) or INTRINSICS[node.function].pure for node in walk(value))
-
-
-def _shared(kernel: Kernel) -> list[Buffer]:
-    """The shared tiles of a kernel that own memory."""
-    found = [node.buffer for node in find(kernel.body, Allocate)]
-    return [one for one in found if one.scope == "shared" and one.source is None]
 
 
 def block_registers(kernel: Kernel, threads: int, arch: Arch) -> int:

@@ -63,7 +63,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
 from tilewright.passes.context import Context
-from tilewright.passes.tile.gemms.overlap_gemms import conditional
+from tilewright.passes.tile.gemms.gemm_groups import conditional
 from tilewright.passes.tile.grids.ping_pong import narrowed
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
 from tilewright.passes.tile.pipelines.pipeline_plan import touched

@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.ir.control import LOOPS, header, leaving
 from tilewright.ir.nodes import (
-    Allocate,
     Binary,
     Break,
     Buffer,
@@ -36,7 +35,8 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find
+from tilewright.ir.visitor import declared, find
+from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, written_buffers
 from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands
 
@@ -118,7 +118,7 @@ class _Planner:
     scalars: set[Buffer] = field(default_factory=set)
 
     def run(self) -> LinkPlan:
-        tiles = [tile for tile in self._tiles() if self._is_wanted(tile)]
+        tiles = [tile for tile in declared(self.survey.kernel.body, "shared") if self._is_wanted(tile)]
         while True:
             left = [tile for tile in tiles if tile not in self.refused]
             moved = self.survey.bringing(left)
@@ -133,14 +133,6 @@ class _Planner:
                 )
 
     # Candidates -----------------------------------------------------------------------------------
-
-    def _tiles(self) -> Iterator[Buffer]:
-        for site in self.survey.sites:
-            if not isinstance(site.statement, Allocate):
-                continue
-            buffer = site.statement.buffer
-            if buffer.scope == "shared" and buffer.source is None:
-                yield buffer
 
     def _is_wanted(self, tile: Buffer) -> bool:
         """Whether a loop that is to overlap reads what global memory fills."""
@@ -170,7 +162,7 @@ class _Planner:
                 )
         stays = next((site.statement for site in writers if site.statement not in moved), None)
         if stays is not None:
-            return f"{self._line(stays)} writes {tile.name} from more than tensors that the kernel only reads"
+            return f"{said(stays)} writes {tile.name} from more than tensors that the kernel only reads"
         found = self._stretches(tile, writers, readers)
         if isinstance(found, str):
             return found
@@ -203,10 +195,10 @@ class _Planner:
             return f"not all of {tile.name} is filled where it is read"
         again = _filled_again(tile, zip(writers, certain, strict=True))
         if again is not None:
-            return f"{self._line(again.statement)} writes to {tile.name} where a copy into it may be under way"
+            return f"{said(again.statement)} writes to {tile.name} where a copy into it may be under way"
         leaving = self._leaves(home, min(filled), max(read))
         if leaving is not None:
-            return f"{self._line(leaving)} may leave before {tile.name} is read"
+            return f"{said(leaving)} may leave before {tile.name} is read"
         return [Stretch(home, (min(filled), max(filled)), (min(read), max(read)))]
 
     def _stages(self, writer: RoleSite) -> int:
@@ -268,11 +260,6 @@ class _Planner:
                 if any(one in self.wanted for one in site.around() if isinstance(one, Pipelined)):
                     yield site.statement, reason
                     break
-
-    @staticmethod
-    def _line(statement: Statement) -> str:
-        name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
-        return f"{name} in line {statement.span.line}" if statement.span else name
 
 
 def _common(found: Iterable[RoleSite]) -> Seq:

@@ -87,13 +87,12 @@ class _Specialize(ScopedRewriter):
             kernel = replace(kernel, attributes=rest)
         kernel = replace(kernel, body=_Flat()(kernel.body))
         loops = [node for node in find(kernel.body, Pipelined) if (node.num_stages > 0 or node.stage is not None)]
-        asked = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize)]
-        wanted = [loop for loop in loops if (by_author if loop.specialize is None else loop.specialize) is not False]
+        said = {loop: by_author if loop.specialize is None else loop.specialize for loop in loops}
+        asked, wanted = [loop for loop in loops if said[loop]], [loop for loop in loops if said[loop] is not False]
         if not wanted:
             return kernel
         with self.analyzer.scope():
-            for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
-                self.analyzer.bind_extent(var, extent)
+            self.bind_kernel(kernel)
             found = self._divided(kernel, wanted, bool(asked))
         if isinstance(found, Kernel):
             return found

@@ -25,7 +25,7 @@ from tilewright.ir.visitor import changed, find
 from tilewright.ops.copy import BY_HAND, TMA_STORES
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.gemms.overlap_gemms import WGMMA
+from tilewright.passes.tile.gemms.gemm_groups import WGMMA
 
 
 def drop_idle_waits(function: Function, context: Context) -> Function:

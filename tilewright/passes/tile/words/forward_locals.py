@@ -21,16 +21,14 @@ elements decide is known to no other warp. An element of a tensor that nobody wr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilewright.interpreter.varying import find_varying
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
     Const,
     Expr,
     For,
@@ -45,11 +43,11 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.signature import root
-from tilewright.ir.visitor import changed, find, put, substitute, without_tiles
+from tilewright.ir.signature import has_effect, root
+from tilewright.ir.visitor import changed, declared, find, put, substitute, without_tiles
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.pipelines.tile_views import written_buffers
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 T = TypeVar("T")
 
@@ -81,11 +79,7 @@ class Filled:
 
 
 def _forwarded(kernel: Kernel) -> Kernel:
-    arrays = {
-        node.buffer
-        for node in find(kernel.body, Allocate)
-        if node.buffer.scope == "local" and node.buffer.source is None
-    }
+    arrays = set(declared(kernel.body, "local"))
     arrays -= {root(node.buffer) for node in find(kernel.body, Region)}
     indexed = {node.buffer for node in find(kernel.body, Load) if not all(isinstance(i, Const) for i in node.indices)}
     arrays &= indexed
@@ -94,23 +88,11 @@ def _forwarded(kernel: Kernel) -> Kernel:
     stores = list(find(kernel.body, Store))
     arrays = {one for one in arrays if sum(store.buffer is one for store in stores) == 1}
     arrays -= find_varying(kernel).names
-    found = dict(_fillings(kernel.body, arrays, changed_by(kernel)))
+    found = dict(_fillings(kernel.body, arrays, touched(kernel.body).writes))
     return replace(kernel, body=again(found, kernel.body)) if found else kernel
 
 
-def changed_by(kernel: Kernel) -> set[Buffer]:
-    """Buffers that a kernel may write to."""
-    return {root(buffer) for buffer in (*written_buffers(kernel.body), *_given_away(kernel))}
-
-
-def _given_away(kernel: Kernel) -> Iterator[Buffer]:
-    """Buffers of which functions with an effect get places."""
-    for call in find(kernel.body, Call):
-        if not INTRINSICS[call.function].pure:
-            yield from (node.buffer for node in find(call, Region))
-
-
-def _fillings(node: Seq, arrays: set[Buffer], written: set[Buffer]) -> Iterator[tuple[Buffer, Filled]]:
+def _fillings(node: Seq, arrays: set[Buffer], written: Collection[Buffer]) -> Iterator[tuple[Buffer, Filled]]:
     """Arrays that the statement behind their declaration, or one soon after it, fills before anything reads them."""
     for body in find(node, Seq):
         declared = [one.buffer for one in body.statements if isinstance(one, Allocate) and one.buffer in arrays]
@@ -152,13 +134,12 @@ def filling(statement: Statement, array: Buffer) -> Filled | None:
     return Filled(statement, inner.indices, substitute(inner.value, names)) if whole else None
 
 
-def is_lasting(value: Expr, written: set[Buffer]) -> bool:
+def is_lasting(value: Expr, written: Collection[Buffer]) -> bool:
     """Whether a value is that of tensors which the kernel does not write, so that it is the same wherever it is asked
     for."""
     loads = [node.buffer for node in find(value, Load)]
-    calls = list(find(value, Call))
     lasting = all(buffer.scope == "global" and root(buffer) not in written for buffer in loads)
-    return bool(loads) and lasting and all(INTRINSICS[call.function].pure for call in calls)
+    return bool(loads) and lasting and not has_effect(value)
 
 
 def again(found: Mapping[Buffer, Filled], node: T) -> T:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Const, For, Function, Parallel
+from tilewright.ir.nodes import For, Function, Parallel
 from tilewright.ir.visitor import Rewriter, Rewritten
 from tilewright.passes.context import Context
 
@@ -36,7 +36,7 @@ class _Join(Rewriter):
             return made
         if made.layout is not None or made.coalesced_width is not None:
             return made
-        ends = [end.value if isinstance(end, Const) else None for end in (inner.start, inner.stop, inner.step)]
-        if ends[0] != 0 or ends[1] is None or ends[2] != 1:
+        numbers = inner.numbers
+        if numbers is None or (numbers.start, numbers.step) != (0, 1):
             return made
-        return replace(made, vars=(*made.vars, inner.var), extents=(*made.extents, int(ends[1])), body=inner.body)
+        return replace(made, vars=(*made.vars, inner.var), extents=(*made.extents, numbers.stop), body=inner.body)

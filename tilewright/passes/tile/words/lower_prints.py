@@ -50,6 +50,7 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
+    expr,
     index_binary,
     seq,
     whole,
@@ -248,8 +249,7 @@ def _element(region: Region, at: list[Expr]) -> Expr:
 
 
 def _loop(var: Var, extent: Any, body: Statement, node: Print) -> Statement:
-    stop = const(extent) if isinstance(extent, int) else extent
-    return For(var, const(0), stop, const(1), seq(body), "serial", span=node.span)
+    return For(var, const(0), expr(extent), const(1), seq(body), "serial", span=node.span)
 
 
 def _loop_names(count: int) -> list[str]:

@@ -32,7 +32,6 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
-    Seq,
     Statement,
     Store,
     Var,
@@ -40,15 +39,17 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
+    expr,
     index_binary,
     seq,
     whole,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, fresh, listed
+from tilewright.ir.visitor import Rewritten, find, fresh
 from tilewright.ops.base import zero
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import HoistingRewriter
 
 VOTES = {"any_of": "any", "all_of": "all"}
 
@@ -65,25 +66,17 @@ def lower_votes(function: Function, context: Context) -> Function:
     return function.with_body(_Votes()(function.body))
 
 
-class _Votes(Rewriter):
+class _Votes(HoistingRewriter):
     def __init__(self) -> None:
-        self.before: list[Statement] = []
+        super().__init__()
         self.in_parallel = False
 
-    def visit_Seq(self, body: Seq) -> Seq:
-        statements: list[Statement] = []
-        outer = self.before
-        for one in body.statements:
-            self.before = []
-            made = self.visit(one)
-            asked = self.before
-            statements += asked
-            if isinstance(made, While):
-                again = [fresh(part) for part in asked if not isinstance(part, Allocate)]
-                made = replace(made, body=replace(made.body, statements=(*made.body.statements, *again)))
-            statements += listed(made)
-        self.before = outer
-        return replace(body, statements=tuple(statements))
+    def placed(self, made: Rewritten) -> Rewritten:
+        """Iterations of a loop ask anew."""
+        if not isinstance(made, While):
+            return made
+        again = [fresh(part) for part in self.before if not isinstance(part, Allocate)]
+        return replace(made, body=replace(made.body, statements=(*made.body.statements, *again)))
 
     def visit_Parallel(self, loop: Parallel) -> Rewritten:
         outer, self.in_parallel = self.in_parallel, True
@@ -129,7 +122,6 @@ class _Votes(Rewriter):
             element = binary("ne", element, zero(region.dtype))
         step: Statement = Store(found, (), binary(kind, Load(BOOL, found, ()), cast(element, BOOL)))
         for var, extent in reversed(list(zip(vars, region.extents, strict=True))):
-            stop = const(extent) if isinstance(extent, int) else extent
-            step = For(var, const(0), stop, const(1), seq(step))
+            step = For(var, const(0), expr(extent), const(1), seq(step))
         self.before += [Allocate(found), Store(found, (), const(kind == "all", BOOL)), step]
         return Load(BOOL, found, ())

@@ -47,7 +47,6 @@ from tilewright.ir.nodes import (
     Kernel,
     Load,
     Region,
-    Seq,
     Statement,
     Store,
     Unary,
@@ -57,8 +56,9 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find, listed
+from tilewright.ir.visitor import Rewritten, find
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import HoistingRewriter
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
@@ -74,28 +74,19 @@ def replace_words(function: Function, context: Context) -> Function:
     return function.with_body(_Replace(frozenset(absent))(function.body))
 
 
-class _Replace(Rewriter):
+class _Replace(HoistingRewriter):
     def __init__(self, absent: frozenset[str]) -> None:
+        super().__init__()
         self.absent = absent
         self.kernel: Kernel | None = None
-        self.before: list[Statement] = []
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
         self.kernel = kernel
         made: Kernel = self.generic(kernel)
         return made
 
-    def visit_Seq(self, body: Seq) -> Seq:
-        statements: list[Statement] = []
-        outer = self.before
-        for one in body.statements:
-            if performed(one) in self.absent & {FENCE}:
-                continue
-            self.before = []
-            made = self.visit(one)
-            statements += [*self.before, *listed(made)]
-        self.before = outer
-        return Seq(tuple(statements), span=body.span)
+    def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
+        return None if performed(statement) in self.absent & {FENCE} else self.generic(statement)
 
     def visit_Call(self, call: Call) -> Expr:
         made: Call = self.generic(call)

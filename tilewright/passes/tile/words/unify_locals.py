@@ -36,7 +36,7 @@ from tilewright.ir.nodes import (
     Store,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, Rewritten, find
+from tilewright.ir.visitor import Rewriter, Rewritten, declared, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -50,11 +50,7 @@ def unify_locals(function: Function, context: Context) -> Function:
 
 
 def _unified(kernel: Kernel) -> Kernel:
-    found = {
-        node.buffer for node in find(kernel.body, Allocate)
-        if node.buffer.scope == "local" and node.buffer.source is None
-        and 0 < node.buffer.size <= LARGEST
-    }  # fmt: skip
+    found = {one for one in declared(kernel.body, "local") if 0 < one.size <= LARGEST}
     if found:
         found -= set(_taken_otherwise(kernel))
     if found:

@@ -21,13 +21,12 @@ A dimension whose extent is an int64 counts as one.  Names for such indices are 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64
-from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Let, Load, Region, Store, Var
-from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
+from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Let, Var
+from tilewright.ir.visitor import Rewritten, find, walk
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import PlaceRewriter
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
 
@@ -46,7 +45,7 @@ def is_long(extent: Extent) -> bool:
     return extent > INT32.maximum
 
 
-class _Widen(Rewriter):
+class _Widen(PlaceRewriter):
     def __init__(self) -> None:
         self.values: dict[Var, Expr] = {}
 
@@ -55,23 +54,11 @@ class _Widen(Rewriter):
         self.values[let.var] = made.value
         return made
 
-    def visit_Load(self, load: Load) -> Expr:
-        made = self.generic(load)
-        return replace(made, indices=self._widened(made.buffer, made.indices))
-
-    def visit_Store(self, store: Store) -> Rewritten:
-        made = self.generic(store)
-        return replace(made, indices=self._widened(made.buffer, made.indices))
-
-    def visit_Region(self, region: Region) -> Region:
-        made = self.generic(region)
-        return replace(made, starts=self._widened(made.buffer, made.starts))
-
-    def _widened(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         if buffer.scope != "global" or len(indices) != buffer.rank:
-            return indices
+            return buffer, indices
         pairs = zip(indices, buffer.shape, strict=True)
-        return tuple(self._wide(index) if is_long(extent) else index for index, extent in pairs)
+        return buffer, tuple(self._wide(index) if is_long(extent) else index for index, extent in pairs)
 
     def _wide(self, value: Expr) -> Expr:
         """An index of 32 bits with 64, its operands too: the sum of two that fit may not."""
