@@ -1,11 +1,12 @@
 """Defects of the compiler that were mended, brought back one by one: after how many programs does the generator find each?
 
-Every file of ``defects/`` is a patch of today's sources that takes one remedy away.  A copy of the sources gets it, and programs of
-`tile_fuzz` (all families in turn) are judged in it until one fails that agrees without the patch: those of which it changes a text
-(`screened`).  The generator knows none of them.
+Every file of ``defects/`` is a patch of today's sources that takes one remedy away.  Programs of `tile_fuzz` (all families in turn) are judged
+with each in place until one fails that agrees without it: those of which it changes a text (`screened`, `looking`).  The generator knows none
+of them.
 
     python tests/fuzz/defects.py                         # all of them, with a table
-    python tests/fuzz/defects.py 01 13 --workers 14 --seconds 500 --log blocks.jsonl   # goes on where it was stopped
+    python tests/fuzz/defects.py 01 13 --workers 14 --seconds 500 --log hunt.jsonl   # goes on where it was stopped
+    python tests/fuzz/defects.py --seconds 0 --log hunt.jsonl                        # the table of a log
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from tile_fuzz import ALL
+from tile_fuzz import ALL, SLOW
+from workers import Workers
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-BLOCK = 20
-"""Programs that are judged together."""
+MOST = 1800.0
+"""Seconds that one program may take, with all defects."""
+
+LEFT = 15.0
+"""Seconds that programs which were begun have when the time is over."""
+
+KEPT = 2 * SLOW
+"""Seconds that what was compiled stays on disk."""
 
 
 def patches(wanted: list[str]) -> list[Path]:
@@ -49,12 +53,6 @@ def copied(patch: Path | None, into: Path, rooms: Sequence[str] = ("tests/fuzz",
     if patch is not None:
         apply(patch.read_text(), into)
     return into
-
-
-def changes_text(patch: Path) -> bool:
-    """Whether a defect can show only in programs whose emitted text it changes: one of a header, or of what runs, can in any."""
-    files = re.findall(r"^\+\+\+ b/tilewright/(.*)$", patch.read_text(), re.MULTILINE)
-    return all(file.endswith(".py") and file.split("/")[0] in ("ir", "language", "passes", "targets") for file in files)
 
 
 def apply(patch: str, tree: Path) -> None:
@@ -95,109 +93,88 @@ def noticed(patch: Path, room: Path) -> bool:
 
 
 class Hunt:
-    """Blocks of programs, each judged with every defect that no program before it has shown.
+    """Programs in turn, each judged with every defect that no program before it has shown.
 
     Parameters
     ----------
-    room : a directory for the trees and for what is known of programs.
-    known : a line for each block that was done, here or in a hunt before.
+    chosen : the defects.
+    log : a line for each program that was judged, here or in a hunt before.
     """
 
-    def __init__(self, room: Path, known: Path | None, options: argparse.Namespace) -> None:
-        self.room, self.known, self.options = room, known, options
-        self.end = time.monotonic() + options.seconds
-        self.mended = copied(None, room / "mended")
+    def __init__(self, chosen: Sequence[str], log: Path | None, options: argparse.Namespace) -> None:
+        self.chosen, self.log, self.options = chosen, log, options
         self.found: dict[str, tuple[int, str]] = {}
-        self.done: dict[str, set[int]] = {}
-        self.lock, self.making = threading.Lock(), {block: threading.Lock() for block in range(self.blocks)}
-        for record in map(json.loads, known.read_text().splitlines() if known and known.exists() else []):
+        self.done: dict[str, set[int]] = {defect: set() for defect in chosen}
+        for record in map(json.loads, log.read_text().splitlines() if log and log.exists() else []):
             self.note(**record)
 
-    @property
-    def blocks(self) -> int:
-        return -(-self.options.programs // BLOCK)
-
-    def note(self, defect: str, block: int, number: int | None = None, how: str = "") -> None:
-        """Remember what became of a block with a defect."""
-        with self.lock:
-            self.done.setdefault(defect, set()).add(block)
-            if number is not None and number < self.found.get(defect, (1 << 60, ""))[0]:
+    def note(self, number: int, sought: Sequence[str], found: dict[str, str]) -> None:
+        """Remember what a program has shown of the defects that were sought in it."""
+        for defect in sought:
+            self.done.setdefault(defect, set()).add(number)
+        for defect, how in found.items():
+            if number < self.found.get(defect, (1 << 60, ""))[0]:
                 self.found[defect] = number, how
 
-    def judge(self, patch: Path, block: int) -> None:
-        """One block with one defect."""
-        defect = patch.stem
-        shown = self.found.get(defect, (1 << 60, ""))[0] <= block * BLOCK
-        if shown or block in self.done.get(defect, ()) or time.monotonic() > self.end:
-            return
-        tree = self.room / defect
-        with self.lock:
-            if not tree.exists():
-                copied(patch, tree)
-        first = self.options.first + block * BLOCK
-        how = ["--all"]
-        if changes_text(patch):
-            how = ["--than", str(self.digests(block)), "--defect", defect]
-            if not Path(how[1]).exists():  # stopped by the time
-                return
-        number, said, begin = None, "", first
-        while begin < first + BLOCK and number is None:
-            records = self.ask(tree, begin, first + BLOCK - 1, *how)
-            failing = [(seed, one) for seed, one in records or () if one["kind"] in ("fails", "invalid")]
-            if not failing:
-                break
-            seed, one = failing[0]
-            without = self.ask(self.mended, seed, seed, "--all")  # is it the defect's doing?
-            if without and without[0][1]["kind"] in ("agrees", "refused"):
-                number, said = seed - self.options.first + 1, f"{one['way']}: {one['what'][:90]}"
-            begin = seed + 1
-        if records is None:  # stopped by the time
-            return
-        record = {"defect": defect, "block": block, "number": number, "how": said}
-        self.note(**record)
-        if self.known is not None:
-            with self.lock, self.known.open("a") as out:
-                out.write(json.dumps(record) + "\n")
+    def sought(self, number: int) -> tuple[str, ...]:
+        """The defects that a program is still to be judged with."""
+        return tuple(
+            defect
+            for defect in self.chosen
+            if number not in self.done[defect] and number < self.found.get(defect, (1 << 60, ""))[0]
+        )
 
-    def digests(self, block: int) -> Path:
-        """What the mended tree makes of a block's programs, as digests of its texts."""
-        file = self.room / f"digests-{block}"
-        with self.making[block]:
-            if not file.exists():
-                first = self.options.first + block * BLOCK
-                records = self.ask(self.mended, first, first + BLOCK - 1)
-                if records is not None:
-                    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-        return file
+    def go(self) -> None:
+        """Judge programs until the time is over, or nothing is sought any more."""
+        from looking import Task, look  # which asks this module for the patches
 
-    def ask(self, tree: Path, first: int, last: int, *how: str) -> list[Any] | None:
-        """What a tree says of some programs; None where the time was over."""
-        command = [sys.executable, str(tree / "tests/fuzz/screened.py"), str(first), str(last), *how]
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
-        left = max(1.0, self.end - time.monotonic())
-        with subprocess.Popen(
-            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        ) as ran:
-            try:
-                said, mistakes = ran.communicate(timeout=left)
-            except subprocess.TimeoutExpired:  # its own processes too, which hold what it says
-                os.killpg(ran.pid, signal.SIGKILL)
-                ran.communicate()
-                return None
-        if "Traceback" in mistakes:  # the hunt goes on with the others, and this block another time
-            print(f"{tree.name}, seeds from {first} on: {mistakes[-2000:]}", file=sys.stderr)
-            return None
-        return [json.loads(line) for line in said.splitlines()]
+        end = time.monotonic() + self.options.seconds
+        with tempfile.TemporaryDirectory() as name:
+            room = Path(name)
+            for patch in patches([]):
+                if patch.stem in self.chosen and not re.search(r"^\+\+\+ b/.*\.py$", patch.read_text(), re.MULTILINE):
+                    copied(patch, room / patch.stem)
 
-    def table(self, chosen: list[Path]) -> str:
+            def tasks() -> Iterator[Task]:
+                for number in range(1, self.options.programs + 1):
+                    if sought := self.sought(number):
+                        yield Task(self.options.first + number - 1, sought, room)
+
+            with Workers(look, self.options.workers if self.options.seconds else 0, MOST) as workers:
+                for task, found, reason in workers.results(tasks(), end, end + LEFT):
+                    if found is None:
+                        print(f"seed {task.seed}: {reason}", file=sys.stderr, flush=True)
+                    record = {
+                        "number": task.seed - self.options.first + 1,
+                        "sought": task.sought,
+                        "found": found or {},
+                    }
+                    self.note(**record)
+                    if self.log is not None:
+                        with self.log.open("a") as out:
+                            out.write(json.dumps(record) + "\n")
+                    _forget_old(room / "cache")
+
+    def table(self) -> str:
         """A line for each defect: after how many programs it was found, or how many did not show it."""
         lines = []
-        for patch in chosen:
-            count = next(block for block in range(self.blocks + 1) if block not in self.done.get(patch.stem, ()))
-            number, how = self.found.get(patch.stem, (None, ""))
-            said = f"not within {count * BLOCK}" if number is None else str(number)
-            lines.append(f"| {patch.stem} | {said} | {how.replace('|', '/')} |")
+        for defect in self.chosen:
+            done = self.done[defect]
+            count = next(number for number in range(self.options.programs + 1) if number + 1 not in done)
+            number, how = self.found.get(defect, (None, ""))
+            said = f"not within {count}" if number is None else str(number)
+            lines.append(f"| {defect} | {said} | {how.replace('|', '/')} |")
         return "\n".join(lines)
+
+
+def _forget_old(cache: Path) -> None:
+    """Kernels of programs that were judged a while ago leave the disk, and compiled headers stay."""
+    for kernel in cache.glob("v*/*/*/kernel.*"):
+        try:
+            if time.time() - kernel.stat().st_mtime > KEPT:
+                shutil.rmtree(kernel.parent, ignore_errors=True)
+        except FileNotFoundError:  # gone with its folder
+            continue
 
 
 def main() -> int:
@@ -206,21 +183,13 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=5000)
     parser.add_argument("--first", type=int, default=ALL, help="the first seed")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e6, help="for all of it")
-    parser.add_argument("--log", type=Path, help="of blocks; those that it holds are left out")
+    parser.add_argument("--seconds", type=float, default=1e6, help="for all of it; 0 for the table alone")
+    parser.add_argument("--log", type=Path, help="of programs; those that it holds are left out")
     options = parser.parse_args()
-    chosen = patches(options.defects)
-    with tempfile.TemporaryDirectory() as room, ThreadPoolExecutor(options.workers) as pool:
-        hunt = Hunt(Path(room), options.log, options)
-        for first in range(
-            0, hunt.blocks, options.workers
-        ):  # so many blocks at once: all begin with digests of their own
-            blocks = range(first, min(first + options.workers, hunt.blocks))
-            if any(patch.stem not in hunt.found for patch in chosen) and time.monotonic() < hunt.end:
-                list(pool.map(hunt.digests, blocks))
-                list(pool.map(lambda task: hunt.judge(*task), [(patch, b) for b in blocks for patch in chosen]))
-        print(hunt.table(chosen))
-    return int(any(patch.stem not in hunt.found for patch in chosen))
+    hunt = Hunt([patch.stem for patch in patches(options.defects)], options.log, options)
+    hunt.go()
+    print(hunt.table())
+    return int(any(defect not in hunt.found for defect in hunt.chosen))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,41 @@
-"""What a tree makes of programs whose emitted texts are not those of another tree.
+"""Whether a defect of the compiler changes what is emitted of a program, without emitting it again.
 
-A change of the compiler that leaves the text of a program as it was changes nothing that the program does.  So texts are compared first,
-which takes a tenth of the time that running them does: `defects.py` asks a tree with a defect about those programs alone that it changes.
-And of these only where the compilation goes through the lines that the defect changes (`reached`).
-
-    python tests/fuzz/screened.py 10000000 10000039                         # a line for each program: the digests of its texts, what it reaches
-    python tests/fuzz/screened.py 10000000 10000039 --than those            # of the programs that differ: what becomes of them
+A change of the compiler that leaves the text of a program as it was changes nothing that the program does.  The compilation with all remedies
+is recorded: what each pass got and gave, and which defects' statements it went through (`reached`).  A defect changes the text only where one
+of these passes, given the same again with the defect in place (`swapped`), gives something else.  Tracing comes before the passes, and
+emitting behind them; both are tried again in the same way.  Only where something differs is the whole text made.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import json
-import os
-import sys
-import warnings
-from collections.abc import Mapping, Sequence
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import judge
 import tile_fuzz
-from reached import touched, watched
+from reached import note_in, touched
+from swapped import Swap, functions_of, mark
+from tile_programs import TileProgram
 
+from tilewright import compiler
+from tilewright.arith import common_knowledge
+from tilewright.collection import no_collection
 from tilewright.errors import TilewrightError
-from tilewright.runtime.kernel import Kernel
+from tilewright.ir.nodes import Function
+from tilewright.ir.records import Table, Unwritable
+from tilewright.machine.arch import Arch
+from tilewright.passes.context import CHOICES, Context, Facts, Schedule
+from tilewright.passes.manager import Step, Trace, run_passes
+from tilewright.runtime import facts
+from tilewright.targets.base import Target
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def targets(seed: int) -> tuple[str, ...]:
@@ -38,72 +49,264 @@ def screens(seed: int) -> tuple[str, ...]:
     return tuple(next(one for one in chosen if one.startswith(kind)) for kind in kinds)
 
 
-def told_by(seed: int, reached: Mapping[str, Sequence[str]], defect: str) -> tuple[str, ...]:
-    """The machines whose texts are to be compared: most passes are every machine's, and the processor and NVIDIA's tell of them."""
-    mine = tuple(target for target in screens(seed) if not defect or defect in reached[target])
-    return tuple(one for one in mine if one.startswith(("cpu", "cuda"))) or mine
+# A compilation -----------------------------------------------------------------------------------
 
 
-def digests(seed: int, chosen: Sequence[str]) -> dict[str, str]:
-    """What compilers are given for a seed's program."""
-    return {target: _digest(seed, target) for target in chosen}
+@dataclass
+class Ran:
+    """A pass of a compilation: what it got and gave, and the defects that it went through."""
+
+    step: Step | None
+    function: Function
+    facts: Facts
+    given: Given
+    reached: set[str]
+
+    def again(self, lowering: Lowering) -> Given:
+        """What it gives now."""
+        if self.step is None:
+            return Given.of(lambda: repr(lowering.target.emit(self.function, lowering.arch)))
+        context = Context(lowering.arch, lowering.schedule, lowering.target.overrides, facts=_copied(self.facts))
+        if (self.step.name, self.step.why) not in {(one.name, one.why) for one in compiler.PIPELINE}:
+            return Given((self.function, context.facts))
+        step = self.step
+        with common_knowledge():
+            return Given.of(lambda: (run_passes(self.function, [step], context)[0], context.facts))
 
 
-def _digest(seed: int, target: str) -> str:
-    program = tile_fuzz.program_of(seed)
-    try:
-        made: Kernel = program.compile(target).variant(*program.arguments)
-        said = repr(made.program.source)
-    except (TilewrightError, *judge.BROKEN) as error:
-        said = type(error).__name__
-    except Exception as error:  # a defect of the compiler, which running the program tells
-        said = f"traceback {type(error).__name__}"
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+@dataclass
+class Given:
+    """A result, or the name of the error that there was instead."""
+
+    value: Any
+    _text: str | None = None
+
+    @classmethod
+    def of(cls, make: Any) -> Given:
+        try:
+            return cls(make())
+        except Exception as error:
+            return cls(said_of(error))
+
+    @property
+    def text(self) -> str | None:
+        """The same for what is the same but for the objects that it consists of; None where that cannot be said."""
+        if isinstance(self.value, str):
+            return self.value
+        if self._text is None:
+            table = Table()
+            try:
+                self._text = table.text(table.add(_plain(self.value)))
+            except (Unwritable, RecursionError):
+                return None
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Given) and self.text is not None and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-def _defects() -> dict[str, str]:
-    return {path.stem: path.read_text() for path in (Path(__file__).resolve().parent / "defects").glob("*.patch")}
+@dataclass
+class Lowering:
+    """What `compile_function` was given, and what it did."""
+
+    function: Function
+    target: Target
+    arch: Arch
+    schedule: Schedule
+    passes: list[Ran] = field(default_factory=list)
+    program: compiler.Program | None = None
+    error: Exception | None = None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("seeds", type=int, nargs=2, help="the first and the last")
-    parser.add_argument("--than", type=Path, help="digests of the other tree")
-    parser.add_argument("--defect", default="", help="that this tree has: programs that do not reach it are left out")
-    parser.add_argument("--all", action="store_true", help="run every program, on all of its targets")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    known = {one["seed"]: one for one in map(json.loads, options.than.read_text().splitlines())} if options.than else {}
-    lines, unknown = (
-        touched(_defects(), Path(__file__).resolve().parents[2]) if not (options.than or options.all) else ({}, set())
-    )
-    if lines:
-        os.environ["TILEWRIGHT_CACHE"] = "0"  # what was compiled before goes through nothing
-    with tile_fuzz.Workers(tile_fuzz.verdict, 1, tile_fuzz.SLOW) as workers:
-        for seed in range(options.seeds[0], options.seeds[1] + 1):
-            if not (options.than or options.all):
-                made, found = {}, {}
-                for target in screens(seed):
-                    with watched(lines) as reached:
-                        made[target] = _digest(seed, target)
-                    found[target] = sorted(reached | unknown)
-                print(json.dumps({"seed": seed, "texts": made, "reached": found}), flush=True)
-                continue
-            chosen = targets(seed)
-            if not options.all:
-                here = digests(seed, told_by(seed, known[seed]["reached"], options.defect))
-                chosen = tuple(one for one in here if here[one] != known[seed]["texts"][one])
-            if not chosen:
-                continue
-            verdict = tile_fuzz.answered(*workers.ask((seed, None, chosen, False)))
-            print(
-                json.dumps([seed, {"kind": verdict.kind, "way": verdict.way, "what": verdict.what, "targets": chosen}]),
-                flush=True,
+_class = facts._class
+
+
+def _class_of_any_memory(tensor: Any, address: int, *others: Any) -> Any:
+    """A tensor's class in memory that begins at a multiple of many bytes, as it does or does not from call to call."""
+    return _class(tensor, address % 16, *others)
+
+
+def said_of(error: Exception) -> str:
+    known = isinstance(error, (TilewrightError, *judge.BROKEN))
+    return type(error).__name__ if known else f"traceback {type(error).__name__}"
+
+
+def _copied(held: Facts) -> Facts:
+    return Facts({fact: copy.copy(value) for fact, value in held._held.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Facts and sets in forms that a table has; what passes say of their choices is no part of the text."""
+    if isinstance(value, Facts):
+        return tuple((fact.name, _plain(one)) for fact, one in value._held.items() if fact is not CHOICES)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(map(_plain, value))
+    return frozenset(value) if isinstance(value, set) else value
+
+
+# A program ---------------------------------------------------------------------------------------
+
+
+class Recording:
+    """The compilation of a program for a target: its text, and which defects it goes through where."""
+
+    def __init__(self, program: TileProgram, target: str) -> None:
+        self.program, self.target = program, target
+        self.lowerings: list[Lowering] = []
+        self.outside: set[str] = set()
+        with self._lowered_by(self._recorded):
+            note_in(self.outside)
+            self.said = self._said()
+            note_in(set())
+
+    @property
+    def reached(self) -> set[str]:
+        return self.outside.union(*(one.reached for lowering in self.lowerings for one in lowering.passes))
+
+    def _said(self) -> str:
+        """What the compiler of the machine is given; or what the error is called."""
+        try:
+            return repr(self.program.compile(self.target).variant(*self.program.arguments).program.source)
+        except Exception as error:
+            return said_of(error)
+
+    @contextmanager
+    def _lowered_by(self, lowered: Any) -> Iterator[None]:
+        with (
+            mock.patch("tilewright.runtime.kernel.lowered", lowered),
+            mock.patch("tilewright.runtime.facts._class", _class_of_any_memory),
+            no_collection(),
+        ):
+            yield
+
+    def _recorded(self, function: Function, target: Target, arch: Arch, schedule: Schedule) -> compiler.Program:
+        lowering = Lowering(function, target, arch, schedule)
+        self.lowerings.append(lowering)
+
+        def run(function: Function, steps: Sequence[Step], context: Context) -> tuple[Function, list[Trace]]:
+            traces: list[Trace] = []
+            for step in steps:
+                if step.when is None or step.when(context):
+                    ran = Ran(step, function, _copied(context.facts), Given(""), set())
+                    lowering.passes.append(ran)
+                    note_in(ran.reached)
+                    try:
+                        function, made = run_passes(function, [step], context)
+                    except Exception as error:
+                        ran.given = Given(said_of(error))
+                        raise
+                    ran.given = Given((function, _copied(context.facts)))
+                    traces += made
+            last = Ran(None, function, Facts(), Given(""), set())
+            lowering.passes.append(last)
+            note_in(last.reached)
+            return function, traces
+
+        try:
+            with mock.patch.object(compiler, "run_passes", run):
+                lowering.program = compiler.compile_function(function, target, arch, schedule)
+            lowering.passes[-1].given = Given(repr(lowering.program.source))
+        except Exception as error:
+            lowering.passes[-1].given = Given(said_of(error))
+            lowering.error = error
+            raise
+        finally:
+            note_in(self.outside)
+        return lowering.program
+
+    def differs(self, swap: Swap, defect: str) -> bool:
+        """Whether the text is another one with a defect that the compilation goes through."""
+        with swap.in_place():
+            same = (defect not in self.outside or self._same_outside()) and all(
+                one.again(lowering) == one.given
+                for lowering in self.lowerings
+                for one in lowering.passes
+                if defect in one.reached or (one.step is not None and one.step not in compiler.PIPELINE)
             )
-            if verdict.kind in ("fails", "invalid"):
-                return 1
-    return 0
+            return not same and self.text_now() != self.said
+
+    def text_now(self) -> str:
+        """The text, made from the beginning."""
+        with self._lowered_by(compiler.compile_function):
+            return self._said()
+
+    def _same_outside(self) -> bool:
+        """Whether tracing gives the passes the same functions, and the same variant is chosen."""
+        calls = iter(self.lowerings)
+        same = True
+
+        def lowered(function: Function, *machine: Any) -> compiler.Program:
+            nonlocal same
+            known = next(calls, None)
+            if known is None or Given(function) != Given(known.function):
+                same = False
+                raise TilewrightError("another program")
+            if known.program is None:
+                raise known.error or TilewrightError("no program")
+            return known.program
+
+        with self._lowered_by(lowered):
+            said = self._said()
+        return same and said == self.said and next(calls, None) is None
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+# Defects -----------------------------------------------------------------------------------------
+
+
+class Defects:
+    """Some defects in this process, and what each changes.
+
+    Parameters
+    ----------
+    patches : by name.
+    texts : by name, what each makes of the files that it changes; nothing for one of headers.
+    """
+
+    def __init__(self, patches: dict[str, str], texts: dict[str, dict[Path, str]]) -> None:
+        lines, _ = touched({name: patch for name, patch in patches.items() if name in texts}, ROOT)
+        live = functions_of({file for made in texts.values() for file in made}, ROOT)
+        mark(lines, live)
+        self.swaps = {name: Swap(made, live) for name, made in texts.items()}
+        self.words = {name: _words(patch) for name, patch in patches.items() if name not in texts}
+
+    def changed(self, seed: int, sought: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The targets on which a program may show a defect: of most those whose text it changes, of one of headers those
+        whose text mentions it.  Most passes are every machine's, and the processor and NVIDIA's tell of them."""
+        program = tile_fuzz.program_of(seed)
+        recordings = {target: Recording(program, target) for target in screens(seed)}
+        found = {}
+        for defect in sought:
+            if defect in self.words:
+                pattern = re.compile("|".join(map(re.escape, self.words[defect])))
+                found[defect] = tuple(one for one, made in recordings.items() if pattern.search(made.said))
+                continue
+            mine = [one for one, made in recordings.items() if defect in made.reached or self.is_step(defect, made)]
+            told = [one for one in mine if one.startswith(("cpu", "cuda"))] or mine
+            found[defect] = tuple(one for one in told if recordings[one].differs(self.swaps[defect], defect))
+        return {defect: chosen for defect, chosen in found.items() if chosen}
+
+    def is_step(self, defect: str, made: Recording) -> bool:
+        """Whether a defect leaves a pass out that a compilation went through."""
+        with self.swaps[defect].in_place():
+            steps = compiler.PIPELINE
+        return any(
+            one.step is not None and one.step not in steps for lowering in made.lowerings for one in lowering.passes
+        )
+
+
+def _words(patch: str) -> set[str]:
+    """The functions of headers that a patch changes: the text of a program that uses none of them is no other program's."""
+    words = set()
+    for hunk in re.split(r"^@@.*@@.*\n", patch, flags=re.MULTILINE)[1:]:
+        heads = [re.search(r"(\w+)(?:##\w+)?\([^()]*\)(?: const)? \{", line) for line in hunk.splitlines()]
+        changed = [line[:1] in "-+" and not line.startswith(("---", "+++")) for line in hunk.splitlines()]
+        head = None
+        for match, change in zip(heads, changed, strict=True):
+            head = match[1] if match and match[1] not in ("if", "for", "while", "switch") else head
+            if change:
+                if head is None:
+                    raise ValueError(f"no function above the change\n{hunk}")
+                words.add(head)
+    return words

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 CONTEXT = multiprocessing.get_context("spawn")
@@ -80,15 +80,22 @@ class Workers:
         """One result, or None and how its process came to its end."""
         return next(iter(self.results([task])))[1:]
 
-    def results(self, tasks: Sequence[Any], until: float = float("inf")) -> Iterator[tuple[Any, Any, str]]:
-        """Each task with its result, in the order in which they are done; None and a reason where the process died or was too slow."""
-        waiting, running = list(reversed(tasks)), []
+    def results(
+        self, tasks: Iterable[Any], until: float = float("inf"), over: float = float("inf")
+    ) -> Iterator[tuple[Any, Any, str]]:
+        """Each task with its result, in the order in which they are done; None and a reason where the process died or was too slow.
+
+        Tasks are asked for when there is a process for them.  None is begun after `until`, and none waited for after `over`.
+        """
+        waiting, running = iter(tasks), list[Worker]()
         idle = list(self.workers)
-        while running or (waiting and time.monotonic() < until):
-            while waiting and idle and time.monotonic() < until:
+        while time.monotonic() < over:
+            while idle and time.monotonic() < until and (task := next(waiting, None)) is not None:
                 worker = idle.pop()
-                worker.begin(waiting.pop())
+                worker.begin(task)
                 running.append(worker)
+            if not running:
+                return
             for pipe in multiprocessing.connection.wait([worker.pipe for worker in running], 1.0):
                 worker = next(one for one in running if one.pipe is pipe)
                 running.remove(worker)
