@@ -77,6 +77,16 @@ def patched(patch: str, tree: Path) -> dict[Path, str]:
     return made
 
 
+def put_headers(patch: str, room: Path) -> None:
+    """The folders of headers that a patch changes, with the change; nothing for one of Python's files."""
+    for file, text in patched(patch, ROOT).items():
+        folder = room / file.parent.relative_to(ROOT)
+        if file.suffix != ".py":
+            if not folder.exists():
+                shutil.copytree(file.parent, folder)
+            (folder / file.name).write_text(text)
+
+
 def noticed(patch: Path, room: Path) -> bool:
     """Whether the test that a patch names in its first line fails with it: where it passes, the patch is no defect any more."""
     words = patch.read_text().splitlines()[0].removeprefix("Shown by: ").split()
@@ -132,8 +142,8 @@ class Hunt:
         with tempfile.TemporaryDirectory() as name:
             room = Path(name)
             for patch in patches([]):
-                if patch.stem in self.chosen and not re.search(r"^\+\+\+ b/.*\.py$", patch.read_text(), re.MULTILINE):
-                    copied(patch, room / patch.stem)
+                if patch.stem in self.chosen:
+                    put_headers(patch.read_text(), room / patch.stem)
 
             def tasks() -> Iterator[Task]:
                 for number in range(1, self.options.programs + 1):

@@ -6,12 +6,9 @@ die or hang without the hunt; and without the defect where it fails, so that onl
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +22,7 @@ import judge
 import tile_fuzz
 from judge import Verdict
 from screened import Defects
+from swapped import Headers
 from tile_programs import TileProgram
 
 from tilewright.compiler import compile_function
@@ -37,7 +35,7 @@ _known: Defects | None = None
 
 @dataclass(frozen=True)
 class Task:
-    """A program by its seed, the defects that are sought in it, and where the trees of defects of headers are."""
+    """A program by its seed, the defects that are sought in it, and where the headers of those of headers are."""
 
     seed: int
     sought: tuple[str, ...]
@@ -58,11 +56,8 @@ def look(task: Task) -> dict[str, str]:
         with _impatient():
             changed = _known.changed(task.seed, task.sought)
         for defect, targets in changed.items():
-            with_it = _known.swaps.get(defect)
-            if with_it is None:
-                told = _in_tree(task.room / defect, task.seed, targets)
-            else:
-                told = apart(lambda: _judged(program, targets, with_it.put))  # noqa: B023
+            put = _known.swaps[defect].put if defect in _known.swaps else Headers(task.room / defect, defects.ROOT).put
+            told = apart(lambda: _judged(program, targets, put))  # noqa: B023
             if told.kind not in ("fails", "invalid"):
                 continue
             if targets not in sound:
@@ -128,16 +123,3 @@ def apart(work: Callable[[], Verdict]) -> Verdict:
         made: Any = pickle.loads(said)
         return Verdict(made.kind, made.way, made.what)
     return Verdict("fails", "process", f"its process ended with {os.waitstatus_to_exitcode(status)}")
-
-
-def _in_tree(tree: Path, seed: int, targets: tuple[str, ...]) -> Verdict:
-    """What another tree says of a seed's program."""
-    log = tree / f"{seed}.log"
-    command = [sys.executable, str(tree / "tests/fuzz/tile_fuzz.py"), str(seed), "--log", str(log)]
-    for target in targets:
-        command += ["--target", target]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    subprocess.run(command, env=environment, capture_output=True, check=False)
-    record = json.loads(log.read_text())
-    log.unlink()
-    return Verdict(record["kind"], record["way"], record["what"])

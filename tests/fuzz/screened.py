@@ -37,6 +37,9 @@ from tilewright.targets.base import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 
+TELLING = ("cpu", "cuda")
+"""Most passes are every machine's, and the processor and NVIDIA's tell of them."""
+
 
 def targets(seed: int) -> tuple[str, ...]:
     return tile_fuzz.program_of(seed).machines or judge.targets_of(seed)
@@ -273,17 +276,19 @@ class Defects:
 
     def changed(self, seed: int, sought: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The targets on which a program may show a defect: of most those whose text it changes, of one of headers those
-        whose text mentions it.  Most passes are every machine's, and the processor and NVIDIA's tell of them."""
+        whose text mentions it."""
         program = tile_fuzz.program_of(seed)
         recordings = {target: Recording(program, target) for target in screens(seed)}
         found = {}
         for defect in sought:
             if defect in self.words:
                 pattern = re.compile("|".join(map(re.escape, self.words[defect])))
-                found[defect] = tuple(one for one, made in recordings.items() if pattern.search(made.said))
+                found[defect] = tuple(
+                    one for one, made in recordings.items() if one.startswith(TELLING) and pattern.search(made.said)
+                )
                 continue
             mine = [one for one, made in recordings.items() if defect in made.reached or self.is_step(defect, made)]
-            told = [one for one in mine if one.startswith(("cpu", "cuda"))] or mine
+            told = [one for one in mine if one.startswith(TELLING)] or mine
             found[defect] = tuple(one for one in told if recordings[one].differs(self.swaps[defect], defect))
         return {defect: chosen for defect, chosen in found.items() if chosen}
 

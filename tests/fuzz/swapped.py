@@ -7,6 +7,7 @@ tables that hold it, classes, closures and caches need not be looked for.
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import importlib
 import sys
@@ -17,6 +18,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from reached import Lines, Marked
+
+from tilewright.targets.emulation import Vocabulary
 
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>")
 """Code of a module's statements: where it differs these are run again."""
@@ -103,6 +106,39 @@ class Swap:
             function.__code__ = code
         for space, name, value in self.names:
             space[name] = value
+
+
+class Headers:
+    """Folders of headers in place of the package's own, for the rest of the process.
+
+    Parameters
+    ----------
+    room : where folders stand as they do in the package.
+    package : the folder that the package's folder stands in.
+    """
+
+    def __init__(self, room: Path, package: Path) -> None:
+        folders = {header.parent for header in room.rglob("*") if header.is_file()}
+        self.moved = {package / folder.relative_to(room): folder for folder in folders}
+
+    def put(self) -> None:
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").startswith("tilewright"):
+                for name, value in list(vars(module).items()):
+                    if isinstance(value, (Path, tuple)):
+                        setattr(module, name, self._of(value))
+        for one in gc.get_objects():
+            if isinstance(one, Vocabulary):
+                for name in ("folder", "shared"):
+                    object.__setattr__(one, name, self._of(getattr(one, name)))
+            elif isinstance(one, functools._lru_cache_wrapper) and one.__module__.startswith("tilewright"):
+                one.cache_clear()
+
+    def _of(self, value: Any) -> Any:
+        if isinstance(value, Path):
+            return self.moved.get(value, value)
+        changed = type(value) is tuple and any(one in self.moved for one in value if isinstance(one, Path))
+        return tuple(map(self._of, value)) if changed else value
 
 
 def mark(lines: Lines, live: Functions) -> None:
