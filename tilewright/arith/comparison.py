@@ -42,7 +42,7 @@ def _ordering(state: State, form: Linear, dtype: DType) -> Expr:
         return state.interner.literal(BOOL, True)
     if nonnegative(state, linear.shift(linear.scale(form, -1), -1)):
         return state.interner.literal(BOOL, False)
-    form = _divided(form)
+    form = linear.tightened(form)
     multiplied = _without_quotient(state, form)
     if multiplied is not form:
         return _ordering(state, multiplied, dtype)
@@ -58,10 +58,6 @@ def _ordering(state: State, form: Linear, dtype: DType) -> Expr:
     return _comparison(state, "lt", negative, linear.shift(positive, form.constant + 1), dtype)
 
 
-def _divided(form: Linear) -> Linear:
-    return linear.exact_quotient(form, max(form.content, 1))
-
-
 def _without_quotient(state: State, form: Linear) -> Linear:
     """``x // c >= e`` as ``x >= c*e``, and ``x // c <= e`` as ``x <= c*e + c - 1``."""
     for monomial, coefficient in form.terms.items():
@@ -74,7 +70,7 @@ def _without_quotient(state: State, form: Linear) -> Linear:
         dividend, c = operands[0], operands[1].constant
         others = linear.scale(linear.add(form, linear.of_atom(atom), -coefficient), c)
         result = linear.add(others, dividend, coefficient)
-        return _divided(result if coefficient > 0 else linear.shift(result, c - 1))
+        return linear.tightened(result if coefficient > 0 else linear.shift(result, c - 1))
     return form
 
 

@@ -182,21 +182,19 @@ def _dividend_modulo(state: State, atom: Expr, coefficient: int, c: int) -> Line
 
 
 def _symbolic_quotient(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
-    if not x.terms and x.constant == 0:
+    if x.is_zero:
         return x
     quotient, rest = _divide_by_form(x, divisor)
-    if not rest.terms and rest.constant == 0:
-        return quotient
-    if _is_proper(state, rest, divisor):
+    if rest.is_zero or _is_proper(state, rest, divisor):
         return quotient
     return linear.add(quotient, linear.of_atom(operation(state, "floordiv", rest, divisor, dtype)))
 
 
 def _symbolic_remainder(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
-    if not x.terms and x.constant == 0:
+    if x.is_zero:
         return x
     _, rest = _divide_by_form(x, divisor)
-    if (not rest.terms and rest.constant == 0) or _is_proper(state, rest, divisor):
+    if rest.is_zero or _is_proper(state, rest, divisor):
         return rest
     return linear.of_atom(operation(state, "floormod", rest, divisor, dtype))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from tilewright.ir.dtypes import DType
+
 Interval: TypeAlias = "tuple[int | None, int | None]"
 """Lowest and highest value, both inclusive; None where nothing is known."""
 
@@ -134,9 +136,9 @@ def intersect(a: Interval, b: Interval) -> Interval:
     return (low, low) if low is not None and high is not None and low > high else (low, high)
 
 
-def within(a: Interval, low: int, high: int) -> bool:
-    """Whether every value lies in ``low .. high``."""
-    return a[0] is not None and a[1] is not None and low <= a[0] and a[1] <= high
+def within(a: Interval, dtype: DType) -> bool:
+    """Whether every value is one of an integer type."""
+    return a[0] is not None and a[1] is not None and int(dtype.minimum) <= a[0] and a[1] <= int(dtype.maximum)
 
 
 def _least(a: int | None, b: int | None) -> int | None:

@@ -12,10 +12,8 @@ from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import Residue, interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import operation
 from tilewright.arith.state import State, is_index
-from tilewright.ir.nodes import COMPARISONS, Binary, Const, Expr, Unary, Var
+from tilewright.ir.nodes import COMPARISONS, OPPOSITE, Binary, Const, Expr, Unary, Var
 from tilewright.ir.visitor import walk
-
-_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def learn(state: State, condition: Expr, truth: bool = True) -> None:
@@ -63,7 +61,7 @@ def _learn(state: State, condition: Expr, truth: bool) -> None:
             _learn(state, condition.left, truth)
             return _learn(state, condition.right, truth)
         if condition.op in COMPARISONS and is_index(condition.left.dtype):
-            op = condition.op if truth else _NEGATED[condition.op]
+            op = condition.op if truth else OPPOSITE[condition.op]
             state.facts.conditions[condition] = truth
             return _learn_comparison(state, op, state.form(condition.left), state.form(condition.right))
         if condition.op in COMPARISONS and condition.left.dtype.is_integer:
@@ -88,7 +86,7 @@ def _learn_comparison(state: State, op: str, a: Linear, b: Linear) -> None:
 
 def _learn_nonnegative(state: State, form: Linear, about: Expr | None = None) -> None:
     """``form >= 0``; what follows for the bounds of single atoms is kept for `about`, or for all of them."""
-    form = linear.exact_quotient(form, max(form.content, 1))
+    form = linear.tightened(form)
     for monomial, coefficient in form.terms.items():
         if len(monomial) != 1 or (about is not None and monomial[0] is not about):
             continue
@@ -119,7 +117,7 @@ def _learn_range(state: State, condition: Binary, truth: bool) -> None:
         "ge": (value, None),
         "eq": (value, value),
     }
-    found = bounds.get(condition.op if truth else _NEGATED[condition.op])
+    found = bounds.get(condition.op if truth else OPPOSITE[condition.op])
     if found is not None:
         _narrow(state, condition.left, found)
 
@@ -136,10 +134,10 @@ def _learn_zero(state: State, form: Linear) -> None:
     facts = state.facts
     bounds = interval_of(state, var)
     forms = facts.nonnegative.pop(var, ())
-    facts.equal = {atom: _with(state, known, var, value) for atom, known in facts.equal.items()}
+    facts.equal = {atom: state.replaced(known, var, value) for atom, known in facts.equal.items()}
     facts.equal[var] = value
     for bound in forms:
-        _learn_nonnegative(state, _with(state, bound, var, value))
+        _learn_nonnegative(state, state.replaced(bound, var, value))
     if bounds[0] is not None:
         _learn_nonnegative(state, linear.shift(value, -bounds[0]))
     if bounds[1] is not None:
@@ -166,13 +164,8 @@ def _with_known(state: State, form: Linear) -> Linear:
     for atom in set(form.atoms()):
         value = state.facts.equal.get(atom)
         if value is not None:
-            form = _with(state, form, atom, value)
+            form = state.replaced(form, atom, value)
     return form
-
-
-def _with(state: State, form: Linear, atom: Expr, value: Linear) -> Linear:
-    split = linear.coefficient_of(form, atom)
-    return form if split is None else linear.add(state.product(split[0], value), split[1])
 
 
 def _learn_residue(state: State, form: Linear) -> None:

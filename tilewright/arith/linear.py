@@ -47,6 +47,10 @@ class Linear:
     def equals(self, other: Linear) -> bool:
         return self.constant == other.constant and self.terms == other.terms
 
+    @property
+    def is_zero(self) -> bool:
+        return not self.terms and self.constant == 0
+
     def atoms(self) -> Iterator[Expr]:
         """Every atom, once for each monomial and power it stands in."""
         for monomial in self.terms:
@@ -73,9 +77,9 @@ def constant(value: int) -> Linear:
     return Linear(value, {})
 
 
-def of_atom(atom: Expr, coefficient: int = 1) -> Linear:
-    """The form of an atom, times a coefficient."""
-    return Linear(0, {(atom,): coefficient})
+def of_atom(atom: Expr) -> Linear:
+    """The form of an atom."""
+    return Linear(0, {(atom,): 1})
 
 
 def add(a: Linear, b: Linear, factor: int = 1) -> Linear:
@@ -130,6 +134,12 @@ def exact_quotient(a: Linear, divisor: int) -> Linear:
     if divisor == 1:
         return a
     return Linear(a.constant // divisor, {m: c // divisor for m, c in a.terms.items()})
+
+
+def tightened(form: Linear) -> Linear:
+    """A form divided by the common factor of its coefficients: of integers that are not negative, the constant may be
+    rounded down."""
+    return exact_quotient(form, max(form.content, 1))
 
 
 def signs(form: Linear) -> tuple[Linear, Linear]:

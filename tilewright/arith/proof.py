@@ -49,16 +49,8 @@ def stretch(state: State, form: Linear) -> Linear:
         return form
     for atom in set(form.atoms()):
         if atom in stretched:
-            form = _replace(state, form, atom, stretched[atom])
+            form = state.replaced(form, atom, stretched[atom])
     return form
-
-
-def _replace(state: State, form: Linear, atom: Expr, by: Linear) -> Linear:
-    split = linear.coefficient_of(form, atom)
-    if split is None:
-        return form
-    factor, rest = split
-    return linear.add(state.product(factor, by), rest)
 
 
 class _Search:
@@ -74,7 +66,7 @@ class _Search:
 
         Trades can be made in any order, so an atom that was tried is kept while the ones after it are.
         """
-        form = _tightened(form)
+        form = linear.tightened(form)
         if not form.terms:
             return form.constant >= 0
         low, high = interval_of_form(self.state, form)
@@ -143,13 +135,9 @@ def levers(state: State, atom: Expr) -> tuple[tuple[Linear, Linear], ...]:
     found = state.conclusions.levers.get(atom)
     if found is None:
         splits = ((linear.coefficient_of(form, atom), form) for form in _mentioning(state, atom))
-        found = tuple((split[0], form) for split, form in splits if split is not None and _is_nonzero(split[0]))
+        found = tuple((split[0], form) for split, form in splits if split is not None and not split[0].is_zero)
         state.conclusions.levers[atom] = found
     return found
-
-
-def _is_nonzero(form: Linear) -> bool:
-    return bool(form.terms) or form.constant != 0
 
 
 def _mentioning(state: State, atom: Expr) -> Iterator[Linear]:
@@ -206,11 +194,3 @@ def _positive_ratio(a: Linear, b: Linear) -> tuple[int, int] | None:
         return None
     n, e = abs(n), abs(e)
     return (n, e) if linear.scale(a, e).equals(linear.scale(b, n)) else None
-
-
-def _tightened(form: Linear) -> Linear:
-    """Divide by the common factor of the coefficients; over the integers the constant may be rounded down."""
-    content = form.content
-    if content <= 1:
-        return form
-    return linear.exact_quotient(Linear(form.constant - form.constant % content, form.terms), content)

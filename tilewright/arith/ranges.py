@@ -74,7 +74,7 @@ def _range_of_type(dtype: DType) -> Interval:
 
 def _within_type(bounds: Interval, dtype: DType) -> Interval:
     """`bounds` where no wrapping can have happened, else those of the type."""
-    if is_index(dtype) or intervals.within(bounds, int(dtype.minimum), int(dtype.maximum)):
+    if is_index(dtype) or intervals.within(bounds, dtype):
         return bounds
     return _range_of_type(dtype)
 
@@ -123,13 +123,9 @@ def _of_binary(state: State, expr: Binary) -> Interval:
     else:
         left, right = interval_of(state, expr.left), interval_of(state, expr.right)
     bounds = operation(left, right)
-    if expr.op == "shl" and is_index(expr.dtype) and not _fits(bounds, expr.dtype):
+    if expr.op == "shl" and is_index(expr.dtype) and not intervals.within(bounds, expr.dtype):
         return intervals.UNKNOWN  # shifting bits out is how bit patterns are taken apart
     return _within_type(bounds, expr.dtype)
-
-
-def _fits(bounds: Interval, dtype: DType) -> bool:
-    return intervals.within(bounds, int(dtype.minimum), int(dtype.maximum))
 
 
 def _of_cast(state: State, expr: Cast) -> Interval:
@@ -139,7 +135,7 @@ def _of_cast(state: State, expr: Cast) -> Interval:
     if expr.dtype.kind == "bool":
         return intervals.BOOLEAN
     bounds = interval_of(state, expr.value)
-    return bounds if _fits(bounds, expr.dtype) else _range_of_type(expr.dtype)
+    return bounds if intervals.within(bounds, expr.dtype) else _range_of_type(expr.dtype)
 
 
 def _of_select(state: State, expr: Select) -> Interval:

@@ -24,6 +24,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     COMPARISONS,
+    OPPOSITE,
     Binary,
     Call,
     Cast,
@@ -222,7 +223,7 @@ def _shl(state: State, a: Linear, b: Linear, dtype: DType) -> Linear:
     """A multiplication where no bit can be shifted out; else the bits are what is meant."""
     if not b.terms and 0 <= b.constant < dtype.bits:
         product = linear.scale(a, 1 << b.constant)
-        if intervals.within(interval_of_form(state, product), int(dtype.minimum), int(dtype.maximum)):
+        if intervals.within(interval_of_form(state, product), dtype):
             return product
     return _bits(state, "shl", a, b, dtype)
 
@@ -310,11 +311,8 @@ def _unary(state: State, expr: Unary) -> Value:
         if folded is not None:
             return _const(state, Const(expr.dtype, folded))
     if expr.op == "not" and isinstance(value, Binary) and is_index(value.left.dtype) and value.op in COMPARISONS:
-        return compare(state, _OPPOSITE[value.op], state.form(value.left), state.form(value.right), value.left.dtype)
+        return compare(state, OPPOSITE[value.op], state.form(value.left), state.form(value.right), value.left.dtype)
     return _by_rules(state, state.interner.node(Unary, expr.dtype, expr.op, value))
-
-
-_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
 
 def _cast(state: State, expr: Cast) -> Value:
@@ -325,7 +323,7 @@ def _cast(state: State, expr: Cast) -> Value:
         form = form_of(state, expr.value)
         if not form.terms:
             return linear.constant(wrapped(form.constant, target))
-        fits = intervals.within(interval_of_form(state, form), int(target.minimum), int(target.maximum))
+        fits = intervals.within(interval_of_form(state, form), target)
         if target.bits >= source.bits or fits:
             return form
         return linear.of_atom(state.interner.node(Cast, target, rebuild(state, form, source)))
@@ -354,7 +352,7 @@ def _may_skip(state: State, inner: Cast, target: DType) -> bool:
             first.is_integer
             and middle.is_integer
             and target.is_integer
-            and intervals.within(interval_of(state, inner.value), int(middle.minimum), int(middle.maximum))
+            and intervals.within(interval_of(state, inner.value), middle)
         )
     return first == target or (first.is_integer and middle.is_integer) or (first.kind == "bool" and target.is_integer)
 

@@ -81,3 +81,8 @@ class State:
 
     def product(self, a: Linear, b: Linear) -> Linear:
         return linear.multiply(a, b, self.interner.rank)
+
+    def replaced(self, form: Linear, atom: Expr, by: Linear) -> Linear:
+        """`form` with another form in the place of an atom, where that stands to the first power."""
+        split = linear.coefficient_of(form, atom)
+        return form if split is None else linear.add(self.product(split[0], by), split[1])

@@ -15,6 +15,7 @@ from tilewright.ir.expression_text import call_dtype, literal_dtype, pilot_dtype
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import LITERALS, RECORDS
 from tilewright.ir.nodes import Buffer, Const, Expr, Extent, Region, Var
+from tilewright.ir.visitor import method_of
 
 _OPERATORS: Mapping[type, str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv",
@@ -105,10 +106,11 @@ class ExpressionParser:
         value = self.number(node)
         if value is not None:
             return Const(literal_dtype(value, expected), value)
-        reader = _EXPRESSIONS.get(type(node))
+        reader = method_of(ExpressionParser, "read_", type(node))
         if reader is None:
             raise self.fail("this is not an expression of a program", node)
-        return reader(self, node)
+        made: Expr = reader(self, node)
+        return made
 
     def extent(self, node: ast.expr) -> Extent:
         value = self.number(node)
@@ -125,46 +127,46 @@ class ExpressionParser:
     def _make(self, op: str, left: Expr, right: Expr) -> Expr:
         return nodes.Binary(nodes.result_dtype(op, left.dtype), op, left, right)
 
-    def _binary(self, node: ast.BinOp) -> Expr:
+    def read_BinOp(self, node: ast.BinOp) -> Expr:
         if type(node.op) not in _OPERATORS:
             raise self.fail("no such operator", node)
         return self._make(_OPERATORS[type(node.op)], *self._pair(node.left, node.right))
 
-    def _comparison(self, node: ast.Compare) -> Expr:
+    def read_Compare(self, node: ast.Compare) -> Expr:
         if len(node.ops) != 1 or type(node.ops[0]) not in _OPERATORS:
             raise self.fail("a comparison has two sides", node, "join several with `and`")
         return self._make(_OPERATORS[type(node.ops[0])], *self._pair(node.left, node.comparators[0]))
 
-    def _logical(self, node: ast.BoolOp) -> Expr:
+    def read_BoolOp(self, node: ast.BoolOp) -> Expr:
         result = self.expression(node.values[0])
         for value in node.values[1:]:
             result = self._make(_OPERATORS[type(node.op)], result, self.expression(value))
         return result
 
-    def _unary(self, node: ast.UnaryOp) -> Expr:
+    def read_UnaryOp(self, node: ast.UnaryOp) -> Expr:
         if type(node.op) not in _OPERATORS:
             raise self.fail("no such operator", node)
         value = self.expression(node.operand)
         return nodes.Unary(value.dtype, _OPERATORS[type(node.op)], value)
 
-    def _select(self, node: ast.IfExp) -> Expr:
+    def read_IfExp(self, node: ast.IfExp) -> Expr:
         then, otherwise = self._pair(node.body, node.orelse)
         return nodes.Select(then.dtype, self.expression(node.test), then, otherwise)
 
-    def _variable(self, node: ast.Name) -> Expr:
+    def read_Name(self, node: ast.Name) -> Expr:
         found = self.lookup(node)
         if isinstance(found, Buffer):
             raise self.fail(f"{found.name!r} is a buffer; an element of it is written with an index", node)
         return found
 
-    def _element(self, node: ast.Subscript) -> Expr:
+    def read_Subscript(self, node: ast.Subscript) -> Expr:
         buffer = self.buffer(node.value)
         return nodes.Load(buffer.dtype, buffer, self.indices(node.slice))
 
     def indices(self, node: ast.expr) -> tuple[Expr, ...]:
         return tuple(self.expression(item) for item in items(node))
 
-    def _vector_element(self, node: ast.Attribute) -> Expr:
+    def read_Attribute(self, node: ast.Attribute) -> Expr:
         """``A[i].x4``: four elements from there on."""
         if not isinstance(node.value, ast.Subscript):
             raise self.fail("only elements of buffers have lanes", node)
@@ -178,7 +180,7 @@ class ExpressionParser:
 
     # Calls
 
-    def _call(self, node: ast.Call) -> Expr:
+    def read_Call(self, node: ast.Call) -> Expr:
         name = _dotted(node.func)
         if not name:
             raise self.fail("expected the name of a function", node)
@@ -317,18 +319,6 @@ def _root(node: ast.expr) -> str:
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
-
-_EXPRESSIONS: dict[type, Callable[[ExpressionParser, Any], Expr]] = {
-    ast.BinOp: ExpressionParser._binary,
-    ast.Compare: ExpressionParser._comparison,
-    ast.BoolOp: ExpressionParser._logical,
-    ast.UnaryOp: ExpressionParser._unary,
-    ast.IfExp: ExpressionParser._select,
-    ast.Name: ExpressionParser._variable,
-    ast.Subscript: ExpressionParser._element,
-    ast.Attribute: ExpressionParser._vector_element,
-    ast.Call: ExpressionParser._call,
-}
 
 _FUNCTIONS: dict[str, Callable[[ExpressionParser, ast.Call], Expr]] = {
     "min": ExpressionParser._extremum,

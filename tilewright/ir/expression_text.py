@@ -18,7 +18,7 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import is_enumeration, is_record, record_fields
 from tilewright.ir.names import Names
 from tilewright.ir.nodes import BINARY, Buffer, Const, Expr, Extent, Region, Var
-from tilewright.ir.visitor import same
+from tilewright.ir.visitor import method_of, same
 
 PRECEDENCE = {
     "any": 2, "all": 3, "not": 4,
@@ -100,10 +100,11 @@ class ExpressionText:
     def _render(self, value: Expr, expected: DType | None) -> tuple[str, int]:
         if isinstance(value, Const):
             return self._const(value, expected)
-        renderer = _RENDERERS.get(type(value))
+        renderer = method_of(ExpressionText, "render_", type(value))
         if renderer is None:
             raise InternalError(f"no printed form for the expression {type(value).__name__}")
-        return renderer(self, value)
+        rendered: tuple[str, int] = renderer(self, value)
+        return rendered
 
     def _const(self, const: Const, expected: DType | None) -> tuple[str, int]:
         value = literal(const)
@@ -116,7 +117,7 @@ class ExpressionText:
         """A constant with its dtype."""
         return f"{const.dtype}({number_text(literal(const))})"
 
-    def _var(self, var: Var) -> tuple[str, int]:
+    def render_Var(self, var: Var) -> tuple[str, int]:
         return self.names(var), ATOM
 
     def _pair(self, left: Expr, right: Expr) -> tuple[DType | None, DType | None]:
@@ -125,7 +126,7 @@ class ExpressionText:
             return None, None
         return right.dtype, left.dtype
 
-    def _binary(self, node: nodes.Binary) -> tuple[str, int]:
+    def render_Binary(self, node: nodes.Binary) -> tuple[str, int]:
         for_left, for_right = self._pair(node.left, node.right)
         if node.op in ("min", "max"):
             return f"{node.op}({self(node.left, for_left)}, {self(node.right, for_right)})", ATOM
@@ -133,27 +134,27 @@ class ExpressionText:
         left = self._at(node.left, level + (node.op in nodes.COMPARISONS), for_left)
         return f"{left} {BINARY[node.op]} {self._at(node.right, level + 1, for_right)}", level
 
-    def _unary(self, node: nodes.Unary) -> tuple[str, int]:
+    def render_Unary(self, node: nodes.Unary) -> tuple[str, int]:
         if node.op == "neg" and isinstance(node.value, Const):
             return f"neg({self(node.value)})", ATOM
         sign = {"neg": "-", "not": "not ", "invert": "~"}[node.op]
         level = PRECEDENCE[node.op]
         return sign + self._at(node.value, level), level
 
-    def _cast(self, node: nodes.Cast) -> tuple[str, int]:
+    def render_Cast(self, node: nodes.Cast) -> tuple[str, int]:
         inner = self.explicit(node.value) if isinstance(node.value, Const) else self(node.value)
         return f"{node.dtype}({inner})", ATOM
 
-    def _reinterpret(self, node: nodes.Reinterpret) -> tuple[str, int]:
+    def render_Reinterpret(self, node: nodes.Reinterpret) -> tuple[str, int]:
         return f"reinterpret({node.dtype}, {self(node.value)})", ATOM
 
-    def _select(self, node: nodes.Select) -> tuple[str, int]:
+    def render_Select(self, node: nodes.Select) -> tuple[str, int]:
         for_then, for_otherwise = self._pair(node.then, node.otherwise)
         then = self._at(node.then, TERNARY + 1, for_then)
         condition = self._at(node.condition, TERNARY + 1)
         return f"{then} if {condition} else {self._at(node.otherwise, TERNARY, for_otherwise)}", TERNARY
 
-    def _call(self, node: nodes.Call) -> tuple[str, int]:
+    def render_Call(self, node: nodes.Call) -> tuple[str, int]:
         expected = pilot_dtype(node.arguments)
         arguments = [self._argument(argument, expected) for argument in node.arguments]
         if node.dtype != call_dtype(node.arguments):
@@ -170,13 +171,13 @@ class ExpressionText:
             return quoted(argument)
         return self.region(argument) if isinstance(argument, Region) else self(argument, expected)
 
-    def _load(self, node: nodes.Load) -> tuple[str, int]:
+    def render_Load(self, node: nodes.Load) -> tuple[str, int]:
         return self.element(node.buffer, node.indices, node.dtype), ATOM
 
-    def _broadcast(self, node: nodes.Broadcast) -> tuple[str, int]:
+    def render_Broadcast(self, node: nodes.Broadcast) -> tuple[str, int]:
         return f"broadcast({self(node.value)}, {node.dtype.lanes})", ATOM
 
-    def _tensor_map(self, node: nodes.TensorMap) -> tuple[str, int]:
+    def render_TensorMap(self, node: nodes.TensorMap) -> tuple[str, int]:
         box = self.group([str(extent) for extent in node.box])
         return f"tensor_map({self.names(node.tensor)}, box={box}, swizzle={node.swizzle})", ATOM
 
@@ -229,19 +230,6 @@ class ExpressionText:
     def _dict(self, value: dict[object, object]) -> str:
         return "{" + ", ".join(f"{self.value(k)}: {self.value(v)}" for k, v in value.items()) + "}"
 
-
-_RENDERERS: dict[type, Callable[[ExpressionText, Any], tuple[str, int]]] = {
-    Var: ExpressionText._var,
-    nodes.Binary: ExpressionText._binary,
-    nodes.Unary: ExpressionText._unary,
-    nodes.Cast: ExpressionText._cast,
-    nodes.Reinterpret: ExpressionText._reinterpret,
-    nodes.Select: ExpressionText._select,
-    nodes.Call: ExpressionText._call,
-    nodes.Load: ExpressionText._load,
-    nodes.Broadcast: ExpressionText._broadcast,
-    nodes.TensorMap: ExpressionText._tensor_map,
-}
 
 _VALUES: dict[type, Callable[[ExpressionText, Any], str]] = {
     int: lambda text, value: number_text(value),

@@ -172,6 +172,9 @@ BINARY: Mapping[str, str] = {
 """Binary operators and their spelling in printed programs.  ``all``/``any`` are the lazy logical ones."""
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+OPPOSITE: Mapping[str, str] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
+"""What holds exactly where a comparison of integers does not."""
+
 LOGICAL = frozenset({"all", "any"})
 
 

@@ -44,6 +44,7 @@ from tilewright.ir.expressions import (  # noqa: F401  (published)
     COMPARISONS,
     GLOBAL_ALIGNMENT,
     LOGICAL,
+    OPPOSITE,
     SCOPES,
     Binary,
     Broadcast,

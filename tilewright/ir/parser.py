@@ -18,7 +18,7 @@ from tilewright.ir.dtypes import INT32, UINT64, DType
 from tilewright.ir.expression_parser import _DTYPE, ExpressionParser, items
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
 from tilewright.ir.printer import SCOPE_WORDS
-from tilewright.ir.visitor import fields_of
+from tilewright.ir.visitor import fields_of, method_of
 
 _SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
 
@@ -147,12 +147,13 @@ class _Parser(ExpressionParser):
             return nodes.seq(*(self.statement(statement) for statement in statements))
 
     def statement(self, node: ast.stmt) -> Statement | None:
-        reader = _STATEMENTS.get(type(node))
+        reader = method_of(_Parser, "read_", type(node))
         if reader is None:
             raise self.fail("no such statement", node)
-        return reader(self, node)
+        made: Statement | None = reader(self, node)
+        return made
 
-    def _let(self, node: ast.AnnAssign) -> Statement:
+    def read_AnnAssign(self, node: ast.AnnAssign) -> Statement:
         if not isinstance(node.target, ast.Name) or node.value is None:
             raise self.fail("expected `name: dtype = value`", node)
         of = self.dtype(node.annotation)
@@ -161,7 +162,7 @@ class _Parser(ExpressionParser):
         self.scope[var.name] = var
         return nodes.Let(var, value, span=self.place(node))
 
-    def _assignment(self, node: ast.Assign) -> Statement | None:
+    def read_Assign(self, node: ast.Assign) -> Statement | None:
         target = node.targets[0]
         if isinstance(target, ast.Name):
             return self._allocate(target.id, node)
@@ -192,7 +193,7 @@ class _Parser(ExpressionParser):
         first = None if initial is None else self.expression(initial, UINT64 if buffer.placed else buffer.dtype)
         return nodes.Allocate(buffer, first, span=self.place(node))
 
-    def _expression_statement(self, node: ast.Expr) -> Statement:
+    def read_Expr(self, node: ast.Expr) -> Statement:
         call = node.value
         word = _word(call)
         span = self.place(node)
@@ -273,21 +274,30 @@ class _Parser(ExpressionParser):
             hint = (near(unknown[0], known) if unknown else "") or f"its operands: {', '.join(known)}"
             raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
 
-    def _if(self, node: ast.If) -> Statement:
+    def read_If(self, node: ast.If) -> Statement:
         condition = self.expression(node.test)
         otherwise = self.body(node.orelse) if node.orelse else None
         return nodes.If(condition, self.body(node.body), otherwise, span=self.place(node))
 
-    def _while(self, node: ast.While) -> Statement:
+    def read_While(self, node: ast.While) -> Statement:
         return nodes.While(self.expression(node.test), self.body(node.body), span=self.place(node))
 
-    def _assert(self, node: ast.Assert) -> Statement:
+    def read_Assert(self, node: ast.Assert) -> Statement:
         message = node.msg.value if isinstance(node.msg, ast.Constant) else ""
         return nodes.Assert(self.expression(node.test), str(message), span=self.place(node))
 
+    def read_Break(self, node: ast.stmt) -> Statement:
+        jump = {ast.Break: nodes.Break, ast.Continue: nodes.Continue, ast.Return: nodes.Return}[type(node)]
+        return jump(span=self.place(node))
+
+    read_Continue = read_Return = read_Break
+
+    def read_Pass(self, node: ast.Pass) -> None:
+        """A body of nothing."""
+
     # Loops and kernels
 
-    def _for(self, node: ast.For) -> Statement:
+    def read_For(self, node: ast.For) -> Statement:
         call = node.iter
         word = _word(call)
         if not isinstance(call, ast.Call) or word not in _LOOPS:
@@ -327,7 +337,7 @@ class _Parser(ExpressionParser):
         plan = {word: self.value(value) for word, value in keywords.items()}
         return lambda body, span: nodes.Parallel(vars, extents, body, **plan, span=span)
 
-    def _with(self, node: ast.With) -> Statement:
+    def read_With(self, node: ast.With) -> Statement:
         call = node.items[0].context_expr
         word = _word(call)
         if word == "scope":
@@ -385,21 +395,6 @@ def _pairs(node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
         return []
     return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key is not None]
 
-
-_STATEMENTS: dict[type, Callable[[_Parser, Any], Statement | None]] = {
-    ast.AnnAssign: _Parser._let,
-    ast.Assign: _Parser._assignment,
-    ast.Expr: _Parser._expression_statement,
-    ast.If: _Parser._if,
-    ast.For: _Parser._for,
-    ast.While: _Parser._while,
-    ast.With: _Parser._with,
-    ast.Assert: _Parser._assert,
-    ast.Break: lambda parser, node: nodes.Break(span=parser.place(node)),
-    ast.Continue: lambda parser, node: nodes.Continue(span=parser.place(node)),
-    ast.Return: lambda parser, node: nodes.Return(span=parser.place(node)),
-    ast.Pass: lambda parser, node: None,
-}
 
 _WAIT_WORDS = {"pending", "reading_only", "others", "full"}
 

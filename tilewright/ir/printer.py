@@ -16,7 +16,7 @@ Variables and buffers keep the author's names; two that are in scope together ne
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from tilewright.ir.literals import record_fields
 from tilewright.ir.names import Names
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function, Kernel, Record, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find, method_of, walk
 
 WIDTH = 110
 """Headers and operators longer than this go over several lines, one operand each."""
@@ -175,7 +175,7 @@ class _Printer:
             items = [f"{name}={self.text.value(value)}" for name, value in record_fields(statement) if name != "span"]
             self.call(statement.name, items, "", statement)
             return
-        printer = _STATEMENTS.get(type(statement))
+        printer = method_of(_Printer, "print_", type(statement))
         if printer is None:
             raise InternalError(f"no printed form for the statement {type(statement).__name__}")
         printer(self, statement)
@@ -188,15 +188,15 @@ class _Printer:
         with self.block():
             self._statements(body)
 
-    def _seq(self, body: Seq) -> None:
+    def print_Seq(self, body: Seq) -> None:
         self.line("with scope():", body)
         self._body(body)
 
-    def _let(self, let: nodes.Let) -> None:
+    def print_Let(self, let: nodes.Let) -> None:
         value = self.text(let.value, let.var.dtype)
         self.line(f"{self.names.declare(let.var)}: {let.var.dtype} = {value}", let)
 
-    def _allocate(self, allocate: nodes.Allocate) -> None:
+    def print_Allocate(self, allocate: nodes.Allocate) -> None:
         buffer = allocate.buffer
         more = []
         if allocate.initial is not None:
@@ -206,29 +206,29 @@ class _Printer:
         self.line(f"{self.names.declare(buffer)} = {maker}", allocate)
         self._declare_views(buffer)
 
-    def _store(self, store: nodes.Store) -> None:
+    def print_Store(self, store: nodes.Store) -> None:
         lanes = store.buffer.dtype.with_lanes(store.value.dtype.lanes)
         target = self.text.element(store.buffer, store.indices, lanes)
         self.line(f"{target} = {self.text(store.value, store.buffer.dtype)}", store)
 
-    def _evaluate(self, evaluate: nodes.Evaluate) -> None:
+    def print_Evaluate(self, evaluate: nodes.Evaluate) -> None:
         self.line(self.text(evaluate.value), evaluate)
 
-    def _if(self, branch: nodes.If) -> None:
+    def print_If(self, branch: nodes.If) -> None:
         self.line(f"if {self.text(branch.condition)}:", branch)
         self._body(branch.then)
         if branch.otherwise is not None:
             self.line("else:")
             self._body(branch.otherwise)
 
-    def _for(self, loop: nodes.For) -> None:
+    def print_For(self, loop: nodes.For) -> None:
         of = loop.var.dtype
         start, stop, step = (self.text(bound, of) for bound in (loop.start, loop.stop, loop.step))
         bounds = [start, stop, step] if step != "1" else [start, stop] if start != "0" else [stop]
         word = "range" if loop.kind == "serial" else loop.kind
         self._loop((loop.var,), word, bounds, loop)
 
-    def _pipelined(self, loop: nodes.Pipelined) -> None:
+    def print_Pipelined(self, loop: nodes.Pipelined) -> None:
         of = loop.var.dtype
         start, stop = self.text(loop.start, of), self.text(loop.stop, of)
         items = [start, stop] if start != "0" else [stop]
@@ -239,7 +239,7 @@ class _Printer:
                 items.append(f"{name}={self.text.value(getattr(loop, name))}")
         self._loop((loop.var,), "pipelined", items, loop)
 
-    def _parallel(self, loop: nodes.Parallel) -> None:
+    def print_Parallel(self, loop: nodes.Parallel) -> None:
         items = [self.text.extent(extent) for extent in loop.extents]
         if loop.layout is not None:
             items.append(f"layout={self.text.value(loop.layout)}")
@@ -259,44 +259,49 @@ class _Printer:
             self.line(f"for {', '.join(names) or '()'} in {word}({', '.join(items)}):", loop)
             self._body(loop.body)
 
-    def _while(self, loop: nodes.While) -> None:
+    def print_While(self, loop: nodes.While) -> None:
         self.line(f"while {self.text(loop.condition)}:", loop)
         self._body(loop.body)
 
-    def _assert(self, statement: nodes.Assert) -> None:
+    def print_Break(self, statement: Statement) -> None:
+        self.line(type(statement).__name__.lower(), statement)
+
+    print_Continue = print_Return = print_Break
+
+    def print_Assert(self, statement: nodes.Assert) -> None:
         message = f", {quoted(statement.message)}" if statement.message else ""
         self.line(f"assert {self.text(statement.condition)}{message}", statement)
 
-    def _assume(self, statement: nodes.Assume) -> None:
+    def print_Assume(self, statement: nodes.Assume) -> None:
         self.line(f"assume({self.text(statement.condition)})", statement)
 
-    def _print(self, statement: nodes.Print) -> None:
+    def print_Print(self, statement: nodes.Print) -> None:
         items = [self.text.value(value) for value in statement.values]
         items += [f"thread={statement.thread}"] if statement.thread else []
         self.call("breakpoint" if statement.stop else "print", items, "", statement)
 
-    def _commit(self, commit: nodes.Commit) -> None:
+    def print_Commit(self, commit: nodes.Commit) -> None:
         self.line(f"commit({quoted(commit.token)})", commit)
 
-    def _wait(self, wait: nodes.Wait) -> None:
+    def print_Wait(self, wait: nodes.Wait) -> None:
         items = [quoted(wait.token), f"pending={wait.pending}"]
         items += ["reading_only=True"] if wait.reading_only else []
         items += [f"others={wait.others}"] if wait.others else []
         items += [f"full={self.text(wait.full)}"] if wait.full is not None else []
         self.call("wait", items, "", wait)
 
-    def _channel(self, channel: nodes.Channel) -> None:
+    def print_Channel(self, channel: nodes.Channel) -> None:
         items = [quoted(channel.name), *(f"{self.names(buffer)}" for buffer in channel.buffers)]
         items.append(f"stages={channel.stages}")
         items += [f"{word}={self.text.value(getattr(channel, word))}" for word in ("writers", "readers")]
         items.append(f"scope={quoted(channel.scope)}")
         self.call("channel", [*items, *["alternate=True"] * channel.alternate], "", channel)
 
-    def _channel_statement(self, statement: nodes.ChannelStatement) -> None:
+    def print_ChannelStatement(self, statement: nodes.ChannelStatement) -> None:
         word = type(statement).__name__.lower()
         self.line(f"{word}({quoted(statement.channel)}, {self.text(statement.iteration)})", statement)
 
-    def _roles(self, roles: nodes.Roles) -> None:
+    def print_Roles(self, roles: nodes.Roles) -> None:
         self.line("with roles():", roles)
         with self.block():
             for role in roles.roles:
@@ -309,7 +314,7 @@ class _Printer:
                     self.call("with role", items, ":", role)
                     self._body(role.body)
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def print_Kernel(self, kernel: Kernel) -> None:
         before = self.annotations
         self.annotations, outside = self._split_annotations(kernel)
         with self.names.scope():
@@ -342,32 +347,3 @@ class _Printer:
             if header:
                 outside.append(f"{word}s={{{', '.join(header)}}}")
         return inside, outside
-
-
-_STATEMENTS: dict[type, Callable[[_Printer, Any], None]] = {
-    Seq: _Printer._seq,
-    nodes.Let: _Printer._let,
-    nodes.Allocate: _Printer._allocate,
-    nodes.Store: _Printer._store,
-    nodes.Evaluate: _Printer._evaluate,
-    nodes.If: _Printer._if,
-    nodes.For: _Printer._for,
-    nodes.Pipelined: _Printer._pipelined,
-    nodes.Parallel: _Printer._parallel,
-    nodes.While: _Printer._while,
-    nodes.Break: lambda printer, node: printer.line("break", node),
-    nodes.Continue: lambda printer, node: printer.line("continue", node),
-    nodes.Return: lambda printer, node: printer.line("return", node),
-    nodes.Assert: _Printer._assert,
-    nodes.Assume: _Printer._assume,
-    nodes.Print: _Printer._print,
-    nodes.Commit: _Printer._commit,
-    nodes.Wait: _Printer._wait,
-    nodes.Channel: _Printer._channel,
-    nodes.Acquire: _Printer._channel_statement,
-    nodes.Publish: _Printer._channel_statement,
-    nodes.Receive: _Printer._channel_statement,
-    nodes.Release: _Printer._channel_statement,
-    nodes.Roles: _Printer._roles,
-    Kernel: _Printer._kernel,
-}

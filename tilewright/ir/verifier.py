@@ -5,7 +5,6 @@ Every violation is reported at once, beside the statement it concerns in the pri
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from tilewright.ir.scope_rules import ScopeRules
 from tilewright.ir.signature import root, size_variables
 from tilewright.ir.sizes import told_by
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
-from tilewright.ir.visitor import children, holds
+from tilewright.ir.visitor import children, holds, method_of
 
 
 def verify(function: Function, *, afresh: bool = True, by_author: bool = True) -> None:
@@ -104,6 +103,8 @@ class _Verifier(ScopeRules):
             for statement in body.statements:
                 self.statement(statement)
 
+    verify_Seq = body
+
     def statement(self, statement: Statement) -> None:
         place = (self.stage, self.kernel is None, self.role is None, self.in_parallel, self.in_loop)
         known = None if self.afresh else getattr(statement, "sound", None)
@@ -142,7 +143,7 @@ class _Verifier(ScopeRules):
         if isinstance(statement, TileOperator):
             self.tile_operator(statement)
             return
-        rule = _STATEMENTS.get(type(statement))
+        rule = method_of(_Verifier, "verify_", type(statement))
         if rule is not None:
             rule(self, statement)
 
@@ -178,12 +179,12 @@ class _Verifier(ScopeRules):
             for problem in statement.check():
                 self.report(statement, f"{statement.name}: {problem}")
 
-    def let(self, statement: nodes.Let) -> None:
+    def verify_Let(self, statement: nodes.Let) -> None:
         of = statement.var.dtype
         self.typed(statement, statement.value, of, f"the value of {statement.var.name}", effect=True)
         self.bind(statement, statement.var)
 
-    def allocate(self, statement: nodes.Allocate) -> None:
+    def verify_Allocate(self, statement: nodes.Allocate) -> None:
         buffer = statement.buffer
         self.bind(statement, buffer)
         self.buffer(statement, buffer)
@@ -199,7 +200,7 @@ class _Verifier(ScopeRules):
                 self.report(statement, f"only a scalar has a first value; {buffer.name} is {buffer.scope}")
             self.typed(statement, statement.initial, buffer.dtype, f"the first value of {buffer.name}")
 
-    def store(self, statement: nodes.Store) -> None:
+    def verify_Store(self, statement: nodes.Store) -> None:
         buffer, value = statement.buffer, statement.value
         self.use(statement, buffer)
         self.placed(statement, buffer)
@@ -211,16 +212,16 @@ class _Verifier(ScopeRules):
         if value.dtype.scalar != buffer.dtype.scalar:
             self.report(statement, f"a value of {value.dtype} is stored in {buffer.name}, which holds {buffer.dtype}")
 
-    def evaluate(self, statement: nodes.Evaluate) -> None:
+    def verify_Evaluate(self, statement: nodes.Evaluate) -> None:
         self.expression(statement, statement.value, effect=True)
 
-    def branch(self, statement: nodes.If) -> None:
+    def verify_If(self, statement: nodes.If) -> None:
         self.condition(statement, statement.condition)
         self.body(statement.then)
         if statement.otherwise is not None:
             self.body(statement.otherwise)
 
-    def loop(self, statement: nodes.For) -> None:
+    def verify_For(self, statement: nodes.For) -> None:
         if statement.kind not in ("serial", "unroll", "vectorize"):
             self.report(statement, f"no kind of loop {statement.kind!r}")
         for name in ("start", "stop", "step"):
@@ -231,7 +232,7 @@ class _Verifier(ScopeRules):
             self.bind(statement, statement.var)
             self.body(statement.body, in_loop=statement.kind != "vectorize")
 
-    def pipelined(self, statement: nodes.Pipelined) -> None:
+    def verify_Pipelined(self, statement: nodes.Pipelined) -> None:
         for name in ("start", "stop"):
             self.typed(statement, getattr(statement, name), statement.var.dtype, f"the {name} of the loop")
         if statement.num_stages < 0:
@@ -246,7 +247,7 @@ class _Verifier(ScopeRules):
             self.bind(statement, statement.var)
             self.body(statement.body, in_loop=False)
 
-    def parallel(self, statement: nodes.Parallel) -> None:
+    def verify_Parallel(self, statement: nodes.Parallel) -> None:
         if len(statement.vars) != len(statement.extents):
             self.report(
                 statement, f"{counted(len(statement.vars), 'variable')} for {counted(len(statement.extents), 'extent')}"
@@ -261,31 +262,35 @@ class _Verifier(ScopeRules):
                 self.bind(statement, var)
             self.body(statement.body, in_parallel=True, in_loop=False)
 
-    def while_loop(self, statement: nodes.While) -> None:
+    def verify_While(self, statement: nodes.While) -> None:
         self.condition(statement, statement.condition)
         self.body(statement.body, in_loop=True)
 
-    def jump(self, statement: nodes.Break | nodes.Continue) -> None:
+    def verify_Break(self, statement: nodes.Break | nodes.Continue) -> None:
         if not self.in_loop:
             self.report(statement, f"{type(statement).__name__.lower()} stands outside a serial loop")
 
-    def fact(self, statement: nodes.Assert | nodes.Assume) -> None:
+    verify_Continue = verify_Break
+
+    def verify_Assert(self, statement: nodes.Assert | nodes.Assume) -> None:
         self.condition(statement, statement.condition)
 
-    def printed(self, statement: nodes.Print) -> None:
+    verify_Assume = verify_Assert
+
+    def verify_Print(self, statement: nodes.Print) -> None:
         for value in statement.values:
             if not isinstance(value, str):
                 self.expression(statement, value)
 
     # Asynchrony and roles
 
-    def wait(self, statement: nodes.Wait) -> None:
+    def verify_Wait(self, statement: nodes.Wait) -> None:
         if statement.pending < 0:
             self.report(statement, f"{statement.pending} groups cannot be pending")
         if statement.full is not None:
             self.condition(statement, statement.full)
 
-    def channel(self, channel: nodes.Channel) -> None:
+    def verify_Channel(self, channel: nodes.Channel) -> None:
         if channel.name in self.channels:
             self.report(channel, f"a second channel is called {channel.name!r}")
         self.channels[channel.name] = channel
@@ -303,7 +308,7 @@ class _Verifier(ScopeRules):
         if channel.alternate and (channel.is_private or len(channel.readers) != 1):
             self.report(channel, f"the readers of {channel.name!r} alternate, which the instances of one role do")
 
-    def channel_statement(self, statement: nodes.ChannelStatement) -> None:
+    def verify_ChannelStatement(self, statement: nodes.ChannelStatement) -> None:
         self.typed(statement, statement.iteration, statement.iteration.dtype, "the iteration's number")
         if not statement.iteration.dtype.is_integer:
             self.report(statement, f"the iteration's number is {statement.iteration.dtype}, not an integer")
@@ -319,7 +324,7 @@ class _Verifier(ScopeRules):
                 kind = "writer" if writes else "reader"
                 self.report(statement, f"the role {self.role.name!r} is no {kind} of the channel {channel.name!r}")
 
-    def roles(self, roles: nodes.Roles) -> None:
+    def verify_Roles(self, roles: nodes.Roles) -> None:
         names = [role.name for role in roles.roles]
         if len(set(names)) != len(names):
             self.report(roles, "two roles have one name")
@@ -346,7 +351,7 @@ class _Verifier(ScopeRules):
                 if found.scope == "fragment" and root(found) not in mentioned.bound:
                     self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
 
-    def enter_kernel(self, kernel: Kernel) -> None:
+    def verify_Kernel(self, kernel: Kernel) -> None:
         if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
             self.report(
                 kernel,
@@ -381,29 +386,3 @@ def _buffers(names: set[Var | Buffer]) -> list[Buffer]:
 
 _IN_CONTEXT = (Kernel, nodes.Roles, nodes.Channel, nodes.ChannelStatement)
 """What is asked about more than its place: other channels, other roles, the block."""
-
-_STATEMENTS: dict[type, Callable[[_Verifier, Any], None]] = {
-    Seq: _Verifier.body,
-    nodes.Let: _Verifier.let,
-    nodes.Allocate: _Verifier.allocate,
-    nodes.Store: _Verifier.store,
-    nodes.Evaluate: _Verifier.evaluate,
-    nodes.If: _Verifier.branch,
-    nodes.For: _Verifier.loop,
-    nodes.Pipelined: _Verifier.pipelined,
-    nodes.Parallel: _Verifier.parallel,
-    nodes.While: _Verifier.while_loop,
-    nodes.Break: _Verifier.jump,
-    nodes.Continue: _Verifier.jump,
-    nodes.Assert: _Verifier.fact,
-    nodes.Assume: _Verifier.fact,
-    nodes.Print: _Verifier.printed,
-    nodes.Wait: _Verifier.wait,
-    nodes.Channel: _Verifier.channel,
-    nodes.Acquire: _Verifier.channel_statement,
-    nodes.Publish: _Verifier.channel_statement,
-    nodes.Receive: _Verifier.channel_statement,
-    nodes.Release: _Verifier.channel_statement,
-    nodes.Roles: _Verifier.roles,
-    Kernel: _Verifier.enter_kernel,
-}

@@ -212,6 +212,19 @@ def holds(node: object, *classes: object) -> bool:
     return bool(held & (_mask_of(classes) if mask is None else mask))
 
 
+_METHODS: dict[tuple[type, str, type], Callable[..., Any] | None] = {}
+
+
+def method_of(owner: type, prefix: str, cls: type) -> Callable[..., Any] | None:
+    """The method of `owner` that is named after a class, or the nearest of its bases, behind a prefix; None where there
+    is none."""
+    key = owner, prefix, cls
+    if key not in _METHODS:
+        names = (f"{prefix}{base.__name__}" for base in cls.__mro__)
+        _METHODS[key] = next((getattr(owner, name) for name in names if hasattr(owner, name)), None)
+    return _METHODS[key]
+
+
 class Rewriter:
     """Rebuilds a program bottom-up; subclasses define ``visit_<Class>(self, node)`` for what they change.
 
@@ -272,9 +285,7 @@ class Rewriter:
             return node
         cls = type(node)
         if cls not in self._methods:
-            self._methods[cls] = next(
-                (getattr(type(self), f"visit_{base.__name__}") for base in cls.__mro__
-                 if hasattr(type(self), f"visit_{base.__name__}")), None)  # fmt: skip
+            self._methods[cls] = method_of(type(self), "visit_", cls)
         method = self._methods[cls]
         return self.generic(node) if method is None else method(self, node)
 

@@ -231,13 +231,10 @@ def reads_nothing(expr: Expr) -> bool:
     return not holds(expr, nodes.Load, nodes.Call)
 
 
-_OPPOSITE = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "eq": "ne", "ne": "eq"}
-
-
 def negated(condition: Expr) -> Expr:
     """``not condition``, pushed into a comparison of integers."""
-    if isinstance(condition, nodes.Binary) and condition.op in _OPPOSITE and condition.left.dtype.is_integer:
-        return binary(_OPPOSITE[condition.op], condition.left, condition.right)
+    if isinstance(condition, nodes.Binary) and condition.op in nodes.OPPOSITE and condition.left.dtype.is_integer:
+        return binary(nodes.OPPOSITE[condition.op], condition.left, condition.right)
     return nodes.Unary(condition.dtype, "not", condition)
 
 
