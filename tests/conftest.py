@@ -74,19 +74,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def sample(items: list[pytest.Item]) -> None:
-    """Of the cases of tests marked ``sampled(n)`` the usual loop runs every n-th, drawn by name, and one at least; ``make proof``
+    """Of the cases of tests marked ``sampled(n)`` the usual loop runs one in n, drawn by name, and one at least; ``make proof``
     runs the others."""
-    cases: dict[str, list[tuple[int, pytest.Item]]] = collections.defaultdict(list)
+    cases: dict[str, list[pytest.Item]] = collections.defaultdict(list)
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker is not None and hasattr(item, "callspec"):
-            drawn = zlib.crc32(item.nodeid.encode())
-            cases[item.nodeid.partition("[")[0]].append((drawn if drawn % marker.args[0] else 0, item))
+        if item.get_closest_marker("sampled") is not None and hasattr(item, "callspec"):
+            cases[item.nodeid.partition("[")[0]].append(item)
     for of_one in cases.values():
-        least = min(number for number, _ in of_one)
-        for number, item in of_one:
-            if number != least:
-                item.add_marker("proof")
+        marker = of_one[0].get_closest_marker("sampled")
+        assert marker is not None
+        drawn = sorted(of_one, key=lambda item: zlib.crc32(item.nodeid.encode()))
+        for item in drawn[max(1, round(len(drawn) / marker.args[0])) :]:
+            item.add_marker("proof")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -84,6 +84,7 @@ def converting(name: str, n: int, m: int, wide: str) -> T.PrimFunc:
     return program
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wide", ["float32", "float64"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", TYPES)

@@ -154,6 +154,7 @@ def agree(made: tuple[Any, list[np.ndarray], list[str]], target: str, translate:
 KINDS = {"unary": unary, "binary": binary, "reductions": reductions}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", INTEGERS + FLOATS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", TARGETS)

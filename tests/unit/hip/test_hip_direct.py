@@ -273,7 +273,7 @@ TURNED = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize("stages", [0, 1, 2, 3])
 @pytest.mark.parametrize("transposed", [(False, False), (True, True), (True, False)])
 @pytest.mark.parametrize(("arch", "dtype"), TURNED)

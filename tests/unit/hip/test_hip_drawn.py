@@ -37,7 +37,7 @@ def test_values(architecture: str, seed: int) -> None:
         np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(80))
 @pytest.mark.parametrize("architecture", EVERY)
 def test_machine_code(architecture: str, seed: int) -> None:

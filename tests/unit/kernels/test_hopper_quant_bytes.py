@@ -119,6 +119,7 @@ def made(name: str) -> tuple[Any, Problem]:
     return tilewright.compile(program, target=TARGET), Problem(form, shape, options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_as_exact(name: str) -> None:
     kernel, problem = made(name)

@@ -89,6 +89,7 @@ def run(name: str) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray]:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_as_exact(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)

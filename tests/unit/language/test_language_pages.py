@@ -49,7 +49,7 @@ def section(name: str) -> str:
     return page.partition(f"\n## T.{name}\n")[2].partition("\n(T.")[0]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_machines_are_those_that_compile_the_example(name: str) -> None:
     line = LINE.search(section(name))

@@ -132,6 +132,7 @@ def check(
     assert (np.abs(found.astype(np.float64) - exact) <= bound(x, weight, UNIT[activations], roundings)).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", proof_but([3, 20], [20]))
 @pytest.mark.parametrize("name", proof_but(WEIGHTS, QUICK))
 def test_weights_of_every_kind(name: str, rows: int) -> None:

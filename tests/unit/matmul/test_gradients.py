@@ -22,6 +22,7 @@ def randn(*shape: int, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape, generator=RNG).requires_grad_(grad)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 @pytest.mark.parametrize("function", [None, "gelu_tanh"])
 def test_raw_weights(layout: str, function: str | None) -> None:

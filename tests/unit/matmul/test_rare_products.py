@@ -83,7 +83,7 @@ def test_packed_activations_of_any_width(name: str, columns: int, target: str) -
 ACTIVATIONS = ("float8_e4m3fn", "float8_e5m2", "int8", "float16", "bfloat16", "float32", "float64")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_weights_that_are_no_codes_keep_their_numbers(name: str, activations: str) -> None:

@@ -63,6 +63,7 @@ PROOF = ("fragments many", "fragments of mma", "general")
 SOME = [pytest.param(case, marks=pytest.mark.proof if case in PROOF else ()) for case in CASES]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", SOME)
 def test_candidates_are_many_and_the_models_choice_is_the_first(case: str) -> None:
     product = made(case)

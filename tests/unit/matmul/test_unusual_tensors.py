@@ -154,7 +154,7 @@ def agrees(entry: Entry, given: list[Any], result: Any) -> None:
         assert error <= entry.bound * max(1.0, float(expected.abs().max()))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(24)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name, place, kind", CASES)
 def test_right_or_one_of_our_errors(name: str, place: int, kind: str) -> None:

@@ -108,7 +108,7 @@ def stored(M: int, N: int, out: str, tile: tuple[int, int], by: str, apart: int 
     return stores
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("by", ["copy", "loop", "tile"])
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_the_whole_vocabulary_is_accepted() -> None:
     assert not complaints("\n".join([HEAD, *parts]))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_texts_are_accepted(program: Program) -> None:
     try:

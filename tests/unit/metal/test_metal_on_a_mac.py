@@ -24,6 +24,7 @@ def outcome(*options: str, stand_in: bool) -> str:
     return done.stdout.strip().split("\n")[-1]
 
 
+@pytest.mark.proof
 def test_without_a_mac_they_are_skipped() -> None:
     assert re.match(
         r"[0-9]+ skipped, [0-9]+ deselected", outcome("-k", "lanes or barriers or arrays or apples", stand_in=False)

@@ -58,7 +58,7 @@ def too_long(kernel: Kernel) -> list[str]:
     return [f"a loop of {size} bytes, and {cache} fit" for size in sizes if size > cache]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_programs_of_the_repository_fit(program: Program) -> None:
     try:

@@ -259,6 +259,7 @@ def test_compiled_graphs_follow_a_weight_that_is_replaced(monkeypatch: pytest.Mo
         made.load_state_dict(other.state_dict())
 
 
+@pytest.mark.proof
 def test_a_saved_program_meets_no_other_layer(tmp_path: Path) -> None:
     """In another process as many layers may have been made before; its own are not there."""
     exported, path = torch.export.export(torch.nn.Sequential(layer()), (X,)), tmp_path / "program.pt2"

@@ -70,6 +70,7 @@ def expected(how, a, rows):
     return result
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["bounds", "nested", "a list", "fewer rows", "another row", "no column"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_masked_elements(how, dynamic):

@@ -56,6 +56,7 @@ def operand(shape: tuple[int, ...], name: str) -> np.ndarray:
     )
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     ("size", "tile", "transpose_B", "scope"),
     [
