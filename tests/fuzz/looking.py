@@ -52,16 +52,16 @@ def look(task: Task) -> dict[str, str]:
     program = tile_fuzz.program_of(task.seed)
     found: dict[str, str] = {}
     sound: dict[tuple[str, ...], bool] = {}
-    with _compiled_afresh():
+    with compiled_afresh():
         with _impatient():
             changed = _known.changed(task.seed, task.sought)
         for defect, targets in changed.items():
             put = _known.swaps[defect].put if defect in _known.swaps else Headers(task.room / defect, defects.ROOT).put
-            told = apart(lambda: _judged(program, targets, put))  # noqa: B023
+            told = apart(lambda: judged_with(program, targets, put))  # noqa: B023
             if told.kind not in ("fails", "invalid"):
                 continue
             if targets not in sound:
-                sound[targets] = apart(lambda: _judged(program, targets)).kind in ("agrees", "refused")  # noqa: B023
+                sound[targets] = apart(lambda: judged_with(program, targets)).kind in ("agrees", "refused")  # noqa: B023
             if sound[targets]:
                 found[defect] = f"{told.way}: {told.what[:90]}"
     return found
@@ -75,7 +75,7 @@ def known_defects() -> Defects:
 
 
 @contextmanager
-def _compiled_afresh() -> Iterator[None]:
+def compiled_afresh() -> Iterator[None]:
     """What the disk keeps of programs is told apart by the files of the package, and these stay as they are."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch("tilewright.runtime.kernel.lowered", compile_function))
@@ -99,7 +99,7 @@ def _impatient() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _judged(program: TileProgram, targets: tuple[str, ...], first: Callable[[], object] = lambda: None) -> Verdict:
+def judged_with(program: TileProgram, targets: tuple[str, ...], first: Callable[[], object] = lambda: None) -> Verdict:
     first()
     return judge.judged(program, targets)
 

@@ -270,7 +270,8 @@ class Defects:
     def __init__(self, patches: dict[str, str], texts: dict[str, dict[Path, str]]) -> None:
         lines, _ = touched({name: patch for name, patch in patches.items() if name in texts}, ROOT)
         live = functions_of({file for made in texts.values() for file in made}, ROOT)
-        mark(lines, live)
+        note_in(set())
+        self.unmarked = mark(lines, live)
         self.swaps = {name: Swap(made, live) for name, made in texts.items()}
         self.words = {name: _words(patch) for name, patch in patches.items() if name not in texts}
 
@@ -291,6 +292,11 @@ class Defects:
             told = [one for one in mine if one.startswith(TELLING)] or mine
             found[defect] = tuple(one for one in told if recordings[one].differs(self.swaps[defect], defect))
         return {defect: chosen for defect, chosen in found.items() if chosen}
+
+    def leave(self) -> None:
+        """Functions no longer say what they go through."""
+        for function, code in self.unmarked:
+            function.__code__ = code
 
     def is_step(self, defect: str, made: Recording) -> bool:
         """Whether a defect leaves a pass out that a compilation went through."""

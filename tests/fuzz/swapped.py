@@ -141,15 +141,18 @@ class Headers:
         return tuple(map(self._of, value)) if changed else value
 
 
-def mark(lines: Lines, live: Functions) -> None:
-    """Let the functions that defects touch say so from here on."""
+def mark(lines: Lines, live: Functions) -> list[tuple[FunctionType, CodeType]]:
+    """Let the functions that defects touch say so from here on; what they were before."""
+    before = []
     for file, at in lines.items():
         text = Path(file).read_text()
         marked = ast.fix_missing_locations(Marked(at).visit(ast.parse(text)))
         for one, other in _pairs(compile(text, file, "exec"), compile(marked, file, "exec")):
             if not _alike(one, other):
                 for function in live[file][one.co_name, one.co_firstlineno]:
+                    before.append((function, function.__code__))
                     function.__code__ = other
+    return before
 
 
 def functions_of(files: Iterable[Path], package: Path) -> Functions:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import defects
+import looking
 import numpy as np
 import pytest
 import screened
@@ -18,16 +19,20 @@ import tile_fuzz
 from bold_writer import SETTLED
 from judge import Verdict, different, judged, machines, run, targets_of
 from operator_writer import write_operator
-from reached import touched, watched
+from reached import touched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
+from swapped import Swap, Unswappable, functions_of
 from tile_fuzz import HAND, LOOPS, MIXED, OWN, PIPELINES, ROWS, SCALED, SWARM, THREADS
-from tile_programs import TileProgram
+from tile_programs import Param, TileProgram
 from tile_writer import TileWriter
 
 import tilewright
+from tilewright import compiler
 from tilewright.ir.nodes import TILE_OPERATORS, Effects, Region, Statement, TileOperator, tile_operator
 from tilewright.ops.base import element, elementwise, same_shape, store_element
+from tilewright.passes import pipeline
+from tilewright.passes.lower import guard_bounds
 
 SAMPLE = (
     *range(9000, 9008), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004), *range(SWARM + 9000, SWARM + 9004),
@@ -116,24 +121,71 @@ def test_a_defect_that_comes_back_still_fits(patch: Path) -> None:
     assert defects.patched(patch.read_text(), defects.ROOT)
 
 
-def test_a_hunt_knows_which_lines_defects_touch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program whose compilation goes through none of them is not compiled again."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE", "0")
+def test_a_hunt_knows_which_lines_defects_touch() -> None:
+    """A program whose compilation goes through none of them is not tried with them."""
     texts = {patch.stem: patch.read_text() for patch in defects.patches([])}
     lines, unknown = touched(texts, defects.ROOT)
     known = {defect for of_file in lines.values() for some in of_file.values() for defect in some}
     assert known | unknown == set(texts) and len(unknown) < 5
-    with watched(lines) as reached:
-        screened.digests(8, ["cuda -arch=sm_90a"])
-    assert reached >= {"34-loads-by-hand-behind-stores"} and len(reached) < len(texts)
-    both = {"cpu -arch=native": ["a", "b"], "hip -arch=gfx942": ["a", "c"]}
-    monkeypatch.setattr(screened, "screens", lambda seed: tuple(both))
-    assert [screened.told_by(8, both, defect) for defect in "abcd"] == [
-        tuple(both)[:1],
-        tuple(both)[:1],
-        tuple(both)[1:],
-        (),
-    ]
+
+
+@pytest.fixture(scope="module")
+def known() -> Iterator[screened.Defects]:
+    made = looking.known_defects()
+    yield made
+    made.leave()
+
+
+@pytest.mark.parametrize(
+    "number", [2, 11, 36, *(pytest.param(number, marks=pytest.mark.proof) for number in (*range(2), *range(3, 60)))]
+)
+def test_passes_that_run_again_tell_whether_a_text_changes(number: int, known: screened.Defects) -> None:
+    """For every defect as the whole compilation with it says, whichever lines of it run."""
+    seed = tile_fuzz.ALL + number
+    with looking.compiled_afresh():
+        told = known.changed(seed, list(known.swaps))
+        for target in (one for one in screened.screens(seed) if one.startswith(screened.TELLING)):
+            recording = screened.Recording(tile_fuzz.program_of(seed), target)
+            assert recording.text_now() == recording.said
+            for defect, swap in known.swaps.items():
+                with swap.in_place():
+                    changes = recording.text_now() != recording.said
+                assert changes == (target in told.get(defect, ())), (defect, target)
+            assert recording.text_now() == recording.said
+
+
+def test_a_defect_leaves_the_process_as_it_was(known: screened.Defects) -> None:
+    """Functions, and values of modules wherever others have taken them."""
+    before = guard_bounds._Guard.then_of.__code__, compiler.PIPELINE, pipeline.PIPELINE
+    for swap in known.swaps.values():
+        with swap.in_place():
+            pass
+    assert before == (guard_bounds._Guard.then_of.__code__, compiler.PIPELINE, pipeline.PIPELINE)
+    with known.swaps["26-bounds-below-conditions"].in_place():
+        assert guard_bounds._Guard.then_of.__code__ != before[0]
+    with known.swaps["02-some-threads"].in_place():
+        assert compiler.PIPELINE is pipeline.PIPELINE and len(compiler.PIPELINE) == len(before[1]) - 1
+
+
+def test_a_patch_of_more_than_functions_is_refused() -> None:
+    file = Path(guard_bounds.__file__)
+    text = file.read_text()
+    live = functions_of([file], defects.ROOT)
+    assert Swap({file: "\n" + text}, live).codes == []
+    with pytest.raises(Unswappable, match="differs in more than the bodies of its functions"):
+        Swap({file: text.replace("def then_of(self, branch", "def then_of(self, *branch")}, live)
+
+
+def test_headers_of_a_defect_take_the_place_of_the_package_s(tmp_path: Path) -> None:
+    """In the process that judges: there a remainder by -1 ends it, as the machine does."""
+    (patch,) = defects.patches(["17-least"])
+    defects.put_headers(patch.read_text(), tmp_path)
+    values = Param("A", 'T.Tensor((4,), "int32")', np.array([-(2**31), 5, -7, -1], np.int32))
+    body = ("for i in T.Parallel(4):", "    O[i] = A[i] % A[3]")
+    program = TileProgram(0, (), (values,), (("O", "(4,)", "int32"),), "with T.Kernel(1, threads=32):", body, ("cpu",))
+    put = looking.Headers(tmp_path, defects.ROOT).put
+    assert looking.apart(lambda: looking.judged_with(program, ("cpu",))).kind == "agrees"
+    assert str(looking.apart(lambda: looking.judged_with(program, ("cpu",), put))).startswith("fails: process: ")
 
 
 @pytest.mark.sampled(15)
@@ -145,14 +197,15 @@ def test_a_defect_that_comes_back_is_one(patch: Path, tmp_path: Path) -> None:
 
 @pytest.mark.proof
 def test_a_hunt_finds_a_defect_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    chosen = defects.patches(["27"])
-    options = argparse.Namespace(programs=2 * defects.BLOCK, first=tile_fuzz.ALL, workers=1, seconds=300.0)
-    hunt = defects.Hunt(tmp_path / "one", tmp_path / "log", options)
-    hunt.judge(chosen[0], 0)
-    assert hunt.found[chosen[0].stem][0] <= defects.BLOCK
-    again = defects.Hunt(tmp_path / "two", tmp_path / "log", options)
-    again.judge(chosen[0], 1)  # of no use any more
-    assert again.table(chosen) == hunt.table(chosen) and not (tmp_path / "two" / chosen[0].stem).exists()
+    chosen = [patch.stem for patch in defects.patches(["18", "21"])]
+    options = argparse.Namespace(programs=2, first=tile_fuzz.ALL, workers=1, seconds=300.0)
+    hunt = defects.Hunt(chosen, tmp_path / "log", options)
+    hunt.go()
+    assert list(hunt.found) == chosen[:1] and hunt.found[chosen[0]][0] == 2
+    options.programs = 3
+    again = defects.Hunt(chosen, tmp_path / "log", options)
+    assert [again.sought(number) for number in (1, 2, 3)] == [(), (), tuple(chosen[1:])]
+    assert again.table().splitlines()[1].startswith(f"| {chosen[1]} | not within 2 |")
 
 
 def test_seeds_of_all_families_are_told_apart() -> None:
