@@ -32,7 +32,7 @@ import tilewright
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
-from tilewright.kernels.tile_choice import choose_parts, parts_for
+from tilewright.kernels.tile_choice import DenseProduct, parts_for
 from tilewright.kernels.tiles import Parts, Tiles
 
 CASES = ",".join(
@@ -67,7 +67,7 @@ def ours(
     M: int, dtype: str, N: int, K: int, tried: list[Tiles], turned: bool | None = None
 ) -> dict[str, Tiles | Parts]:  # fmt: skip
     """Tiles by the name of their row: the library's choice, and others asked for."""
-    chosen: dict[str, Tiles | Parts] = {"tilewright": choose_parts(M, N, K, dtype, turned=turned)}
+    chosen: dict[str, Tiles | Parts] = {"tilewright": DenseProduct(N, K, dtype, turned=turned).fastest_parts(M)}
     size = torch_type(dtype).itemsize
     for one in tried:
         stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))
@@ -144,7 +144,7 @@ def integers(M: int, N: int, K: int, tried: list[Tiles], order: str = "nt") -> R
         result = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
         runs["humming"] = lambda: (humming(a, result, scales_a[:, None]), result)[1]
     if order != "nt":
-        tiles = choose_parts(M, N, K, "int8")
+        tiles = DenseProduct(N, K, "int8").fastest_parts(M)
         runs["our nt"] = output(
             scaled_matmul(N, K, "int8", tiles=tiles), M, N, torch.bfloat16, a, b, scales_a, scales_b
         )
@@ -177,7 +177,7 @@ def eights(M: int, N: int, K: int, tried: list[Tiles], rows: bool = False, order
     kinds, types = ("token", "channel") if rows else ("tensor", "tensor"), ("float8_e4m3fn", None, "bfloat16")
     scales = scale_a.reshape(-1), scale_b.reshape(-1)
     if order != "nt":
-        kernel = scaled_matmul(N, K, *types, *kinds, tiles=choose_parts(M, N, K, types[0]))
+        kernel = scaled_matmul(N, K, *types, *kinds, tiles=DenseProduct(N, K, types[0]).fastest_parts(M))
         runs["our nt"] = output(kernel, M, N, torch.bfloat16, a, b, *scales)
     for name, tiles in ours(M, types[0], N, K, tried, turned).items():
         given = a.T.contiguous() if transpose_A else a, b if transpose_B else b.T.contiguous()
@@ -206,7 +206,9 @@ def blocks(M: int, N: int, K: int, tried: list[Tiles]) -> Runs:
         print(f"  scaled_mm: {str(error).splitlines()[0]}")
     first = next(iter(runs.values()))
     first.expected = expected
-    ways: dict[str, Parts] = {"tilewright": parts_for(M, N, K, "float8_e4m3fn", promoted=True, in_blocks=True)}
+    ways: dict[str, Parts] = {
+        "tilewright": parts_for(DenseProduct(N, K, "float8_e4m3fn", promoted=True, in_blocks=True), M)
+    }
     for tiles in tried:
         stages = tiles.stages or min(8, (194 << 10) // ((tiles.block_M + tiles.block_N) * 128))
         full = Tiles(tiles.block_M, tiles.block_N, 128, stages, tiles.threads, tiles.cluster)

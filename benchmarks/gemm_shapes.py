@@ -3,7 +3,7 @@
     PYTHONPATH=.:tests/gpu python benchmarks/gemm_shapes.py [--count 40] [--seed 1] [--others 0] [--seconds 200]
 
 Rows are random between 64 and 8192 (two thirds of them multiples of 64), weights those of published language models.  Times
-are paced as in `gemm.py`; each line ends with the tiles that `choose_parts` chose and the cycles of its model, and the last
+are paced as in `gemm.py`; each line ends with the tiles that `DenseProduct` chose and the cycles of its model, and the last
 line has the mean and the worst ratio.  With ``--others`` the model's next choices run too.
 """
 
@@ -20,7 +20,7 @@ from gemm import output, timed
 from gemm import random as random_matrix
 
 from tilewright.kernels.dense_matmul import dense_matmul
-from tilewright.kernels.tile_choice import candidate_parts
+from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import Parts, cycles_of_parts
 
 WEIGHTS = [
@@ -64,7 +64,7 @@ def main() -> None:
         a, b = (random_matrix(size, K, torch.bfloat16) for size in (M, N))
         runs = {"cublas": lambda a=a, b=b: torch.mm(a, b.T)}
         expected = runs["cublas"]().float()
-        tried = [parts for parts, _ in zip(candidate_parts(M, N, K), range(1 + options.others))]
+        tried = [parts for parts, _ in zip(DenseProduct(N, K).candidates(M), range(1 + options.others))]
         for parts in tried:
             run = output(dense_matmul(N, K, "bfloat16", None, "bfloat16", tiles=parts), M, N, torch.bfloat16, a, b)
             found, again = run().clone(), run()

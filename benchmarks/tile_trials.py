@@ -23,7 +23,7 @@ from gemm_shapes import PAUSE, sizes
 
 from tilewright.kernels.dense_matmul import dense_matmul
 from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.tile_choice import candidates, choose_parts
+from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import (
     ROW_BYTES,
     SHARED_BYTES,
@@ -45,7 +45,7 @@ def tiles_of(word: str, M: int, N: int) -> Tiles:
     assert found, word
     rows, columns, turned, in_turn, along_N, along_M, splits, stages = found.groups()
     cluster = (int(along_N or 1), int(along_M or 1))
-    for one in candidates(M, N):
+    for one in DenseProduct(N, 1).suited_tiles(M):  # whatever K is
         same = (one.block_M, one.block_N, one.turned) == (int(rows), int(columns), bool(turned))
         same = same and one.ping_pong == bool(in_turn)
         if same and (one.cluster or (1, 1)) == cluster and one.splits == int(splits or 1):
@@ -84,9 +84,9 @@ def reckoned(parts: Parts, M: int, K: int) -> float:
 
 def others(M: int, N: int, K: int, count: int) -> list[Parts]:
     """The model's choice, and the fastest by it of tiles of other sizes."""
-    chosen = choose_parts(M, N, K)
+    chosen = DenseProduct(N, K).fastest_parts(M)
     found, seen = [chosen], {frozenset((chosen[0][1].block_M, chosen[0][1].block_N, chosen[0][1].splits))}
-    for tiles in sorted(candidates(M, N), key=lambda one: cycles(one, M, N, K, HOPPER)):
+    for tiles in sorted(DenseProduct(N, K).suited_tiles(M), key=lambda one: cycles(one, M, N, K, HOPPER)):
         key = frozenset((tiles.block_M, tiles.block_N, tiles.splits))
         if len(found) <= count and (key not in seen or len(chosen) > 1):
             seen.add(key)

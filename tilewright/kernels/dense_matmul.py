@@ -18,7 +18,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.cluster_sums import add_shares
 from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.tile_choice import MANY, choose_parts
+from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles, padded_rows
 from tilewright.kernels.values import Tile, Value
@@ -62,7 +62,7 @@ def dense_matmul(
     A_dtype, B_dtype : of the operands; B's is A's where not given.
     out : type of the result; that of the sums where not given: int32, float32 or float64.
     transpose_A, transpose_B : whether A is ``[K, M]`` in memory, and B ``[N, K]``.
-    tiles : for all columns, or for parts of them; None for those that suit many rows, see `choose_parts`.
+    tiles : for all columns, or for parts of them; None for those that suit many rows, see `DenseProduct`.
 
     Returns
     -------
@@ -166,7 +166,8 @@ def _product(
     turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
-    parts: Parts = tiles or choose_parts(MANY, N, K, A_dtype, turned=turned, promoted=promote, in_blocks=by_block)
+    own = DenseProduct(N, K, A_dtype, turned=turned, promoted=promote, in_blocks=by_block)
+    parts: Parts = tiles or own.fastest_parts(MANY)
     turn_A = across_A and any(one.turned for _, one in parts)
     turn_B = across_B and not all(one.turned for _, one in parts)
     transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B

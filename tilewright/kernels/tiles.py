@@ -10,7 +10,7 @@ which are left out here. `tile_choice` chooses by it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -217,14 +217,14 @@ def _cuts(shape: Shape, size: int) -> Iterator[Tiles]:
             yield Tiles(rows, columns, block_K, 0, 128, cluster, ping_pong=True)
 
 
-@dataclass(frozen=True)
 class TileTable:
-    """Tiles as columns of numbers, so that the model reckons for all of them at once.
+    """Tiles as columns of numbers, so that the model reckons for all of them at once; stages and whether they are
+    persistent follow from a product's size where they say neither (`fitted_tiles`).
 
     Attributes
     ----------
-    of : the tiles; stages and whether they are persistent follow from a product's size (`fitted_tiles`).
     shapes : the lines of each shape, one below the other.
+    size : bytes of an operand.
     alone : whether one warpgroup multiplies, beside which no other does.
     rate : of consumers in turn, beside the fastest tiles.
     heat : how much slower products are at the power limit than those of the fastest tiles.
@@ -232,28 +232,27 @@ class TileTable:
     stays, leaves : kernels that exist, whose blocks stay for several tiles, or have one each.
     groups : warpgroups that share a tile.
     sums : of a thread.
-    stages : slots of the ring; 0 where they follow from a product's size.
     """
 
-    of: Sequence[Tiles]
-    shapes: Sequence[slice]
-    size: int
-    rows: np.ndarray
-    columns: np.ndarray
-    turned: np.ndarray
-    along_N: np.ndarray
-    along_M: np.ndarray
-    splits: np.ndarray
-    ping_pong: np.ndarray
-    alone: np.ndarray
-    rate: np.ndarray
-    heat: np.ndarray
-    together: np.ndarray
-    stays: np.ndarray
-    leaves: np.ndarray
-    groups: np.ndarray
-    sums: np.ndarray
-    stages: np.ndarray
+    def __init__(self, of: Sequence[Tiles]) -> None:
+        def column(number: Callable[[Tiles], float]) -> np.ndarray:
+            return np.array([number(tiles) for tiles in of])
+
+        self.of, self.size = of, ROW_BYTES // of[0].block_K
+        kinds = [(tiles.block_M, tiles.block_N, tiles.turned) for tiles in of]
+        begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]
+        self.shapes = [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(of)])]
+        self.rows, self.columns = column(lambda one: one.block_M), column(lambda one: one.block_N)
+        self.along_N, self.along_M = np.array([tiles.cluster or (1, 1) for tiles in of]).T
+        self.turned, self.ping_pong = column(lambda one: one.turned), column(lambda one: one.ping_pong)
+        self.splits, self.stages = column(lambda one: one.splits), column(lambda one: one.stages)
+        self.alone = column(lambda one: one.threads == 128 and not one.ping_pong)
+        self.rate, self.heat = column(lambda one: _rate(one, self.size)), column(_heat)
+        self.together = self.along_N * self.along_M * self.splits
+        self.stays = column(lambda one: one.stages > 0 and one.persistent is not False)
+        self.leaves = (self.stages > 0) & ~self.stays & (self.splits == 1)
+        self.groups = column(lambda one: one.threads // 128)
+        self.sums = column(lambda one: one.block_M * one.block_N // one.threads)
 
 
 @functools.cache
@@ -265,27 +264,7 @@ def all_tiles(size: int, turned: bool | None) -> TileTable:
 @functools.lru_cache(maxsize=1024)
 def table_of(of: tuple[Tiles, ...]) -> TileTable:
     """Tiles as a table; those of a shape stand together."""
-    size = ROW_BYTES // of[0].block_K
-    kinds = [(tiles.block_M, tiles.block_N, tiles.turned) for tiles in of]
-    begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]
-    clusters = [tiles.cluster or (1, 1) for tiles in of]
-
-    def column(values: Iterator[float]) -> np.ndarray:
-        return np.array(list(values))
-
-    return TileTable(
-        of, [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(of)])], size,
-        column(tiles.block_M for tiles in of), column(tiles.block_N for tiles in of),
-        column(tiles.turned for tiles in of), column(along_N for along_N, _ in clusters),
-        column(along_M for _, along_M in clusters), column(tiles.splits for tiles in of),
-        column(tiles.ping_pong for tiles in of), column(tiles.threads == 128 and not tiles.ping_pong for tiles in of),
-        column(_rate(tiles, size) for tiles in of), column(_heat(tiles) for tiles in of),
-        column(n * m * tiles.splits for (n, m), tiles in zip(clusters, of)),
-        column(tiles.stages > 0 and tiles.persistent is not False for tiles in of),
-        column(tiles.stages > 0 and tiles.persistent is False and tiles.splits == 1 for tiles in of),
-        column(tiles.threads // 128 for tiles in of),
-        column(tiles.block_M * tiles.block_N // tiles.threads for tiles in of), column(tiles.stages for tiles in of),
-    )  # fmt: skip
+    return TileTable(of)
 
 
 def _rate(tiles: Tiles, size: int) -> float:

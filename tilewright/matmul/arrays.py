@@ -139,11 +139,15 @@ def check_strided(what: str, array: torch.Tensor) -> None:  # a tensor of torch
         )
 
 
-def viewed(array: Array, of: DType) -> Array:
-    """The same bytes as elements of another type of as many bits."""
-    if isinstance(array, np.ndarray):
-        return array.view(of.numpy)
-    return array.view(getattr(sys.modules["torch"], of.name))
+def torch_type(of: DType) -> torch.dtype:
+    """A number type as torch has it."""
+    found: torch.dtype = getattr(sys.modules["torch"], of.name)
+    return found
+
+
+def viewed(array: Any, of: DType) -> Any:  # of the array's library
+    """The same bytes as elements of another type."""
+    return array.view(of.numpy) if isinstance(array, np.ndarray) else array.view(torch_type(of))
 
 
 def contiguous(array: Array) -> Array:

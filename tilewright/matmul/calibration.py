@@ -14,7 +14,7 @@ from tilewright.errors import Unsupported
 from tilewright.kernels.dense_matmul import dense_matmul
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.roofline import Speed, speed_of
-from tilewright.kernels.tile_choice import choose_parts
+from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import Parts, cycles_of_parts
 from tilewright.machine.arch import Arch
 from tilewright.machine.rates import Rates
@@ -57,7 +57,7 @@ def calibrated(arch: Arch, measure: Measure | None = None) -> Rates:
     # Memory's bytes a cycle follow from the clock: once more with what was found.
     for _ in range(3):
         speed = speed_of(replace(arch, rates=rates))
-        parts = choose_parts(*BOUND, DTYPE, speed)
+        parts = _parts(BOUND, speed)
         seconds = measure(_product(arch, BOUND, parts), _shapes(BOUND))
         rates = replace(rates, cycles=cycles_of_parts(parts, BOUND[0], BOUND[2], speed) / seconds)
     return replace(rates, launch=_launch(arch, speed_of(replace(arch, rates=rates)), measure))
@@ -65,9 +65,14 @@ def calibrated(arch: Arch, measure: Measure | None = None) -> Rates:
 
 def _launch(arch: Arch, speed: Speed, measure: Measure) -> float:
     """Cycles of a launch: those of a product that has hardly anything else."""
-    parts = choose_parts(*SMALL, DTYPE, speed)
+    parts = _parts(SMALL, speed)
     beside = cycles_of_parts(parts, SMALL[0], SMALL[2], speed) - speed.rates.launch
     return max(1.0, measure(_product(arch, SMALL, parts), _shapes(SMALL)) * speed.rates.cycles - beside)
+
+
+def _parts(size: tuple[int, int, int], speed: Speed) -> Parts:
+    M, N, K = size
+    return DenseProduct(N, K, DTYPE, speed).fastest_parts(M)
 
 
 def _product(arch: Arch, size: tuple[int, int, int], parts: Parts) -> Kernel:

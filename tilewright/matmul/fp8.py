@@ -16,7 +16,7 @@ from tilewright.kernels.dense_matmul import SCALES_AT, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul, room_for
 from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.roofline import speed_of
-from tilewright.kernels.tile_choice import parts_for
+from tilewright.kernels.tile_choice import DenseProduct, parts_for
 from tilewright.kernels.tiles import BLOCK, FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.machine.arch import Arch
@@ -27,6 +27,7 @@ from tilewright.matmul.arrays import (
     device_of,
     element_type,
     empty_like,
+    torch_type,
     with_numbers,
     with_rows_at,
 )
@@ -98,7 +99,7 @@ def fp8_scaled_matmul(
         if compiling or is_watched() or a.is_meta or _wants_gradients(a, a_scale, b, b_scale):
             if target is not None:
                 raise Unsupported("target= in a call that torch follows", ("kernels for the device of a",))
-            of = out_dtype if isinstance(out_dtype, torch.dtype) else getattr(torch, dtype(out_dtype).name)
+            of = out_dtype if isinstance(out_dtype, torch.dtype) else torch_type(dtype(out_dtype))
             return torch.ops.tilewright.fp8_scaled_matmul(a, a_scale, b, b_scale, transpose_B, block_N, of, exact, fast)
     return _multiply(a, a_scale, b, b_scale, transpose_B, block_N, out_dtype, exact, fast, target)
 
@@ -255,7 +256,8 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., object]]:
         return _of_lines(call, arch, alike)
     blocks = ("groups", BLOCK, 1), ("groups", BLOCK, BLOCK)
     if by_descriptor and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
-        parts = parts_for(call.M, call.N, call.K, call.A_dtype, speed_of(arch), promoted=True, in_blocks=True)
+        product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), promoted=True, in_blocks=True)
+        parts = parts_for(product, call.M)
         kernel = scaled_matmul.for_target(
             arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "group", "block", tiles=parts
         )
@@ -282,7 +284,8 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[...
         )  # fmt: skip
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
     turned = None if call.transpose_B else True  # lanes turn a weight that lies across
-    parts = parts_for(call.M, call.N, call.K, call.A_dtype, speed_of(arch), turned, promoted=not call.fast)
+    product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), turned, promoted=not call.fast)
+    parts = parts_for(product, call.M)
     kernel = scaled_matmul.for_target(
         arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor",
         "channel" if by_channel else "tensor",

@@ -19,9 +19,7 @@ from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import expert_quant_choices
 from tilewright.kernels.roofline import speed_of
-from tilewright.kernels.tiles import Tiles
 from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import (
     constant,
     contiguous,
@@ -29,18 +27,19 @@ from tilewright.matmul.arrays import (
     element_type,
     empty_like,
     placed_like,
+    torch_type,
+    viewed,
 )
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.planning import result_columns
-from tilewright.matmul.tiers.base import begun
+from tilewright.matmul.tiers.base import begun, kernel_of
 from tilewright.matmul.tiers.dispatch import after_quantisation, named, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
 from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
 from tilewright.matmul.tiers.scaled import Scaled, as_options, is_scaled, tiles_of
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
-from tilewright.specialization import compile
 from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate, Database
 
@@ -154,15 +153,8 @@ def epilogue_behind(
 ) -> tuple[Kernel, Sequence[object]]:  # fmt: skip
     """The kernel behind a product of plain sums, and its arguments."""
     of_bias = None if bias is None else element_type(bias).name
-    kernel = _epilogue_kernel(experts, sums.shape[1], element_type(out).name, of_bias, function, arch)
+    kernel = kernel_of(expert_epilogue, arch, experts, sums.shape[1], element_type(out).name, of_bias, function)
     return begun(kernel, sums), (sums, _bias_of(bias, sums), _sizes_like(sizes, sums), out)
-
-
-@functools.lru_cache(maxsize=256)
-def _epilogue_kernel(
-    experts: int, N: int, out: str, bias: str | None, function: str | None, arch: Arch
-) -> Kernel:  # fmt: skip
-    return compile(expert_epilogue.trace(experts, N, out, bias, function), target=arch)
 
 
 def _bias_of(bias: Array | None, like: Array) -> Array:
@@ -215,11 +207,11 @@ def _scaled_call(
     asked = after_quantisation(request)
     scaled = is_scaled(facts, asked)
     held = weights.codes
-    if element_type(held) != own:
-        held = held.view(own.numpy) if isinstance(held, np.ndarray) else held.view(_torch_type(own.name))
+    held = held if element_type(held) == own else viewed(held, own)
     more = bias is not None or request.function is not None
     sums = "float32" if more else request.out
-    kernel = _kernel(len(weights), facts.N, facts.K, own.name, sums, scaled, tiles_of(options), arch)
+    size = len(weights), facts.N, facts.K
+    kernel = kernel_of(grouped_kernel, arch, *size, own.name, sums, scaled, tiles_of(options))
     factors: tuple[object, ...] = ()
     if scaled:
         of_tokens = _ones(x, rows) if activation_scales is None else as_float32(activation_scales.reshape(-1))
@@ -238,13 +230,6 @@ def _epilogue(request: Request) -> Epilogue:
     return Epilogue(True, request.bias, request.function)
 
 
-@functools.lru_cache(maxsize=256)
-def _kernel(
-    experts: int, N: int, K: int, of: str, out: str, scaled: bool, tiles: Tiles, arch: Arch
-) -> Kernel:  # fmt: skip
-    return compile(grouped_kernel.trace(experts, N, K, of, out, scaled, tiles, speed_of(arch).cores), target=arch)
-
-
 def _fragment_call(
     x: Array, weights: PackedExperts, sizes: object, request: Request, arch: Arch, options: Candidate,
     bias: Array | None
@@ -258,10 +243,10 @@ def _fragment_call(
     offset = coding.offset if point is None else point
     plain = form.zero is None and not options["promoted"] and form.is_liftable(offset)
     chosen = {**options, "lower": tuple(options.get("lower", ()))}  # files give lists
-    ways = (*chosen.items(), ("lifted", plain and weights.can_be_lifted(form)))
-    kernel = _fragment_kernel(
-        experts, facts.N, facts.K, form, request.out, offset, mode, _epilogue(request), ways, arch
-    )
+    kernel = kernel_of(
+        medium_quant_matmul, arch, facts.N, facts.K, form, out=request.out, offset=offset, zeros_mode=mode,
+        epilogue=_epilogue(request), experts=experts, lifted=plain and weights.can_be_lifted(form), **chosen,
+    )  # fmt: skip
     begun(kernel, x)
     packing_begun(weights[0], form)
     words, factors = weights.records(form, coding, x)
@@ -269,32 +254,13 @@ def _fragment_call(
     return GroupedCall([(kernel, (words, x, factors, _bias_of(bias, x), _sizes_like(sizes, x), out))], out)
 
 
-@functools.lru_cache(maxsize=256)
-def _fragment_kernel(
-    experts: int, N: int, K: int, form: FragmentRecords, out: str, offset: int, zeros_mode: str | None,
-    epilogue: Epilogue,
-    sizes: tuple[tuple[str, object], ...], arch: Arch,
-) -> Kernel:  # fmt: skip
-    function = medium_quant_matmul.trace(
-        N, K, form, out=out, offset=offset, zeros_mode=zeros_mode, epilogue=epilogue, experts=experts,
-        **dict(sizes),
-    )  # fmt: skip
-    return compile(function, target=arch)
-
-
 def _sizes_like(sizes: object, x: Array) -> Array:
     """The sizes as int32 where the activations are."""
     if is_torch(sizes):
-        return contiguous(sizes.to(_torch_type(INT32.name)))
+        return contiguous(sizes.to(torch_type(INT32)))
     return placed_like(np.asarray(sizes, np.int32), x)
 
 
 def _ones(like: object, rows: int) -> Array:
     """So many ones, float32, where an array is; not copied there, since a graph may be captured."""
-    return like.new_ones(rows, dtype=_torch_type("float32")) if is_torch(like) else np.ones(rows, np.float32)
-
-
-def _torch_type(name: str) -> Any:
-    import torch
-
-    return getattr(torch, name)
+    return like.new_ones(rows, dtype=torch_type(FLOAT32)) if is_torch(like) else np.ones(rows, np.float32)

@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -31,15 +31,12 @@ from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
 from tilewright.matmul.tiers.general import General, general_call
 from tilewright.matmul.tuning import tune
-from tilewright.matmul.weight_forms import WeightForms
+from tilewright.matmul.weight_forms import Given, WeightForms
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.targets.registry import resolve
 from tilewright.tuning import Candidate, Outcome, time_call
-
-Given: TypeAlias = "Array | None"
-"""An operand that may be left out."""
 
 
 class Matmul(WeightForms):
@@ -106,10 +103,10 @@ class Matmul(WeightForms):
         self,
         A: Array,
         W: Any,
-        scale: Given = None,
+        scale: Array | None = None,
         zeros: object = None,
         bias: Array | None = None,
-        output: Given = None,
+        output: Array | None = None,
         *,
         a_scale: object = None,
         residual: Array | None = None,
@@ -140,11 +137,11 @@ class Matmul(WeightForms):
             known = W.calls(*arguments)
             if known is not MISSED:
                 return known
+        given = Given(A, W, scale, zeros, bias, output, a_scale, residual)
         if is_torch(A) and is_followed(A, bias, residual) and (not compiling or wants_gradients(A, bias, residual)):
             # torch's compiler cannot look into what is known of a weight, and need not.
-            compute = torch.compiler.disable(self._followed)
-            return compute(A, W, scale, zeros, bias, output, a_scale, residual)
-        product = self._product(A, W, scale, zeros, bias, output, a_scale, residual)
+            return torch.compiler.disable(self._followed)(given)
+        product = self._product(given)
         result = product.run()
         if arguments and self._emulated(A) is None:
             tensors = {"x": A, "bias": bias, "out": output, "activation_scales": a_scale, "residual": residual}
@@ -158,61 +155,41 @@ class Matmul(WeightForms):
         """By which a weight's known calls are told apart from those of operators with other configs."""
         return repr(self)
 
-    def emulate(self, A: Array, W: Array | PackedWeight, *rest: object, **named: Any) -> Any:  # as `forward`
+    def emulate(self, A: Array, W: Array | PackedWeight, *rest: Any, **named: Any) -> Any:  # as `forward`
         """`forward` under the emulator, for a target that is not here; arrays in host memory."""
-        names = ("scale", "zeros", "bias", "output", "a_scale", "residual")
-        given = {**dict.fromkeys(names), **dict(zip(names, rest)), **named}
-        return self._product(A, W, *(given[name] for name in names)).emulate()
+        return self._product(Given(A, W, *rest, **named)).emulate()
 
-    def _product(
-        self,
-        A: Array,
-        W: Any,
-        scale: Given,
-        zeros: Any,
-        bias: Array | None,
-        output: Given,
-        a_scale: Any,
-        residual: Array | None,
-    ) -> Product:
-        A = self._rows_of(A)
-        self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
+    def _product(self, given: Given) -> Product:
+        A, W = self._rows_of(given.A), given.W
+        given = replace(given, A=A)
+        self._check_operands(given)
         if isinstance(W, PackedWeight):
-            return self._with_packed(A, W, bias, output, a_scale, residual)
+            return self._with_packed(W, given)
         if not self._is_fast_as_it_lies(A) and self._emulated(A) is None and hasattr(W, "shape"):
-            packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
+            packed = self.raw_weights.find((W, given.scale, given.zeros), lambda: self._packed(given))
             if packed is not None:
-                return self._with_packed(A, packed, bias, output, a_scale, residual)
-        return self._raw(A, W, scale, zeros, bias, output, a_scale, residual)
+                return self._with_packed(packed, given)
+        return self._raw(given)
 
-    def _followed(
-        self,
-        A: Any,
-        W: Any,
-        scale: Array | None,
-        zeros: Array | None,
-        bias: object,
-        output: Array | None,
-        a_scale: Array | None,
-        residual: Array | None,
-    ) -> Array:
+    def _followed(self, given: Given) -> Array:
         """The result where torch follows what becomes of A, bias or residual, for their gradients: that of an operator
         which it knows."""
-        A = self._rows_of(A)
-        self._check_operands(W, scale, zeros, bias=bias, a_scale=a_scale, residual=residual)
-        packed = W
-        if not isinstance(W, PackedWeight):
-            packed = self.raw_weights.find((W, scale, zeros), lambda: self._packed(A, W, scale, zeros))
-            packed = self._packed(A, W, scale, zeros) if packed is None else packed
-        return quant_matmul(A, packed, **self._options(bias, output, a_scale, residual))
+        A, packed = self._rows_of(given.A), given.W
+        given = replace(given, A=A)
+        self._check_operands(given)
+        if not isinstance(packed, PackedWeight):
+            packed = self.raw_weights.find((given.W, given.scale, given.zeros), lambda: self._packed(given))
+            packed = self._packed(given) if packed is None else packed
+        return quant_matmul(A, packed, **self._options(given))
 
-    def _check_operands(self, W: Array, scale: Given, zeros: object, **others: object) -> None:
+    def _check_operands(self, given: Given) -> None:
         """A call has the operands that the config says, and no others.  Raises MissingOperand."""
-        if isinstance(W, PackedWeight):
+        others = {"bias": given.bias, "a_scale": given.a_scale, "residual": given.residual}
+        if isinstance(given.W, PackedWeight):
             self._need(**others)
-            self._check_packed(W, scale, zeros)
+            self._check_packed(given.W, given.scale, given.zeros)
         else:
-            self._need(scale=scale, zeros=zeros, **others)
+            self._need(scale=given.scale, zeros=given.zeros, **others)
 
     def _rows_of(self, A: Array) -> Array:
         """Activations ``[..., M, K]``, whichever way the config's layout has them. Raises WrongArgumentDType,
@@ -235,20 +212,18 @@ class Matmul(WeightForms):
             )
         return rows
 
-    def _with_packed(
-        self, A: Array, W: Any, bias: object, output: Given, a_scale: Array | None, residual: Array | None
-    ) -> Product:  # fmt: skip
+    def _with_packed(self, weight: PackedWeight, given: Given) -> Product:
         """A product of activations ``[..., M, K]`` with a weight in our order."""
-        x = (A, self.config.A_dtype) if dtype(self.config.A_dtype).is_packed else A
-        return Product.of(x, W, target=self._emulated(A), **self._options(bias, output, a_scale, residual))
+        x = (given.A, self.config.A_dtype) if dtype(self.config.A_dtype).is_packed else given.A
+        return Product.of(x, weight, target=self._emulated(given.A), **self._options(given))
 
-    def _options(self, bias: object, output: Given, a_scale: object, residual: object) -> dict[str, Any]:
+    def _options(self, given: Given) -> dict[str, Any]:
         """What the config and the operands of a call are to `quant_matmul`."""
         request = self.config.request()
         return {
-            "activation_scales": a_scale, "activation_group": request.activation_group or None,
-            "quantize": request.quantize, "bias": bias, "function": request.function, "residual": residual,
-            "out_dtype": request.out, "out": output,
+            "activation_scales": given.a_scale, "activation_group": request.activation_group or None,
+            "quantize": request.quantize, "bias": given.bias, "function": request.function,
+            "residual": given.residual, "out_dtype": request.out, "out": given.output,
         }  # fmt: skip
 
     def _is_fast_as_it_lies(self, A: Array) -> bool:
@@ -260,30 +235,17 @@ class Matmul(WeightForms):
         """The target where it is not the machine that holds A."""
         return self.arch if self.arch.target != device_of(A).split(":")[0] else None
 
-    def _raw(
-        self, A: Array, W: Array, scale: Given, zeros: object, bias: Array | None, output: Given, a_scale: Array | None,
-        residual: Array | None,
-    ) -> Product:  # fmt: skip
+    def _raw(self, given: Given) -> Product:
         """A product with raw tensors in the order that they have: nothing of them is remembered."""
-        given, operands, result = self._checked(A, W, scale, zeros, bias, output, a_scale, residual)
+        tensors, operands, result = self._checked(given)
         request = replace(self.config.request(), rows=operands.activations.shape[0])
-        return Product(self._prepared(given, A, request), operands, result, request, self.arch)
+        return Product(self._prepared(tensors, given.A, request), operands, result, request, self.arch)
 
-    def _checked(
-        self,
-        A: Array,
-        W: Array,
-        scale: Given,
-        zeros: object,
-        bias: Array | None,
-        output: Given,
-        a_scale: Array | None,
-        residual: Array | None,
-    ) -> tuple[dict[str, Array], Operands, Result]:
+    def _checked(self, given: Given) -> tuple[dict[str, Array], Operands, Result]:
         """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and
         its result."""
         facts, request = self.config.facts(), self.config.request()
-        given = self._weight_tensors(A, W, scale, zeros)
+        tensors, A, a_scale = self._weight_tensors(given), given.A, given.a_scale
         if a_scale is not None:
             device_of(a_scale, "a_scale")
             a_scale = as_float32(a_scale)  # which holds what scales of other types can be
@@ -292,21 +254,21 @@ class Matmul(WeightForms):
         if request.activation_scales == "group":
             a_scales = (rows, -(-facts.K // request.activation_group))
         shape = (*A.shape[:-1], facts.N)
-        if output is not None and element_type(output) != dtype(request.out):
-            raise WrongArgumentDType(f"output is {element_type(output)}, expected {request.out}")
+        if given.output is not None and element_type(given.output) != dtype(request.out):
+            raise WrongArgumentDType(f"output is {element_type(given.output)}, expected {request.out}")
         read = (
             contiguous(A.reshape(rows, A.shape[-1])), shaped("a_scale", a_scale, a_scales, None),
-            shaped("bias", bias, (facts.N,), request.bias and dtype(request.bias)),
-            shaped("residual", residual, (rows, facts.N), dtype(request.out), also=shape),
+            shaped("bias", given.bias, (facts.N,), request.bias and dtype(request.bias)),
+            shaped("residual", given.residual, (rows, facts.N), dtype(request.out), also=shape),
         )  # fmt: skip
-        made = result_for(A, shape, dtype(request.out), output, read, "output")
-        return given, Operands(*read, made.written), made
+        made = result_for(A, shape, dtype(request.out), given.output, read, "output")
+        return tensors, Operands(*read, made.written), made
 
-    def _prepared(self, given: dict[str, Array], example: Array, request: Request) -> Ready:
+    def _prepared(self, tensors: dict[str, Array], example: Array, request: Request) -> Ready:
         """The product with a weight's tensors as they lie."""
         machine = Machine(self.target, self.arch)
         call = general_call(self._recipe, machine, example, {})
-        then = Prepared(General.name, call.kernel, call.held(given), call.arguments, call.recipe)
+        then = Prepared(General.name, call.kernel, call.held(tensors), call.arguments, call.recipe)
         if request.quantize is None:
             return then
         return quantizing(self.config.facts().columns, request, machine, example, None, then)
@@ -390,7 +352,7 @@ class Matmul(WeightForms):
         """What was measured for some rows, the fastest first, which is kept."""
         machine = Machine(self.target, self.arch)
         A, packed, named = self._random(rows)
-        request = self._product(A, packed, None, None, **{"output": None, **named}).request
+        request = self._product(Given(A, packed, **named)).request
         key = tuning_key(packed, request, machine)
         options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
         given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
@@ -404,7 +366,7 @@ class Matmul(WeightForms):
         """Random operands of a call: A, the weight in our order, and the others by name."""
         (A, W, scale, zeros, bias), named = random_operands(self.config, rows, self._device())
         W = W.T if self._is_transposed else W
-        packed = self._packed(A, W, scale, zeros)
+        packed = self._packed(Given(A, W, scale, zeros))
         return A, packed, {"bias": bias, **named}
 
     def _rows(self) -> list[int]:

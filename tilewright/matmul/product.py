@@ -26,6 +26,7 @@ from tilewright.matmul.arrays import (
     device_of,
     element_type,
     is_capturing,
+    torch_type,
     with_numbers,
 )
 from tilewright.matmul.config import is_size, whole
@@ -152,7 +153,7 @@ def _traced(
             f"a call that torch follows with activations of {x.dtype} and no out_dtype", ("out_dtype=torch.float32",)
         )
     of = x.dtype if out_dtype is None else out_dtype
-    of = of if isinstance(of, torch.dtype) else getattr(torch, dtype(of).name)
+    of = of if isinstance(of, torch.dtype) else torch_type(dtype(of))
     scales = scales[0], _known_group(x, weight, *scales)
     run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, *scales, bias)
     if wants_gradients(x, bias, residual):

@@ -3,7 +3,6 @@ read."""
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +10,9 @@ import numpy as np
 from tilewright.formats import Format, pack_plain
 from tilewright.ir.dtypes import UINT8
 from tilewright.kernels.record_packing import places_of, unpack_codes
-from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import as_numpy, constant, empty_like, placed_like
-from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_torch
-from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 
 
@@ -45,7 +41,7 @@ class RecordOrder:
         codes = empty_like(words, (rows, -(-columns * of.bits // 8)), UINT8)
         table = constant(("table", self, of.name), lambda: self._inverse(of), words)
         places = constant(("places", self.form), lambda: places_of(self.form), words)
-        kernel = _kernel(self.form, of.bits, resolve(words.device.type)[1])
+        kernel = unpack_codes.for_target(resolve(words.device.type)[1], self.form, of.bits)
         kernel(words, columns, table, places, codes)
         return codes
 
@@ -56,8 +52,3 @@ class RecordOrder:
         codes = np.arange(1 << of.bits, dtype=np.uint8)[used]
         back[np.frombuffer(self.table, np.uint8)[: 1 << of.bits][used]] = codes
         return back
-
-
-@functools.lru_cache(maxsize=64)
-def _kernel(form: FragmentRecords, bits: int, arch: Arch) -> Kernel:
-    return compile(unpack_codes.trace(form, bits), target=arch)

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.matmul.known_calls import Written
 from tilewright.matmul.results import Result
-from tilewright.matmul.tiers.base import Arranging, Operands, Prepared
+from tilewright.matmul.tiers.base import Operands, Prepared, Ready
 from tilewright.runtime.arguments import byte_range
 from tilewright.runtime.call_keys import MISSED, kind_of, made_function
 from tilewright.runtime.kernel import Kernel
@@ -39,7 +39,7 @@ class _Recorder:
         self.log.append((self.kernel, arguments))
 
 
-def launches(prepared: Arranging | Prepared, operands: Operands) -> list[Launch]:
+def launches(prepared: Ready, operands: Operands) -> list[Launch]:
     """What a prepared product launches for these operands; nothing runs."""
     log: list[Launch] = []
     _recording(prepared, log)(operands)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.errors import WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
-from tilewright.matmul.arrays import check_device, contiguous, element_type
+from tilewright.ir.dtypes import UINT8
+from tilewright.matmul.arrays import check_device, contiguous, element_type, viewed
 from tilewright.runtime.tensors import Array
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Shaped:
@@ -36,11 +34,5 @@ class Shaped:
             raise WrongArgumentDType(f"{what} is {element_type(array)}, expected {of}")
         array = contiguous(array)
         if of is None and element_type(array).name == "int8":
-            array = array.view(np.uint8) if isinstance(array, np.ndarray) else array.view(_torch_uint8(array))
+            array = viewed(array, UINT8)
         return array.reshape(expected)
-
-
-def _torch_uint8(array: Array) -> torch.dtype:
-    import torch
-
-    return torch.uint8

@@ -4,6 +4,7 @@ tensors fit."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,20 @@ from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.weight_codes import codes_of, stored_codes, zero_points
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array, is_torch
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a `Matmul` is called with; None for what was left out. See `Matmul.forward`."""
+
+    A: Any
+    W: Any
+    scale: Array | None = None
+    zeros: Any = None
+    bias: Any = None
+    output: Array | None = None
+    a_scale: Any = None
+    residual: Array | None = None
 
 
 class WeightForms:
@@ -168,15 +183,14 @@ class WeightForms:
                     f"{self.name} was given {name} beside a packed weight, which has its own", hint=f"leave out {name}"
                 )
 
-    def _packed(self, A: Array, W: Any, scale: Array | None, zeros: Array | None) -> PackedWeight:
+    def _packed(self, given: Given) -> PackedWeight:
         """The weight of raw tensors, each of which must be what the config says."""
-        config = self.config
-        given = self._weight_tensors(A, W, scale, zeros)
-        arrays = {**given, "codes": self._plain(given["codes"])}
+        config, tensors = self.config, self._weight_tensors(given)
+        arrays = {**tensors, "codes": self._plain(tensors["codes"])}
         facts, of = config.facts(), config.format
         if config.with_zeros and config.zeros_mode == "quantized":
-            points = np.ascontiguousarray(zero_points(as_numpy(given["zeros"]), facts.N, of.bits))
-            arrays["zeros"] = placed_like(points, given["codes"])
+            points = np.ascontiguousarray(zero_points(as_numpy(tensors["zeros"]), facts.N, of.bits))
+            arrays["zeros"] = placed_like(points, tensors["codes"])
         mode = config.zeros_mode if config.with_zeros else "original"
         if column_order(facts.K, config.block[1], None) is None:
             return PackedWeight(of, (facts.N, facts.K), arrays, block=config.block, zeros_mode=mode)
@@ -184,15 +198,15 @@ class WeightForms:
         held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
         codes = held.pop("codes") if of.is_dense else unpack_plain(held.pop("codes").view(np.uint8), facts.K, of.bits)
         made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
-        return PackedWeight.pack(made, getattr(W, "device", None))
+        return PackedWeight.pack(made, getattr(given.W, "device", None))
 
     def _plain(self, codes: Array) -> Array:
         """Codes in the order of raw tensors, row by row, low bits first."""
         return codes
 
-    def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Any) -> dict[str, Array]:
+    def _weight_tensors(self, given: Given) -> dict[str, Array]:
         """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
-        facts, shaped = self.config.facts(), Shaped(device_of(A))
+        facts, W, shaped = self.config.facts(), given.W, Shaped(device_of(given.A))
         packed_zeros = facts.zeros == "packed"
         grouped = None if facts.scale is None else (facts.scale.rows, facts.scale.columns)
         points = None if facts.zero_point is None else (facts.zero_point.rows, facts.zero_point.columns)
@@ -205,11 +219,11 @@ class WeightForms:
             )
         if self._is_transposed:
             W = contiguous(shaped("W", W, tuple(self.retrieve_weight_shape()), None).T)
-        given = {
+        of_scales = facts.scale and dtype(facts.scale.dtype)
+        of_points = None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
+        tensors = {
             "codes": shaped("W", W, self._code_shape(), facts.format.dtype if facts.format.is_dense else None),
-            "scales": shaped("scale", scale, grouped, facts.scale and dtype(facts.scale.dtype)),
-            "zeros": shaped(
-                "zeros", zeros, points, None if packed_zeros else facts.zero_point and dtype(facts.zero_point.dtype)
-            ),
+            "scales": shaped("scale", given.scale, grouped, of_scales),
+            "zeros": shaped("zeros", given.zeros, points, of_points),
         }
-        return {name: array for name, array in given.items() if array is not None}
+        return {name: array for name, array in tensors.items() if array is not None}

@@ -10,7 +10,7 @@ import tilewright
 from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.tile_choice import MANY, choose_parts, choose_tiles, parts_for
+from tilewright.kernels.tile_choice import MANY, DenseProduct, parts_for
 from tilewright.kernels.tiles import BEGIN, PROMOTED, Launch, Tiles, cycles, cycles_of_parts
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
@@ -108,7 +108,7 @@ def test_orders_of_bytes(order, turned, by_lanes, kernels):
 def test_the_operand_that_lanes_turn_gives_the_rows_of_the_instruction():
     for transposed in (False, True):
         program = dense_matmul.trace(8192, 8192, "int8", None, None, transposed, transposed)
-        parts = choose_parts(MANY, 8192, 8192, "int8", turned=not transposed)
+        parts = DenseProduct(8192, 8192, "int8", turned=not transposed).fastest_parts(MANY)
         assert len(list(kernels_of(program.function))) == len(parts)  # none that turns an operand beforehand
 
 
@@ -207,11 +207,11 @@ def test_columns_that_make_no_whole_wave_are_a_part_of_their_own(transpose_B):
 
 def test_the_last_wave_is_cut_smaller_where_that_saves_cycles():
     M, N, K = 1024, 10240, 8192
-    (columns, large), (rest, small) = parts = choose_parts(M, N, K)
+    (columns, large), (rest, small) = parts = DenseProduct(N, K).fastest_parts(M)
     assert columns + rest == N and columns % large.block_N == 0
     assert -(-columns // large.block_N) * -(-M // large.block_M) <= HOPPER.cores
     assert small.block_M * small.block_N < large.block_M * large.block_N
-    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(choose_tiles(M, N, K), M, N, K, HOPPER)
+    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(DenseProduct(N, K).fastest_tiles(M), M, N, K, HOPPER)
 
 
 def test_blocks_of_a_second_part_begin_where_the_first_leaves_room():
@@ -271,11 +271,14 @@ def test_transposed_results_of_odd_eights_of_columns_leave_in_boxes(tiles, boxes
 
 
 def test_tiles_follow_the_size():
-    assert choose_tiles(4096, 4096, 4096, "float64") == Tiles(128, 64, 16, 4, 128)
-    assert choose_tiles(8192, 8192, 8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
-    assert choose_tiles(64, 4096, 4096).block_M == 64
-    assert choose_tiles(8192, 4096, 512).ping_pong and choose_tiles(8192, 8192, 1024, "int8").ping_pong
-    assert not choose_tiles(4096, 4096, 4096).ping_pong  # tiles of two consumers make no whole waves there
+    assert DenseProduct(4096, 4096, "float64").fastest_tiles(4096) == Tiles(128, 64, 16, 4, 128)
+    assert DenseProduct(8192, 8192).fastest_tiles(8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
+    assert DenseProduct(4096, 4096).fastest_tiles(64).block_M == 64
+    assert DenseProduct(4096, 512).fastest_tiles(8192).ping_pong
+    assert DenseProduct(8192, 1024, "int8").fastest_tiles(8192).ping_pong
+    assert (
+        not DenseProduct(4096, 4096).fastest_tiles(4096).ping_pong
+    )  # tiles of two consumers make no whole waves there
 
 
 def blocks(M, N, K, seed=0):
@@ -350,7 +353,7 @@ def test_blocks_with_tails_by_every_scale_of_the_activation(scale_A, bias, M, N,
     "M, N", [(4096, 7168), (4096, 576), (600, 7168), (300, 2112), (64, 24576), (128, 7168), (1, 128)]
 )
 def test_tiles_of_blocks_have_room_for_their_scales(M, N):
-    for _, tiles in parts_for(M, N, 7168, E4M3, promoted=True, in_blocks=True):
+    for _, tiles in parts_for(DenseProduct(N, 7168, E4M3, promoted=True, in_blocks=True), M):
         factors = tiles.block_M // 4 if tiles.turned else 0
         assert 2 * tiles.block_M * tiles.block_N // tiles.threads + factors <= 2 * PROMOTED[tiles.threads]
         assert tiles.turned or tiles.block_N % 128 == 0 or 128 % tiles.block_N == 0

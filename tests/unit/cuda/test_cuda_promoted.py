@@ -9,7 +9,7 @@ import tilewright
 from tilewright.kernels.dense_matmul import scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.repertoire import MOST
-from tilewright.kernels.tile_choice import lanes_of, parts_for
+from tilewright.kernels.tile_choice import DenseProduct, parts_for
 from tilewright.kernels.tiles import (
     PROMOTED,
     RESERVED,
@@ -72,13 +72,13 @@ def test_few_rows(M, N, K, splits, transpose_B):
 @pytest.mark.parametrize("turned", [None, True])
 @pytest.mark.parametrize("M, N, K", [(1, 4096, 4096), (300, 4096, 4096), (777, 28672, 8192), (2300, 2112, 7168)])
 def test_threads_hold_both_accumulators(M, N, K, turned):
-    for _, tiles in parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=True):
+    for _, tiles in parts_for(DenseProduct(N, K, "float8_e4m3fn", turned=turned, promoted=True), M):
         assert tiles.block_M * tiles.block_N <= PROMOTED[tiles.threads] * tiles.threads
         assert turned is None or tiles.turned
 
 
 def test_rings_have_room_for_scales_of_rows():
-    blocks = lanes_of(E4M3, None, True, True)
+    blocks = DenseProduct(128, 128, E4M3, promoted=True, in_blocks=True).lanes
     for tiles in all_tiles(1, None).of:
         one = with_stages(tiles, True, blocks)
         slot = (one.block_M + one.block_N) * ROW_BYTES + 4 * padded_rows(one.block_M)
@@ -88,7 +88,7 @@ def test_rings_have_room_for_scales_of_rows():
 @pytest.mark.parametrize("M, N, K", [(96, 3072, 8192), (128, 3072, 8192), (190, 1024, 1024)])
 def test_what_is_chosen_for_blocks_compiles(M, N, K):
     """A ring of 128 x 128 tiles had one slot too many for the scales beside it, and the call raised an error."""
-    parts = parts_for(M, N, K, E4M3, promoted=True, in_blocks=True)
+    parts = parts_for(DenseProduct(N, K, E4M3, promoted=True, in_blocks=True), M)
     kernel = JITFactory(scaled_matmul.function, None, "cuda -arch=sm_90a", None)(
         N, K, E4M3, E4M3, "bfloat16", "group", "block", tiles=parts
     )
@@ -98,5 +98,6 @@ def test_what_is_chosen_for_blocks_compiles(M, N, K):
 @pytest.mark.parametrize("turned, promoted", [(None, True), (True, True), (True, False)])
 def test_a_few_kernels_serve_all_numbers_of_rows(turned, promoted):
     for N, K in ((4096, 4096), (2112, 7168)):
-        of_rows = {parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=promoted) for M in range(1, 9000, 37)}
+        product = DenseProduct(N, K, "float8_e4m3fn", turned=turned, promoted=promoted)
+        of_rows = {parts_for(product, M) for M in range(1, 9000, 37)}
         assert 2 <= len(of_rows) <= MOST

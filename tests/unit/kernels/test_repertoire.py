@@ -13,7 +13,7 @@ from tilewright.kernels.attention_tiles import Attention
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
 from tilewright.kernels.repertoire import MOST, OWN, WORTH, Kernels, repertoire
 from tilewright.kernels.roofline import hopper
-from tilewright.kernels.tile_choice import choose_parts, kernels_of, parts_for
+from tilewright.kernels.tile_choice import DenseProduct, kernels_of, parts_for
 from tilewright.kernels.tiles import PROMOTED, cycles_of_parts
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -45,14 +45,15 @@ def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cor
     parts_for.cache_clear()
     kernels_of.cache_clear()
     rows = [int(M) for M in np.random.default_rng(5).permutation(ROWS)]
-    chosen = {M: parts_for(M, N, K, "bfloat16", speed) for M in rows}
+    product = DenseProduct(N, K, "bfloat16", speed)
+    chosen = {M: parts_for(product, M) for M in rows}
     assert len(set(chosen.values())) <= MOST
     taken = np.array([cycles_of_parts(parts, M, K, speed) for M, parts in chosen.items()])
-    slower = taken / [cycles_of_parts(choose_parts(M, N, K, "bfloat16", speed), M, K, speed) for M in rows]
+    slower = taken / [cycles_of_parts(product.fastest_parts(M), M, K, speed) for M in rows]
     assert all(loss <= 1 / worth for loss, worth in zip(slower[:OWN], WORTH))
     # Beside the best of all tiles, those of every multiple of eight rows among them: no twelve kernels have them all.
     assert np.exp(np.log(slower).mean()) < 1.063 and slower.max() < 1.36
-    assert [parts_for(M, N, K, "bfloat16", speed) for M in rows] == list(chosen.values())
+    assert [parts_for(product, M) for M in rows] == list(chosen.values())
 
 
 def test_calls_get_kernels_of_their_own_while_there_are_few() -> None:
@@ -86,7 +87,8 @@ def test_the_last_kernels_are_kept_for_those_who_gain_more() -> None:
 @pytest.mark.parametrize("turned", [None, True])
 def test_kernels_with_promoted_sums_are_few(turned: bool | None) -> None:
     for N, K in WEIGHTS:
-        chosen = [parts_for(M, N, K, "float8_e4m3fn", turned=turned, promoted=True) for M in ROWS]
+        product = DenseProduct(N, K, "float8_e4m3fn", turned=turned, promoted=True)
+        chosen = [parts_for(product, M) for M in ROWS]
         assert len(set(chosen)) <= MOST
         for parts in chosen:
             assert sum(columns for columns, _ in parts) == N

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.roofline import Work, hopper, speed_of, took
-from tilewright.kernels.tile_choice import choose_parts, choose_tiles
+from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import ceil_div, cycles, cycles_of_parts
 from tilewright.machine.nvidia import DEVICES, device_of
 from tilewright.targets.cuda.arch import named, with_rates
@@ -80,13 +80,13 @@ def test_tiles_of_every_machine_are_plausible(cores: int, N: int, K: int) -> Non
     cycles on fewer multiprocessors."""
     speed = hopper(cores)
     for M in (1, 16, 63, 200, 777, 1100, 4096):
-        tiles = choose_tiles(M, N, K, speed=speed)
+        tiles = DenseProduct(N, K, speed=speed).fastest_tiles(M)
         blocks = ceil_div(M, tiles.block_M) * ceil_div(N, tiles.block_N) * tiles.splits
         least = ceil_div(M, 64) * ceil_div(N, 64)
         assert blocks >= min(least, cores) // 2
         along_N, along_M = tiles.cluster or (1, 1)
         assert along_N * along_M * tiles.splits <= 8
-        parts = choose_parts(M, N, K, speed=speed)
+        parts = DenseProduct(N, K, speed=speed).fastest_parts(M)
         assert sum(columns for columns, _ in parts) == N
         assert cycles_of_parts(parts, M, K, speed) <= cycles(tiles, M, N, K, speed)
 

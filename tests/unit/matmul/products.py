@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.base import Machine
 from tilewright.matmul.tiers.general import GeneralCall
+from tilewright.matmul.weight_forms import Given
 from tilewright.quant import QuantizedWeight
 
 MACHINES = ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"]
@@ -38,10 +40,9 @@ def product(x: np.ndarray, weight: QuantizedWeight, target: str = "cpu", **optio
 
 def interpreted(operator: Matmul, *arguments: Any, **named: Any) -> np.ndarray:
     """A call of a `Matmul` on raw arrays, its traced program run by the interpreter: no compiler, the same arithmetic."""
-    names = ("A", "W", "scale", "zeros", "bias", "output", "a_scale", "residual")
-    given = {**dict.fromkeys(names), **dict(zip(names, arguments)), **named}
-    A, W, *rest = (given[name] for name in names)
-    held, operands, _ = operator._checked(A.T if operator.layout[0] == "t" else A, W, *rest)
+    given = Given(*arguments, **named)
+    A = given.A
+    held, operands, _ = operator._checked(replace(given, A=A.T if operator.layout[0] == "t" else A))
     operands.out[...] = 77
     recipe = operator._recipe
     call = GeneralCall(recipe, Machine(operator.target, operator.arch), A, {})

@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.cli.calibrate import told
 from tilewright.kernels.roofline import speed_of
-from tilewright.kernels.tile_choice import choose_parts
+from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import cycles_of_parts
 from tilewright.machine.nvidia import MEASURED, as_measured, device_of, keep
 from tilewright.matmul.calibration import BOUND, COPIED, PLAIN, SMALL, calibrated
@@ -29,7 +29,7 @@ def test_rates_are_found_again_from_times_of_a_machine_that_has_them() -> None:
         if len(shapes) == 1:
             return 8 * COPIED / (PLAIN * true.bytes)
         (M, K), (N, _), _ = shapes
-        return cycles_of_parts(choose_parts(M, N, K, "bfloat16", there), M, K, there) / true.cycles
+        return cycles_of_parts(DenseProduct(N, K, "bfloat16", there).fastest_parts(M), M, K, there) / true.cycles
 
     found = calibrated(arch, measure)
     for name in ("cycles", "bytes", "launch"):

@@ -13,7 +13,7 @@ from tilewright.ir.dtypes import ALL
 from tilewright.matmul import PackedWeight
 from tilewright.matmul.facts import Request
 from tilewright.matmul.product import Product, explain
-from tilewright.matmul.tiers.base import Arranging
+from tilewright.matmul.tiers.base import Behind
 from tilewright.quant import QuantizedWeight, quantize
 
 pytestmark = pytest.mark.sampled(3)
@@ -101,9 +101,9 @@ def proof_but(cases: Any, quick: Any) -> list[Any]:
 def interpreted(made: Product) -> np.ndarray:
     """A product by its kernels' programs."""
     call, then = made.operands, made.prepared
-    if isinstance(then, Arranging):
-        call = then._following(call)
-        then.first.interpret(made.operands.activations, then.order, then.divisors, call.activations)
+    if isinstance(then, Behind):
+        arguments, call = then._following(call)
+        then.first.interpret(*arguments)
         then = then.then
     assert then.tier == "fragments"
     then.kernel.interpret(*then.arguments(call, then.held))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
-from tilewright.ir.dtypes import FLOAT32, DType
+import numpy as np
+
+from tilewright.ir.dtypes import FLOAT32, DType, dtype
+from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.recipe import Recipe
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import empty_like
+from tilewright.matmul.arrays import empty_like, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.runtime.tensors import Array, as_float32, is_torch
+from tilewright.specialization import JITFactory
 from tilewright.targets.base import Target
 from tilewright.tuning import Candidate
 
@@ -72,20 +77,48 @@ class Prepared:
         return (self.kernel,)
 
 
-class _Behind:
-    """A product behind a kernel that prepares its activations: what is so of every one.
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A product behind a kernel of its own that prepares its activations: quantises them, or arranges them in the order
+    of the weight's columns.
 
     Attributes
     ----------
     does : what the kernel makes, in the tier's name.
-    first, then : the kernel, and the product with what it makes.
+    first : that kernel, of the activations, what is held for it, and what it makes.
+    held : an order of columns (int32, negative for none), divisors, where it takes them.
+    columns, dtype : of the activations that it makes.
+    quantises : whether it makes a float32 scale for each row besides.
+    then : the product with what it makes.
     """
 
-    __slots__ = ()
-
-    does: ClassVar[str]
+    does: str
     first: Kernel
+    held: tuple[object, ...]
+    columns: int
+    dtype: DType
+    quantises: bool
     then: Ready
+
+    def __call__(self, operands: Operands) -> None:
+        arguments, following = self._following(operands)
+        self.first(*arguments)
+        self.then(following)
+
+    def emulate(self, operands: Operands, **options: Any) -> None:
+        """Run the device text on this machine; see `Kernel.emulate`."""
+        arguments, following = self._following(operands)
+        self.first.emulate(*arguments, **options)
+        self.then.emulate(following, **options)
+
+    def _following(self, operands: Operands) -> tuple[Sequence[object], Operands]:
+        """The kernel's arguments, and the operands of the product."""
+        x = operands.activations
+        made = empty_like(x, (x.shape[0], self.columns), self.dtype)
+        if not self.quantises:
+            return (x, *self.held, made), replace(operands, activations=made)
+        scales = empty_like(x, (x.shape[0], 1), FLOAT32)
+        return (x, *self.held, made, scales), replace(operands, activations=made, activation_scales=scales)
 
     @property
     def tier(self) -> str:
@@ -101,81 +134,55 @@ class _Behind:
         return (self.first, *self.then.kernels)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantizing(_Behind):
-    """A product whose activations are quantised by a kernel of its own first.
+def with_all_operands(request: Request, example: Array) -> Callable[[Operands], Operands]:
+    """What gives kernels that take every operand one element for each that a call does not have; scales of activations
+    become float32, one after the other."""
+    no_scales = placed_like(np.ones(1, np.float32), example)
+    no_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
+    no_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
-    Attributes
+    def completed(call: Operands) -> Operands:
+        scales, bias, residual = call.activation_scales, call.bias, call.residual
+        return Operands(
+            call.activations, no_scales if scales is None else as_float32(scales.reshape(-1)),
+            no_bias if bias is None else bias, no_residual if residual is None else residual, call.out,
+        )  # fmt: skip
+
+    return completed
+
+
+@functools.lru_cache(maxsize=1024)
+def kernel_of(factory: JITFactory, arch: Arch, *arguments: Hashable, **named: Hashable) -> Kernel:
+    """A kernel for a machine, found sooner than by `JITFactory.for_target`: for calls that ask each time."""
+    return factory.for_target(arch, *arguments, **named)
+
+
+def columns_met(weight: PackedWeight, columns: int) -> np.ndarray:
+    """Which column of the activations each of so many columns of a weight in a kernel's form meets, -1 for none."""
+    order = np.full(columns, -1, np.int32)
+    order[: weight.facts.K] = np.arange(weight.facts.K) if weight.gathered is None else weight.gathered
+    return order
+
+
+def arranged(
+    weight: PackedWeight, request: Request, columns: int, machine: Machine, example: Array, then: Prepared,
+    to: str | None = None,
+) -> Ready:  # fmt: skip
+    """A product with a weight of so many columns, behind a kernel that brings activations into their order where they
+    are not in it as they are, or are divided first.
+
+    Parameters
     ----------
-    first : that kernel, of activations, divisors, codes and scales.
-    divisors : of the activations; empty where there are none.
-    codes : type of the quantised activations.
-    then : the product with these.
+    to : type of the arranged activations, where it is another one.
     """
-
-    first: Kernel
-    divisors: tuple[object, ...]
-    codes: DType
-    then: Ready
-
-    does: ClassVar[str] = "quantised activations"
-
-    def __call__(self, operands: Operands) -> None:
-        following = self._following(operands)
-        self.first(operands.activations, *self.divisors, following.activations, following.activation_scales)
-        self.then(following)
-
-    def emulate(self, operands: Operands, **options: Any) -> None:
-        """Run the device text on this machine; see `Kernel.emulate`."""
-        following = self._following(operands)
-        self.first.emulate(
-            operands.activations, *self.divisors, following.activations, following.activation_scales, **options
-        )
-        self.then.emulate(following, **options)
-
-    def _following(self, operands: Operands) -> Operands:
-        x = operands.activations
-        rows, columns = x.shape
-        codes, scales = empty_like(x, (rows, columns), self.codes), empty_like(x, (rows, 1), FLOAT32)
-        return replace(operands, activations=codes, activation_scales=scales)
-
-
-@dataclass(frozen=True, slots=True)
-class Arranging(_Behind):
-    """A product whose activations are brought into the order of the weight's columns by a kernel of its own first.
-
-    Attributes
-    ----------
-    first : that kernel, of activations, order, divisors and arranged activations.
-    order : int32, the column of the activations for each of the arranged ones, negative for none.
-    divisors : one element where there are none.
-    columns, dtype : of the arranged activations.
-    then : the product with these.
-    """
-
-    first: Kernel
-    order: object
-    divisors: object
-    columns: int
-    dtype: DType
-    then: Prepared
-
-    does: ClassVar[str] = "arranged activations"
-
-    def __call__(self, operands: Operands) -> None:
-        following = self._following(operands)
-        self.first(operands.activations, self.order, self.divisors, following.activations)
-        self.then(following)
-
-    def emulate(self, operands: Operands, **options: Any) -> None:
-        """Run the device text on this machine; see `Kernel.emulate`."""
-        following = self._following(operands)
-        self.first.emulate(operands.activations, self.order, self.divisors, following.activations, **options)
-        self.then.emulate(following, **options)
-
-    def _following(self, operands: Operands) -> Operands:
-        x = operands.activations
-        return replace(operands, activations=empty_like(x, (x.shape[0], self.columns), self.dtype))
+    facts, divides = weight.facts, weight.facts.divisors and not request.divided
+    if not (facts.gather or divides or columns != facts.K):
+        return then
+    kernel = kernel_of(arranged_activations, machine.arch, facts.columns, columns, request.activations, divides, to=to)
+    divisors = placed_like(weight.held["divisors"] if divides else np.ones(1, np.float32), example)
+    order = placed_like(columns_met(weight, columns), example)
+    made = dtype(to or request.activations)
+    return Behind("arranged activations", begun(kernel, example), (order, divisors), columns, made, False, then)
 
 
 def begun(kernel: Kernel, example: Array) -> Kernel:
@@ -185,11 +192,11 @@ def begun(kernel: Kernel, example: Array) -> Kernel:
     return kernel
 
 
-Ready = Prepared | Arranging | Quantizing
+Ready = Prepared | Behind
 """A product ready to run, with what it launches before."""
 
 
-class Tier(Protocol):
+class Tier:
     """One way to compute products.
 
     Attributes
@@ -201,22 +208,29 @@ class Tier(Protocol):
     """
 
     name: str
-    version: int
-    pairs: bool
-    quantises: bool
+    version = 1
+    pairs = quantises = False
     machines: str
 
     def runs_on(self, arch: Arch) -> bool:
         """Whether a machine has what its kernels need."""
+        raise NotImplementedError
+
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
+        """All that may keep it from serving a call on a machine that it runs on, and whether it does."""
+        raise NotImplementedError
 
     def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
-        """Why it does not serve a call on a machine that it runs on; None where it does."""
+        """The first reason that holds; None where it serves a call."""
+        return next((reason for holds, reason in self.reasons(facts, request, arch) if holds), None)
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """Options of its kernels for a call: first what the machine's model chooses, then others, the most promising
         first."""
+        raise NotImplementedError
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Ready:
         """Compile with options, and bring the weight into the kernel's form, on the device of `example`."""
+        raise NotImplementedError

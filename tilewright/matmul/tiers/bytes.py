@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.formats import Format
-from tilewright.ir.dtypes import ALL, DType, dtype
+from tilewright.ir.dtypes import ALL, DType
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
@@ -20,14 +20,13 @@ from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, placed_like
+from tilewright.matmul.arrays import as_numpy, placed_like, torch_type
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
-from tilewright.matmul.tiers.fragments import arranging_kernel
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.tensors import Array, as_float32, is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.tuning import Candidate
 
 WHOLE = 16
@@ -124,23 +123,21 @@ class HeldPlan:
         return self.form.scale is not None and not self.form.scale.is_integer
 
 
-class Bytes:
+class Bytes(Tier):
     """Matrix instructions of 8 bits; scales and zeros of groups enter codes that stay whole, or sums of groups."""
 
     name = "bytes"
-    version = 1
-    pairs = quantises = False
     machines = "Hopper"
 
     def runs_on(self, arch: Arch) -> bool:
         """See `Tier`."""
         return arch.has("wgmma")
 
-    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         """See `Tier`."""
         coding = byte_coding_of(facts.format, request.activations)
         groups = facts.groups > 1
-        reasons = (
+        yield from (
             (request.activations not in OPERANDS, f"activations of {request.activations}"),
             (coding is None, f"it makes no {request.activations} of {facts.format}"),
             (groups and facts.group % LEAST_GROUP != 0, f"groups of {facts.group}"),
@@ -149,7 +146,6 @@ class Bytes:
             (facts.divisors and not request.divided, "divisors of activations"),
             (facts.K > LONGEST, f"sums of {facts.K} products"),
         )  # fmt: skip
-        return next((reason for holds, reason in reasons if holds), None)
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""
@@ -171,7 +167,7 @@ class Bytes:
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
-    ) -> Prepared | Arranging:
+    ) -> Ready:
         """See `Tier`."""
         facts = weight.facts
         plan, coding = self._plan(weight, request)
@@ -189,28 +185,25 @@ class Bytes:
         records = weight.derived(
             (self.name, coding, type(example)), lambda: words(weight, plan_of(weight, coding), coding, example)
         )
-        one = placed_like(np.ones(1, np.float32), example)
-        of_channels = placed_like(plan.of_channels, example)
-        absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
-        absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
+        held = [records, placed_like(plan.of_channels, example)]
+        prepared = Prepared(self.name, kernel, held, byte_arguments(request, example))
+        return arranged(weight, request, columns, machine, example, prepared)
 
-        def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
-            scales = call.activation_scales
-            return (
-                held[0], call.activations, one if scales is None else as_float32(scales.reshape(-1)), held[1],
-                absent_bias if call.bias is None else call.bias,
-                absent_residual if call.residual is None else call.residual, call.out,
-            )  # fmt: skip
 
-        prepared = Prepared(self.name, kernel, [records, of_channels], arguments)
-        if not (facts.gather or columns != facts.K):
-            return prepared
-        order = np.full(columns, -1, np.int32)
-        order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
-        first = begun(arranging_kernel(facts.columns, columns, request.activations, False, machine.arch), example)
-        no_divisors = placed_like(np.ones(1, np.float32), example)
-        operand = ALL[request.activations]
-        return Arranging(first, placed_like(order, example), no_divisors, columns, operand, prepared)
+def byte_arguments(
+    request: Request, example: Array
+) -> Callable[[Operands, Sequence[object]], Sequence[object]]:  # fmt: skip
+    """From the operands of a call, and a weight's records and channel scales, to the arguments of
+    `byte_quant_matmul`."""
+    completed = with_all_operands(request, example)
+
+    def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
+        call = completed(call)
+        return (
+            held[0], call.activations, call.activation_scales, held[1], call.bias, call.residual, call.out,
+        )  # fmt: skip
+
+    return arguments
 
 
 def plan_of(weight: PackedWeight, coding: ByteCoding) -> HeldPlan:
@@ -291,7 +284,7 @@ def _narrowest(scales: Array) -> DType:
     """The smallest float that has all the scales; float32 rounds them."""
     for name in ("float16", "bfloat16"):
         if is_torch(scales):
-            if (scales.to(getattr(sys.modules["torch"], name)).double() == scales).all():
+            if (scales.to(torch_type(ALL[name])).double() == scales).all():
                 return ALL[name]
         elif (round_float(scales, ALL[name]).astype(np.float64) == scales).all():
             return ALL[name]

@@ -5,7 +5,6 @@ A new kernel of the library joins by one entry in `TIERS`.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +17,7 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Machine, Quantizing, Ready, Tier, begun
-from tilewright.matmul.tiers.blocks import Blocks
+from tilewright.matmul.tiers.base import Behind, Machine, Ready, Tier, begun, kernel_of
 from tilewright.matmul.tiers.bytes import Bytes
 from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
@@ -28,10 +26,9 @@ from tilewright.matmul.tiers.panels import Panels
 from tilewright.matmul.tiers.scaled import Scaled
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate, Database
 
-TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Blocks(), Bytes(), Masked(), General())
+TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Scaled(in_blocks=True), Bytes(), Masked(), General())
 """Best first; the last one serves everything that comes with its activations quantised."""
 
 
@@ -135,16 +132,16 @@ def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list
 
 def quantizing(
     columns: int, request: Request, machine: Machine, example: Array, divisors: object, then: Ready
-) -> Quantizing:  # fmt: skip
+) -> Behind:  # fmt: skip
     """A product preceded by the quantisation of its activations."""
     assert request.quantize is not None
     kernel = quantizing_kernel(columns, request.activations, request.quantize, divisors is not None, machine.arch)
     if isinstance(divisors, np.ndarray):
         divisors = placed_like(divisors, example)
-    return Quantizing(begun(kernel, example), () if divisors is None else (divisors,), dtype(request.quantize), then)
+    held, made = () if divisors is None else (divisors,), dtype(request.quantize)
+    return Behind("quantised activations", begun(kernel, example), held, columns, made, True, then)
 
 
-@functools.lru_cache(maxsize=256)
 def quantizing_kernel(columns: int, activations: str, to: str, divisors: bool, arch: Arch) -> Kernel:
-    """The kernel that quantises activations of one width, compiled once."""
-    return compile(quantize_activations.trace(columns, activations, to, divisors=divisors), target=arch)
+    """The kernel that quantises activations of one width."""
+    return kernel_of(quantize_activations, arch, columns, activations, to, divisors=divisors)

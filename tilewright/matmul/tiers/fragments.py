@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from tilewright.ir.dtypes import ALL, dtype
-from tilewright.kernels.arranged_activations import arranged_activations
+from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.fragment_matmul import FragmentWays, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
@@ -16,10 +12,9 @@ from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands
 from tilewright.matmul.tiers.records import (
     can_be_lifted,
     coding_of,
@@ -29,16 +24,14 @@ from tilewright.matmul.tiers.records import (
     point_of,
     records_of,
 )
-from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array
-from tilewright.specialization import compile
 from tilewright.tuning import Candidate
 
 WHOLE = 8
 """Elements that the rows of activations are multiples of: 16 bytes, which the copy engine wants."""
 
 
-class Fragments:
+class Fragments(Tier):
     """A stream of records from memory to tensor cores; scales and zero points enter codes or sums of groups.
 
     Hopper has two kernels of its own (`kernels.hopper_quant`), everything from Ampere on `kernels.fragment_matmul`.
@@ -48,19 +41,17 @@ class Fragments:
     """
 
     name = "fragments"
-    version = 1
-    pairs = quantises = False
     machines = "NVIDIA's tensor cores"
 
     def runs_on(self, arch: Arch) -> bool:
         """See `Tier`."""
         return arch.has("mma_sync")
 
-    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         """See `Tier`."""
         of = facts.format
         decoded = request.activations in ("float16", "bfloat16") and coding_of(of, ALL[request.activations]) is not None
-        reasons = (
+        yield from (
             (request.activations not in ("float16", "bfloat16"), f"activations of {request.activations}"),
             (not decoded, f"it decodes integers, small floats and tables of 16 numbers, not {of}"),
             (facts.groups > 1 and facts.group % 16 != 0, f"groups of {facts.group}"),
@@ -68,7 +59,6 @@ class Fragments:
             (facts.factor and facts.zeros == "rescale", "a factor beside zeros that are subtracted behind it"),
             (request.activation_scales != "none", "scaled activations"),
         )
-        return next((reason for holds, reason in reasons if holds), None)
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""
@@ -85,7 +75,7 @@ class Fragments:
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
-    ) -> Prepared | Arranging:
+    ) -> Ready:
         """See `Tier`."""
         facts = weight.facts
         operand = ALL[request.activations]
@@ -93,7 +83,7 @@ class Fragments:
         assert form is not None and coding is not None
         point = point_of(facts, coding, request.activations)
         epilogue = _epilogue(weight, form, request)
-        columns = -(-facts.K // WHOLE) * WHOLE
+        columns, completed = -(-facts.K // WHOLE) * WHOLE, with_all_operands(request, example)
         mode = "rescale" if facts.zeros == "rescale" else "original"
         sizes = dict(options)
         factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
@@ -110,36 +100,17 @@ class Fragments:
         records = weight.derived(
             (self.name, str(form), type(example)), lambda: records_of(weight, form, coding, example)
         )
-        absent_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
-        absent_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
 
         def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
             if plain:
                 return held[0], call.activations, call.out
-            bias = absent_bias if call.bias is None else call.bias
-            residual = absent_residual if call.residual is None else call.residual
-            return held[0], call.activations, held[1], bias, residual, call.out
+            call = completed(call)
+            return held[0], call.activations, held[1], call.bias, call.residual, call.out
 
         prepared = Prepared(self.name, kernel, [records.words, records.factor], arguments)
-        if not (facts.gather or facts.divisors or columns != facts.K):
-            return prepared
-        order = np.full(columns, -1, np.int32)
-        order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
-        divisors = weight.held["divisors"] if facts.divisors else np.ones(1, np.float32)
-        first = begun(
-            arranging_kernel(facts.columns, columns, request.activations, facts.divisors, machine.arch), example
-        )
-        return Arranging(first, placed_like(order, example), placed_like(divisors, example), columns, operand, prepared)
+        return arranged(weight, request, columns, machine, example, prepared)
 
 
 def _epilogue(weight: PackedWeight, form: FragmentRecords, request: Request) -> Epilogue:
     """What becomes of the sums of a call."""
     return Epilogue(has_factor(weight, form), request.bias, request.function, request.residual)
-
-
-@functools.lru_cache(maxsize=256)
-def arranging_kernel(
-    columns: int, K: int, activations: str, divisors: bool, arch: Arch, to: str | None = None
-) -> Kernel:
-    """The kernel that arranges activations of one width, compiled once."""
-    return compile(arranged_activations.trace(columns, K, activations, divisors, to=to), target=arch)

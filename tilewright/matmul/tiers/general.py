@@ -17,28 +17,27 @@ from tilewright.matmul.arrays import contiguous, device_of, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array
 from tilewright.specialization import JITFactory
 from tilewright.tuning import Candidate
 
 
-class General:
+class General(Tier):
     """Every combination, on every machine: each tile of codes is decoded by arithmetic or by table."""
 
     name = "general"
     version = 2
-    pairs = quantises = False
     machines = "all machines"
 
     def runs_on(self, arch: Arch) -> bool:
         """See `Tier`."""
         return True
 
-    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         """See `Tier`."""
-        return None
+        return iter(())
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""

@@ -8,23 +8,23 @@ No packed weight is made: the kernel of the tier `bytes` copies the caller's own
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtypes import ALL, dtype
+from tilewright.ir.dtypes import ALL, UINT32
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
-from tilewright.matmul.arrays import device_of, placed_like
+from tilewright.matmul.arrays import device_of, placed_like, viewed
 from tilewright.matmul.facts import Request, WeightFacts
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared
+from tilewright.matmul.tiers.base import Machine, Prepared
+from tilewright.matmul.tiers.bytes import byte_arguments
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import Array, as_float32
+from tilewright.runtime.tensors import Array
 from tilewright.tuning import Candidate, Database
 
 NAME, VERSION = "ladder", 1
@@ -101,23 +101,15 @@ class LadderCall:
             epilogue=Epilogue(False, request.bias, request.function, request.residual), **options,
         )  # fmt: skip
         self.shape = FORM.shape(facts.N, facts.K)
-        self._one = placed_like(np.ones(1, np.float32), example)
-        self._bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
-        self._residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
+        self._no_scales = placed_like(np.ones(1, np.float32), example)
+        self._arguments = byte_arguments(request, example)
 
     def prepared(self, given: dict[str, Any]) -> Prepared:
         """The product with a weight's bytes and scales."""
         scales = given.get("scales")
-        held = [_words(given["codes"]).reshape(self.shape), self._one if scales is None else scales.reshape(-1)]
+        words = viewed(given["codes"].reshape(-1), UINT32).reshape(self.shape)
+        held = [words, self._no_scales if scales is None else scales.reshape(-1)]
         return Prepared(NAME, self.kernel, held, self._arguments)
-
-    def _arguments(self, call: Operands, held: Sequence[object]) -> Sequence[object]:
-        scales = call.activation_scales
-        return (
-            held[0], call.activations, self._one if scales is None else as_float32(scales.reshape(-1)), held[1],
-            self._bias if call.bias is None else call.bias,
-            self._residual if call.residual is None else call.residual, call.out,
-        )  # fmt: skip
 
 
 _CALLS: dict[tuple[Any, ...], LadderCall] = {}
@@ -141,12 +133,3 @@ def forget(facts: WeightFacts, request: Request) -> None:
     """Choose anew at the next call of a kind: it has been tuned."""
     for known in [known for known in _CALLS if known[0] == facts and known[1].kind == request.kind]:
         _CALLS.pop(known, None)
-
-
-def _words(codes: Array) -> Array:
-    """Bytes as words of 32 bits."""
-    if isinstance(codes, np.ndarray):
-        return codes.reshape(-1).view(np.uint32)
-    import torch
-
-    return codes.reshape(-1).view(torch.uint32)

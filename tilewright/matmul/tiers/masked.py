@@ -15,7 +15,7 @@ from tilewright.matmul.arrays import viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
-from tilewright.matmul.tiers.base import Machine, Prepared
+from tilewright.matmul.tiers.base import Machine, Prepared, Tier
 from tilewright.matmul.tiers.general import GeneralCall, general_call
 from tilewright.runtime.tensors import Array
 from tilewright.specialization import JITFactory
@@ -47,22 +47,20 @@ DECODING = {"lanes": 4.0, "shifts": 3.0}
 """What the general kernel spends on an element of each of its tiles of codes."""
 
 
-class Masked:
+class Masked(Tier):
     """Each lane multiplies a run of codes of a row of the weight by the rows of A, out of registers."""
 
     name = "masked"
-    version = 1
-    pairs = quantises = False
     machines = "GPUs whose rates are known"
 
     def runs_on(self, arch: Arch) -> bool:
         """See `Tier`."""
         return arch.has_threads and arch.rates is not None
 
-    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         """See `Tier`."""
         of = facts.format
-        reasons = (
+        yield from (
             (arch.has("mma_sync"), f"tensor cores of {arch.name} decode in registers"),
             (not is_masked(of), f"codes of {of} are looked up in a table"),
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
@@ -72,10 +70,8 @@ class Masked:
             (facts.scale is not None and facts.scale.dtype == "float64", "scales of float64"),
             (facts.zero_point is not None and facts.zero_point.dtype == "float64", "zeros of float64"),
         )  # fmt: skip
-        found = next((reason for holds, reason in reasons if holds), None)
-        if found is None and not faster(facts, request.rows, arch, request.activations):
-            return f"{request.rows or 'any number of'} rows are multiplied faster by matrix instructions"
-        return found
+        slower = not faster(facts, request.rows, arch, request.activations)
+        yield slower, f"{request.rows or 'any number of'} rows are multiplied faster by matrix instructions"
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""

@@ -17,8 +17,16 @@ from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import as_numpy, placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Arranging, Machine, Operands, Prepared, begun
-from tilewright.matmul.tiers.fragments import arranging_kernel
+from tilewright.matmul.tiers.base import (
+    Machine,
+    Operands,
+    Prepared,
+    Ready,
+    Tier,
+    arranged,
+    columns_met,
+    with_all_operands,
+)
 from tilewright.ops.rounding import round_float
 from tilewright.quant import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
@@ -31,7 +39,7 @@ WIDEST = 32
 """Bits of the widest numbers that weights have."""
 
 
-class Panels:
+class Panels(Tier):
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
@@ -43,10 +51,10 @@ class Panels:
         """See `Tier`."""
         return not arch.has_threads
 
-    def refuses(self, facts: WeightFacts, request: Request, arch: Arch) -> str | None:
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         """See `Tier`."""
         request = multiplied(facts, request)
-        reasons = (
+        yield from (
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
             (request.quantize not in (None, "int8"), f"it rounds activations to int8, not to {request.quantize}"),
             (
@@ -62,7 +70,6 @@ class Panels:
             ),
             (request.activation_scales == "group", "activation scales of groups"),
         )  # fmt: skip
-        return next((reason for holds, reason in reasons if holds), None)
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         """See `Tier`."""
@@ -72,11 +79,10 @@ class Panels:
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
-    ) -> Prepared | Arranging:
+    ) -> Ready:
         """See `Tier`."""
-        facts, given = weight.facts, request.activations
-        columns, divides = facts.groups * facts.group, facts.divisors and not request.divided
-        arranged = facts.gather or columns != facts.K or divides
+        facts, given = weight.facts, request
+        columns = facts.groups * facts.group  # all groups are as long as the longest
         request = multiplied(facts, request)
         codes = panel_codes(facts.format, request)
         assert codes is not None
@@ -103,14 +109,7 @@ class Panels:
             ],
         )
         prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example), is_owned=True)
-        if not arranged:
-            return prepared
-        of_columns = placed_like(_columns_of(weight), example)
-        divisors = placed_like(weight.held["divisors"] if divides else np.ones(1, np.float32), example)
-        first = begun(
-            arranging_kernel(facts.columns, columns, given, divides, machine.arch, request.activations), example
-        )
-        return Arranging(first, of_columns, divisors, columns, dtype(request.activations), prepared)
+        return arranged(weight, given, columns, machine, example, prepared, request.activations)
 
 
 def multiplied(facts: WeightFacts, request: Request) -> Request:
@@ -168,21 +167,12 @@ def _holds(narrow: DType, wide: Format) -> bool:
     return np.array_equal(round_float(wide.table, narrow).astype(np.float64), wide.table, equal_nan=True)
 
 
-def _columns_of(weight: PackedWeight) -> np.ndarray:
-    """Which column of the activations each column of the panels meets, -1 for none: all groups are as long as the
-    longest."""
-    facts = weight.facts
-    order = np.full(facts.groups * facts.group, -1, np.int32)
-    order[: facts.K] = np.arange(facts.K) if weight.gathered is None else weight.gathered
-    return order
-
-
 def _panels(
     weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, scale: DType
 ) -> Iterator[np.ndarray]:  # fmt: skip
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
-    source, order = weight.unpack(), _columns_of(weight)
-    groups, factor = weight.facts.groups, np.float32(codes.factor)
+    source, groups, factor = weight.unpack(), weight.facts.groups, np.float32(codes.factor)
+    order = columns_met(weight, groups * weight.facts.group)
     held = source
     if not np.array_equal(order, np.arange(source.shape[1])):
         filled = np.where(order >= 0, source.codes[:, np.maximum(order, 0)], source.codes.dtype.type(0))
@@ -210,15 +200,13 @@ def _arguments(
         if scales is None:
             return lambda call, held: (call.activations, *held, call.out)
         return lambda call, held: (call.activations, scales(call), *held, call.out)
-    none, no_zeros = (placed_like(np.zeros(shape, np.float32), example) for shape in (1, (1, 1)))
-    no_bias = placed_like(np.zeros(1, dtype(request.bias or "float32").numpy), example)
-    no_residual = placed_like(np.zeros((1, 1), dtype(request.out).numpy), example)
+    no_zeros, completed = placed_like(np.zeros((1, 1), np.float32), example), with_all_operands(request, example)
 
     def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
-        bias = no_bias if call.bias is None else call.bias
-        residual = no_residual if call.residual is None else call.residual
-        given = none if scales is None else scales(call)
-        return (call.activations, given, *held, *(() if zeros else (no_zeros,)), bias, residual, call.out)
+        all_of = completed(call)
+        given = all_of.activation_scales if scales is None else scales(call)
+        zeros_of = () if zeros else (no_zeros,)
+        return (call.activations, given, *held, *zeros_of, all_of.bias, all_of.residual, call.out)
 
     return arguments
 

@@ -12,18 +12,24 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format, unpack_plain
-from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir.dtypes import ALL, UINT8, DType
 from tilewright.kernels.record_packing import order_of, pack_records
-from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, as_torch, contiguous, element_type, placed_like, wait_for_copies
+from tilewright.matmul.arrays import (
+    as_numpy,
+    as_torch,
+    contiguous,
+    element_type,
+    placed_like,
+    torch_type,
+    viewed,
+    wait_for_copies,
+)
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_torch
-from tilewright.specialization import compile
 from tilewright.targets.registry import resolve
 
 if TYPE_CHECKING:
@@ -249,7 +255,7 @@ def _magnitudes(scales: Any, zeros: Any, operand: DType) -> tuple[float, float, 
     sizes = abs(scales)
     if is_torch(scales):
         found = [sizes.max(), sizes.masked_fill(sizes == 0, np.inf).min()]
-        found += [(sizes.to(_torch_type(operand)).float() == sizes).all().float()]
+        found += [(sizes.to(torch_type(operand)).float() == sizes).all().float()]
         largest, least, exact, *most = _numbers(found + ([] if zeros is None else [zeros.abs().max()]))
         return largest, least, bool(exact), sum(most)
     exact = bool((round_float(sizes, operand) == sizes).all())
@@ -305,7 +311,7 @@ def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, 
         if weight.facts.zeros == "rescale":
             wide[1:] = [zeros * 2.0**power for zeros in wide[1:]]
     types = [of for of in (form.scale, form.zero) if of is not None]
-    lines = [by_row(weight, form, array.to(_torch_type(of))) for array, of in zip(wide, types)]
+    lines = [by_row(weight, form, array.to(torch_type(of))) for array, of in zip(wide, types)]
     return dict(zip(("scales", "zeros"), lines)), weight.tensor_scale * 2.0**-power
 
 
@@ -320,12 +326,6 @@ def _numbers(found: Sequence[torch.Tensor]) -> list[float]:
     import torch
 
     return torch.stack(list(found)).tolist()
-
-
-def _torch_type(of: DType) -> Any:
-    import torch
-
-    return getattr(torch, of.name)
 
 
 def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
@@ -343,7 +343,7 @@ def by_row(weight: PackedWeight, form: FragmentRecords, values: Array) -> Array:
     each = wanted if facts.groups == 1 else facts.group // form.group
     shape = (-(-facts.N // rows), facts.groups)
     if is_torch(values):
-        bits = values.view(_torch_type(ALL["uint8"])) if values.dtype.itemsize == 1 else values
+        bits = viewed(values, UINT8) if values.dtype.itemsize == 1 else values
         down = bits.expand(shape).repeat_interleave(rows, 0)[: facts.N] if rows > 1 else bits.expand(shape)
         return down.repeat_interleave(each, 1)[:, :wanted].contiguous().view(values.dtype)
     return np.repeat(np.repeat(np.broadcast_to(values, shape), rows, axis=0)[: facts.N], each, axis=1)[:, :wanted]
@@ -357,17 +357,11 @@ def _check_numbers(weight: PackedWeight) -> None:
         return
     plain = weight.codes
     codes = plain if of.bits == 8 else unpack_plain(as_numpy(plain).view(np.uint8), weight.facts.K, of.bits)
-    found = (bool((codes.view(_uint8()) == code).any()) if is_torch(codes) else code in codes for code in wrong)
+    found = (bool((viewed(codes, UINT8) == code).any()) if is_torch(codes) else code in codes for code in wrong)
     if any(found):
         raise CannotQuantize(
             f"the weight holds codes of {of} that are no finite numbers", hint="saturate before quantising"
         )
-
-
-def _uint8() -> torch.dtype:
-    import torch
-
-    return torch.uint8
 
 
 def _pack_on_device(
@@ -377,7 +371,7 @@ def _pack_on_device(
     import torch
 
     held = [(name, of) for name, of in (("scales", form.scale), ("zeros", form.zero)) if of is not None]
-    kernel = _packing_kernel(form, bits, resolve(plain.device.type)[1])
+    kernel = pack_records.for_target(resolve(plain.device.type)[1], form, bits)
     words = torch.empty(form.shape(plain.shape[0], columns), dtype=torch.uint32, device=plain.device)
     constants = [placed_like(array, plain) for array in (table, order_of(form))]
     lines = [_as_bits(parts[name], of, plain) for name, of in held]
@@ -387,10 +381,8 @@ def _pack_on_device(
 
 def _as_bits(part: Array, of: DType, plain: torch.Tensor) -> torch.Tensor:
     """Scales or zeros as unsigned integers with the bits of their type, where the codes are."""
-    import torch
-
     if is_torch(part):
-        return part.to(plain.device, _torch_type(of)).view(getattr(torch, f"uint{of.bits}"))
+        return viewed(part.to(plain.device, torch_type(of)), ALL[f"uint{of.bits}"])
     rounded = np.ascontiguousarray(_rounded(part, of))
     return as_torch(rounded.view(f"u{rounded.itemsize}"), plain.device)
 
@@ -400,9 +392,4 @@ def packing_begun(weight: PackedWeight, form: FragmentRecords) -> None:
     compile."""
     plain = weight.held["codes"]
     if is_torch(plain) and plain.is_cuda:
-        _packing_kernel(form, weight.format.bits, resolve(plain.device.type)[1]).begin()
-
-
-@functools.lru_cache(maxsize=64)
-def _packing_kernel(form: FragmentRecords, bits: int, arch: Arch) -> Kernel:
-    return compile(pack_records.trace(form, bits), target=arch)
+        pack_records.for_target(resolve(plain.device.type)[1], form, weight.format.bits).begin()

@@ -14,8 +14,8 @@ from tilewright.compat.bitblas.ops.permutes import on_arrays
 from tilewright.compat.bitblas.utils import target_name
 from tilewright.errors import NoDevice, NotRepresentable
 from tilewright.formats import Format
-from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_torch
+from tilewright.ir.dtypes import UINT8, dtype
+from tilewright.matmul.arrays import as_torch, viewed
 from tilewright.matmul.config import MatmulConfig as OwnConfig
 from tilewright.matmul.config import OptimizeStrategy, TransformKind
 from tilewright.matmul.facts import Request, WeightFacts
@@ -26,6 +26,7 @@ from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.tiers import ladder
 from tilewright.matmul.tiers.base import Machine, Ready
 from tilewright.matmul.tuning import check
+from tilewright.matmul.weight_forms import Given
 from tilewright.quant.importers.bitblas import (
     BitblasOrder,
     bitblas_order,
@@ -196,13 +197,13 @@ class Matmul(OwnMatmul):
         shape = self.config.order.shape(*self._size)
         return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
 
-    def _weight_tensors(self, A: Array, W: Array, scale: Array | None, zeros: Array | None) -> dict[str, Array]:
-        expected = self._code_shape()
+    def _weight_tensors(self, given: Given) -> dict[str, Array]:
+        W, expected = given.W, self._code_shape()
         if hasattr(W, "reshape") and not self._is_transposed and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
         if not self.config.format.is_dense and "float8" in str(getattr(W, "dtype", "")):
-            W = W.view(_unsigned(W))
-        return super()._weight_tensors(A, W, scale, zeros)
+            W = viewed(W, UINT8)
+        return super()._weight_tensors(replace(given, W=W))
 
     def _plain(self, codes: Any) -> Array:
         order, of = self.config.order, self.config.format
@@ -257,45 +258,23 @@ class Matmul(OwnMatmul):
 
     # Calls --------------------------------------------------------------------------------------------
 
-    def _product(
-        self,
-        A: Array,
-        W: Array,
-        scale: Array | None,
-        zeros: Array | None,
-        bias: Array | None,
-        output: Array | None,
-        a_scale: Array | None,
-        residual: Array | None,
-    ) -> Product:
-        return super()._product(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
+    def _product(self, given: Given) -> Product:
+        return super()._product(self._in_order(given))
 
-    def _followed(
-        self,
-        A: Array,
-        W: Array,
-        scale: Array | None,
-        zeros: Array | None,
-        bias: Any,
-        output: Any,
-        a_scale: Any,
-        residual: Any,
-    ) -> Any:
-        return super()._followed(A, W, *self._in_order(W, scale, zeros, bias), output, a_scale, residual)
+    def _followed(self, given: Given) -> Any:
+        return super()._followed(self._in_order(given))
 
-    def _in_order(
-        self, W: Array, scale: Array | None, zeros: Array | None, bias: Array | None
-    ) -> tuple[Array | None, Array | None, Array | None]:
+    def _in_order(self, given: Given) -> Given:
         """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so
         ``matmul(A, W, bias)`` is a call there."""
-        given, own = (scale, zeros, bias), isinstance(W, PackedWeight)
+        handed, own = (given.scale, given.zeros, given.bias), isinstance(given.W, PackedWeight)
         has = [self.config.with_scaling and not own, self.config.with_zeros and not own, self.config.with_bias]
-        there = [one is not None for one in given]
+        there = [one is not None for one in handed]
         if there == has or sum(there) != sum(has):
             return given  # as they are named, or an error that names what is missing
-        following = iter(one for one in given if one is not None)
-        first, second, third = (next(following) if wanted else None for wanted in has)
-        return first, second, third
+        following = iter(one for one in handed if one is not None)
+        scale, zeros, bias = (next(following) if wanted else None for wanted in has)
+        return replace(given, scale=scale, zeros=zeros, bias=bias)
 
     # What was made ------------------------------------------------------------------------------------
 
@@ -308,12 +287,12 @@ class Matmul(OwnMatmul):
         return ladder.refuses(self.config.facts(), self.config.request(), self.arch) is None
 
     def _prepared(
-        self, given: dict[str, Array], example: Array, request: Request, chosen: Candidate | None = None
+        self, tensors: dict[str, Array], example: Array, request: Request, chosen: Candidate | None = None
     ) -> Ready:
         if not self._reads_as_it_lies:
-            return super()._prepared(given, example, request)
+            return super()._prepared(tensors, example, request)
         machine = Machine(self.target, self.arch)
-        return ladder.ladder_call(self.config.facts(), request, machine, example, chosen).prepared(given)
+        return ladder.ladder_call(self.config.facts(), request, machine, example, chosen).prepared(tensors)
 
     @property
     def kernel(self) -> Kernel:
@@ -370,14 +349,14 @@ class Matmul(OwnMatmul):
     def _tuned_in_place(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
         """`_tuned` for bytes that are multiplied as they lie."""
         A, W, named = self._random(rows)
-        rest = [named["scale"], None, named["bias"], None, named["a_scale"], named["residual"]]
-        known = self._raw(A, W, *rest)
+        given = Given(A, W, **named)
+        known = self._raw(given)
         known.run()
         facts, request, machine = self.config.facts(), known.request, Machine(self.target, self.arch)
 
         def build(chosen: Candidate) -> Product:
-            given, operands, result = self._checked(A, W, *rest)
-            made = Product(self._prepared(given, A, request, chosen), operands, result, request, self.arch)
+            tensors, operands, result = self._checked(given)
+            made = Product(self._prepared(tensors, A, request, chosen), operands, result, request, self.arch)
             made.run()
             check(made.result, known.operands.out, chosen)
             return made
@@ -423,14 +402,6 @@ def log_outcomes(outcomes: list[Outcome]) -> None:
             continue
         logger.info("Evaluation with config %s", one.options)
         logger.info("Time cost of this config: %.3f ms", one.milliseconds)
-
-
-def _unsigned(array: Array) -> Any:
-    if not is_torch(array):
-        return np.uint8
-    import torch
-
-    return torch.uint8
 
 
 def _packed(array: np.ndarray, order: BitblasOrder, of: Format) -> np.ndarray:
