@@ -18,7 +18,7 @@ from tiny_models import WORDS, logits_of
 import tilewright
 from tilewright.checkpoints import save_safetensors
 from tilewright.errors import TilewrightError
-from tilewright.matmul.arrays import as_numpy
+from tilewright.runtime.tensors import as_numpy
 
 SIZE = {
     "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -13,11 +13,11 @@ from tilewright.conversion.modules import layer_shape, replace_layer, weight_of
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import CannotQuantize
 from tilewright.formats import SCHEMES
-from tilewright.matmul.arrays import as_numpy
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.gptq import Hessian, gptq_quantize
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 if TYPE_CHECKING:
     import torch

@@ -15,12 +15,12 @@ from tilewright.conversion.joined import of_rows
 from tilewright.conversion.modules import put_in_place
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import MissingTensor, WrongArgumentShape
-from tilewright.matmul.arrays import as_numpy, as_torch, element_type
+from tilewright.matmul.arrays import as_torch, element_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import Array, as_float32
+from tilewright.runtime.tensors import Array, as_float32, as_numpy
 
 if TYPE_CHECKING:
     import torch

@@ -6,6 +6,8 @@ weight is packed row by row, low bits first; parameters that a recipe does not u
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import tilewright
@@ -15,7 +17,29 @@ from tilewright.kernels.epilogue import applied, stored
 from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.proxies import Scalar
+from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """The parameters of `general_matmul` and `masked_matmul`, under their names there."""
+
+    A: Tile
+    activation_scales: Tile
+    W: Tile
+    table: Tile
+    scales: Tile
+    zeros: Tile
+    multipliers: Tile
+    factor: Tile
+    slots: Tile
+    divisors: Tile
+    gathered: Tile
+    bias: Tile
+    residual: Tile
+    C: Tile
+
 
 FEW_ROWS = 16
 """Up to here blocks have so many rows, so that short batches waste nothing."""
@@ -69,20 +93,18 @@ def packed_zero(zeros: Tile, r: Recipe, n: Value, g: Value) -> Value:
 
 
 @T.macro
-def leave(
-    value: Value, r: Recipe, row: Value, n: Value, factor: Tile, bias: Tile, residual: Tile, C: Tile, wide: str
-) -> None:
+def leave(value: Value, r: Recipe, row: Value, n: Value, t: Tensors, wide: str) -> None:
     """A scaled sum into C: with the recipe's factor, bias, function and residual, computed in `wide`."""
     if r.factor and r.zeros != "rescale":
-        value = T.cast(value, wide) * factor[0]
+        value = T.cast(value, wide) * t.factor[0]
     if r.bias or r.function or r.residual:
         value = T.cast(value, wide)
     if r.bias:
-        value = value + T.cast(bias[n], wide)
+        value = value + T.cast(t.bias[n], wide)
     value = applied(value, r.function)
     if r.residual:
-        value = value + T.cast(residual[row, n], wide)
-    C[row, n] = stored(value, r.out)
+        value = value + T.cast(t.residual[row, n], wide)
+    t.C[row, n] = stored(value, r.out)
 
 
 @tilewright.jit
@@ -129,46 +151,33 @@ def general_matmul(
         code_tile = (block_N // TILE_ROWS, block_K // r.tiles[0], tile_codes if as_stored else tile_codes * bits // 8)
 
     @T.macro
-    def convert(
-        A: Tile, activation_scales: Tile, divisors: Tile, gathered: Tile, A_shared: Tile, first_row: Value, first: Value
-    ) -> None:
+    def convert(t: Tensors, A_shared: Tile, first_row: Value, first: Value) -> None:
         """A tile of activations in the order and the type that are multiplied."""
         for i, j in T.Parallel(*A_shared.shape):
             row, k = first_row + i, first + j
-            column = gathered[k] if r.gather else k
+            column = t.gathered[k] if r.gather else k
             if r.gather and K % block_K:  # columns behind the last one are none, whatever their codes stand for
                 column = T.if_then_else(k < K, column, -1)
-            element: Value = A[row, column]
+            element: Value = t.A[row, column]
             if shared_byte:  # the last byte of a row may hold more than K elements
                 element = T.if_then_else(column < r.columns, element, T.cast(0, r.activations))
             if r.gather:
-                element = T.if_then_else(column >= 0, A[row, T.max(column, 0)], T.cast(0, r.activations))
+                element = T.if_then_else(column >= 0, t.A[row, T.max(column, 0)], T.cast(0, r.activations))
             if r.divisors:
                 there = (column >= 0) & (column < r.columns) if r.gather else column < r.columns
-                element = T.cast(element, wide) / T.if_then_else(there, divisors[column], 1.0)
+                element = T.cast(element, wide) / T.if_then_else(there, t.divisors[column], 1.0)
             if r.activation_scales == "element":
-                element = T.cast(element, wide) * T.cast(activation_scales[row, column // r.activation_group], wide)
+                element = T.cast(element, wide) * T.cast(t.activation_scales[row, column // r.activation_group], wide)
             A_shared[i, j] = T.cast(element, r.left)
 
     @T.macro
-    def decode(
-        codes: Tile,
-        table: Tile,
-        scales: Tile,
-        zeros: Tile,
-        multipliers: Tile,
-        factor: Tile,
-        slots: Tile,
-        W_shared: Tile,
-        first_row: Value,
-        first: Value,
-    ) -> None:
+    def decode(t: Tensors, codes: Tile, table: Tile, W_shared: Tile, first_row: Value, first: Value) -> None:
         """A tile of codes as the numbers that are multiplied."""
         for i, j in T.Parallel(block_N, block_K):
             place = tile_place(i % TILE_ROWS, j % r.tiles[0], r.tiles) if tiled else j
             bit = place * bits
             if r.slots:
-                bit = place // per_word * 32 + slots[place % per_word] * bits
+                bit = place // per_word * 32 + t.slots[place % per_word] * bits
             byte = codes[i // TILE_ROWS, j // r.tiles[0], bit // 8] if tiled else codes[i, bit // 8]
             code = T.cast(byte, "int32") >> bit % 8
             if 8 % bits:
@@ -179,16 +188,16 @@ def general_matmul(
             if r.zeros == "one":
                 number = number - (int(r.zero) if r.zero == int(r.zero) else r.zero)
             if r.zeros == "groups":
-                number = T.cast(number, wide) - of_group(zeros, r.zero_point, n, g, wide)
+                number = T.cast(number, wide) - of_group(t.zeros, r.zero_point, n, g, wide)
             if r.zeros == "packed":
-                number = number - packed_zero(zeros, r, n, g)
+                number = number - packed_zero(t.zeros, r, n, g)
             if r.multiplier:
-                number = T.cast(number, wide) * of_group(multipliers, r.multiplier, n, g, wide)
+                number = T.cast(number, wide) * of_group(t.multipliers, r.multiplier, n, g, wide)
             if r.scaled == "weight":
-                number = T.cast(number, wide) * of_group(scales, r.scale, n, g, wide)
+                number = T.cast(number, wide) * of_group(t.scales, r.scale, n, g, wide)
             if r.zeros == "rescale":
-                number = T.cast(number, wide) * factor[0] if r.factor else number
-                number = number - of_group(zeros, r.zero_point, n, g, wide)
+                number = T.cast(number, wide) * t.factor[0] if r.factor else number
+                number = number - of_group(t.zeros, r.zero_point, n, g, wide)
             if dtype_of(r.right).is_float and not number.dtype.is_float:
                 number = T.cast(
                     number, "float32"
@@ -196,19 +205,16 @@ def general_matmul(
             W_shared[i, j] = T.cast(number, r.right)
 
     @T.macro
-    def multiply(
-        A: Tile, activation_scales: Tile, W: Tile, table: Tile, scales: Tile, zeros: Tile, multipliers: Tile,
-        factor: Tile, slots: Tile, divisors: Tile, gathered: Tile, bias: Tile, residual: Tile, C: Tile, block_M: int,
-    ) -> None:  # fmt: skip
+    def multiply(t: Tensors, block_M: int) -> None:
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), r.left)
             W_shared = T.alloc_shared((block_N, block_K), r.right)
             codes: Any = None if as_stored and not tiled else T.alloc_shared(code_tile, code_type)
             partial = T.alloc_fragment((block_M, block_N), r.accumulate)
-            values: Tile = table
+            values: Tile = t.table
             if looked_up:  # behind what the next step loads, each look into the tensor would wait for all of it
                 values = T.alloc_shared((1 << bits,), wide)
-                T.copy(table, values)
+                T.copy(t.table, values)
             if period:
                 total = T.alloc_fragment((block_M, block_N), wide)
                 T.clear(total)
@@ -217,60 +223,74 @@ def general_matmul(
                 for step in T.Pipelined(T.ceildiv(span, block_K), num_stages=num_stages if copies else 1):
                     first = span_index * span + step * block_K
                     if copied:
-                        T.copy(A[by * block_M, first], A_shared)
+                        T.copy(t.A[by * block_M, first], A_shared)
                     else:
-                        convert(A, activation_scales, divisors, gathered, A_shared, by * block_M, first)
+                        convert(t, A_shared, by * block_M, first)
                     if tiled:
-                        T.copy(W[bx * (block_N // TILE_ROWS), first // r.tiles[0], 0], codes)
+                        T.copy(t.W[bx * (block_N // TILE_ROWS), first // r.tiles[0], 0], codes)
                     if tiled and as_stored:
                         for i, j in T.Parallel(block_N, block_K):
                             place = tile_place(i % TILE_ROWS, j % r.tiles[0], r.tiles)
                             W_shared[i, j] = T.cast(codes[i // TILE_ROWS, j // r.tiles[0], place], r.right)
                     elif native:
-                        T.copy(W[bx * block_N, first], W_shared)
+                        T.copy(t.W[bx * block_N, first], W_shared)
                     elif dense:
                         for i, j in T.Parallel(block_N, block_K):
-                            W_shared[i, j] = T.cast(W[bx * block_N + i, first + j], r.right)
+                            W_shared[i, j] = T.cast(t.W[bx * block_N + i, first + j], r.right)
                     else:
                         if not tiled:
-                            T.copy(W[bx * block_N, first * bits // 8], codes)
-                        decode(
-                            codes, values, scales, zeros, multipliers, factor, slots, W_shared, bx * block_N, first
-                        )  # fmt: skip
+                            T.copy(t.W[bx * block_N, first * bits // 8], codes)
+                        decode(t, codes, values, W_shared, bx * block_N, first)
                     T.gemm(A_shared, W_shared, partial, transpose_B=True)
                 if period:
                     for i, j in T.Parallel(block_M, block_N):
                         scaled = T.cast(partial[i, j], wide)
                         if r.scaled == "sums":
                             weight_group = span_index * span // r.group
-                            scaled = scaled * of_group(scales, r.scale, bx * block_N + j, weight_group, wide)
+                            scaled = scaled * of_group(t.scales, r.scale, bx * block_N + j, weight_group, wide)
                         if r.activation_scales == "group":
                             group = span_index * span // r.activation_group
-                            scaled = scaled * T.cast(activation_scales[by * block_M + i, group], wide)
+                            scaled = scaled * T.cast(t.activation_scales[by * block_M + i, group], wide)
                         total[i, j] = total[i, j] + scaled
             for i, j in T.Parallel(block_M, block_N):
                 row, n = by * block_M + i, bx * block_N + j
                 if (row < M) & (n < N):
                     value: Value = total[i, j] if period else partial[i, j]
                     if r.scaled == "result":
-                        value = T.cast(value, wide) * of_group(scales, r.scale, n, 0, wide)
+                        value = T.cast(value, wide) * of_group(t.scales, r.scale, n, 0, wide)
                     if r.activation_scales in ("tensor", "token"):
                         token = row if r.activation_scales == "token" else 0
-                        value = T.cast(value, wide) * T.cast(activation_scales[token, 0], wide)
-                    leave(value, r, row, n, factor, bias, residual, C, wide)
+                        value = T.cast(value, wide) * T.cast(t.activation_scales[token, 0], wide)
+                    leave(value, r, row, n, t, wide)
 
-    scale_rows = M if r.activation_scales in ("token", "group", "element") else 1
-    scale_groups = -(-r.columns // r.activation_group) if r.activation_group else 1
-    multiplier = r.multiplier or Grouped("int8")
     weight = T.Tensor((N, K if as_stored else r.row_bytes), code_type)
     if tiled:
         weight = T.Tensor((N // TILE_ROWS, K // r.tiles[0], code_tile[-1]), code_type)
 
-    @T.prim_func
-    def general_matmul(
+    @T.macro
+    def product(t: Tensors) -> None:
+        if M <= FEW_ROWS:
+            multiply(t, 16)
+        else:
+            multiply(t, block_M)
+
+    return entry_point("general_matmul", r, M, weight, wide, product)
+
+
+def entry_point(
+    name: str, r: Recipe, M: Value, Weight: TensorType, wide: str, product: Callable[[Tensors], None]
+) -> PrimFunc:  # fmt: skip
+    """The function of a kernel of a recipe for M rows: `product` is given its parameters, of which W is `Weight`."""
+    N, K, bits = r.N, r.K, r.format.bits
+    per_byte = dtype_of(r.activations).per_byte
+    scale_rows = M if r.activation_scales in ("token", "group", "element") else 1
+    scale_groups = -(-r.columns // r.activation_group) if r.activation_group else 1
+    multiplier = r.multiplier or Grouped("int8")
+
+    def launched(
         A: T.Tensor((M, -(-r.columns // per_byte) * per_byte), r.activations),
         activation_scales: T.Tensor((scale_rows, scale_groups), r.activation_scale_dtype),
-        W: weight,
+        W: Weight,
         table: T.Tensor((1 << bits if bits <= 8 else 1,), wide),
         scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
         zeros: T.Tensor(*r.zero_tensor),
@@ -282,11 +302,9 @@ def general_matmul(
         bias: T.Tensor((N if r.bias else 1,), r.bias or "float32"),
         residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
         C: T.Tensor((M, N), r.out),
-    ):
-        rest = (W, table, scales, zeros, multipliers, factor, slots, divisors, gathered, bias, residual, C)
-        if M <= FEW_ROWS:
-            multiply(A, activation_scales, *rest, 16)
-        else:
-            multiply(A, activation_scales, *rest, block_M)
+    ) -> None:
+        rest = (table, scales, zeros, multipliers, factor, slots, divisors, gathered, bias, residual, C)
+        product(Tensors(A, activation_scales, W, *rest))
 
-    return general_matmul
+    launched.__name__ = name
+    return T.prim_func(launched)

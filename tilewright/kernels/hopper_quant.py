@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper_quant_digits import digit_quant_candidates, digit_quant_choice, digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_choice, medium_quant_ways
+from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
 from tilewright.kernels.hopper_quant_small import (
     most_warps,
     small_quant_choice,
@@ -42,7 +42,8 @@ def chosen(
     covers = covers and not (M > 8 and many)
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
-    return medium_quant_choice(N, K, M, form, out, epilogue, speed, 0 if many else FEW), medium_quant_matmul
+    ways = medium_quant_ways(N, K, form, out, epilogue, speed, 0 if many else FEW)
+    return ways.choice(M), medium_quant_matmul
 
 
 FACTORIES = {"digits": digit_quant_matmul, "small": small_quant_matmul, "medium": medium_quant_matmul}

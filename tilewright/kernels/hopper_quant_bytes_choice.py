@@ -63,24 +63,17 @@ RUNNING = {128: False, 192: True}
 sum."""
 
 
-def byte_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
-) -> dict[str, int]:
-    """The sizes that `byte_quant_matmul` is called with for `M` rows of A: of those that serve the weight, the fastest.
+@functools.lru_cache(maxsize=256)
+def byte_quant_ways(
+    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
+) -> ByteWays:  # fmt: skip
+    """All ways to divide the product of a weight.
 
     Parameters
     ----------
     promoted : whether sums of groups are scaled.
     running : whether sums may run on from group to group.
     """
-    return byte_quant_ways(N, K, form, promoted, running, speed).choice(M)
-
-
-@functools.lru_cache(maxsize=256)
-def byte_quant_ways(
-    N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
-) -> ByteWays:  # fmt: skip
-    """All ways to divide the product of a weight; parameters as for `byte_quant_choice`."""
     down, across, _ = form.shape(N, K)
     divisions = _divisions(form, promoted, running, down * form.rows, across, speed.cores)
     sizes = [fitted(form, one, across) for one in divisions]

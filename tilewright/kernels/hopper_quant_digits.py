@@ -85,19 +85,11 @@ def digit_quant_matmul(
         zeros.
     tokens : rows of A that one launch serves, 1 or 2.
     offset : what all codes are too large by; 0 for signs.
-    epilogue : what becomes of sums before they are stored.
-    warps : workers of a block; together they cover K: ``cluster * warps * records * 128`` is at least K.
-    records : that a worker reads of each tile, in one copy.
-    stages : copies of a worker on their way.
-    ahead : those that begin before activations are asked for, which would wait behind all of them.
-    cluster : blocks that divide K among them and add their sums at the end, through distributed shared memory.
-    blocks : how many blocks run, None for one a multiprocessor; each cluster takes every so many-th tile of W's rows.
+    epilogue, warps, records, stages, ahead, cluster, blocks : as in `small_quant_matmul`.
 
     Returns
     -------
-    kernel of ``W`` (uint32, ``form.shape(N, K)``: `form.pack` makes it), ``A[M, K]`` of the form's operand type, M at
-    most `tokens`, and ``C[M, N]`` of `out`. With an epilogue there stand before C ``factor[1]`` (float32), ``bias[N]``
-    and ``residual[M, N]``, one element each where they are not used.
+    kernel of the parameters that `small_quant_matmul` has; rows of A may start anywhere.
 
     Raises
     ------

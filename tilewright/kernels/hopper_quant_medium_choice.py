@@ -54,28 +54,13 @@ KINDS = 9
 """Divisions of a weight: so many kernels serve all calls of more rows than those that `hopper_quant_small` is for."""
 
 
-def medium_quant_choice(
-    N: int,
-    K: int,
-    M: int,
-    form: FragmentRecords,
-    out: str = "float16",
-    epilogue: Epilogue = PLAIN,
-    speed: Speed = HOPPER,
-    few: int = 0,
-) -> dict[str, int]:
-    """The sizes that `medium_quant_matmul` is called with for a problem: of those that serve the weight, the fastest
-    for its rows; calls of `few` rows go another way."""
-    return medium_quant_ways(N, K, form, out, epilogue, speed, few).choice(M)
-
-
 @functools.lru_cache(maxsize=256)
 def medium_quant_ways(
     N: int, K: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER,
     few: int = 0,
 ) -> MediumWays:  # fmt: skip
     """All ways to divide the product of a weight: every tile, on all multiprocessors or on as many as tiles of whole
-    columns make, in pairs where the tiles across W make pairs."""
+    columns make, in pairs where the tiles across W make pairs; calls of `few` rows go another way."""
     found = []
     for tiles, highest in HIGHEST.items():
         for tokens in heights_of(form.operand, highest):

@@ -16,8 +16,8 @@ import math
 import tilewright
 import tilewright.language as T
 from tilewright.formats import Format
-from tilewright.kernels.general_matmul import leave, of_group, packed_zero
-from tilewright.kernels.recipe import Grouped, Recipe
+from tilewright.kernels.general_matmul import Tensors, entry_point, leave, of_group, packed_zero
+from tilewright.kernels.recipe import Recipe
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 
@@ -130,31 +130,31 @@ def masked_matmul(
     by_bytes = by_bytes and not floats and 8 % bits == 0
     chains = 2 if by_bytes else 1
 
-    def zero_of(zeros: Tile, n: Value, g: Value) -> Value | None:
+    def zero_of(t: Tensors, n: Value, g: Value) -> Value | None:
         """What is subtracted of each code of a group before it is scaled; None for nothing."""
         found: Value | None = None
         if r.zeros == "one" and r.zero:
             found = T.cast(r.zero, "float32")
         if r.zeros == "groups":
-            found = of_group(zeros, r.zero_point, n, g, "float32")
+            found = of_group(t.zeros, r.zero_point, n, g, "float32")
         if r.zeros == "packed":
-            found = T.cast(packed_zero(zeros, r, n, g), "float32")
+            found = T.cast(packed_zero(t.zeros, r, n, g), "float32")
         if not sign:
             return found
         return float(sign) if found is None else found + float(sign)
 
     @T.macro
-    def load_codes(W: Tile, codes: Tile, n: Value, first: Value) -> None:
+    def load_codes(t: Tensors, codes: Tile, n: Value, first: Value) -> None:
         """The words of a lane's run of a row of the weight."""
         at = first * bits // (8 * unit)
         if unit == 4:
             for w in T.vectorized(words):
-                codes[w] = W[n, at + w]
+                codes[w] = t.W[n, at + w]
         else:
             for w in T.unroll(words):
-                low: Value = T.cast(W[n, at + 4 // unit * w], "uint32")
+                low: Value = T.cast(t.W[n, at + 4 // unit * w], "uint32")
                 for part in list(range(1, 4 // unit)):
-                    low = low | T.cast(W[n, at + 4 // unit * w + part], "uint32") << 8 * unit * part
+                    low = low | T.cast(t.W[n, at + 4 // unit * w + part], "uint32") << 8 * unit * part
                 codes[w] = low
         if turned:
             for w in list(range(words)):
@@ -167,12 +167,12 @@ def masked_matmul(
 
     @T.macro
     def load_activations(
-        A: Tile, raw: Tile, x: Tile, totals: Tile, lowered: Tile, m: Value, row: Value, first: Value
+        t: Tensors, raw: Tile, x: Tile, totals: Tile, lowered: Tile, m: Value, row: Value, first: Value
     ) -> None:
         """A lane's run of a row of A, each element times the power of two that its code's place asks for, and sums of
         chunks."""
         for j in T.vectorized(run):
-            raw[j] = A[row, first + j]
+            raw[j] = t.A[row, first + j]
         lifted: Value = 1.0
         if lifts:
             largest: Value = T.abs(T.cast(raw[0], "float32"))
@@ -208,20 +208,11 @@ def masked_matmul(
 
     @T.macro
     def multiply_run(
-        codes: Tile,
-        pairs: Tile,
-        numbers: Tile,
-        x: Tile,
-        totals: Tile,
-        lowered: Tile,
-        sums: Tile,
-        at: Value,
-        n: Value,
-        first: Value,
-        tensors: tuple[Tile, Tile, Tile, Tile],
-    ) -> None:
+        t: Tensors, codes: Tile, pairs: Tile, numbers: Tile, of_rows: tuple[Tile, Tile, Tile, Tile], at: Value,
+        n: Value, first: Value,
+    ) -> None:  # fmt: skip
         """A run of one row of the weight times all rows of A, added to their sums."""
-        scales, zeros, multipliers, factor = tensors
+        x, totals, lowered, sums = of_rows
         if floats:
             for w in list(range(words)):
                 for pair in list(range(per_word // 2)):
@@ -239,8 +230,8 @@ def masked_matmul(
                 if chains == 2:
                     partial[m, 0] = partial[m, 0] + partial[m, 1]
             g = (first + c * chunk) // r.group
-            scale = scale_of(scales, multipliers, factor, n, g)
-            zero = zero_of(zeros, n, g)
+            scale = scale_of(t, n, g)
+            zero = zero_of(t, n, g)
             for m in T.unroll(rows):
                 factor_back: Value = lowered[m] if lifts else growth
                 found: Value = partial[m, 0] if not lifts and growth == 1.0 else partial[m, 0] * factor_back
@@ -249,18 +240,18 @@ def masked_matmul(
                 if scale is not None:
                     found = found * scale
                 if r.zeros == "rescale":
-                    found = found - of_group(zeros, r.zero_point, n, g, "float32") * totals[m, c]
+                    found = found - of_group(t.zeros, r.zero_point, n, g, "float32") * totals[m, c]
                 sums[m, at] = sums[m, at] + found
 
-    def scale_of(scales: Tile, multipliers: Tile, factor: Tile, n: Value, g: Value) -> Value | None:
+    def scale_of(t: Tensors, n: Value, g: Value) -> Value | None:
         """What the sums of a chunk are multiplied by; None for nothing."""
         parts: list[Value] = []
         if r.multiplier:
-            parts.append(of_group(multipliers, r.multiplier, n, g, "float32"))
+            parts.append(of_group(t.multipliers, r.multiplier, n, g, "float32"))
         if r.scaled in ("sums", "weight"):
-            parts.append(of_group(scales, r.scale, n, g, "float32"))
+            parts.append(of_group(t.scales, r.scale, n, g, "float32"))
         if r.factor and r.zeros == "rescale":
-            parts.append(factor[0])
+            parts.append(t.factor[0])
         return math.prod(parts[1:], start=parts[0]) if parts else None
 
     def of_result(total: Value, scales: Tile, n: Value) -> Value:
@@ -271,25 +262,8 @@ def masked_matmul(
         """What the warps of all parts have found, one after the other."""
         return sum((found[part, m, at] for part in range(1, parts)), start=found[0, m, at])
 
-    multiplier = r.multiplier or Grouped("int8")
-
-    @T.prim_func
-    def masked_matmul(
-        A: T.Tensor((M, r.columns), r.activations),
-        activation_scales: T.Tensor((1, 1), r.activation_scale_dtype),
-        W: T.Tensor((N, row_bytes // unit), f"uint{8 * unit}"),
-        table: T.Tensor((1 << bits,), "float32"),
-        scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
-        zeros: T.Tensor(*r.zero_tensor),
-        multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
-        factor: T.Tensor((1,), "float32"),
-        slots: T.Tensor((1,), "int32"),
-        divisors: T.Tensor((1,), "float32"),
-        gathered: T.Tensor((1,), "int32"),
-        bias: T.Tensor((N if r.bias else 1,), r.bias or "float32"),
-        residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
-        C: T.Tensor((M, N), r.out),
-    ):
+    @T.macro
+    def product(t: Tensors) -> None:
         with T.Kernel(T.ceildiv(N, warps * each), T.ceildiv(M, rows), threads=WARP * warps * parts) as (bn, bm):
             lane, warp = T.get_lane_idx(), T.get_warp_idx()
             first_n = (bn * warps + warp % warps) * each
@@ -307,29 +281,17 @@ def masked_matmul(
             for turn in T.serial(T.ceildiv(K, WARP * run * parts)):
                 first = (turn * parts + warp // warps) * (WARP * run) + lane * run
                 for m in T.unroll(rows):
-                    load_activations(A, raw, x, totals, lowered, m, bm * rows + m, first)
+                    load_activations(t, raw, x, totals, lowered, m, bm * rows + m, first)
                 for at in T.unroll(each):
-                    load_codes(W, codes, first_n + at, first)
-                    multiply_run(
-                        codes,
-                        pairs,
-                        numbers,
-                        x,
-                        totals,
-                        lowered,
-                        sums,
-                        at,
-                        first_n + at,
-                        first,
-                        (scales, zeros, multipliers, factor),
-                    )
+                    load_codes(t, codes, first_n + at, first)
+                    multiply_run(t, codes, pairs, numbers, (x, totals, lowered, sums), at, first_n + at, first)
             if parts == 1:
                 for m in T.unroll(rows):
                     for at in T.unroll(each):
                         total = T.warp_reduce_sum(sums[m, at])
                         row, n = bm * rows + m, first_n + at
                         if (lane == 0) & (row < M) & (n < N):
-                            leave(of_result(total, scales, n), r, row, n, factor, bias, residual, C, "float32")
+                            leave(of_result(total, t.scales, n), r, row, n, t, "float32")
             else:
                 found = T.alloc_shared((parts, rows, warps * each), "float32")
                 for m in T.unroll(rows):
@@ -342,6 +304,7 @@ def masked_matmul(
                     row, n = bm * rows + m, bn * (warps * each) + at
                     if (row < M) & (n < N):
                         added = sum_of_parts(found, m, at)
-                        leave(of_result(added, scales, n), r, row, n, factor, bias, residual, C, "float32")
+                        leave(of_result(added, t.scales, n), r, row, n, t, "float32")
 
-    return masked_matmul
+    weight = T.Tensor((N, row_bytes // unit), f"uint{8 * unit}")
+    return entry_point("masked_matmul", r, M, weight, "float32", product)

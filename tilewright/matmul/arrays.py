@@ -54,22 +54,6 @@ def element_type(array: Array) -> DType:
     return numpy_dtype(array.dtype) if isinstance(array, np.ndarray) else dtype(array.dtype)
 
 
-def as_numpy(array: object) -> np.ndarray:
-    """The same elements in NumPy's memory; types that NumPy lacks are carried by ml_dtypes."""
-    if isinstance(array, np.ndarray):
-        return array
-    if not is_torch(array):
-        return np.asarray(array)
-    torch = sys.modules["torch"]
-    if array.is_meta:
-        raise WrongArgumentDevice("a tensor is on the meta device: it has no numbers", hint="load them first")
-    array = array.detach().cpu()
-    if array.dtype.is_floating_point and array.dtype.itemsize <= 2 and array.dtype != torch.float16:
-        bits = array.contiguous().view(torch.uint8 if array.dtype.itemsize == 1 else torch.int16).numpy()
-        return bits.view(dtype(array.dtype).numpy)
-    return array.numpy()
-
-
 def placed_like(array: np.ndarray, example: Array) -> Array:
     """`array` as a tensor of the kind and on the device of `example`."""
     return as_torch(array, example.device) if is_torch(example) else array

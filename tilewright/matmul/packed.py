@@ -27,14 +27,14 @@ from tilewright.errors import (
 )
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped
-from tilewright.matmul.arrays import as_numpy, as_torch, device_of, element_type
+from tilewright.matmul.arrays import as_torch, device_of, element_type
 from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.runtime.tensors import Array, as_numpy, is_torch
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,8 @@ from tilewright.formats import Format, pack_plain
 from tilewright.ir.dtypes import UINT8
 from tilewright.kernels.record_packing import places_of, unpack_codes
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.arrays import as_numpy, constant, empty_like, placed_like
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.matmul.arrays import constant, empty_like, placed_like
+from tilewright.runtime.tensors import Array, as_numpy, is_torch
 from tilewright.targets.registry import resolve
 
 

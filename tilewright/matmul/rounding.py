@@ -10,11 +10,11 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight, column_order, named
 from tilewright.quant.quantize import to_nearest
 from tilewright.quant.rounding import Rounding, sum_in_halves
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import as_numpy, is_torch
 
 if TYPE_CHECKING:
     import torch

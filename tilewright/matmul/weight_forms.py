@@ -12,13 +12,13 @@ import numpy as np
 from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentShape
 from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_numpy, as_torch, contiguous, device_of, placed_like
+from tilewright.matmul.arrays import as_torch, contiguous, device_of, placed_like
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.packed import PackedWeight, column_order
 from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.weight_codes import codes_of, stored_codes, zero_points
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.runtime.tensors import Array, as_numpy, is_torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ import torch
 
 from tilewright.errors import WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.handles import handle_of, shared_with
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, metadata_name, read_metadata
 from tilewright.runtime.call_keys import made_function
+from tilewright.runtime.tensors import as_numpy
 
 _BUFFERS = ("qweight", *OPTIONAL, "bias")
 

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.formats import SCHEMES, number_format
 from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_numpy, as_torch, check_strided
+from tilewright.matmul.arrays import as_torch, check_strided
 from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
 from tilewright.matmul.facts import Request
 from tilewright.matmul.known_calls import check_transforms, is_watched
@@ -27,6 +27,7 @@ from tilewright.nn.held_weight import HeldWeight
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.rounding import Rounding
 from tilewright.runtime.call_keys import MISSED
+from tilewright.runtime.tensors import as_numpy
 
 register_operators()
 

@@ -20,9 +20,8 @@ import numpy as np
 from tilewright.checkpoints.bounds import is_sizes, json_value
 from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
 from tilewright.formats import PLAIN, number_format, unpack_plain
-from tilewright.quant.importers.arrays import as_array
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import Array
+from tilewright.runtime.tensors import Array, as_numpy
 
 VERSION = 1
 ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
@@ -90,7 +89,7 @@ def read_metadata(values: object, name: str) -> dict[str, Any]:  # JSON
     ------
     InvalidTensor : it holds no metadata, or that of a newer version; it is a dense weight.
     """
-    held = as_array(values)
+    held = as_numpy(values)
     if held.ndim != 1 or held.dtype != np.uint8:
         raise InvalidTensor(
             f"{name} is {held.dtype} {list(held.shape)}, where the metadata of a quantised weight is due",
@@ -134,7 +133,7 @@ def read_weight(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
         if f"{name}.{field}" not in tensors:
             raise MissingTensor(f"{name}.{field} is missing: the weight had one when it was written")
     try:
-        of, codes = number_format(about.pop("format")), as_array(tensors[f"{name}.{CODES}"])
+        of, codes = number_format(about.pop("format")), as_numpy(tensors[f"{name}.{CODES}"])
         if not of.is_dense:
             width = -(-shape[1] * of.bits // 8)
             if codes.shape != (shape[0], width) or codes.dtype != np.uint8:
@@ -143,7 +142,7 @@ def read_weight(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
                 )
             codes = unpack_plain(codes, shape[1], of.bits)
         rest: dict[str, Any] = {
-            field: as_array(tensors[f"{name}.{field}"]) for field in ARRAYS if f"{name}.{field}" in tensors
+            field: as_numpy(tensors[f"{name}.{field}"]) for field in ARRAYS if f"{name}.{field}" in tensors
         }
         return QuantizedWeight(codes, of, **about, **rest)
     except InvalidTensor:

@@ -14,9 +14,9 @@ from tilewright.errors import CannotQuantize
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType
 from tilewright.options import in_context
-from tilewright.quant.importers.arrays import as_array
 from tilewright.quant.rounding import Rounding, sum_in_halves
 from tilewright.quant.weight import QuantizedWeight, check_divisors
+from tilewright.runtime.tensors import as_numpy
 
 
 def quantize(
@@ -61,7 +61,7 @@ def to_nearest(weight: object, how: Rounding, divisors: object = None, name: str
     given = real_numbers(weight)
     how.check(given.shape)
     if divisors is not None:
-        divisors = as_array(divisors).astype(np.float64)
+        divisors = as_numpy(divisors).astype(np.float64)
         check_divisors(divisors, given.shape[1])
     block, wide = how.whole_block(given.shape), _Wide(given, divisors, name)
     slabs = _slabs(given.shape, block[0])
@@ -93,7 +93,7 @@ def real_numbers(weight: object) -> np.ndarray:
     if getattr(weight, "is_meta", False):
         raise CannotQuantize("the weight is on the meta device: it has no numbers")
     try:
-        array = as_array(weight)
+        array = as_numpy(weight)
     except ValueError:
         raise CannotQuantize("the weight is no matrix: its rows differ in length") from None
     if array.dtype.kind in "cSUOMm" or array.dtype.names is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.errors import CannotQuantize, NotRepresentable
 from tilewright.formats import Format, number_format, pack_plain
 from tilewright.ir.dtypes import dtype
-from tilewright.quant.importers.arrays import as_array
+from tilewright.runtime.tensors import as_numpy
 
 ZEROS_MODES = ("original", "rescale", "quantized")
 
@@ -61,7 +61,7 @@ class QuantizedWeight:
         for name in ("codes", "scales", "zeros", "g_idx", "multipliers", "divisors"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, np.ndarray):
-                object.__setattr__(self, name, as_array(given))
+                object.__setattr__(self, name, as_numpy(given))
         if self.codes.ndim != 2:
             raise CannotQuantize(f"a weight has two dimensions, [N, K], not {self.codes.ndim}")
         block = _whole_block(self.block)
@@ -236,7 +236,7 @@ def _whole_block(block: tuple[int, int]) -> tuple[int, int]:
 
 def _one_number(value: float) -> float:
     """A finite number as Python's.  Raises CannotQuantize."""
-    found = as_array(value)
+    found = as_numpy(value)
     if found.size != 1 or found.dtype.kind not in "fiub" or not np.isfinite(found.astype(np.float64)).all():
         raise CannotQuantize(f"the scale of the whole weight is {value}", hint="one finite number is due")
     return float(found.reshape(())[()])

@@ -45,6 +45,27 @@ def as_float32(array: Array) -> Array:
     return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
 
 
+def as_numpy(array: object) -> np.ndarray:
+    """The same elements in NumPy's memory, no bit of them changed; types that NumPy lacks are carried by ml_dtypes.
+
+    Raises
+    ------
+    WrongArgumentDevice : a tensor on the meta device.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    if not is_torch(array):
+        return np.asarray(array)
+    torch = sys.modules["torch"]
+    if array.is_meta:
+        raise WrongArgumentDevice("a tensor is on the meta device: it has no numbers", hint="load them first")
+    array = array.detach().cpu()
+    if array.dtype.is_floating_point and array.dtype.itemsize <= 2 and array.dtype != torch.float16:
+        bits = array.contiguous().view(torch.uint8 if array.dtype.itemsize == 1 else torch.int16).numpy()
+        return bits.view(dtypes.dtype(array.dtype).numpy)
+    return array.numpy()
+
+
 def tensor_view(value: object) -> TensorView:
     """Address, shape, strides, dtype and device of a tensor.
 

@@ -12,7 +12,7 @@ import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, byte_quant_ways
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
@@ -185,7 +185,7 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
     for N, K in ((28672, 8192), (8192, 28672), (4096, 4096), (1000, 704), (33, 64)):
         _, across, words = form.shape(N, K)
         for M in (1, 16, 17, 64, 100, 200, 256, 4096, 1 << 30):
-            sizes = byte_quant_choice(N, K, M, form, promoted, promoted and can_run(form, 0, "int8"))
+            sizes = byte_quant_ways(N, K, form, promoted, promoted and can_run(form, 0, "int8")).choice(M)
             slab = 64 * sizes["warpgroups"]
             rows = slab * sizes["tiles"]
             of_a = sizes["stages"] * sizes["tokens"] * COLUMNS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import hopper_quant
 from tilewright.kernels.attention_tiles import Attention
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.repertoire import MOST, OWN, WORTH, Kernels, repertoire
 from tilewright.kernels.roofline import hopper
 from tilewright.kernels.tile_choice import DenseProduct, kernels_of, parts_for
@@ -118,6 +118,6 @@ def test_low_bit_kernels_of_a_weight_are_few(N: int, K: int, cores: int) -> None
     assert max(sizes["blocks"] for sizes, _ in of_halves) <= cores
     for operand, promoted in (("int8", False), ("float8_e4m3fn", True)):
         bytes_form = FragmentRecords(4, ALL[operand], ALL["float16"] if promoted else None)
-        of_bytes = [byte_quant_choice(N, K, M, bytes_form, promoted, speed=hopper(cores)) for M in ROWS]
+        of_bytes = [byte_quant_ways(N, K, bytes_form, promoted, speed=hopper(cores)).choice(M) for M in ROWS]
         assert len({repr(sizes) for sizes in of_bytes}) <= MOST
         assert max(sizes["blocks"] for sizes in of_bytes) <= cores

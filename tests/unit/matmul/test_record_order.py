@@ -25,9 +25,10 @@ from tilewright.specialization import compile
 
 torch = pytest.importorskip("torch")
 
-from tilewright.matmul.arrays import as_numpy, as_torch  # noqa: E402
+from tilewright.matmul.arrays import as_torch  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 from tilewright.quant import quantize  # noqa: E402
+from tilewright.runtime.tensors import as_numpy  # noqa: E402
 
 N, K = 37, 200
 FORMATS = [

@@ -9,7 +9,6 @@ torch = pytest.importorskip("torch")
 
 from tilewright.ir.dtypes import ALL  # noqa: E402
 from tilewright.matmul import PackedWeight  # noqa: E402
-from tilewright.matmul.arrays import as_numpy  # noqa: E402
 from tilewright.matmul.tiers import bytes as byte_tier  # noqa: E402
 from tilewright.matmul.tiers.records import (  # noqa: E402
     can_be_lifted,
@@ -20,6 +19,7 @@ from tilewright.matmul.tiers.records import (  # noqa: E402
 )
 from tilewright.matmul.tiers.scaled import channel_scales  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
+from tilewright.runtime.tensors import as_numpy  # noqa: E402
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-7, 1e4])

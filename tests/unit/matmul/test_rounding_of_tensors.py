@@ -12,10 +12,10 @@ import tilewright
 from tilewright.errors import CannotQuantize, TilewrightError
 from tilewright.formats import FORMATS, SCHEMES, number_format
 from tilewright.matmul import rounding
-from tilewright.matmul.arrays import as_numpy
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.quantize import to_nearest
 from tilewright.quant.rounding import Rounding
+from tilewright.runtime.tensors import as_numpy
 
 WORDS = [*SCHEMES, *(name for name in FORMATS if not number_format(name).is_dense)]
 SIZES = [1, 2, 7, 16, 31, 64, 130]

@@ -13,12 +13,12 @@ from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.importers import from_bitblas, from_gptq
 from tilewright.quant.importers.bitblas import stored_codes
 from tilewright.quant.weight import QuantizedWeight
-from tilewright.runtime.tensors import Array
+from tilewright.runtime.tensors import Array, as_numpy
 
 
 class Linear(nn.Linear):

@@ -20,13 +20,13 @@ from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
-from tilewright.matmul.arrays import as_numpy, placed_like, torch_type
+from tilewright.matmul.arrays import placed_like, torch_type
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.runtime.tensors import Array, as_numpy, is_torch
 from tilewright.tuning import Candidate
 
 WHOLE = 16

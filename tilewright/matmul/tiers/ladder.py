@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.ir.dtypes import ALL, UINT32
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_choice, fitted
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways, fitted
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -66,7 +66,7 @@ which pays for more rows."""
 
 def choice(N: int, K: int, M: int, speed: Speed) -> dict[str, int]:
     """The sizes that the kernel is called with for up to `M` rows of A, found on an H200."""
-    sizes = byte_quant_choice(N, K, M, FORM, False, speed=speed)
+    sizes = byte_quant_ways(N, K, FORM, False, speed=speed).choice(M)
     if sizes["tokens"] == 256:
         # Slots of both operands as deep; blocks that run at once share the weight, in the second-level cache.
         return {**sizes, "sharing": 1, "records": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}

@@ -14,7 +14,7 @@ from tilewright.ir.dtypes import DType, dtype, pack
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import as_numpy, placed_like
+from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import (
@@ -30,7 +30,7 @@ from tilewright.matmul.tiers.base import (
 from tilewright.ops.rounding import round_float
 from tilewright.quant import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.tensors import Array, as_float32
+from tilewright.runtime.tensors import Array, as_float32, as_numpy
 from tilewright.tuning import Candidate
 
 ACTIVATIONS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8")

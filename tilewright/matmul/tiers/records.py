@@ -16,7 +16,6 @@ from tilewright.ir.dtypes import ALL, UINT8, DType
 from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
 from tilewright.matmul.arrays import (
-    as_numpy,
     as_torch,
     contiguous,
     element_type,
@@ -29,7 +28,7 @@ from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.runtime.tensors import Array, as_numpy, is_torch
 from tilewright.targets.registry import resolve
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tiles import BLOCK, Parts, Tiles
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import as_numpy, contiguous, placed_like, viewed, with_rows_at
+from tilewright.matmul.arrays import contiguous, placed_like, viewed, with_rows_at
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier, begun
-from tilewright.runtime.tensors import Array, as_float32, is_torch
+from tilewright.runtime.tensors import Array, as_float32, as_numpy, is_torch
 from tilewright.tuning import Candidate
 
 

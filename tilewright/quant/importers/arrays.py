@@ -5,37 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from tilewright.errors import InvalidTensor, MissingTensor
-from tilewright.runtime.tensors import Array
-
-_TORCH_CARRIERS = {
-    "torch.bfloat16": ("int16", ml_dtypes.bfloat16),
-    "torch.float8_e4m3fn": ("uint8", ml_dtypes.float8_e4m3fn),
-    "torch.float8_e5m2": ("uint8", ml_dtypes.float8_e5m2),
-    "torch.float8_e8m0fnu": ("uint8", ml_dtypes.float8_e8m0fnu),
-}
-"""Types that PyTorch does not hand to NumPy: what to view them as first, and what they are."""
+from tilewright.runtime.tensors import Array, as_numpy
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Extent = int | None
 """A dimension that is known, or None where any extent will do."""
-
-
-def as_array(value: Any) -> np.ndarray:
-    """An array or a tensor of PyTorch (on any device) as a NumPy array, without changing a bit."""
-    if type(value).__module__.partition(".")[0] == "torch":
-        value = value.detach().cpu()
-        carrier = _TORCH_CARRIERS.get(str(value.dtype))
-        if carrier is not None:
-            import torch
-
-            return value.contiguous().view(getattr(torch, carrier[0])).numpy().view(carrier[1])
-        return value.numpy()
-    return np.asarray(value)
 
 
 def expect(name: str, value: object, dtypes: Sequence[str], shape: Sequence[Extent], form: str) -> np.ndarray:
@@ -55,7 +33,7 @@ def expect(name: str, value: object, dtypes: Sequence[str], shape: Sequence[Exte
     """
     if value is None:
         raise MissingTensor(f"{name} is missing, where {' or '.join(dtypes)} {form} is due")
-    array = as_array(value)
+    array = as_numpy(value)
     fits = array.ndim == len(shape) and all(want in (None, got) for want, got in zip(shape, array.shape, strict=True))
     if fits and array.dtype.name in dtypes:
         return array

@@ -9,8 +9,9 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize, InvalidTensor, OutOfRange
 from tilewright.formats import number_format, unpack_plain
-from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 
 def fields(words: np.ndarray, bits: int, count: int) -> np.ndarray:
@@ -81,7 +82,7 @@ def smoothed(weight: QuantizedWeight, factors: object, name: str) -> QuantizedWe
     """
     if factors is None:
         return weight
-    found = as_array(factors)
+    found = as_numpy(factors)
     found = found.reshape(-1) if found.shape[:-1].count(1) == found.ndim - 1 else found
     wide = expect(name, found, FLOATS, [weight.shape[1]], "[K]").astype(np.float64)
     wrong = ~np.isfinite(wide) | (wide == 0)

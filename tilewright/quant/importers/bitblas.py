@@ -12,9 +12,10 @@ from tilewright.errors import InvalidTensor
 from tilewright.formats import WORD_ORDERS, Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import TILE_ROWS as ROWS
 from tilewright.kernels.recipe import tile_place
-from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 if TYPE_CHECKING:
     import torch
@@ -234,7 +235,7 @@ def from_bitblas(
     of = number_format(W_dtype)
     order = bitblas_order(of.bits, A_dtype, propagate_b, fast_decoding)
     order.check(N, K, name)
-    flat = np.reshape(as_array(qweight), -1)
+    flat = np.reshape(as_numpy(qweight), -1)
     kinds = ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"]
     packed = expect(f"{name}.qweight", flat, kinds, [int(np.prod(order.shape(N, K)))], "[N * K * bits / 8]").view(
         np.uint8

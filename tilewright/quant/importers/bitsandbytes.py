@@ -11,9 +11,10 @@ import numpy as np
 from tilewright.checkpoints.bounds import is_sizes, json_value
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.formats import number_format
-from tilewright.quant.importers.arrays import as_array, expect, positive
+from tilewright.quant.importers.arrays import expect, positive
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 STATES = {kind: f".quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")}
 """What a checkpoint appends to the weight's name for the JSON text of its metadata, kept as bytes."""
@@ -74,7 +75,7 @@ def from_bitsandbytes(
         raise InvalidTensor(f"{name} has the shape {list(shape)}, where [N, K] is due")
     N, K = (positive(f"{name}: an extent of the shape", extent) for extent in shape)
     block = positive(f"{name}: blocksize", block)
-    packed = np.ascontiguousarray(as_array(weight)).reshape(-1)
+    packed = np.ascontiguousarray(as_numpy(weight)).reshape(-1)
     if packed.dtype.name in _STORED:
         packed = packed.view(np.uint8)
     packed = expect(name, packed, ["uint8"], [-(-N * K // 2)], "[N * K / 2]")
@@ -126,7 +127,7 @@ def read_bitsandbytes(tensors: Mapping[str, object], name: str) -> QuantizedWeig
     if not kind:
         raise MissingTensor(f"{name + STATES['nf4']} is missing: a 4-bit weight of bitsandbytes needs it")
     try:
-        state = json_value(bytes(as_array(tensors[text])))
+        state = json_value(bytes(as_numpy(tensors[text])))
         shape, block, kind = state["shape"], state["blocksize"], state.get("quant_type", kind)
         offset = state.get("nested_offset", 0.0)
         if not is_sizes(shape) or not isinstance(kind, str) or type(offset) not in (int, float):

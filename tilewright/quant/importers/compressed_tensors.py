@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
 from tilewright.quant.importers.mxfp4 import powers_of_two
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 PACKED_BITS = tuple(range(1, 9))
 _SCALES = (*FLOATS, "float8_e8m0fnu")
@@ -57,10 +58,10 @@ def from_pack_quantized(
         raise InvalidTensor(f"{name}: packed weights of {bits} bits", hint="1 to 8 bits can be read")
     N, K = (int(extent) for extent in expect(f"{name}.weight_shape", weight_shape, ["int64", "int32"], [2], "[2]"))
     dense, padded = words_of(bits, K)
-    whole = as_array(weight_packed).shape == (N, padded) and padded != dense
+    whole = as_numpy(weight_packed).shape == (N, padded) and padded != dense
     width = padded if whole else dense
     words = expect(f"{name}.weight_packed", weight_packed, ["int32"], [N, width], "[N, K * bits / 32]")
-    if np.size(as_array(weight_scale)) == 1 and as_array(weight_scale).shape != (N, 1):
+    if np.size(as_numpy(weight_scale)) == 1 and as_numpy(weight_scale).shape != (N, 1):
         return _of_one_scale(_codes(words, bits, K, whole), weight_scale, weight_zero_point, weight_g_idx, bits, name)
     scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [N, None], "[N, K / group]")
     groups = scales.shape[1]
@@ -85,11 +86,11 @@ def _of_one_scale(
     codes: np.ndarray, scale: object, zero: object, g_idx: object, bits: int, name: str
 ) -> QuantizedWeight:
     """A packed weight of the strategy ``tensor``, whose zero point is no string of bits."""
-    if g_idx is not None and not (as_array(g_idx) == -1).all():
+    if g_idx is not None and not (as_numpy(g_idx) == -1).all():
         raise InvalidTensor(f"{name}.weight_g_idx deals columns out to groups, where there is one scale")
     half = 1 << (bits - 1)
-    scales = expect(f"{name}.weight_scale", np.reshape(as_array(scale), -1), FLOATS, [1], "[1]")
-    point = np.zeros(1, np.int8) if zero is None else np.reshape(as_array(zero), -1)
+    scales = expect(f"{name}.weight_scale", np.reshape(as_numpy(scale), -1), FLOATS, [1], "[1]")
+    point = np.zeros(1, np.int8) if zero is None else np.reshape(as_numpy(zero), -1)
     point = expect(f"{name}.weight_zero_point", point, ["int8"], [1], "[1]").astype(np.int16) + half
     return assemble(
         codes, f"uint{bits}", scales=scales.reshape(1, 1), zeros=point.reshape(1, 1).astype(np.float32),
@@ -107,7 +108,7 @@ def _order(name: str, value: object, K: int) -> np.ndarray | None:
 
 def _zeros(name: str, value: object, bits: int, N: int, groups: int, whole: bool) -> np.ndarray:
     """Zero points as unsigned codes, ``[N, groups]``."""
-    found = as_array(value)
+    found = as_numpy(value)
     if found.dtype == np.int8:
         return (
             expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16) + (1 << (bits - 1))
@@ -158,7 +159,7 @@ def from_int_quantized(
     scales, block = _block_scales(name, weight_scale, values.shape, None)
     zeros = None
     if weight_zero_point is not None:
-        found = as_array(weight_zero_point)
+        found = as_numpy(weight_zero_point)
         found = found.reshape(scales.shape) if found.size == scales.size else found
         zeros = expect(f"{name}.weight_zero_point", found, ["int8"], scales.shape, "as weight_scale")
         zeros = zeros.astype(np.float32) if zeros.any() else None
@@ -199,7 +200,7 @@ def _block_scales(
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Scales in two dimensions, and the block of the weight that each belongs to."""
     N, K = shape
-    found = as_array(weight_scale)
+    found = as_numpy(weight_scale)
     if found.dtype.name in ("uint8", "float8_e8m0fnu"):
         found = powers_of_two(f"{name}.weight_scale", found)
     if block is not None:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.arrays import FLOATS, as_array, expect, positive, take
+from tilewright.quant.importers.arrays import FLOATS, expect, positive, take
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 PACKINGS = {"8bit_u8": (1, 8), "4bit_u8": (2, 4), "2bit_u8": (4, 2), "1bit_u8": (8, 1), "3bit_32": (10, 3)}
 """Runs of rows that share words, and bits of a field, by HQQ's names; the first run lies in the highest bits."""
@@ -66,7 +67,7 @@ def from_hqq(
         raise InvalidTensor(f"{name} has {bits} bits, where the packing {packing} has fields of {width}")
     groups = -(-N * K // g)
     carrier = np.int32 if packing == "3bit_32" else np.uint8
-    packed = as_array(W_q)
+    packed = as_numpy(W_q)
     row = packed.shape[-1] * packed.itemsize if packed.ndim else 1
     if packed.dtype.kind in "fV" and row % np.dtype(carrier).itemsize == 0:  # words that pass for floats
         packed = packed.view(carrier)
@@ -78,7 +79,7 @@ def from_hqq(
         raise InvalidTensor(f"{name} has {N} x {K} elements, which groups of {g} do not divide")
 
     def of_groups(suffix: str, values: object) -> np.ndarray:
-        found = as_array(values)
+        found = as_numpy(values)
         found = expect(f"{name}.{suffix}", found.reshape(-1), FLOATS, [groups], "[N * K / group]")
         return found[np.arange(0, N * K, part) // g].reshape(N, K // part)
 
@@ -98,20 +99,20 @@ def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     """
 
     def number(suffix: str) -> Any:
-        found = as_array(take(tensors, name, f".{suffix}", "HQQ"))
+        found = as_numpy(take(tensors, name, f".{suffix}", "HQQ"))
         if found.size != 1 or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
             raise InvalidTensor(f"{name}.{suffix} is {found.dtype} {list(found.shape)}, where one number is due")
         return found.reshape(-1)[0].item()
 
     for suffix in ("quant_scale", "quant_zero"):
-        if f"{name}.{suffix}" in tensors and as_array(tensors[f"{name}.{suffix}"]).any():
+        if f"{name}.{suffix}" in tensors and as_numpy(tensors[f"{name}.{suffix}"]).any():
             raise InvalidTensor(
                 f"{name} has quantised scales or zero points ({suffix})", hint="HQQ itself gave them up"
             )
-    text = bytes(as_array(take(tensors, name, ".packing", "HQQ")).astype(np.uint8)).decode("ascii", "replace")
+    text = bytes(as_numpy(take(tensors, name, ".packing", "HQQ")).astype(np.uint8)).decode("ascii", "replace")
     extents = expect(
         f"{name}.shape",
-        np.reshape(as_array(take(tensors, name, ".shape", "HQQ")), -1),
+        np.reshape(as_numpy(take(tensors, name, ".shape", "HQQ")), -1),
         ["int64", "int32"],
         [2],
         "[N, K]",

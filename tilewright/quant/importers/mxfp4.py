@@ -6,9 +6,10 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.arrays import as_array, expect
+from tilewright.quant.importers.arrays import expect
 from tilewright.quant.importers.assemble import assemble, fields
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 BLOCK = 32
 _POWERS = ["uint8", "float8_e8m0fnu"]
@@ -47,7 +48,7 @@ def from_mxfp4(blocks: object, scales: object, *, name: str = "weight") -> Quant
 
     Source: OCP Microscaling Formats specification 1.0.
     """
-    packed = as_array(blocks)
+    packed = as_numpy(blocks)
     if packed.ndim == 2 and packed.shape[1] % 16 == 0:
         packed = packed.reshape(packed.shape[0], -1, 16)
     packed = expect(f"{name}_blocks", packed, ["uint8"], [None, None, 16], "[N, K / 32, 16]")

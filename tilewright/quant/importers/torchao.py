@@ -10,10 +10,11 @@ import numpy as np
 
 from tilewright.checkpoints.bounds import json_value
 from tilewright.errors import InvalidTensor, MissingTensor
-from tilewright.quant.importers.arrays import FLOATS, as_array, expect
+from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size, smoothed
 from tilewright.quant.importers.compressed_tensors import from_float_quantized
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 KINDS = ("Int4Tensor", "Int8Tensor", "IntxUnpackedToInt8Tensor", "Float8Tensor")
 """Kinds of tensors that can be read."""
@@ -120,7 +121,7 @@ def _int4(parts: Mapping[str, object], group: int, name: str) -> QuantizedWeight
 
 def _extents(block: Any, codes: object) -> tuple[int, int]:
     """Rows and columns of a block; -1 stands for all."""
-    shape = as_array(codes).shape
+    shape = as_numpy(codes).shape
     rows, columns = (extent if size == -1 else size for size, extent in zip(block, shape))
     return rows, columns
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from tilewright.compat.bitblas.quantization.utils import general_compress, interleave_weight
 from tilewright.errors import InvalidTensor, Unsupported
-from tilewright.matmul.arrays import as_numpy, as_torch
+from tilewright.matmul.arrays import as_torch
 from tilewright.quant.importers.bitblas import bitblas_order, columns_of
-from tilewright.runtime.tensors import Array, is_torch
+from tilewright.runtime.tensors import Array, as_numpy, is_torch
 from tilewright.tuning import time_call
 
 
