@@ -24,7 +24,7 @@ from tilewright.compat import bitblas
 from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers import ladder
-from tilewright.matmul.weight_forms import Given
+from tilewright.matmul.weight_forms import MatmulCall
 
 LEAST = 32
 """Rows that torch's product takes."""
@@ -56,10 +56,10 @@ def runs(M: int, N: int, K: int, ways: bool, tune: bool) -> dict[str, Callable[[
             made.hardware_aware_finetune(topk=20)
             print(f"tuned in {time.perf_counter() - began:.1f} s: {made.tuned}", flush=True)
         found[f"call, {name}"] = lambda made=made, raw=raw: made(a, raw, output=out)
-    found["raw"] = made._raw(Given(a, raw, output=out)).run
+    found["raw"] = made._raw(MatmulCall(a, raw, output=out)).run
     if ways:
         facts, request = made.config.facts(), replace(made.config.request(), rows=M)
-        given, operands, result = made._checked(Given(a, raw, output=out))
+        given, operands, result = made._checked(MatmulCall(a, raw, output=out))
         for chosen in ladder.candidates(facts, request, made.arch):
             prepared = made._prepared(given, a, request, chosen)
             label = " ".join(f"{name}={value}" for name, value in chosen.items() if name not in ("ahead", "turns"))

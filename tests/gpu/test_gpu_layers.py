@@ -17,7 +17,7 @@ import tilewright  # noqa: E402
 from tilewright.compat import bitblas  # noqa: E402
 from tilewright.matmul.product import Product  # noqa: E402
 from tilewright.matmul.tiers import ladder  # noqa: E402
-from tilewright.matmul.weight_forms import Given  # noqa: E402
+from tilewright.matmul.weight_forms import MatmulCall  # noqa: E402
 from tilewright.nn import Experts  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
 
@@ -44,7 +44,7 @@ def test_propagated_int8_as_it_lies(M, K):
     with torch.inference_mode():
         assert torch.equal(matmul(a, raw.clone()), expected)
     request = replace(config.request(), rows=M)
-    given, operands, made = matmul._checked(Given(a, raw))
+    given, operands, made = matmul._checked(MatmulCall(a, raw))
     for chosen in ladder.candidates(config.facts(), request, matmul.arch)[:6]:
         operands.out.fill_(77)
         Product(matmul._prepared(given, a, request, chosen), operands, made, request, matmul.arch).run()

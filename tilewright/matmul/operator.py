@@ -31,7 +31,7 @@ from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
 from tilewright.matmul.tiers.general import General, general_call
 from tilewright.matmul.tuning import tune
-from tilewright.matmul.weight_forms import Given, WeightForms
+from tilewright.matmul.weight_forms import MatmulCall, WeightForms
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
@@ -137,7 +137,7 @@ class Matmul(WeightForms):
             known = W.calls(*arguments)
             if known is not MISSED:
                 return known
-        given = Given(A, W, scale, zeros, bias, output, a_scale, residual)
+        given = MatmulCall(A, W, scale, zeros, bias, output, a_scale, residual)
         if is_torch(A) and is_followed(A, bias, residual) and (not compiling or wants_gradients(A, bias, residual)):
             # torch's compiler cannot look into what is known of a weight, and need not.
             return torch.compiler.disable(self._followed)(given)
@@ -157,9 +157,9 @@ class Matmul(WeightForms):
 
     def emulate(self, A: Array, W: Array | PackedWeight, *rest: Any, **named: Any) -> Any:  # as `forward`
         """`forward` under the emulator, for a target that is not here; arrays in host memory."""
-        return self._product(Given(A, W, *rest, **named)).emulate()
+        return self._product(MatmulCall(A, W, *rest, **named)).emulate()
 
-    def _product(self, given: Given) -> Product:
+    def _product(self, given: MatmulCall) -> Product:
         A, W = self._rows_of(given.A), given.W
         given = replace(given, A=A)
         self._check_operands(given)
@@ -171,7 +171,7 @@ class Matmul(WeightForms):
                 return self._with_packed(packed, given)
         return self._raw(given)
 
-    def _followed(self, given: Given) -> Array:
+    def _followed(self, given: MatmulCall) -> Array:
         """The result where torch follows what becomes of A, bias or residual, for their gradients: that of an operator
         which it knows."""
         A, packed = self._rows_of(given.A), given.W
@@ -182,7 +182,7 @@ class Matmul(WeightForms):
             packed = self._packed(given) if packed is None else packed
         return quant_matmul(A, packed, **self._options(given))
 
-    def _check_operands(self, given: Given) -> None:
+    def _check_operands(self, given: MatmulCall) -> None:
         """A call has the operands that the config says, and no others.  Raises MissingOperand."""
         others = {"bias": given.bias, "a_scale": given.a_scale, "residual": given.residual}
         if isinstance(given.W, PackedWeight):
@@ -212,12 +212,12 @@ class Matmul(WeightForms):
             )
         return rows
 
-    def _with_packed(self, weight: PackedWeight, given: Given) -> Product:
+    def _with_packed(self, weight: PackedWeight, given: MatmulCall) -> Product:
         """A product of activations ``[..., M, K]`` with a weight in our order."""
         x = (given.A, self.config.A_dtype) if dtype(self.config.A_dtype).is_packed else given.A
         return Product.of(x, weight, target=self._emulated(given.A), **self._options(given))
 
-    def _options(self, given: Given) -> dict[str, Any]:
+    def _options(self, given: MatmulCall) -> dict[str, Any]:
         """What the config and the operands of a call are to `quant_matmul`."""
         request = self.config.request()
         return {
@@ -235,13 +235,13 @@ class Matmul(WeightForms):
         """The target where it is not the machine that holds A."""
         return self.arch if self.arch.target != device_of(A).split(":")[0] else None
 
-    def _raw(self, given: Given) -> Product:
+    def _raw(self, given: MatmulCall) -> Product:
         """A product with raw tensors in the order that they have: nothing of them is remembered."""
         tensors, operands, result = self._checked(given)
         request = replace(self.config.request(), rows=operands.activations.shape[0])
         return Product(self._prepared(tensors, given.A, request), operands, result, request, self.arch)
 
-    def _checked(self, given: Given) -> tuple[dict[str, Array], Operands, Result]:
+    def _checked(self, given: MatmulCall) -> tuple[dict[str, Array], Operands, Result]:
         """The weight's tensors by name, the operands of the call, each of the shape and type that the config says, and
         its result."""
         facts, request = self.config.facts(), self.config.request()
@@ -352,7 +352,7 @@ class Matmul(WeightForms):
         """What was measured for some rows, the fastest first, which is kept."""
         machine = Machine(self.target, self.arch)
         A, packed, named = self._random(rows)
-        request = self._product(Given(A, packed, **named)).request
+        request = self._product(MatmulCall(A, packed, **named)).request
         key = tuning_key(packed, request, machine)
         options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
         given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
@@ -366,7 +366,7 @@ class Matmul(WeightForms):
         """Random operands of a call: A, the weight in our order, and the others by name."""
         (A, W, scale, zeros, bias), named = random_operands(self.config, rows, self._device())
         W = W.T if self._is_transposed else W
-        packed = self._packed(Given(A, W, scale, zeros))
+        packed = self._packed(MatmulCall(A, W, scale, zeros))
         return A, packed, {"bias": bias, **named}
 
     def _rows(self) -> list[int]:

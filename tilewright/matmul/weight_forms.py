@@ -22,7 +22,7 @@ from tilewright.runtime.tensors import Array, as_numpy, is_torch
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class MatmulCall:
     """What a `Matmul` is called with; None for what was left out. See `Matmul.forward`."""
 
     A: Any
@@ -183,7 +183,7 @@ class WeightForms:
                     f"{self.name} was given {name} beside a packed weight, which has its own", hint=f"leave out {name}"
                 )
 
-    def _packed(self, given: Given) -> PackedWeight:
+    def _packed(self, given: MatmulCall) -> PackedWeight:
         """The weight of raw tensors, each of which must be what the config says."""
         config, tensors = self.config, self._weight_tensors(given)
         arrays = {**tensors, "codes": self._plain(tensors["codes"])}
@@ -204,7 +204,7 @@ class WeightForms:
         """Codes in the order of raw tensors, row by row, low bits first."""
         return codes
 
-    def _weight_tensors(self, given: Given) -> dict[str, Array]:
+    def _weight_tensors(self, given: MatmulCall) -> dict[str, Array]:
         """The weight's tensors by name, each of the shape and type that the config says, on the device of A."""
         facts, W, shaped = self.config.facts(), given.W, Shaped(device_of(given.A))
         packed_zeros = facts.zeros == "packed"

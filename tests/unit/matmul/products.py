@@ -19,7 +19,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.base import Machine
 from tilewright.matmul.tiers.general import GeneralCall
-from tilewright.matmul.weight_forms import Given
+from tilewright.matmul.weight_forms import MatmulCall
 from tilewright.quant import QuantizedWeight
 
 MACHINES = ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"]
@@ -40,7 +40,7 @@ def product(x: np.ndarray, weight: QuantizedWeight, target: str = "cpu", **optio
 
 def interpreted(operator: Matmul, *arguments: Any, **named: Any) -> np.ndarray:
     """A call of a `Matmul` on raw arrays, its traced program run by the interpreter: no compiler, the same arithmetic."""
-    given = Given(*arguments, **named)
+    given = MatmulCall(*arguments, **named)
     A = given.A
     held, operands, _ = operator._checked(replace(given, A=A.T if operator.layout[0] == "t" else A))
     operands.out[...] = 77

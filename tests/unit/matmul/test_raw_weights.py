@@ -138,7 +138,7 @@ CONFIGS = {
 def test_bitblas_bytes_are_understood(name: str) -> None:
     """A packed weight of random bytes stands for what BitBLAS's bytes stand for, by the importer's own formula."""
     from tilewright.matmul.random_operands import random_operands
-    from tilewright.matmul.weight_forms import Given
+    from tilewright.matmul.weight_forms import MatmulCall
     from tilewright.quant.importers import from_bitblas
     from tilewright.quant.weight import QuantizedWeight
 
@@ -155,7 +155,7 @@ def test_bitblas_bytes_are_understood(name: str) -> None:
         )  # fmt: skip
     for kind in (lambda array: array, lambda array: None if array is None else torch.from_numpy(array)):
         given = (kind(one) for one in (A, W.reshape(matmul.retrieve_weight_shape()), scale, zeros))
-        held = matmul._packed(Given(*given))
+        held = matmul._packed(MatmulCall(*given))
         assert isinstance(held, PackedWeight)
         np.testing.assert_array_equal(held.to_dense(), expected.to_dense())
 

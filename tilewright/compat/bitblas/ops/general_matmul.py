@@ -26,7 +26,7 @@ from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.tiers import ladder
 from tilewright.matmul.tiers.base import Machine, Ready
 from tilewright.matmul.tuning import check
-from tilewright.matmul.weight_forms import Given
+from tilewright.matmul.weight_forms import MatmulCall
 from tilewright.quant.importers.bitblas import (
     BitblasOrder,
     bitblas_order,
@@ -197,7 +197,7 @@ class Matmul(OwnMatmul):
         shape = self.config.order.shape(*self._size)
         return (shape[0], shape[1], shape[2] * shape[3]) if len(shape) == 4 else tuple(shape)
 
-    def _weight_tensors(self, given: Given) -> dict[str, Array]:
+    def _weight_tensors(self, given: MatmulCall) -> dict[str, Array]:
         W, expected = given.W, self._code_shape()
         if hasattr(W, "reshape") and not self._is_transposed and int(np.prod(W.shape)) == int(np.prod(expected)):
             W = W.reshape(expected)
@@ -258,13 +258,13 @@ class Matmul(OwnMatmul):
 
     # Calls --------------------------------------------------------------------------------------------
 
-    def _product(self, given: Given) -> Product:
+    def _product(self, given: MatmulCall) -> Product:
         return super()._product(self._in_order(given))
 
-    def _followed(self, given: Given) -> Any:
+    def _followed(self, given: MatmulCall) -> Any:
         return super()._followed(self._in_order(given))
 
-    def _in_order(self, given: Given) -> Given:
+    def _in_order(self, given: MatmulCall) -> MatmulCall:
         """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so
         ``matmul(A, W, bias)`` is a call there."""
         handed, own = (given.scale, given.zeros, given.bias), isinstance(given.W, PackedWeight)
@@ -349,7 +349,7 @@ class Matmul(OwnMatmul):
     def _tuned_in_place(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
         """`_tuned` for bytes that are multiplied as they lie."""
         A, W, named = self._random(rows)
-        given = Given(A, W, **named)
+        given = MatmulCall(A, W, **named)
         known = self._raw(given)
         known.run()
         facts, request, machine = self.config.facts(), known.request, Machine(self.target, self.arch)
