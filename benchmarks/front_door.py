@@ -4,8 +4,8 @@
 
 Weights are those of published language models and random ones, rows random in each of six ranges.  Every case is drawn from the
 seed; its raw times go to the log as a line of JSON, and a second call goes on behind the last line.  Blocks have a case of each product
-and range, so that a run that is cut short has about as many of each.  The kernels of a block are first compiled by as many processes as
-there are cores, then timed alone on the device: paced medians, the L2 cache flushed before each launch, all of a case in turn in one
+and range, so that a run that is cut short has about as many of each.  Kernels are built ahead by other processes (`builds_ahead.py`)
+while earlier cases are timed on the device: paced medians, the L2 cache flushed before each launch, all of a case in turn in one
 process; results are compared with the dense product first.  A peer that does not take a case is a word in its line.  The table at the
 end gives the geometric mean and the worst ratio for each kind of product and range of rows.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 import os
 import random
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from builds_ahead import GROUP, Builds, Case
 from gemm import Run, timed
 from gemm_shapes import WEIGHTS
 from peers import HUMMING, Humming
@@ -36,20 +36,14 @@ Makers = dict[str, Callable[[], Run]]
 """What makes the callable of each product, by name."""
 
 KINDS = ("bfloat16", "int4 by float16", "int4 by int8", "int4 by e4m3", "int2 by int8", "e4m3 by e4m3")
-GROUP = 128
-"""Columns of a weight that share a scale."""
-
 TOLERANCE = 0.02
 """The largest error beside the largest result: codes of 4 bits by activations of 8."""
 
 UNROUNDED = 0.05
 """The same for torch's float16 product, whose activations are not rounded to 8 bits as those of the product beside it."""
 
-COMPILING = 150
-"""Seconds that a block's kernels may take to compile: a process that died would be waited for without an end."""
 
-
-def drawn(seed: str, count: int) -> list[tuple[str, int, int, int]]:
+def drawn(seed: str, count: int) -> list[Case]:
     """Cases in an order that mixes kinds and ranges, so that a run cut short has some of each."""
     chance = random.Random(seed)
     shapes = WEIGHTS + [(chance.randrange(8, 112) * 256, chance.randrange(8, 112) * 128) for _ in range(len(WEIGHTS))]
@@ -127,18 +121,7 @@ def _humming(codes: Any, bits: int, of_groups: Any, given: Any, scales: Any, hal
     return lambda: (weight(given, out, scales), out)[1]
 
 
-def compile_for(case: tuple[str, int, int, int]) -> None:
-    """In a process of its own: the kernels of a case, put into the caches of all libraries by a call of each."""
-    for name, run in runs(*case)[0].items():
-        try:
-            run()()
-            torch.cuda.synchronize()
-        except Exception as problem:  # `measured` meets it again, and says so in the log
-            print(f"{case}, {name}: {type(problem).__name__}", flush=True)
-    torch.cuda.empty_cache()
-
-
-def measured(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
+def measured(case: Case, rounds: int) -> dict[str, Any]:
     """Times of a case, in microseconds, or what went wrong."""
     kind, M, N, K = case
     line: dict[str, Any] = {"kind": kind, "M": M, "N": N, "K": K}
@@ -190,36 +173,27 @@ def main() -> None:
     of_each = len(KINDS) * len(RANGES)
     drawn_here = [one for at, one in enumerate(drawn(options.seed, options.count)) if at // of_each % parts == part - 1]
     cases = [one for one in drawn_here if options.kinds in one[0]]
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {done} done", flush=True)
     left = cases[done:]
-    with (
-        multiprocessing.get_context("spawn").Pool((os.cpu_count() or 1) // parts) as pool,
-        options.log.open("a") as log,
-    ):
-        for block in (left[first : first + of_each] for first in range(0, len(left), of_each)):
+    builds = Builds(left, max(1, (os.cpu_count() or 1) // parts), HUMMING)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {done} done", flush=True)
+    waited, unbuilt, begun = 0.0, 0, time.time()
+    with options.log.open("a") as log:
+        for number, case in enumerate(left):
+            asked = time.time()
+            unbuilt += not builds.wait(number, deadline)
+            waited += time.time() - asked
             if time.time() > deadline:
                 break
-            begun = time.time()
-            try:
-                pool.map_async(compile_for, block, chunksize=1).get(min(COMPILING, max(1.0, deadline - begun)))
-            except multiprocessing.TimeoutError:
-                print("some kernels of the block are compiled as they are met", flush=True)
-            compiled = time.time()
-            for case in block:
-                if time.time() > deadline:
-                    break
-                log.write(json.dumps(_line(case, options.rounds)) + "\n")
-                log.flush()
-                torch.cuda.empty_cache()
-                torch.cuda.synchronize()  # no line behind one that broke the device
-            print(
-                f"{len(block)} cases: {compiled - begun:.0f} s of compiling, {time.time() - compiled:.0f} of timing",
-                flush=True,
-            )
+            log.write(json.dumps(_line(case, options.rounds)) + "\n")
+            log.flush()
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()  # no line behind one that broke the device
+    builds.close()
+    print(f"{time.time() - begun:.0f} s, {waited:.0f} of them for kernels, {unbuilt} cases had to build their own")
     told([options.log])
 
 
-def _line(case: tuple[str, int, int, int], rounds: int) -> dict[str, Any]:
+def _line(case: Case, rounds: int) -> dict[str, Any]:
     """Times of a case, or why there are none."""
     try:
         return measured(case, rounds)

@@ -68,6 +68,15 @@ class Humming:
             self.tuned[M] = json.dumps(get_heuristics_config(layer.humming_config, shape_m=M))
         return layer(a, outputs=out, input_scale=scales, tuning_config=self.tuned[M])
 
+    def build(self, rows: int, N: int, K: int) -> None:
+        """Have the kernel compiled that a weight ``[N, K]`` of this kind would be multiplied by so many rows with."""
+        from humming.kernel import HummingKernel
+        from humming.tune import get_heuristics_config
+
+        config = {**json.loads(self.layers[0].humming_config.to_str()), "shape_n": N, "shape_k": K}
+        tuned = json.dumps(get_heuristics_config(config, shape_m=rows))
+        HummingKernel.prepare_kernels(json.dumps(config), None, tuned)
+
 
 class Tinygemm:
     """An int4 weight packed for torch's kernel; codes and scales as `Humming` takes them, bfloat16, ``code - 8``."""

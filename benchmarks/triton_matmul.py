@@ -42,7 +42,10 @@ def _timed(call: Any, quantiles: Any) -> Any:
     return triton.testing.do_bench(call, warmup=8, rep=25, quantiles=quantiles)
 
 
-@triton.autotune(_configurations(), key=["M", "N", "K", "BLOCK_K"], do_bench=_timed)
+CONFIGURATIONS = _configurations()
+
+
+@triton.autotune(CONFIGURATIONS, key=["M", "N", "K", "BLOCK_K"], do_bench=_timed)
 @triton.jit(do_not_specialize=["M"])  # compiled once for all numbers of rows
 def _product(
     a, b, c, scale, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BAND: tl.constexpr,
@@ -66,17 +69,34 @@ def _product(
         c.store([row, column + BLOCK_N // 2], second.to(tl.bfloat16))
 
 
-def triton_matmul(a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> Any:
-    """A call without arguments that multiplies ``a[M, K]`` by ``b[N, K]`` into a bfloat16 tensor of its own, which it returns."""
+def _arguments(a: torch.Tensor, b: torch.Tensor, scale: float) -> tuple[tuple[Any, ...], dict[str, int], torch.Tensor]:
+    """What the kernel is called with, in order and by name, and the result."""
     M, K = a.shape
     N = b.shape[0]
     c = torch.empty(M, N, device=a.device, dtype=torch.bfloat16)
     block_k = 128 // a.element_size()
     maps = [TensorDescriptor.from_tensor(one, [64, block_k if one is not c else 64]) for one in (a, b, c)]
     blocks = torch.cuda.get_device_properties(a.device).multi_processor_count
+    return (*maps, scale, M, N, K), {"BLOCK_K": block_k, "BAND": BAND, "BLOCKS": blocks}, c
+
+
+def triton_matmul(a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> Any:
+    """A call without arguments that multiplies ``a[M, K]`` by ``b[N, K]`` into a bfloat16 tensor of its own, which it returns."""
+    arguments, named, c = _arguments(a, b, scale)
+    grid = (named["BLOCKS"],)
 
     def run() -> torch.Tensor:
-        _product[(blocks,)](*maps, scale, M, N, K, BLOCK_K=block_k, BAND=BAND, BLOCKS=blocks)
+        _product[grid](*arguments, **named)
         return c
 
     return run
+
+
+def build(number: int) -> None:
+    """The machine code of one of the `CONFIGURATIONS` for bfloat16, put into Triton's cache: it is the same for all sizes."""
+    a, b = (torch.zeros(256, 256, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    arguments, named, _ = _arguments(a, b, 1.0)
+    config = CONFIGURATIONS[number]
+    _with_boxes({**dict(zip("abc", arguments)), **named, **config.kwargs})
+    _product.fn[named["BLOCKS"],](*arguments, **named, **config.all_kwargs())
+    torch.cuda.synchronize()

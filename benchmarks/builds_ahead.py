@@ -1,0 +1,158 @@
+"""Kernels of `front_door.py`, ours and the peers', built while others are timed.
+
+Ours are compiled by processes that never ask the device: choice and text need the weight's shape and the range of its scales alone, so
+that arrays are stand-ins of no memory and nothing is packed.  Humming's are compiled by threads of one process (its compiler is a
+program of its own), Triton's by a process for each configuration.  All these processes are forked before this one asks the device, and
+give way to it.  What they make lies in the caches on disk, where the process that times finds it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import AsyncResult
+from typing import Any
+
+import numpy as np
+from ahead import CARD
+
+from tilewright.matmul import PackedWeight
+from tilewright.matmul.facts import Request
+from tilewright.matmul.tiers.base import Machine
+from tilewright.matmul.tiers.dispatch import prepare
+from tilewright.matmul.tiers.records import Records
+from tilewright.targets.registry import resolve
+
+Case = tuple[str, int, int, int]
+"""Product, rows, and the weight's N and K."""
+
+GROUP = 128
+"""Columns of a weight that share a scale."""
+
+_TYPES = {"bfloat16": "bfloat16", "float16": "float16", "int8": "int8", "e4m3": "float8_e4m3fn"}
+
+PATIENCE = 60
+"""Seconds that a case waits for its kernels at most: what a process that died was to build is built where it is met."""
+
+
+class Builds:
+    """The kernels of cases, built in their order.
+
+    Parameters
+    ----------
+    cases : in the order in which they are waited for.
+    workers : processes for ours, and threads for Humming's.
+    with_humming : whether its products are measured.
+
+    Notes
+    -----
+    To be made before anything asks the device, and ended by `close`.
+    """
+
+    def __init__(self, cases: list[Case], workers: int, with_humming: bool) -> None:
+        forked = multiprocessing.get_context("fork")
+        self._done: Any = forked.Queue()
+        self._humming: set[int] = set()
+        self._others = [
+            forked.Process(target=_triton, args=(number,), daemon=True) for number in range(_configurations())
+        ]
+        if with_humming:
+            self._others.append(forked.Process(target=_humming, args=(cases, workers, self._done), daemon=True))
+        else:
+            self._humming.update(range(len(cases)))
+        self._pool = forked.Pool(workers, os.nice, (10,))
+        for one in self._others:
+            one.start()
+        self._ours: list[AsyncResult[None]] = [self._pool.apply_async(_ours, (case,)) for case in cases]
+
+    def wait(self, number: int, deadline: float) -> bool:
+        """Whether the kernels of a case were built before the deadline; those of Triton, which all share, with the first."""
+        until = min(deadline, time.time() + PATIENCE)
+        self._ours[number].wait(max(0.0, until - time.time()))
+        for one in self._others[: _configurations()]:
+            one.join(max(0.0, until - time.time()))
+        while number not in self._humming and time.time() < until:
+            try:
+                self._humming.add(self._done.get(timeout=max(0.01, until - time.time())))
+            except queue.Empty:
+                break
+        return self._ours[number].ready() and number in self._humming
+
+    def close(self) -> None:
+        """End all processes."""
+        self._pool.terminate()
+        for one in self._others:
+            one.kill()
+
+
+class _StandIn(PackedWeight):
+    """A weight of which there are shape and scales alone; other forms of it are empty."""
+
+    def derived(self, key: Any, make: Any) -> Any:
+        if isinstance(key, tuple) and key[-1] is np.ndarray:
+            return Records(np.zeros(1, np.uint32), np.zeros(1, np.float32))
+        return super().derived(key, make)
+
+
+def _ours(case: Case) -> None:
+    """The kernel that the library chooses, as the call will choose it."""
+    kind, rows, N, K = case
+    weight, _, by = kind.partition(" by ")
+    chance = np.random.default_rng(0)
+    if weight in ("bfloat16", "e4m3"):
+        codes = np.broadcast_to(np.zeros(1, np.uint16 if weight == "bfloat16" else np.uint8), (N, K))
+        scales = {} if weight == "bfloat16" else {"scales": np.ones((N, 1), np.float32)}
+        held = _StandIn(_TYPES[weight], (N, K), {"codes": codes, **scales})
+    else:
+        codes = np.broadcast_to(np.zeros(1, np.uint8), (N, K * int(weight[3:]) // 8))
+        scales = {"scales": (chance.random((N, K // GROUP)) * 0.01 + 0.01).astype(np.float16)}
+        held = _StandIn(weight, (N, K), {"codes": codes, **scales}, block=(1, GROUP))
+    of_tokens = "token" if by in ("int8", "e4m3") else "none"
+    request = Request(
+        _TYPES[by or weight], "bfloat16" if weight in ("bfloat16", "e4m3") else "float16", of_tokens, rows=rows
+    )
+    for kernel in prepare(held, request, Machine(*resolve(CARD)), np.zeros((1, 1), np.float32)).kernels:
+        _ = kernel.path
+
+
+def _configurations() -> int:
+    from triton_matmul import CONFIGURATIONS
+
+    return len(CONFIGURATIONS)
+
+
+def _triton(number: int) -> None:
+    from triton_matmul import build
+
+    os.nice(10)
+    build(number)
+
+
+def _humming(cases: list[Case], workers: int, done: Any) -> None:
+    import torch
+    from peers import Humming
+
+    os.nice(10)
+    by = {"float16": torch.float16, "int8": torch.int8, "e4m3": torch.float8_e4m3fn}
+
+    def build(number: int) -> None:
+        kind, rows, N, K = cases[number]
+        try:
+            if kind in small:
+                small[kind].build(rows, N, K)
+        except Exception as problem:  # the process that times meets it again, and says so in the log
+            print(f"{cases[number]}, humming: {type(problem).__name__}", flush=True)
+        done.put(number)
+
+    small = {}
+    for kind in {case[0] for case in cases}:
+        weight, _, activations = kind.partition(" by ")
+        if weight.startswith("int"):
+            codes = torch.zeros(256, 2 * GROUP, dtype=torch.uint8, device="cuda")
+            scales = torch.ones(256, 2, dtype=torch.float16, device="cuda")
+            small[kind] = Humming(f"u{weight}", codes, scales, by[activations], torch.float16)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(build, range(len(cases))))
