@@ -1,7 +1,8 @@
 """Kernels of `front_door.py`, ours and the peers', built while others are timed.
 
-Ours are compiled by processes that never ask the device: choice and text need the weight's shape and the range of its scales alone, so
-that arrays are stand-ins of no memory and nothing is packed.  Humming's are compiled by threads of one process (its compiler is a
+Ours are compiled by processes that never ask the device: one that ends at once told them what it is (a program's key has all that the
+driver says of it), and choice and text need the weight's shape and the range of its scales alone, so that arrays are stand-ins of no
+memory and nothing is packed.  Humming's are compiled by threads of one process (its compiler is a
 program of its own), Triton's by a process for each configuration.  All these processes are forked before this one asks the device, and
 give way to it.  What they make lies in the caches on disk, where the process that times finds it.
 """
@@ -12,13 +13,16 @@ import multiprocessing
 import os
 import queue
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import AsyncResult
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ahead import CARD
 
+from tilewright import cache
+from tilewright.machine.arch import Arch
 from tilewright.matmul import PackedWeight
 from tilewright.matmul.facts import Request
 from tilewright.matmul.tiers.base import Machine
@@ -36,6 +40,9 @@ _TYPES = {"bfloat16": "bfloat16", "float16": "float16", "int8": "int8", "e4m3": 
 
 PATIENCE = 60
 """Seconds that a case waits for its kernels at most: what a process that died was to build is built where it is met."""
+
+_machine: list[Machine] = []
+"""In a process that builds: the device, as the driver describes it."""
 
 
 class Builds:
@@ -63,23 +70,28 @@ class Builds:
             self._others.append(forked.Process(target=_humming, args=(cases, workers, self._done), daemon=True))
         else:
             self._humming.update(range(len(cases)))
-        self._pool = forked.Pool(workers, os.nice, (10,))
+        with forked.Pool(1) as asking:
+            device = asking.apply(_present)
+        self._pool = forked.Pool(workers, _begin, (device,))
         for one in self._others:
             one.start()
         self._ours: list[AsyncResult[None]] = [self._pool.apply_async(_ours, (case,)) for case in cases]
 
-    def wait(self, number: int, deadline: float) -> bool:
-        """Whether the kernels of a case were built before the deadline; those of Triton, which all share, with the first."""
-        until = min(deadline, time.time() + PATIENCE)
+    def wait(self, number: int, deadline: float) -> dict[str, float]:
+        """Seconds waited for each library's kernels of a case, at most until the deadline; for Triton's, which all share, with the first."""
+        until, asked = min(deadline, time.time() + PATIENCE), [time.time()]
         self._ours[number].wait(max(0.0, until - time.time()))
+        asked.append(time.time())
         for one in self._others[: _configurations()]:
             one.join(max(0.0, until - time.time()))
+        asked.append(time.time())
         while number not in self._humming and time.time() < until:
             try:
                 self._humming.add(self._done.get(timeout=max(0.01, until - time.time())))
             except queue.Empty:
                 break
-        return self._ours[number].ready() and number in self._humming
+        asked.append(time.time())
+        return {name: end - begin for name, begin, end in zip(("ours", "triton", "humming"), asked, asked[1:])}
 
     def close(self) -> None:
         """End all processes."""
@@ -95,6 +107,28 @@ class _StandIn(PackedWeight):
         if isinstance(key, tuple) and key[-1] is np.ndarray:
             return Records(np.zeros(1, np.uint32), np.zeros(1, np.float32))
         return super().derived(key, make)
+
+
+def _present() -> Arch:
+    return resolve("cuda")[1]
+
+
+def _begin(device: Arch) -> None:
+    os.nice(10)
+    _machine.append(Machine(*resolve(device)))
+
+
+def count_entries() -> list[str]:
+    """A list that gets what made it for each entry that this process has to put into the library's cache from now on."""
+    made: list[str] = []
+    built = cache._built
+
+    def counted(directory: Path, build: Callable[[Path], None]) -> None:
+        made.append(build.__qualname__.partition(".<")[0])
+        built(directory, build)
+
+    cache._built = counted
+    return made
 
 
 def _ours(case: Case) -> None:
@@ -114,7 +148,7 @@ def _ours(case: Case) -> None:
     request = Request(
         _TYPES[by or weight], "bfloat16" if weight in ("bfloat16", "e4m3") else "float16", of_tokens, rows=rows
     )
-    for kernel in prepare(held, request, Machine(*resolve(CARD)), np.zeros((1, 1), np.float32)).kernels:
+    for kernel in prepare(held, request, _machine[0], np.zeros((1, 1), np.float32)).kernels:
         _ = kernel.path
 
 
@@ -147,12 +181,13 @@ def _humming(cases: list[Case], workers: int, done: Any) -> None:
             print(f"{cases[number]}, humming: {type(problem).__name__}", flush=True)
         done.put(number)
 
-    small = {}
-    for kind in {case[0] for case in cases}:
+    def layer(kind: str) -> Any:
         weight, _, activations = kind.partition(" by ")
-        if weight.startswith("int"):
-            codes = torch.zeros(256, 2 * GROUP, dtype=torch.uint8, device="cuda")
-            scales = torch.ones(256, 2, dtype=torch.float16, device="cuda")
-            small[kind] = Humming(f"u{weight}", codes, scales, by[activations], torch.float16)
+        codes = torch.zeros(256, 2 * GROUP, dtype=torch.uint8, device="cuda")
+        scales = torch.ones(256, 2, dtype=torch.float16, device="cuda")
+        return Humming(f"u{weight}", codes, scales, by[activations], torch.float16)
+
+    kinds = sorted({case[0] for case in cases if case[0].startswith("int")})
     with ThreadPoolExecutor(workers) as pool:
+        small = dict(zip(kinds, pool.map(layer, kinds)))  # each compiles what packs its weights
         list(pool.map(build, range(len(cases))))

@@ -18,12 +18,13 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from builds_ahead import GROUP, Builds, Case
+from builds_ahead import GROUP, Builds, Case, count_entries
 from gemm import Run, timed
 from gemm_shapes import WEIGHTS
 from peers import HUMMING, Humming
@@ -176,21 +177,28 @@ def main() -> None:
     left = cases[done:]
     builds = Builds(left, max(1, (os.cpu_count() or 1) // parts), HUMMING)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {done} done", flush=True)
-    waited, unbuilt, begun = 0.0, 0, time.time()
+    begun, waited, late = time.time(), Counter[str](), count_entries()
     with options.log.open("a") as log:
         for number, case in enumerate(left):
-            asked = time.time()
-            unbuilt += not builds.wait(number, deadline)
-            waited += time.time() - asked
-            if time.time() > deadline:
+            late.clear()
+            seconds = builds.wait(number, deadline)
+            waited.update(seconds)
+            ready = time.time()
+            if ready > deadline:
                 break
             log.write(json.dumps(_line(case, options.rounds)) + "\n")
             log.flush()
             torch.cuda.empty_cache()
             torch.cuda.synchronize()  # no line behind one that broke the device
+            times = f"{time.time() - begun:.1f} s: {case}: {_told(seconds)}, {time.time() - ready:.1f} s to time"
+            print(f"{times}, built late: {' '.join(late) or 'nothing'}", flush=True)
     builds.close()
-    print(f"{time.time() - begun:.0f} s, {waited:.0f} of them for kernels, {unbuilt} cases had to build their own")
+    print(f"{time.time() - begun:.0f} s, of them {_told(waited)}")
     told([options.log])
+
+
+def _told(seconds: Mapping[str, float]) -> str:
+    return "waited for " + ", ".join(f"{name} {one:.1f} s" for name, one in seconds.items())
 
 
 def _line(case: Case, rounds: int) -> dict[str, Any]:
