@@ -137,7 +137,7 @@ def medium_quant_matmul(
     in_turns = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
     decodes_ahead = tokens >= BOXED and not promoted
-    boxed = tokens >= BOXED and tokens % 16 == 0 and not experts and leaves_in_boxes(N, out, epilogue)
+    boxed = tokens >= BOXED and not experts and leaves_in_boxes(N, out, epilogue)
 
     @T.macro
     def decode(which: Value, rings: Rings, operand: Tile, chunk: Value, part: Value, first: int) -> None:

@@ -41,9 +41,10 @@ CASES = {
     "sums leave in pieces of two heights": ((4, "float16", 128, None), (300, 512, 120), {"tokens": 104, "tiles": 2, "records": 2, "stages": 2, "weight_stages": 2, "blocks": 2}),
     "of more rows than pairs of blocks share": ((4, "float16", 128, None), (136, 512, 150), {"tokens": 136, "tiles": 1, "records": 1, "halves": 1, "blocks": 2, "lifted": True}),
     "sums leave in boxes": ((4, "float16", 128, None), (200, 256, 150), {"tokens": 144, "tiles": 1, "records": 1, "halves": 1, "blocks": 3}),
+    "the same, an odd number of eights": ((4, "float16", 128, None), (136, 512, 301), {"tokens": 152, "tiles": 1, "records": 1, "halves": 1, "blocks": 2, "lifted": True}),
     "the same, scaled by one operation": ((4, "float16", 128, None), (136, 512, 301), {"tokens": 160, "tiles": 1, "records": 1, "halves": 1, "blocks": 2, "lifted": True}),
 }  # fmt: skip
-BOXES = ["sums leave in boxes", "the same, scaled by one operation"]
+BOXES = ["sums leave in boxes", "the same, an odd number of eights", "the same, scaled by one operation"]
 
 
 def problem(shape: Any, form: FragmentRecords, zeros_mode: str | None, lifted: bool) -> tuple[np.ndarray, ...]:
