@@ -9,11 +9,12 @@ give way to it.  What they make lies in the caches on disk, where the process th
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.pool import AsyncResult
 from pathlib import Path
@@ -50,7 +51,7 @@ class Builds:
 
     Parameters
     ----------
-    cases : in the order in which they are waited for.
+    cases : about in the order in which they are timed.
     workers : processes for ours, and threads for Humming's.
     with_humming : whether its products are measured.
 
@@ -61,43 +62,46 @@ class Builds:
 
     def __init__(self, cases: list[Case], workers: int, with_humming: bool) -> None:
         forked = multiprocessing.get_context("fork")
-        self._done: Any = forked.Queue()
-        self._humming: set[int] = set()
-        self._others = [
-            forked.Process(target=_triton, args=(number,), daemon=True) for number in range(_configurations())
-        ]
-        if with_humming:
-            self._others.append(forked.Process(target=_humming, args=(cases, workers, self._done), daemon=True))
-        else:
-            self._humming.update(range(len(cases)))
+        self._cases, self._done, self._built = cases, forked.Queue(), set[int]()
+        self._triton = [forked.Process(target=_triton, args=(one,), daemon=True) for one in range(_configurations())]
+        self._humming = forked.Process(target=_humming, args=(cases, workers, self._done), daemon=True)
+        self._with_humming = with_humming
         with forked.Pool(1) as asking:
             device = asking.apply(_present)
         self._pool = forked.Pool(workers, _begin, (device,))
-        for one in self._others:
+        for one in [*self._triton, self._humming][: None if with_humming else -1]:
             one.start()
         self._ours: list[AsyncResult[None]] = [self._pool.apply_async(_ours, (case,)) for case in cases]
 
-    def wait(self, number: int, deadline: float) -> dict[str, float]:
-        """Seconds waited for each library's kernels of a case, at most until the deadline; for Triton's, which all share, with the first."""
-        until, asked = min(deadline, time.time() + PATIENCE), [time.time()]
-        self._ours[number].wait(max(0.0, until - time.time()))
-        asked.append(time.time())
-        for one in self._others[: _configurations()]:
-            one.join(max(0.0, until - time.time()))
-        asked.append(time.time())
-        while number not in self._humming and time.time() < until:
-            try:
-                self._humming.add(self._done.get(timeout=max(0.01, until - time.time())))
-            except queue.Empty:
-                break
-        asked.append(time.time())
-        return {name: end - begin for name, begin, end in zip(("ours", "triton", "humming"), asked, asked[1:])}
+    def missing(self, number: int) -> str:
+        """Whose kernels of a case are not built yet; nothing where all are."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._built.add(self._done.get_nowait())
+        kind = self._cases[number][0]
+        waits_for = {
+            "ours": not self._ours[number].ready(),
+            "triton": kind == "bfloat16" and any(one.is_alive() for one in self._triton),
+            "humming": kind.startswith("int") and self._with_humming and number not in self._built,
+        }
+        return " and ".join(name for name, waits in waits_for.items() if waits)
+
+    def ready(self, numbers: Sequence[int], deadline: float) -> int:
+        """The first of some cases all of whose kernels are built; where there is none for long, the first."""
+        until = min(deadline, time.time() + PATIENCE)
+        while time.time() < until:
+            found = next((one for one in numbers if not self.missing(one)), None)
+            if found is not None:
+                return found
+            time.sleep(0.02)
+        return numbers[0]
 
     def close(self) -> None:
         """End all processes."""
+        for one in [*self._triton, self._humming]:
+            if one.is_alive():
+                one.kill()
         self._pool.terminate()
-        for one in self._others:
-            one.kill()
 
 
 class _StandIn(PackedWeight):
@@ -166,17 +170,16 @@ def _triton(number: int) -> None:
 
 
 def _humming(cases: list[Case], workers: int, done: Any) -> None:
+    os.nice(5)
     import torch
     from peers import Humming
 
-    os.nice(10)
     by = {"float16": torch.float16, "int8": torch.int8, "e4m3": torch.float8_e4m3fn}
 
     def build(number: int) -> None:
         kind, rows, N, K = cases[number]
         try:
-            if kind in small:
-                small[kind].build(rows, N, K)
+            small[kind].build(rows, N, K)
         except Exception as problem:  # the process that times meets it again, and says so in the log
             print(f"{cases[number]}, humming: {type(problem).__name__}", flush=True)
         done.put(number)
@@ -190,4 +193,4 @@ def _humming(cases: list[Case], workers: int, done: Any) -> None:
     kinds = sorted({case[0] for case in cases if case[0].startswith("int")})
     with ThreadPoolExecutor(workers) as pool:
         small = dict(zip(kinds, pool.map(layer, kinds)))  # each compiles what packs its weights
-        list(pool.map(build, range(len(cases))))
+        list(pool.map(build, [number for number, case in enumerate(cases) if case[0] in small]))

@@ -3,11 +3,11 @@
     PYTHONPATH=. python benchmarks/front_door.py --seed $(git rev-parse HEAD) --log front_door.jsonl [--count 40] [--seconds 450] [--slice 2/4]
 
 Weights are those of published language models and random ones, rows random in each of six ranges.  Every case is drawn from the
-seed; its raw times go to the log as a line of JSON, and a second call goes on behind the last line.  Blocks have a case of each product
-and range, so that a run that is cut short has about as many of each.  Kernels are built ahead by other processes (`builds_ahead.py`)
-while earlier cases are timed on the device: paced medians, the L2 cache flushed before each launch, all of a case in turn in one
-process; results are compared with the dense product first.  A peer that does not take a case is a word in its line.  The table at the
-end gives the geometric mean and the worst ratio for each kind of product and range of rows.
+seed; its raw times go to the log as a line of JSON, and a second call times what is in no log yet.  Blocks have a case of each product
+and range, so that a run that is cut short has about as many of each; of two blocks the first case is timed whose kernels are built.
+Other processes build them (`builds_ahead.py`) while cases are timed on the device: paced medians, the L2 cache flushed before each
+launch, all of a case in turn in one process; results are compared with the dense product first.  A peer that does not take a case is a
+word in its line.  The table at the end gives the geometric mean and the worst ratio for each kind of product and range of rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import math
 import os
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,9 @@ Makers = dict[str, Callable[[], Run]]
 """What makes the callable of each product, by name."""
 
 KINDS = ("bfloat16", "int4 by float16", "int4 by int8", "int4 by e4m3", "int2 by int8", "e4m3 by e4m3")
+OF_EACH = len(KINDS) * len(RANGES)
+"""Cases of a block, one of each kind and range."""
+
 TOLERANCE = 0.02
 """The largest error beside the largest result: codes of 4 bits by activations of 8."""
 
@@ -162,6 +164,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=450)
     parser.add_argument("--kinds", default="")
     parser.add_argument("--slice", default="1/1", help="2/4: the second of four parts of the cases, one for each GPU")
+    parser.add_argument("--done", type=Path, nargs="*", default=[], help="logs of earlier calls, whose cases are done")
     parser.add_argument("--tables", type=Path, nargs="+", help="only the tables of these logs")
     options = parser.parse_args()
     if options.tables:
@@ -169,36 +172,41 @@ def main() -> None:
     if not options.seed or not options.log:
         parser.error("--seed and --log say which cases are drawn and where their times are kept")
     deadline = time.time() + options.seconds
-    done = len(options.log.read_text().splitlines()) if options.log.exists() else 0
-    part, parts = map(int, options.slice.split("/"))
-    of_each = len(KINDS) * len(RANGES)
-    drawn_here = [one for at, one in enumerate(drawn(options.seed, options.count)) if at // of_each % parts == part - 1]
-    cases = [one for one in drawn_here if options.kinds in one[0]]
-    left = cases[done:]
-    builds = Builds(left, max(1, (os.cpu_count() or 1) // parts), HUMMING)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases, {done} done", flush=True)
-    begun, waited, late = time.time(), Counter[str](), count_entries()
+    logs = [log for log in (options.log, *options.done) if log.exists()]
+    cases = _left(options, logs)
+    made = count_entries()
+    builds = Builds(cases, max(1, (os.cpu_count() or 1) // int(options.slice.partition("/")[2])), HUMMING)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {len(cases)} cases left", flush=True)
+    left = list(range(len(cases)))
     with options.log.open("a") as log:
-        for number, case in enumerate(left):
-            late.clear()
-            seconds = builds.wait(number, deadline)
-            waited.update(seconds)
-            ready = time.time()
-            if ready > deadline:
+        while left and time.time() < deadline:
+            made.clear()
+            asked, missing = time.time(), builds.missing(left[0])
+            number = builds.ready(left[: 2 * OF_EACH], deadline)
+            if time.time() >= deadline:
                 break
-            log.write(json.dumps(_line(case, options.rounds)) + "\n")
+            left.remove(number)
+            begin = time.time()
+            log.write(json.dumps(_line(cases[number], options.rounds)) + "\n")
             log.flush()
             torch.cuda.empty_cache()
             torch.cuda.synchronize()  # no line behind one that broke the device
-            times = f"{time.time() - begun:.1f} s: {case}: {_told(seconds)}, {time.time() - ready:.1f} s to time"
-            print(f"{times}, built late: {' '.join(late) or 'nothing'}", flush=True)
+            times = f"{begin - asked:.1f} s for kernels, {time.time() - begin:.1f} s to time"
+            late = f", built late: {' '.join(made)}" if made else ""
+            first = f" (before it: {cases[left[0]]} waits for {missing})" if missing and left else ""
+            print(f"{deadline - time.time():.1f} s left: {cases[number]}: {times}{late}{first}", flush=True)
     builds.close()
-    print(f"{time.time() - begun:.0f} s, of them {_told(waited)}")
-    told([options.log])
+    print(f"{len(left)} cases left")
+    told([options.log, *(log for log in logs if log != options.log)])
 
 
-def _told(seconds: Mapping[str, float]) -> str:
-    return "waited for " + ", ".join(f"{name} {one:.1f} s" for name, one in seconds.items())
+def _left(options: argparse.Namespace, logs: list[Path]) -> list[Case]:
+    """The cases of this call's slice that no log has."""
+    part, parts = map(int, options.slice.split("/"))
+    mine = [one for at, one in enumerate(drawn(options.seed, options.count)) if at // OF_EACH % parts == part - 1]
+    found = (json.loads(text) for log in logs for text in log.read_text().splitlines())
+    done = {(one["kind"], one["M"], one["N"], one["K"]) for one in found}
+    return [one for one in mine if options.kinds in one[0] and one not in done]
 
 
 def _line(case: Case, rounds: int) -> dict[str, Any]:
