@@ -336,7 +336,7 @@ class BufferProxy(TensorProxy):
 
     def _slice(self, part: slice, dimension: int) -> tuple[Expr, Extent]:
         """Start and extent of a slice."""
-        if known_value(part.step) not in (None, 1):
+        if isinstance(step := known_value(part.step), Scalar) or step not in (None, 1):
             raise SliceStep()
         size = self._buffer.shape[dimension]
         start = self._bound(part.start, 0, dimension)

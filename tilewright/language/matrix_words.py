@@ -19,7 +19,7 @@ from tilewright.language.external import access_ptr
 from tilewright.language.interface import word
 from tilewright.language.machines import machine
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Value, as_expr, constant, describe, known_value
+from tilewright.language.proxies import Element, Scalar, Value, as_expr, constant, describe, known_value
 from tilewright.language.source import statement_here
 
 SHORT_NAMES = {
@@ -92,7 +92,7 @@ def ptx_mma(
         raise NumberExpected(f"the shape of {what}", "one such as 'm16n8k16'", repr(shape))
     if (A_layout, B_layout) != ("row", "col"):
         raise NumberExpected(f"the layouts of {what}", "'row' and 'col'", f"{A_layout!r} and {B_layout!r}")
-    if operator is not None or known_value(saturate) not in (False, 0):
+    if operator is not None or isinstance(known_value(saturate), Scalar) or known_value(saturate):
         raise NumberExpected(what, "saturate=False, and no operator", "others")
     m, n, k = map(int, found.groups())
     parts = []

@@ -37,7 +37,7 @@ from tilewright.language.interface import word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, is_number, known_value
+from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, known_value
 from tilewright.language.source import statement_here
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND
@@ -283,7 +283,7 @@ def tvm_thread_allreduce(
     """  # noqa: E501
     what = "T.tvm_thread_allreduce"
     builder = in_kernel(what)
-    if known_value(size) != 1:
+    if constant(size, f"the size of {what}") != 1:
         raise NumberExpected(f"the size of {what}", "1", str(known_value(size)))
     reducer: Reducer = builder.kernel.reducer or Reducer(lambda x, y: x + y, 0)
     dims = [_dimension(one, what) for one in threads]
@@ -292,7 +292,7 @@ def tvm_thread_allreduce(
     place = access_ptr(out, "w").region
     kind = place.dtype
     mine = as_expr(value, kind, f"the value of {what}")
-    if not (is_number(cond) and known_value(cond) in (True, 1)):
+    if isinstance(known := known_value(cond), Scalar) or not known:
         mine = Select(kind, condition(cond), mine, as_expr(reducer.identity, kind))
     result = _by_shuffles(reducer, mine, dims)
     if result is None:

@@ -77,10 +77,10 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import find, holds, variables, walk
+from tilewright.ir.visitor import find, holds, new_names, substitute, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT, Claims
@@ -331,7 +331,7 @@ class _Persist:
             attributes[CLUSTER] = (blocks, 1, 1)
         launched = known_extent(self.analyzer.simplify(index_binary("mul", count, blocks)))
         return replace(
-            source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
+            self.source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
             attributes=tuple(attributes.items()),
         )  # fmt: skip
 
@@ -374,14 +374,24 @@ class _Persist:
             writes = holds(role.body, Acquire)
             ending = last_turn(role, iteration, role.span) if alternates else None
             loop = self.claims.loop(iteration, tile, total, groups, work, writes, role.span, ending)
-            return replace(role, body=seq(before, fresh(loop)))
+            return replace(role, body=seq(before, self._apart(loop)))
         loop = dealt_loop(iteration, tile, total, group, groups, work, bool(numbers), role.span)
         if alternates:
             count = Var(INT32, "iterations")
             counted = Let(count, loop.stop, span=role.span)
             loop = replace(loop, stop=count)
-            return replace(role, body=seq(before, counted, fresh(loop), last_turn(role, count, role.span)))
-        return replace(role, body=seq(before, fresh(loop)))
+            return replace(role, body=seq(before, counted, self._apart(loop), last_turn(role, count, role.span)))
+        return replace(role, body=seq(before, self._apart(loop)))
+
+    def _apart(self, loop: Statement) -> Statement:
+        """A loop with names of its own; the kernel goes on to say what it says of the loop's tiles."""
+        vars, buffers = new_names(loop)
+        said = {
+            field: tuple((buffers.get(one, one), what) for one, what in getattr(self.source, field))
+            for field in ("layouts", "safe_values")
+        }
+        self.source = replace(self.source, **said)
+        return substitute(loop, vars, buffers)
 
     def _place(self, tile: Var, block: Var) -> list[Statement]:
         """Names of the block's indices in the grid of tiles."""

@@ -1,0 +1,120 @@
+"""What programs that say whatever the language has words for found (`tests/fuzz/word_writer.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+from tilewright.errors import TilewrightError
+from tilewright.language.mistakes import SliceStep
+
+NVIDIA, AMD, APPLE = "cuda -arch=sm_90a", "hip -arch=gfx942", "metal -arch=apple7"
+
+
+def numbers(*shape: int, dtype: str = "float16") -> np.ndarray:
+    return np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("persistent", [True, "claim"])
+def test_tiles_of_blocks_that_stay_lie_where_their_author_says(persistent: bool | str, inside: bool) -> None:
+    """The tiles of a role's loop over tiles of the grid were new ones, of which the kernel no longer said where they lie: an internal error."""
+
+    def program(A: Any, B: Any) -> Any:
+        A: T.Tensor((256, 64), "float16")
+        B: T.Tensor((32, 32), "float16")
+        C = T.empty((256, 32), "float32")
+        with T.Kernel(4, threads=128, persistent=persistent) as bx:
+            s, w = T.alloc_shared((64, 32), "float16"), T.alloc_shared((32, 32), "float16")
+            f, c = T.alloc_fragment((64, 32), "float32"), T.alloc_fragment((64, 32), "float32")
+            number = lambda i, j: i * 32 + j  # noqa: E731
+            T.annotate_layout(
+                {
+                    f: T.Fragment(
+                        (64, 32), lambda i, j: (number(i, j) // 4 % 128, number(i, j) // 512 * 4 + number(i, j) % 4)
+                    )
+                }
+            )
+            T.clear(f)
+            T.clear(c)
+            for k in T.Pipelined(2, num_stages=2, specialize=True):
+                T.copy(A[bx * 64, k * 32], s)
+                T.copy(B, w)
+                if inside:
+                    u = T.alloc_shared((64, 32), "float16")
+                    T.annotate_layout({u: T.Layout((64, 32), lambda i, j: i * 40 + j)})
+                    T.copy(s, u)
+                    T.gemm(u, w, c)
+                else:
+                    T.gemm(s, w, c)
+                for i, j in T.Parallel(64, 32):
+                    f[i, j] = f[i, j] + s[i, j]
+            for i, j in T.Parallel(64, 32):
+                c[i, j] = c[i, j] + f[i, j]
+            T.copy(c, C[bx * 64, 0])
+        return C
+
+    a, b = numbers(256, 64), numbers(32, 32)
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(a, b)
+    right = sum(a[:, k : k + 32].astype(np.float32) @ b.astype(np.float32) + a[:, k : k + 32] for k in (0, 32))
+    for found in (kernel.emulate(a, b), kernel.interpret(a, b)):
+        np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("target, threads", [("cpu", 96), (NVIDIA, 32), (NVIDIA, 96), (AMD, 64), (APPLE, 32)])
+def test_threads_bring_numbers_under_a_condition(target: str, threads: int) -> None:
+    """The condition of `T.tvm_thread_allreduce` was compared with True while the kernel was traced: an error that spoke of macros."""
+
+    def program(A: Any) -> Any:
+        A: T.Tensor((threads,), "int32")
+        C = T.empty((threads,), "int32")
+        with T.Kernel(1, threads=threads):
+            tx = T.get_thread_binding()
+            total = T.alloc_local((1,), "int32")
+            reducer = T.comm_reducer(lambda x, y: x + y, [T.int32(0)])
+            with T.attr(reducer, "reduce_scope", T.reinterpret(T.uint64(0), "handle")):
+                T.tvm_thread_allreduce(1, A[tx], A[tx] > 0, total[0], tx, dtype="handle")
+            C[tx] = total[0]
+        return C
+
+    a = numbers(threads, dtype="int32")
+    kernel = tilewright.jit(target=target)(program).compile(a)
+    for found in ((kernel if target == "cpu" else kernel.emulate)(a), kernel.interpret(a)):
+        assert (found == a[a > 0].sum()).all()
+
+
+def asked(statement: Any) -> str:
+    """What a kernel with a number that only a call knows is refused with."""
+
+    def program(A: Any, n: T.int32) -> Any:
+        A: T.Tensor((64,), "int32")
+        C = T.empty((64,), "int32")
+        with T.Kernel(1, threads=64):
+            statement(A, n, T.get_thread_binding())
+            T.copy(A, C)
+        return C
+
+    with pytest.raises(TilewrightError) as refused:
+        tilewright.jit(target="cpu")(program).compile(numbers(64, dtype="int32"), 1)
+    assert refused.value.span is not None
+    return refused.value.message
+
+
+def test_numbers_that_only_a_call_knows_are_asked_for_by_name() -> None:
+    """They were compared with numbers while the kernel was traced, which told of a symbolic condition."""
+
+    def allreduce(A: Any, n: Any, tx: Any) -> None:
+        total = T.alloc_local((1,), "int32")
+        T.tvm_thread_allreduce(n, A[tx], True, total[0], tx)
+
+    def mma(A: Any, n: Any, tx: Any) -> None:
+        a, b, c = T.alloc_local((8,), "float16"), T.alloc_local((4,), "float16"), T.alloc_local((4,), "float32")
+        T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a, 0, b, 0, c, 0, n)
+
+    assert "the size of T.tvm_thread_allreduce" in asked(allreduce)
+    assert asked(mma).startswith("T.ptx_mma is ")
+    assert asked(lambda A, n, tx: T.clear(A[0:8:n])) == SliceStep().message
