@@ -13,12 +13,14 @@ import numpy as np
 from expression_writer import SIGNED, UNSIGNED, ExpressionWriter, Value, whole_range
 from tile_programs import Param, TileProgram, small
 
+import tilewright
 from tilewright.ir.dtypes import ALL
+from tilewright.runtime.kernel import Kernel
 
 EXACT = {
     "float64": 2**40, "float32": 2**23, "float16": 2048, "bfloat16": 256, "float8_e4m3fn": 16, "float8_e5m2": 8,
     "float8_e4m3b11fnuz": 16, "float8_e4m3fnuz": 16, "float8_e5m2fnuz": 8, "float6_e2m3fn": 7, "float6_e3m2fn": 8,
-    "float4_e2m1fn": 4,
+    "float4_e2m1fn": 4, "tfloat32": 2048,
 }  # fmt: skip
 """Whole numbers up to these, positive and negative, are exact."""
 
@@ -97,9 +99,16 @@ class Context:
 
 @dataclass(frozen=True)
 class MixedProgram(TileProgram):
-    """A program with a kernel before its own one."""
+    """A program with a kernel before its own one, and with helpers before the function.
+
+    Where it is `traced`, it is one of `T.prim_func`: tensors are declared as its parameters are, those among them that callers get back; of some
+    parameters (`handles`) the kernel says itself which tensors they are.
+    """
 
     before: tuple[str, ...] = field(default=())
+    helpers: tuple[str, ...] = field(default=())
+    traced: bool = False
+    handles: tuple[str, ...] = field(default=())
 
     @property
     def used(self) -> tuple[Param, ...]:
@@ -108,11 +117,30 @@ class MixedProgram(TileProgram):
 
     @property
     def text(self) -> str:
-        text = super().text
-        if not self.before:
-            return text
+        text = self.as_traced() if self.traced else super().text
         head = f"    {self.kernel}\n"
-        return text.replace(head, "".join(f"    {line}\n" for line in self.before) + head, 1)
+        if self.before:
+            text = text.replace(head, "".join(f"    {line}\n" for line in self.before) + head, 1)
+        return "".join(f"{line}\n" for line in self.helpers) + text
+
+    def as_traced(self) -> str:
+        """The function with all that it is given among its parameters."""
+        sizes = [line for line in self.sizes if re.fullmatch(r'm\d = T\.\w+\("m\d"\)', line)]
+        given = [
+            f"{one.name}_: T.handle" if one.name in self.handles else f"{one.name}: {one.declared}" for one in self.used
+        ]
+        given += [f'{name}: T.Tensor({shape}, "{dtype}")' for name, shape, dtype in self.outputs]
+        lines = [*sizes, "@T.prim_func", f"def program({', '.join(given)}):"]
+        lines += [f"    {line}" for line in self.sizes if line not in sizes]
+        for one in self.used:
+            if one.name in self.handles:
+                lines.append(f"    {one.name} = {one.declared.replace('T.Tensor(', f'T.match_buffer({one.name}_, ')}")
+        return "\n".join([*lines, f"    {self.kernel}", *(f"        {line}" for line in self.body)]) + "\n"
+
+    def kernel_of(self, function: Any, target: str) -> Kernel:
+        if not self.traced:
+            return super().kernel_of(function, target)
+        return tilewright.compile(function, out_idx=list(range(-len(self.outputs), 0)) or None, target=target)
 
 
 class MixedState:

@@ -202,8 +202,8 @@ class MixedWriter(MixedOperators):
         for _ in range(count):
             self.statement()
 
-    def statement(self) -> None:
-        ways = self.ways()
+    def statement(self, ways: list[tuple[float, Callable[[], None]]] | None = None) -> None:
+        ways = ways or self.ways()
         weights = np.array([weight for weight, _ in ways], float)
         ways[int(self.random.choice(len(ways), p=weights / weights.sum()))][1]()
 

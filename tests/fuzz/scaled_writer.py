@@ -40,6 +40,8 @@ class Scale:
 
     given: str
     element: str
+    run: int
+    """Columns of K that one of them serves."""
 
 
 def _number(element: str, dtype: str) -> str:
@@ -163,6 +165,13 @@ class ScaledWriter:
             lines += self._loops(into, (left, other), operands, scales, step, down, right)
         if any(f'"{POWERS[1]}"' in param.declared for param in self.params.values()):
             options.append('scale_format="e8m0"')
+        elif powers and len({one.run for one in scales}) == 1 and pick((True, False)):
+            run = scales[0].run
+            said = [
+                f'block_scale_layout=T.BlockScaledLayout("e8m0", {run})',
+                f'scale_block_size={run}, scale_format="e8m0"',
+            ]
+            options.append(pick([*said, "block_scale_layout=T.BlockScaledLayout.e8m0_k32()"] if run == 32 else said))
         options += pick(([], [], ["exact=True"], ["fast=True"]))
         if down or right:
             options += [f"c_row_offset={down}", f"c_col_offset={right}"]
@@ -233,11 +242,11 @@ class ScaledWriter:
         self.features.add(("scaled", "scale", kind, dtype))
         if kind == "one":
             self._tensor(name, ("1",), dtype, self._powers)
-            return Scale(pick((name, f"{name}[0:1]")), _number(f"{name}[0]", dtype))
+            return Scale(pick((name, f"{name}[0:1]")), _number(f"{name}[0]", dtype), self.BK)
         along, of_k = f"{step} * {parts} : {step} * {parts} + {parts}", f"{step} * {parts} + k // {self.BK // parts}"
         if kind == "shared":
             self._tensor(name, (str(columns),), dtype, self._powers)
-            return Scale(f"{name}[{along}]", _number(f"{name}[{of_k}]", dtype))
+            return Scale(f"{name}[{along}]", _number(f"{name}[{of_k}]", dtype), self.BK // parts)
         each = pick([size for size in (8, 16, one.block) if one.block % size == 0]) if kind == "blocks" else 1
         rows, first = one.block // each, one.first if each == 1 else f"{one.first} // {each}"
         limit = one.limit if each == 1 else f"T.ceildiv({one.limit}, {each})"
@@ -251,16 +260,19 @@ class ScaledWriter:
         region = f"{name}[{first} : {first} + {rows}{tail}]"
         second = {"lines": "", "column": ", 0"}.get(kind, f", {of_k}")
         element = _number(f"{name}[{first} + LINE // {each}{second}]", dtype)
-        way = pick(("region", "region", "tile", "offset"))
+        way, run = (
+            pick(("region", "region", "tile", "offset")),
+            self.BK // (parts if kind in ("groups", "blocks") else 1),
+        )
         if way == "offset" and kind == "lines":
             options.append(f"{one.name[0].lower()}_scale_offset={first}")
-            return Scale(name, element)
+            return Scale(name, element, run)
         if way == "tile":
             shape = (rows, *({"lines": (), "column": (1,)}.get(kind, (parts,))))
             tile = self._tile(name.lower(), shape, dtype, pick(("shared", "fragment")))
             lines.append(f"T.copy({region}, {tile})")
-            return Scale(tile, element)
-        return Scale(region, element)
+            return Scale(tile, element, run)
+        return Scale(region, element, run)
 
     # What is declared ----------------------------------------------------------------------------
 

@@ -116,10 +116,14 @@ class TileProgram:
         name = f"<fuzz {self.seed}>"
         linecache.cache[name] = (len(self.text), None, self.text.splitlines(keepends=True), name)
         space = dict(SPACE)
-        exec(compile(self.text, name, "exec"), space)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return JITFunction(space["program"], target, None).compile(*self.arguments)
+            exec(compile(self.text, name, "exec"), space)
+            return self.kernel_of(space["program"], target)
+
+    def kernel_of(self, function: Any, target: str) -> Kernel:
+        """The kernel that its function is for a target."""
+        return JITFunction(function, target, None).compile(*self.arguments)
 
 
 # Values ------------------------------------------------------------------------------------------
