@@ -1,4 +1,5 @@
-"""Index arithmetic and conditions for all threads of a block at once, where nothing but thread indices decides them."""
+"""Index arithmetic and conditions for all threads of a block, or all iterations of a loop, at once, where nothing but
+their indices decides them."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from tilewright.ir.nodes import LOGICAL, Binary, Cast, Const, Expr, Unary, Var
 
 
 def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Numbers:
-    """The value of an expression for every thread: an array, or one number for all; None where other things decide
-    it."""
+    """The value of an expression for every thread or iteration: an array, or one number for all; None where other
+    things decide it."""
     if isinstance(expr, Const):
         return expr.value
     if isinstance(expr, Var):

@@ -114,6 +114,28 @@ class DType:
             carried = float(np.float64(value).astype(self.numpy))
         return carried == value and math.ldexp(math.frexp(value)[0], self.mantissa_bits + 1).is_integer()
 
+    def contains(self, other: DType) -> bool:
+        """Whether this type has every finite number of another one.
+
+        Examples
+        --------
+        >>> half = ALL["float16"]
+        >>> half.contains(ALL["float8_e5m2"]), half.contains(ALL["bfloat16"]), ALL["bfloat16"].contains(ALL["uint8"])
+        (True, False, True)
+        """
+        if other.kind == "bool":
+            return True
+        if not self.minimum <= other.minimum <= other.maximum <= self.maximum or (other.is_float and self.is_integer):
+            return False
+        if other.is_integer:
+            return self.is_integer or other.bits - (other.kind == "int") <= self.mantissa_bits + 1
+        return self.mantissa_bits >= other.mantissa_bits and self.least <= other.least
+
+    @property
+    def least(self) -> float:
+        """The least positive number of a float."""
+        return float(self.minimum) if self.minimum > 0 else math.ldexp(1.0, 1 - self.bias - self.mantissa_bits)
+
     @property
     def minimum(self) -> int | float:
         """Smallest finite value."""

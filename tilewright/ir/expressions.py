@@ -6,7 +6,7 @@ What they mean is said in `nodes`, which publishes everything here beside the st
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -388,6 +388,19 @@ def times(left: Extent, right: Extent) -> Extent:
     if isinstance(left, int) and isinstance(right, int):
         return left * right
     return index_binary("mul", left, right)
+
+
+def product(extents: Iterable[Extent]) -> Extent:
+    """The product of sizes, an int where all are known."""
+    total: Extent = 1
+    for extent in extents:
+        total = times(total, extent)
+    return total
+
+
+def row_major_strides(shape: Sequence[Extent]) -> tuple[Extent, ...]:
+    """Elements between neighbours along each dimension, where the last one's lie side by side."""
+    return tuple(product(shape[:axis:-1]) for axis in range(len(shape)))
 
 
 def cast(value: Expr, dtype: DType) -> Expr:

@@ -71,7 +71,9 @@ from tilewright.ir.expressions import (  # noqa: F401  (published)
     known,
     load,
     node,
+    product,
     result_dtype,
+    row_major_strides,
     times,
     whole,
 )

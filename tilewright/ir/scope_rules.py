@@ -13,7 +13,7 @@ from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Statement, Var
 from tilewright.ir.stages import STAGES, between_passes
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find, having, walk
 
 
 @dataclass(slots=True)
@@ -52,14 +52,8 @@ class ScopeRules:
     @contextmanager
     def scope(self, **context: object) -> Iterator[None]:
         """Names bound inside are out of scope at the end; `context` holds inside only."""
-        visible = set(self.visible)
-        before = {name: getattr(self, name) for name in context}
-        for name, value in context.items():
-            setattr(self, name, value)
-        yield
-        self.visible = visible
-        for name, value in before.items():
-            setattr(self, name, value)
+        with having(self, visible=set(self.visible), **context):
+            yield
 
     @contextmanager
     def naming(self) -> Iterator[Names]:

@@ -158,11 +158,8 @@ class _Verifier(ScopeRules):
             if not self.stage.tile_operators:
                 self.report(statement, f"the tile operator {name} has no place at stage {self.stage.name}")
         elif cls not in self.stage.statements:
-            nested = cls is Kernel
-            self.report(statement, "a kernel stands in a kernel" if nested else self._misplaced(name))
-
-    def _misplaced(self, name: str) -> str:
-        return f"{name} has no place at stage {self.stage.name}"
+            misplaced = f"{name} has no place at stage {self.stage.name}"
+            self.report(statement, "a kernel stands in a kernel" if cls is Kernel else misplaced)
 
     def tile_operator(self, statement: TileOperator) -> None:
         known = len(self.found)

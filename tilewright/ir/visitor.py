@@ -12,6 +12,7 @@ import enum
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
 from tilewright.ir.nodes import (
@@ -210,6 +211,17 @@ def holds(node: object, *classes: object) -> bool:
     held = _kinds(node)
     mask = _MASKS.get(classes)
     return bool(held & (_mask_of(classes) if mask is None else mask))
+
+
+@contextmanager
+def having(owner: object, **values: object) -> Iterator[None]:
+    """Inside, attributes of an object have other values: what holds while a part of a program is visited."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    yield
+    for name, value in before.items():
+        setattr(owner, name, value)
 
 
 _METHODS: dict[tuple[type, str, type], Callable[..., Any] | None] = {}

@@ -51,7 +51,7 @@ def _width_of_table(table: np.ndarray, limit: int, dimension: int) -> int:
     return width
 
 
-def common_vector(fragment: Layout, memory: AnyLayout, bits: int, max_bytes: int = 16) -> tuple[int, int]:
+def common_vector(fragment: Layout, memory: AnyLayout, bits: int) -> tuple[int, int]:
     """The widest access by which a thread moves its registers to or from memory.
 
     Returns
@@ -62,17 +62,15 @@ def common_vector(fragment: Layout, memory: AnyLayout, bits: int, max_bytes: int
     best = (1, -1)
     for dimension in range(fragment.rank):
         width = min(
-            vector_width(fragment, bits, max_bytes, dimension, REGISTER),
-            vector_width(memory, bits, max_bytes, dimension, MEMORY),
+            vector_width(fragment, bits, dimension=dimension, place=REGISTER),
+            vector_width(memory, bits, dimension=dimension),
         )
         if width > best[0]:
             best = (width, dimension)
     return best
 
 
-def bank_conflicts(
-    byte_addresses: Sequence[int] | np.ndarray, access_bytes: int, banks: int = BANKS, bank_bytes: int = BANK_BYTES
-) -> int:
+def bank_conflicts(byte_addresses: Sequence[int] | np.ndarray, access_bytes: int) -> int:
     """Extra passes that an access of a warp takes because lanes ask one bank for different words.
 
     Parameters
@@ -86,33 +84,26 @@ def bank_conflicts(
     0 where there is no conflict; 7 where eight rows of a matrix lie in the same banks.
     """
     addresses = np.asarray(byte_addresses, dtype=np.int64).reshape(-1)
-    words = max(1, access_bytes // bank_bytes)
-    group = max(1, banks // words)
+    words = max(1, access_bytes // BANK_BYTES)
+    group = max(1, BANKS // words)
     extra = 0
     for start in range(0, len(addresses), group):
         lanes = addresses[start : start + group]
-        touched = np.unique((lanes[:, None] // bank_bytes + np.arange(words)).reshape(-1))
-        extra += int(np.bincount(touched % banks, minlength=banks).max()) - 1
+        touched = np.unique((lanes[:, None] // BANK_BYTES + np.arange(words)).reshape(-1))
+        extra += int(np.bincount(touched % BANKS).max()) - 1
     return extra
 
 
-def warp_conflicts(
-    layout: AnyLayout,
-    coordinates: Sequence[np.ndarray],
-    bits: int,
-    elements: int = 1,
-    base: int = 0,
-) -> int:
+def warp_conflicts(layout: AnyLayout, coordinates: Sequence[np.ndarray], bits: int, elements: int = 1) -> int:
     """`bank_conflicts` of a warp whose lanes each access `elements` elements from the given coordinates on.
 
     Parameters
     ----------
     coordinates : for each dimension the coordinate of every lane's first element.
     bits : of an element.
-    base : byte address of the tile.
     """
     offsets = np.asarray(layout.offset(MEMORY, *coordinates), dtype=np.int64)
-    return bank_conflicts(base + offsets * bits // 8, max(1, elements * bits // 8))
+    return bank_conflicts(offsets * bits // 8, max(1, elements * bits // 8))
 
 
 def fragment_conflicts(fragment: Layout, memory: AnyLayout, bits: int, warp: int = 32) -> int:

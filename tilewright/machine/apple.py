@@ -127,19 +127,15 @@ CHIPS: Mapping[str, Chip] = {
 _FEATURES = frozenset({"threads", "shuffle", "atomics", "atomic_extremes", "dp4a", "simdgroup_matrix", "slow_shifts"})
 
 
-def _rates(chip: Chip) -> Rates:
-    return Rates(
-        _LANES_A_CYCLE, _SHIFTED_A_CYCLE, chip.gigahertz * 1e9, chip.gigabytes_a_second * 1e9, shared_units=True
-    )
-
-
 def _arch(name: str, chip: Chip) -> AppleArch:
+    cycles, moved = chip.gigahertz * 1e9, chip.gigabytes_a_second * 1e9
+    rates = Rates(_LANES_A_CYCLE, _SHIFTED_A_CYCLE, cycles, moved, shared_units=True)
     return AppleArch(
         "metal", name, _FEATURES, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024,
         registers=128,
         cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(),
         copy_instructions=_COPIES, untried_instructions=_cooperative() if chip.family >= 10 else (),
-        family=chip.family, rates=_rates(chip),
+        family=chip.family, rates=rates,
     )  # fmt: skip
 
 

@@ -76,9 +76,9 @@ def match_operands(instruction: DotInstruction, a: DType, b: DType) -> OperandPl
     """
     vector, broadcast = instruction.vector, instruction.broadcast
     if vector.is_float:
-        fits = all(_exact(dtype, target) for dtype, target in ((a, broadcast), (b, vector)))
-        return OperandPlan(instruction) if fits else None
-    if not (a.is_integer and b.is_integer) or not _contains(broadcast, a):
+        fits = (to.contains(of) and (of == to or of.bits < to.bits) for of, to in ((a, broadcast), (b, vector)))
+        return OperandPlan(instruction) if all(fits) else None
+    if not (a.is_integer and b.is_integer) or not broadcast.contains(a):
         return None
     largest = int(vector.maximum) if instruction.largest is None else instruction.largest
     for offset in (0, 1 << (b.bits - 1), -(1 << (b.bits - 1))):
@@ -92,21 +92,6 @@ def match_left_offset(instruction: DotInstruction, a: DType, b: DType) -> Operan
     shifted = (
         a.kind == "int" and a.bits == 8 and instruction.broadcast.kind == "uint" and instruction.broadcast.bits == 8
     )
-    if not shifted or not b.is_integer or instruction.largest is not None or not _contains(instruction.vector, b):
+    if not shifted or not b.is_integer or instruction.largest is not None or not instruction.vector.contains(b):
         return None
     return OperandPlan(instruction, left_offset=128)
-
-
-def _exact(source: DType, target: DType) -> bool:
-    """Whether every value of `source` is a value of `target`."""
-    if source.is_float:
-        return source == target or (
-            source.mantissa_bits <= target.mantissa_bits
-            and source.exponent_bits <= target.exponent_bits
-            and (source.bits < target.bits)
-        )
-    return source.is_integer and source.bits <= target.mantissa_bits + 1
-
-
-def _contains(target: DType, source: DType) -> bool:
-    return target.is_integer and target.minimum <= source.minimum and source.maximum <= target.maximum

@@ -136,12 +136,7 @@ def store_element(region: Region, index: Sequence[Expr], value: Expr) -> Stateme
 
 def blocked_index(index: Expr, extent: int, blocks: int) -> Expr:
     """Which of `blocks` equal parts of `extent` elements `index` falls in."""
-    return const(0) if blocks == 1 else index_floordiv(index, extent // blocks)
-
-
-def index_floordiv(index: Expr, divisor: int) -> Expr:
-    """``index // divisor``."""
-    return index_binary("floordiv", index, divisor)
+    return const(0) if blocks == 1 else index_binary("floordiv", index, extent // blocks)
 
 
 # Loops ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.nodes import Buffer, Expr, Extent, Function, Kernel, Load, Parallel, Region, Store, Var, index_binary
-from tilewright.ir.visitor import Rewritten
+from tilewright.ir.visitor import Rewritten, having
 from tilewright.passes.scoped import ScopedRewriter, free_of
 
 
@@ -43,10 +43,8 @@ class _Search(ScopedRewriter):
         return result
 
     def visit_Parallel(self, loop: Parallel) -> Rewritten:
-        outer, self.together = self.together, [] if self.together is None else self.together
-        result = super().visit_Parallel(loop)
-        self.together = outer
-        return result
+        with having(self, together=[] if self.together is None else self.together):
+            return super().visit_Parallel(loop)
 
     def visit_Load(self, load: Load) -> Load:
         self._touch(load.buffer, load.indices, [1] * len(load.indices))

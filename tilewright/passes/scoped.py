@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -231,8 +232,15 @@ def reads_nothing(expr: Expr) -> bool:
     return not holds(expr, nodes.Load, nodes.Call)
 
 
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """All of them; the first one that fails decides."""
+    return functools.reduce(lambda first, second: binary("all", first, second), conditions)
+
+
 def negated(condition: Expr) -> Expr:
-    """``not condition``, pushed into a comparison of integers."""
+    """``not condition``, pushed into a comparison of integers; of a literal the other one."""
+    if isinstance(condition, nodes.Const):
+        return nodes.const(not condition.value)
     if isinstance(condition, nodes.Binary) and condition.op in nodes.OPPOSITE and condition.left.dtype.is_integer:
         return binary(nodes.OPPOSITE[condition.op], condition.left, condition.right)
     return nodes.Unary(condition.dtype, "not", condition)

@@ -33,7 +33,7 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, find, having
 from tilewright.ops.copy import CP_ASYNC, ENGINE, QUADS, Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
@@ -69,10 +69,8 @@ class _Expand(Rewriter):
         return made
 
     def visit_Role(self, role: Role) -> Statement:
-        before, self.threads = self.threads, role.threads
-        made: Statement = self.generic(role)
-        self.threads = before
-        return made
+        with having(self, threads=role.threads):
+            return self.generic(role)
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
         if isinstance(operator, LoadAhead) or (isinstance(operator, Product) and operator.plan is not None):

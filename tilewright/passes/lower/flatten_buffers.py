@@ -31,7 +31,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
-from tilewright.ir.visitor import Rewritten, find, walk
+from tilewright.ir.visitor import Rewritten, find, having, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
@@ -62,9 +62,8 @@ class _Flatten(ScopedRewriter):
         self.in_kernel = False
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        self.in_kernel = True
-        made = super().visit_Kernel(kernel)
-        self.in_kernel = False
+        with having(self, in_kernel=True):
+            made = super().visit_Kernel(kernel)
         return replace(made, body=_declare_views(made.body))
 
     # Buffers

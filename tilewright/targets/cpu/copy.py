@@ -29,7 +29,7 @@ from tilewright.ir.nodes import (
     const,
     expr,
     index_binary,
-    times,
+    row_major_strides,
 )
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
@@ -145,7 +145,7 @@ class _Packing:
         stride = self._row_stride()
         starts = self.op.source.starts
         at: Expr = const(0)
-        strides = self.op.source.buffer.strides or _row_major(self.op.source.buffer.shape)
+        strides = self.op.source.buffer.strides or row_major_strides(self.op.source.buffer.shape)
         for start, step in zip(starts, strides, strict=True):
             at = add(at, index_binary("mul", start, step))
         at = add(at, add(index_binary("mul", row, stride), column))
@@ -167,13 +167,6 @@ class _Packing:
     def _row_stride(self) -> Extent:
         buffer = self.op.source.buffer
         return buffer.strides[-2] if buffer.strides is not None else buffer.shape[-1]
-
-
-def _row_major(shape: tuple[Extent, ...]) -> list[Extent]:
-    strides: list[Extent] = [1]
-    for extent in reversed(shape[1:]):
-        strides.insert(0, times(strides[0], extent))
-    return strides
 
 
 # Meaning in NumPy -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tilewright.ops.copy import TMA, Copy
 from tilewright.passes import rows
 from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, placed_unsupported
+from tilewright.passes.tile.copies.beginnings import unproven_beginning
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span
@@ -84,7 +85,9 @@ def bulk_unsupported(copy: Copy, site: Site) -> str | None:
     if tensor.buffer.scope != "global" or copy.multicast or copy.adds:
         return "it is no plain copy between a tensor and a tile"
     reason = placed_unsupported(tensor.buffer) or _bytes_unsupported(copy, tensor, site, engine.unit)
-    return reason if reason or stays_inside(tensor, site.analyzer) else f"it may leave {tensor.buffer.name}"
+    if reason is None and unproven_beginning(tensor, site.analyzer, ()):
+        return f"it may leave {tensor.buffer.name}"
+    return reason
 
 
 def passing_unsupported(copy: Copy, site: Site) -> str | None:
@@ -191,15 +194,6 @@ def _is_run(region: Region, analyzer: Analyzer, bytes_: int) -> bool:
     ):
         return False
     return alone and unit > 0 and all(analyzer.divides(one, unit) for one in (region.starts[-1], region.extents[-1]))
-
-
-def stays_inside(region: Region, analyzer: Analyzer) -> bool:
-    """Whether no element of a region is out of bounds."""
-    return all(
-        analyzer.prove(index_binary("le", index_binary("add", start, extent), size))
-        and analyzer.prove(index_binary("ge", start, 0))
-        for start, extent, size in zip(region.starts, region.extents, region.buffer.shape, strict=True)
-    )
 
 
 def _shape_unsupported(source: Region, destination: Region, kernel: Kernel, engine: CopyEngine) -> str | None:

@@ -70,21 +70,20 @@ def is_by_hand(copy: Copy) -> bool:
     return copy.barrier is not None or (copy.prefer in ENGINE and copy.token is not None)
 
 
+def copies_by_hand(kernel: Kernel) -> list[Copy]:
+    """Copies that the author gives to the engine."""
+    return [node for node in find(kernel.body, Copy) if is_by_hand(node)]
+
+
 def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
     """Shared tiles that the author has the copy engine fill or empty."""
-    copies = [node for node in find(kernel.body, Copy) if is_by_hand(node)]
-    return frozenset(
-        region.buffer for copy in copies for region in (copy.source,
-            copy.destination) if region.buffer.scope == "shared"
-    )  # fmt: skip
+    moved = {region.buffer for copy in copies_by_hand(kernel) for region in (copy.source, copy.destination)}
+    return frozenset(buffer for buffer in moved if buffer.scope == "shared")
 
 
 def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
     """Tiles that the copy engine fills or empties with bytes in one piece: they are row-major."""
-    copies = [
-        *channel_copies(kernel),
-        *(node for node in find(kernel.body, Copy) if is_by_hand(node)),
-    ]
+    copies = [*channel_copies(kernel), *copies_by_hand(kernel)]
     found = {region.buffer for copy in copies if copy.prefer == BULK for region in (copy.source, copy.destination)}
     return frozenset(buffer for buffer in found if buffer.scope == "shared")
 

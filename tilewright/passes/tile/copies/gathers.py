@@ -114,12 +114,17 @@ def _wanted(value: Expr) -> tuple[Load, Expr | None] | None:
         (value.then, value.otherwise, value.condition),
         (value.otherwise, value.then, negated(value.condition)),
     ):
-        if isinstance(other, Const) and other.value == 0 and not str(other.value).startswith("-"):
+        if is_zero(other):
             found = _wanted(way)
             if found is not None:
                 source, inner = found
                 return source, condition if inner is None else binary("all", condition, inner)
     return None
+
+
+def is_zero(value: Expr) -> bool:
+    """Whether all bits of a literal are zero."""
+    return isinstance(value, Const) and value.value == 0 and not str(value.value).startswith("-")
 
 
 def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:

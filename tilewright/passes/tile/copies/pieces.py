@@ -4,8 +4,7 @@ can, in words."""
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Const, Expr, Load, Region, index_binary
+from tilewright.ir.nodes import Buffer, Const, Load, Region, index_binary
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.digits import MEMORY
@@ -16,7 +15,7 @@ from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import CP_ASYNC, ENGINE, THREADS, Copy
 from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, runs_of
 from tilewright.passes.tile.copies.filled_tiles import Site
-from tilewright.passes.tile.copies.gathers import Gather, gather_bytes
+from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, is_zero
 
 MOST_REGISTERS = 64
 """32-bit registers of a thread that tiles on their way to shared memory may take."""
@@ -82,7 +81,7 @@ def _instruction(tensor: Buffer, tile: Buffer, site: Site) -> CopyInstruction | 
     if tile in site.private_slots:
         return "its slots are those of single warps"
     outside = dict(site.kernel.safe_values).get(root(tensor))
-    if outside is not None and not is_zero(outside, tensor.dtype):
+    if outside is not None and not is_zero(outside):
         return "what is out of bounds is not zero"
     return instruction
 
@@ -142,8 +141,3 @@ def _runs(region: Region, width: int, layout: Layout | None) -> bool:
     if layout is None:
         return region.buffer.static_shape[-1] % width == 0
     return runs_of(layout, width)
-
-
-def is_zero(value: Expr, dtype: DType) -> bool:
-    """Whether all bits of a literal are zero."""
-    return isinstance(value, Const) and value.value == 0 and not str(value.value).startswith("-")

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import WARP, Function, If, Kernel, Parallel, Pipelined, Role, Roles
-from tilewright.ir.visitor import Rewritten
+from tilewright.ir.visitor import Rewritten, having
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
 from tilewright.passes.context import Context
@@ -51,13 +51,12 @@ class _Select(ScopedRewriter):
         return super().visit_Kernel(kernel)
 
     def visit_Roles(self, roles: Roles) -> Roles:
-        outside, first = self.site, 0
+        first = 0
         made: list[Role] = []
         for role in roles.roles:
-            self.site = replace(outside, threads=range(first, first + role.threads))
-            made.append(self.visit_Role(role))
+            with having(self, site=replace(self.site, threads=range(first, first + role.threads))):
+                made.append(self.visit_Role(role))
             first += role.all_warps * WARP
-        self.site = outside
         return replace(roles, roles=tuple(made))
 
     def visit_If(self, branch: If) -> Rewritten:
@@ -67,10 +66,8 @@ class _Select(ScopedRewriter):
         return super().visit_If(branch)
 
     def visit_Pipelined(self, loop: Pipelined) -> Rewritten:
-        before, self.in_pipeline = self.in_pipeline, True
-        made = super().visit_Pipelined(loop)
-        self.in_pipeline = before
-        return made
+        with having(self, in_pipeline=True):
+            return super().visit_Pipelined(loop)
 
     def visit_Copy(self, copy: Copy) -> Copy:
         candidates = candidates_of(copy, self.site)
@@ -101,7 +98,7 @@ class _Select(ScopedRewriter):
             words = "by threads" if into_slot else "loads and stores"
         else:
             words = f"{way.name} {'into' if tile is copy.destination else 'from'} {tile.buffer.name}"
-        self._say(copy, "copy", words + (f" ({against})" if against else ""))
+        self.context.chose(f"copy: {words}" + (f" ({against})" if against else ""), copy.span)
         if way.prefer == CP_ASYNC and into_slot:
             return replace(copy, prefer=CP_ASYNC, token=SLOTS)
         return copy if copy.prefer == way.prefer else replace(copy, prefer=way.prefer)
@@ -133,15 +130,13 @@ class _Select(ScopedRewriter):
             found = "a channel counts what fills its slots"
         into = f" into {gather.tile.name}" if gather is not None and into_slot else ""
         if isinstance(found, int):
-            self._say(loop, "loop", "cp_async" + (into or f" of {found} bytes"))
+            self.context.chose(f"loop: cp_async{into or f' of {found} bytes'}", loop.span)
             return replace(loop, prefer=CP_ASYNC, token=SLOTS if into_slot else loop.token)
-        self._say(loop, "loop", f"{'by threads' if into else 'loads and stores'}{into} (not cp_async: {found})")
+        way = "by threads" if into else "loads and stores"
+        self.context.chose(f"loop: {way}{into} (not cp_async: {found})", loop.span)
         if by_author:
             self.context.warn(f"this loop cannot be cp.async: {found}", loop.span)
         return replace(loop, token=None) if by_author else loop
-
-    def _say(self, node: Copy | Parallel, kind: str, words: str) -> None:
-        self.context.chose(f"{kind}: {words}", node.span)
 
 
 def _not_by_engine(copy: Copy, reason: str) -> NotAsynchronous:

@@ -19,9 +19,7 @@ has rows. Where a block has one tile only, its ring is of no use any more, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.nodes import (
@@ -43,7 +41,7 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewritten, find, variables, walk
+from tilewright.ir.visitor import Rewritten, find, having, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import CopyEngine
@@ -226,24 +224,14 @@ class _Stage(ScopedRewriter):
         return replace(made, body=replace(made.body, statements=(*boxes, *made.body.statements)))
 
     def visit_For(self, loop: For) -> Rewritten:
-        return self._inside(loop.var, lambda: super(_Stage, self).visit_For(loop))
+        with having(self, loops=[*self.loops, loop.var]):
+            return super().visit_For(loop)
 
     def visit_While(self, loop: While) -> Rewritten:
-        return self._inside(Var(INT32, "iteration"), lambda: self.generic(loop))
+        with having(self, loops=[*self.loops, Var(INT32, "iteration")]):
+            return self.generic(loop)
 
-    def _inside(self, var: Var, visit: Callable[[], object]) -> Any:
-        self.loops.append(var)
-        made = visit()
-        self.loops.pop()
-        return made
-
-    def visit_Copy(self, copy: Copy) -> Statement:
-        return self._left(copy)
-
-    def visit_Transpose(self, transpose: Transpose) -> Statement:
-        return self._left(transpose)
-
-    def _left(self, copy: Leaving) -> Statement:
+    def visit_Copy(self, copy: Leaving) -> Statement:
         plan = self.accumulators.get(copy.source.buffer)
         if plan is None or self.role is None or copy.destination.buffer.scope != "global":
             return copy
@@ -286,6 +274,8 @@ class _Stage(ScopedRewriter):
         """Bytes for boxes: those that nothing has, and the rings' where no loop needs them any more."""
         is_behind = any(node is copy for statement in self.behind for node in walk(statement))
         return self.room + self.ring_room if is_behind else self.room
+
+    visit_Transpose = visit_Copy
 
     @staticmethod
     def _least(plan: GemmPlan, width: int, dtype: DType) -> int:

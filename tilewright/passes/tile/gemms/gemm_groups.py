@@ -7,7 +7,7 @@ from itertools import count
 
 from tilewright.errors import Span
 from tilewright.ir.nodes import Channel, Commit, Const, Expr, If, Kernel, Role, Statement, seq
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter, find, having
 
 WGMMA = "wgmma"
 """The token of such groups; where a role has several, numbers follow it."""
@@ -28,10 +28,8 @@ class RoleRewriter(Rewriter):
         self.taken: set[str] = set()
 
     def visit_Role(self, role: Role) -> Role:
-        self.role, self.taken = role, {node.token for node in find(role, Commit)}
-        made: Role = self.generic(role)
-        self.role = None
-        return made
+        with having(self, role=role, taken={node.token for node in find(role, Commit)}):
+            return self.generic(role)
 
     def new_group(self) -> str:
         """A name for a group that no other of the role has."""

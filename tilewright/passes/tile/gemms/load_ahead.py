@@ -87,13 +87,11 @@ class _Roles(RoleRewriter):
         if self.role is None or len(gemms) != 1 or not _is_transposed(gemms[0]):
             return made
         gemm, statements = gemms[0], made.body.statements
-        receive = next((one for one in statements if isinstance(one, Receive) and self._brings(one, gemm)), None)
+        receives = (one for one in statements if isinstance(one, Receive))
+        receive = next((one for one in receives if gemm.a.buffer in self.channels[one.channel].buffers), None)
         if gemm not in statements or receive is None or not self._may_receive_ahead(made, gemm, receive):
             return made
         return self._ahead(made, gemm, receive)
-
-    def _brings(self, receive: Receive, gemm: Gemm) -> bool:
-        return gemm.a.buffer in self.channels[receive.channel].buffers
 
     def _may_receive_ahead(self, loop: For, gemm: Gemm, receive: Receive) -> bool:
         """Whether the slot of the next iteration comes without what this one does behind the start of its products."""

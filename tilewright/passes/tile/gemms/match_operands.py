@@ -17,7 +17,6 @@ the gemm stays as it was.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from tilewright.ir import nodes
@@ -38,28 +37,6 @@ def match_operands(function: Function, context: Context) -> Function:
     return function.with_body(_Match(context.arch)(function.body))
 
 
-def holds(wide: DType, narrow: DType) -> bool:
-    """Whether a float type has every number of another type.
-
-    Examples
-    --------
-    >>> holds(ALL["float16"], ALL["float8_e5m2"]), holds(ALL["float16"], ALL["bfloat16"]), holds(ALL["bfloat16"], ALL["uint8"])
-    (True, False, True)
-    """  # noqa: E501
-    if narrow.kind == "bool":
-        return True
-    if narrow.is_integer:
-        return narrow.bits - (narrow.kind == "int") <= wide.mantissa_bits + 1 and wide.maximum >= narrow.maximum
-    return (
-        wide.mantissa_bits >= narrow.mantissa_bits and wide.maximum >= narrow.maximum and _least(wide) <= _least(narrow)
-    )
-
-
-def _least(of: DType) -> float:
-    """The least positive number."""
-    return of.minimum if of.minimum > 0 else math.ldexp(1.0, 1 - of.bias - of.mantissa_bits)
-
-
 class _Match(Rewriter):
     def __init__(self, arch: Arch) -> None:
         self.arch, self.room = arch, 0
@@ -75,7 +52,7 @@ class _Match(Rewriter):
         staged = all(region.buffer.scope in ("shared", "fragment") for region in gemm.operands)
         if gemm.token is not None or not staged or a.is_packed or b.is_packed or self._multiplied(gemm, a, b):
             return gemm
-        common = next((ALL[name] for name in WIDER if holds(ALL[name], a) and holds(ALL[name], b)), None)
+        common = next((one for one in (ALL[name] for name in WIDER) if one.contains(a) and one.contains(b)), None)
         if common is None or a == b == common or not self._multiplied(gemm, common, common):
             return gemm
         wide = [_wide(region, common) for region in gemm.operands]

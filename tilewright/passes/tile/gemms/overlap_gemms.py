@@ -33,7 +33,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
 from tilewright.ir.control import LOOPS
 from tilewright.ir.nodes import (
     Commit,
@@ -42,7 +41,6 @@ from tilewright.ir.nodes import (
     For,
     Function,
     If,
-    Kernel,
     Let,
     Load,
     Release,
@@ -68,11 +66,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 def overlap_gemms(function: Function, context: Context) -> Function:
     """Let gemms of roles run while the next iteration begins, where nothing else needs what they touch."""
-    return map_kernels(function, _overlap)
-
-
-def _overlap(kernel: Kernel) -> Kernel:
-    return kernel.with_body(_Roles(kernel)(kernel.body))
+    return map_kernels(function, lambda kernel: kernel.with_body(_Roles(kernel)(kernel.body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +209,9 @@ class _Roles(RoleRewriter):
         for release, iterations in releases:
             after += conditional(iterations.any, [replace(release, iteration=iterations.last)], release.span)
         if cleared is not None:
-            after += conditional(_not(first.any), [cleared], cleared.span)
+            after += conditional(negated(first.any), [cleared], cleared.span)
         names = [one for _, iterations in releases for one in iterations.before]
         return [*before, *names, *made, *after]
-
-
-def _not(condition: Expr) -> Expr:
-    """The opposite of a comparison or a literal."""
-    if isinstance(condition, Const):
-        return nodes.const(not condition.value)
-    return negated(condition)
 
 
 def _innermost_gemms(loop: For) -> list[tuple[Product, Seq]]:

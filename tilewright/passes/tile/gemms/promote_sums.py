@@ -55,7 +55,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten
+from tilewright.ir.visitor import Rewriter, Rewritten, having
 from tilewright.ops.base import zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
@@ -81,9 +81,9 @@ class _Promote(Rewriter):
 
     def _with_parts(self, node: Any) -> Any:
         """A loop, role or kernel whose gemms share fragments that its body begins with."""
-        around, self.parts = self.parts, {}
-        made, parts = self.generic(node), self.parts
-        self.parts = around
+        parts: Parts = {}
+        with having(self, parts=parts):
+            made = self.generic(node)
         if not parts:
             return made
         new = tuple(Allocate(part, span=made.span) for part in parts.values())

@@ -136,10 +136,8 @@ class _Rotation:
     @property
     def held(self) -> set[Buffer]:
         """What may not be touched while it runs: its sum, and, by writing, its operands."""
-        return {region.buffer for region in self.gemm.operands if not self._is_slot(region.buffer)}
-
-    def _is_slot(self, buffer: Buffer) -> bool:
-        return any(buffer in channel.buffers for channel in self.channels.values())
+        slots = {buffer for channel in self.channels.values() for buffer in channel.buffers}
+        return {region.buffer for region in self.gemm.operands} - slots
 
     # Whether --------------------------------------------------------------------------------------
 
@@ -186,24 +184,17 @@ class _Rotation:
         """What takes the loop's place."""
         loop = self.loop
         begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
-        place = next(i for i, one in enumerate(begins) if isinstance(one, Product))
-        prologue = [
-            *begins[:place],
-            *self._started(begins[place], first_token),
-            Wait(first_token),
-            *begins[place + 1 :],
-        ]
-        moved = self._earlier(index_binary("sub", loop.var, 1))
-        gemm = next(i for i, one in enumerate(moved) if isinstance(one, Product))
-        settled = [Wait(last_token, span=loop.span), *moved[gemm + 1 :]]
-        steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *moved[:gemm]]
-        steady += [*self._started(moved[gemm], last_token), Wait(first_token, others=1, span=loop.span)]
+        before, gemm, after = _around_gemm(begins)
+        prologue = [*before, *self._started(gemm, first_token), Wait(first_token), *after]
+        before, gemm, after = _around_gemm(self._earlier(index_binary("sub", loop.var, 1)))
+        settled = [Wait(last_token, span=loop.span), *after]
+        steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *before]
+        steady += [*self._started(gemm, last_token), Wait(first_token, others=1, span=loop.span)]
         free = next((i for i, one in enumerate(self.between) if self._disturbs(one)), len(self.between))
         steady += [*self.between[:free], *settled, *self.between[free:]]
         second = index_binary("add", nodes.cast(loop.start, loop.var.dtype), 1)
-        rest = self._earlier(index_binary("sub", loop.stop, 1))
-        gemm = next(i for i, one in enumerate(rest) if isinstance(one, Product))
-        epilogue = [*rest[:gemm], *self._started(rest[gemm], last_token), Wait(last_token), *rest[gemm + 1 :]]
+        before, gemm, after = _around_gemm(self._earlier(index_binary("sub", loop.stop, 1)))
+        epilogue = [*before, *self._started(gemm, last_token), Wait(last_token), *after]
         body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
         return [*self.declared, *conditional(index_binary("lt", loop.start, loop.stop), body, loop.span)]
 
@@ -234,3 +225,9 @@ class _Rotation:
     def _copied(self, statements: Sequence[Statement], values: dict[Var, Expr]) -> list[Statement]:
         """Statements with variables replaced, under names of their own."""
         return list(fresh(substitute(Seq(tuple(statements)), values)).statements)
+
+
+def _around_gemm(statements: Sequence[Statement]) -> tuple[Sequence[Statement], Statement, Sequence[Statement]]:
+    """Statements before the first gemm, that, and those behind it."""
+    place = next(i for i, one in enumerate(statements) if isinstance(one, Product))
+    return statements[:place], statements[place], statements[place + 1 :]

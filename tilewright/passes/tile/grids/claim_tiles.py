@@ -80,12 +80,9 @@ class Claims:
 
     def channel(self, roles: Sequence[Role], span: Span | None) -> list[Statement]:
         """The declaration of the slots."""
-        writers = tuple(role.name for role in roles if self._claims(role))
+        writers = tuple(role.name for role in roles if any(one.channel == NAME for one in find(role.body, Acquire)))
         names = tuple(role.name for role in roles)
         return [Allocate(self.slots, span=span), Channel(NAME, (self.slots,), SLOTS, writers, names, span=span)]
-
-    def _claims(self, role: Role) -> bool:
-        return any(node.channel == NAME for node in find(role.body, Acquire))
 
     def loop(
         self, iteration: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None,

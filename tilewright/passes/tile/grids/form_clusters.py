@@ -191,20 +191,16 @@ def _channel_unsupported(kernel: Kernel, channel: Channel, plans: Mapping[Any, C
     """Why the slots of a channel cannot be filled by several blocks."""
     if channel.scope != "block":
         return f"{channel.name} joins a {channel.scope}"
-    for role in _roles(kernel):
+    for role in find(kernel.body, Role):
         if role.name not in channel.readers:
             continue
         for reader in [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]:
             plan = plans[reader][0] if reader in plans else None
             if plan is None or not plan.instruction.asynchronous:
                 return "its slots are read by more than asynchronous gemms"
-        if any(_channelled(statement) and writes_global(statement) for statement in role.body.statements):
+        if any(holds(statement, ChannelStatement) and writes_global(statement) for statement in role.body.statements):
             return "it writes to global memory between its loads"
     return None
-
-
-def _channelled(statement: Statement) -> bool:
-    return holds(statement, ChannelStatement)
 
 
 def _axis(kernel: Kernel, number: int, size: int, refused: Mapping[Channel, str | None]) -> _Axis:
@@ -224,7 +220,7 @@ def _axis(kernel: Kernel, number: int, size: int, refused: Mapping[Channel, str 
 def _bounds(body: Seq) -> Iterator[Expr]:
     """Everything that decides how often a role passes through a channel, or whether a block stays for it."""
     for node in walk(body):
-        if isinstance(node, For) and _channelled(node):
+        if isinstance(node, For) and holds(node, ChannelStatement):
             yield from (node.start, node.stop)
         elif isinstance(node, (If, nodes.While)):
             leaves = LEAVING if isinstance(node, If) else ()
@@ -235,10 +231,6 @@ def _bounds(body: Seq) -> Iterator[Expr]:
 def _shareable(copy: Copy, size: int) -> bool:
     rows = copy.destination.extents[-2]
     return isinstance(rows, int) and rows % (size * PATTERN_ROWS) == 0 and rows // size <= MOST_ROWS
-
-
-def _roles(kernel: Kernel) -> list[Role]:
-    return list(find(kernel.body, Role))
 
 
 # The kernel in clusters ---------------------------------------------------------------------------

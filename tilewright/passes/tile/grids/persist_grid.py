@@ -73,7 +73,9 @@ from tilewright.ir.nodes import (
     Var,
     cast,
     const,
+    expr,
     index_binary,
+    product,
     seq,
 )
 from tilewright.ir.signature import size_variables
@@ -174,10 +176,7 @@ class _Grid:
     @property
     def total(self) -> Expr:
         """All groups."""
-        total: Expr = const(1)
-        for count in self.counts:
-            total = index_binary("mul", total, count)
-        return total
+        return expr(product(self.counts))
 
     @property
     def resident(self) -> int:

@@ -50,7 +50,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.filled_tiles import is_by_hand, slot_buffers
+from tilewright.passes.tile.copies.filled_tiles import slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, exchanged_tensors, touches
 
@@ -90,7 +90,7 @@ def proxy_fence() -> Evaluate:
 def _synchronize(kernel: Kernel) -> Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, exchanged_tensors(kernel))
-    walking.by_descriptor = (_by_descriptor(kernel) | _moved(kernel)) - slots
+    walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
     walking.tokens = {
         node.token for node in find(kernel.body, Copy, Parallel)
         if node.token is not None
@@ -108,17 +108,6 @@ def _by_descriptor(kernel: Kernel) -> frozenset[Buffer]:
     read = [gemm for gemm in gemms if gemm.plan is not None and gemm.plan.instruction.asynchronous]
     buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
-
-
-def _moved(kernel: Kernel) -> frozenset[Buffer]:
-    """Shared tiles that the copy engine stores or fills for the author."""
-    tiles = (
-        root(region.buffer)
-        for copy in find(kernel.body, Copy)
-        if is_by_hand(copy)
-        for region in (copy.source, copy.destination)
-    )
-    return frozenset(tile for tile in tiles if tile.scope == "shared")
 
 
 class _Walk:

@@ -43,6 +43,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, walk, with_statements
 from tilewright.passes.tile.layouts.through_shared import through_shared
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 
 def single_fragments(body: Seq) -> set[Buffer]:
@@ -84,7 +85,7 @@ class _Share(Rewriter):
             return [statement]
         if isinstance(statement, Seq):
             return [self.visit_Seq(statement)]
-        if not wanted & set(_of_the_block(statement)):
+        if not wanted & _of_the_block(statement):
             apart = _apart(Seq((statement,)), wanted)
             alone = apart.statements[0] if len(apart.statements) == 1 else apart
             return list(through_shared(alone, wanted, ()).statements)
@@ -122,9 +123,6 @@ def _apart(body: Seq, fragments: Collection[Buffer]) -> Seq:
     return changed(body, Store, by=named)
 
 
-def _of_the_block(statement: Statement) -> Iterator[Buffer]:
-    for node in find(statement, Parallel, TileOperator):
-        yield from (one.buffer for one in find(node, Load, Store))
-        if isinstance(node, TileOperator):
-            effects = node.effects()
-            yield from (region.buffer for region in (*effects.reads, *effects.writes))
+def _of_the_block(statement: Statement) -> set[Buffer]:
+    """Memory that the whole block touches together."""
+    return {one for node in find(statement, Parallel, TileOperator) for one in touched(node).all}

@@ -30,11 +30,10 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import substitute
 from tilewright.ops.copy import CP_ASYNC, Copy
-from tilewright.passes.scoped import fresh, redirected
+from tilewright.passes.scoped import conjunction, fresh, redirected
 from tilewright.passes.tile.pipelines.pipeline_plan import (
     Name,
     PipelinePlan,
-    conjunction,
     needed_names,
 )
 from tilewright.passes.tile.pipelines.tile_views import with_views
@@ -46,12 +45,6 @@ def plain_loop(loop: Pipelined) -> For:
     """The loop without overlap."""
     start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
     return For(loop.var, start, stop, const(1, loop.var.dtype), loop.body, span=loop.span)
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    statements: list[Statement]
-    staged: dict[Buffer, Buffer]
 
 
 @dataclass(slots=True)
@@ -70,7 +63,8 @@ class Emission:
         for buffer, copies in self.plan.staged.items():
             self.staged[buffer] = replace(buffer, name=f"{buffer.name}_stages", shape=(copies, *buffer.shape))
 
-    def run(self) -> _Made:
+    def run(self) -> list[Statement]:
+        """The statements; those tiles that got stages are `staged`."""
         plan = self.plan
         outside = [one for one in plan.allocations if one.buffer not in self.staged and self._ahead(one.buffer)]
         inside = [one for one in plan.allocations if one.buffer not in self.staged and one not in outside]
@@ -83,7 +77,7 @@ class Emission:
         loop = plain_loop(plan.loop)
         body = seq(inside, self._names(), self._step(None))
         made.append(replace(loop, body=body))
-        return _Made(made, self.staged)
+        return made
 
     def _ahead(self, buffer: Buffer) -> bool:
         """Whether statements of several stages use a buffer that is declared in the body."""

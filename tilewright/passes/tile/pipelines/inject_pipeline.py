@@ -163,9 +163,9 @@ class _Inject(Rewriter):
         emission = Emission(plan, self.token(), self.declared, views_of(self.kernel))
         made = emission.run()
         self.context.facts[GROUPS][emission.token] = emission.copies_of_groups()
-        for buffer, staged in made.staged.items():
+        for buffer, staged in emission.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
-        return Seq((*before, *made.statements), span=loop.span)
+        return Seq((*before, *made), span=loop.span)
 
     def _plain(self, loop: Pipelined, original: Pipelined) -> Statement:
         """The loop without overlap; operands across k are transposed all the same."""

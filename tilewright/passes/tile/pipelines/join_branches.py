@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from tilewright.ir.nodes import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
 from tilewright.ir.signature import has_effect
-from tilewright.ir.visitor import Rewriter, Rewritten, key, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, having, key, walk
 from tilewright.passes.context import Context
 
 
@@ -38,10 +38,8 @@ class _Join(Rewriter):
         self.in_loop = False
 
     def visit_Parallel(self, loop: Parallel) -> Rewritten:
-        before, self.in_loop = self.in_loop, True
-        made = self.generic(loop)
-        self.in_loop = before
-        return made
+        with having(self, in_loop=True):
+            return self.generic(loop)
 
     def visit_If(self, branch: If) -> Rewritten:
         made = self.generic(branch)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TypeGuard, TypeVar
 
 from tilewright.errors import PipelinePlanError
@@ -38,11 +37,11 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
     Wait,
-    binary,
 )
 from tilewright.ir.signature import has_effect, mentioned, root
 from tilewright.ir.visitor import walk
 from tilewright.ops.copy import TMA_STORES, Copy
+from tilewright.passes.scoped import conjunction
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
 
@@ -171,10 +170,8 @@ def plan_pipeline(
 
 
 def _under(loop: Pipelined, conditions: Sequence[tuple[Expr, ...]] | None) -> Opened:
-    return [
-        (one, under)
-        for one, under in zip(loop.body.statements, conditions or [()] * len(loop.body.statements), strict=True)
-    ]
+    statements = loop.body.statements
+    return list(zip(statements, conditions or [()] * len(statements), strict=True))
 
 
 def _unplanned(loop: Pipelined, body: Opened) -> PipelinePlan:
@@ -191,11 +188,6 @@ def _unplanned(loop: Pipelined, body: Opened) -> PipelinePlan:
         for statement, conditions in zip(plan.statements, plan.conditions, strict=True)
     ]
     return plan
-
-
-def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """All of them; the first one that fails decides."""
-    return reduce(lambda first, second: binary("all", first, second), conditions)
 
 
 def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:

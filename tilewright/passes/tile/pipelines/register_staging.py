@@ -51,9 +51,10 @@ from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.ops.transpose import OWN, Transpose
+from tilewright.passes.scoped import conjunction
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
-from tilewright.passes.tile.pipelines.pipeline_plan import breaks, conjunction, is_load, touched
+from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load, touched
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
 from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, TransposedTile, transpose_gemms
 

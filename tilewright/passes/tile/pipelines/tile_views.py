@@ -5,13 +5,13 @@ A view of a tile in a ring is a view of the whole ring, with a dimension for the
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tilewright.errors import LayoutConflict
-from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, Store, TileOperator
+from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, TileOperator
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, own, walk
+from tilewright.ir.visitor import find, own
 from tilewright.layout.algebra import viewed
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows, widest_span
@@ -106,12 +106,3 @@ def reads_tiles(statement: Statement, tiles: Container[Buffer]) -> bool:
     else:
         touched = [node for node in own(statement) if isinstance(node, Buffer)]
     return any(shown_tile(one) in tiles for one in touched)
-
-
-def written_buffers(statement: Statement) -> Iterator[Buffer]:
-    """The buffers through which a statement and all below it write, views as such."""
-    for node in walk(statement):
-        if isinstance(node, Store):
-            yield node.buffer
-        elif isinstance(node, TileOperator):
-            yield from (region.buffer for region in node.effects().writes)

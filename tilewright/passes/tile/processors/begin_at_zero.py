@@ -21,8 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.nodes import Buffer, Const, For, Function, Pipelined, Seq, Statement
-from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, put
+from tilewright.ir.signature import mentioned
+from tilewright.ir.visitor import Rewriter, put
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
@@ -45,7 +45,7 @@ class _Clears(Rewriter):
             if not isinstance(statement, Fill) or not _clears_all(statement):
                 continue
             cleared = statement.destination.buffer
-            user = next((i for i in range(place + 1, len(statements)) if _touches(statements[i], cleared)), None)
+            user = next((i for i in range(place + 1, len(statements)) if cleared in mentioned(statements[i])), None)
             gemm = None if user is None else _first_use(statements[user], cleared)
             if user is None or gemm is None or tile_plan(gemm, self.context.arch) is None:
                 continue
@@ -64,11 +64,6 @@ def _clears_all(fill: Fill) -> bool:
     return zero and fill.destination.is_whole and buffer.scope != "global" and buffer.source is None
 
 
-def _touches(node: Statement, buffer: Buffer) -> bool:
-    """Whether a statement says anything of a buffer, its views included."""
-    return any(root(found) is buffer for found in find(node, Buffer))
-
-
 def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:
     """The gemm that is the first to touch a cleared buffer, and runs once; None where that is not so."""
     if isinstance(node, Gemm):
@@ -76,7 +71,7 @@ def _first_use(node: Statement, buffer: Buffer) -> Gemm | None:
         others = [region for region in node.effects().reads if region is not node.c]
         return node if mine and not any(region.buffer is buffer for region in others) else None
     if isinstance(node, Seq):
-        first = next((one for one in node.statements if _touches(one, buffer)), None)
+        first = next((one for one in node.statements if buffer in mentioned(one)), None)
         return None if first is None else _first_use(first, buffer)
     if isinstance(node, Pipelined) or (isinstance(node, For) and node.kind == "serial"):
         return _first_use(node.body, buffer) if len(node.numbers or ()) == 1 else None

@@ -18,11 +18,9 @@ After (``W`` is packed)::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from tilewright.ir.control import bodies
-from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import (
     Buffer,
     Call,
@@ -59,14 +57,6 @@ def forward_operands(function: Function, context: Context) -> Function:
     return map_kernels(function, lambda kernel: _forward(kernel, function, context))
 
 
-@dataclass(frozen=True, slots=True)
-class _Staging:
-    """The one statement that fills a tile, and where its sequence stands."""
-
-    statement: Copy | Decode
-    source: Region
-
-
 def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
     staged = staged_tiles(kernel)
     beginnings = _Beginnings(function)
@@ -80,7 +70,7 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
         for name in ("a", "b"):
             region: Region = getattr(gemm, name)
             filled = staged.get(region.buffer)
-            if filled is None or visible.get(region.buffer) is not filled.statement or not region.is_whole:
+            if filled is None or visible.get(region.buffer) is not filled or not region.is_whole:
                 continue
             if filled.source.buffer in safe:  # what a gemm does not read counts as zero
                 continue
@@ -88,11 +78,11 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
             if not stays and name == "a":
                 continue
             copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
-            in_place = filled.statement in beginnings.of(name) and not (name == "a" and copied)
+            in_place = filled in beginnings.of(name) and not (name == "a" and copied)
             if in_place and _suits(gemm, name, filled, context):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
-            elif stays and tells_ends(filled.statement, region):
+            elif stays and tells_ends(filled, region):
                 sources[region] = filled.source
     if not changes:
         return kernel
@@ -167,7 +157,7 @@ def _leaves_room(gemm: Gemm, context: Context) -> bool:
     return 8 * gemm.b.dtype.nbytes(elements) <= context.arch.l1_bytes
 
 
-def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
+def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bool:
     """Whether the gemm reads the source as well as the tile."""
     source, tile = filled.source, getattr(gemm, name)
     if source.buffer.scope != "global" or source.tile_shape != tile.tile_shape or source.buffer.source is not None:
@@ -175,7 +165,7 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
     if len(source.tile_shape) != 2 or any(holds(start, Load) for start in source.starts):
         return False
     if name == "b":
-        unpacked = isinstance(filled.statement, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
+        unpacked = isinstance(filled, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
         if not source.buffer.packed or (unpacked and gemm.m > FEW_ROWS):
             return False
         if tile_plan(gemm, context.arch) is not None:
@@ -191,7 +181,7 @@ def _suits(gemm: Gemm, name: str, filled: _Staging, context: Context) -> bool:
             and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip
 
 
-def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
+def staged_tiles(kernel: Kernel) -> dict[Buffer, Copy | Decode]:
     """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
     writers: dict[Buffer, list[object]] = {}
     views = of_views(kernel.body)
@@ -205,15 +195,14 @@ def staged_tiles(kernel: Kernel) -> dict[Buffer, _Staging]:
             for argument in node.arguments:
                 if isinstance(argument, Region):
                     writers.setdefault(argument.buffer, []).append(node)
-    found: dict[Buffer, _Staging] = {}
+    found: dict[Buffer, Copy | Decode] = {}
     for buffer, statements in writers.items():
         (first, *more) = statements
         if more or buffer.scope == "global" or buffer in views or not isinstance(first, (Copy, Decode)):
             continue
-        source = first.source
-        if source.buffer in writers or not first.destination.is_whole or not _is_plain(first):
+        if first.source.buffer in writers or not first.destination.is_whole or not _is_plain(first):
             continue
-        found[buffer] = _Staging(first, source)
+        found[buffer] = first
     return found
 
 
@@ -223,14 +212,8 @@ def _is_plain(statement: Copy | Decode) -> bool:
     if isinstance(statement, Decode):
         if statement.scale is not None or statement.zero is not None or statement.codebook is not None:
             return False
-        return source.is_integer and (_holds(target, source.minimum, source.maximum))
+        return source.is_integer and target.contains(source)
     return source == target
-
-
-def _holds(target: DType, low: float, high: float) -> bool:
-    if target.is_integer:
-        return bool(target.minimum <= low and high <= target.maximum)
-    return bool(max(-low, high) <= 1 << (target.mantissa_bits + 1))
 
 
 def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
@@ -246,8 +229,8 @@ def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
 
 
 def gemms_with_fillings(
-    node: Statement, visible: dict[Buffer, TileOperator]
-) -> Iterator[tuple[Gemm, dict[Buffer, Any]]]:
+    node: Statement, visible: dict[Buffer, Copy | Decode]
+) -> Iterator[tuple[Gemm, dict[Buffer, Copy | Decode]]]:
     """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
     if isinstance(node, Seq):
         here = dict(visible)

@@ -60,6 +60,7 @@ from tilewright.ir.nodes import (
     const,
     expr,
     index_binary,
+    row_major_strides,
     times,
 )
 from tilewright.ir.visitor import Rewriter, changed, find, holds, substitute, without_tiles
@@ -157,7 +158,7 @@ class _Hosts(Rewriter):
         """The tile at a place of the workspace."""
         leading, inner = tuple(tile.places.values()), tile.copy.destination.buffer.shape
         name, dtype = tile.copy.destination.buffer.name, tile.memory.dtype
-        strides = None if tile.pitch is None else _strides((*leading, *inner), tile.pitch)
+        strides = None if tile.pitch is None else row_major_strides((*leading, *inner[:-1], tile.pitch))
         tiles = Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", strides, tile.memory)
         if tile.layout is not None:
             panels = Buffer(f"{name}_panels", tile.memory.shape, dtype, "local", source=tile.memory)
@@ -216,9 +217,9 @@ def _shared_tiles(kernel: Kernel, context: Context) -> list[_Shared]:
         for region in (gemm.a, gemm.b):
             tile = region.buffer
             filled = staged.get(tile)
-            if filled is None or visible.get(tile) is not filled.statement or readers.get(tile) != 1:
+            if filled is None or visible.get(tile) is not filled or readers.get(tile) != 1:
                 continue
-            copy = filled.statement
+            copy = filled
             if not isinstance(copy, Copy) or copy not in loops or not region.is_whole or not _is_plain(copy, safe):
                 continue
             form: tuple[PanelLayout | None, DType] | None
@@ -251,14 +252,6 @@ def _pitch(gemm: Gemm, context: Context) -> int | None:
     if tile_plan(gemm, context.arch) is None or gemm.k * size % (2 * LINE):
         return None
     return gemm.k + LINE // size
-
-
-def _strides(shape: tuple[Extent, ...], pitch: int) -> tuple[Extent, ...]:
-    """Strides of tiles whose rows are `pitch` elements apart."""
-    strides: list[Extent] = [pitch, 1]
-    for extent in reversed(shape[1:-1]):
-        strides.insert(0, times(strides[0], extent))
-    return tuple(strides)
 
 
 def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:

@@ -326,9 +326,7 @@ def _one_by_one(loop: Statement, some: _Some) -> Statement:
     if not isinstance(loop, Parallel):
         return loop
     extents = [nodes.expr(extent) for extent in loop.extents]
-    total: Expr = const(1)
-    for extent in extents:
-        total = index_binary("mul", total, extent)
+    total = nodes.expr(nodes.product(loop.extents))
     iteration, element = Var(INT32, "iteration"), Var(INT32, "element")
     at = index_binary("add", some.rank(), index_binary("mul", iteration, some.count))
     rest: Expr = element

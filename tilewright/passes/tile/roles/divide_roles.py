@@ -174,8 +174,9 @@ class Division:
         consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
         threads = self.source.num_threads
         by_author = self.source.attribute("registers")
+        is_light = all(isinstance(one, Copy) for one in self.plan.moved)
         producing, consuming = share_registers(
-            block_registers(self.source, threads + WARPGROUP, arch), threads, self._is_light()
+            block_registers(self.source, threads + WARPGROUP, arch), threads, is_light
         )
         if by_author is not None:
             asked = dict(by_author)
@@ -211,9 +212,6 @@ class Division:
 
     def _span(self, tile: Buffer) -> Span | None:
         return next((one.span for one in find(self.source.body, Allocate) if one.buffer is tile), None)
-
-    def _is_light(self) -> bool:
-        return all(isinstance(one, Copy) for one in self.plan.moved)
 
     def unsupported(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""

@@ -58,7 +58,7 @@ from tilewright.ir.nodes import (
     const,
     index_binary,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds
+from tilewright.ir.visitor import Rewriter, Rewritten, find, having, holds
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
@@ -94,11 +94,9 @@ class _Order(Rewriter):
         return made
 
     def visit_Role(self, role: Role) -> Role:
-        self.groups = role.warps // GROUP if role.warps % GROUP == 0 and role.instances == 1 else 1
-        self.instances = role.instances
-        made: Role = self.generic(role)
-        self.groups = self.instances = 1
-        return made
+        groups = role.warps // GROUP if role.warps % GROUP == 0 and role.instances == 1 else 1
+        with having(self, groups=groups, instances=role.instances):
+            return self.generic(role)
 
     def visit_Seq(self, body: Seq) -> Rewritten:
         """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind

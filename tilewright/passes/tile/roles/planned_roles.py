@@ -106,8 +106,8 @@ def planned_loop(
         refused=[],
         allocations=tuple(one for one in plan.allocations if one.buffer not in slots),
     )  # fmt: skip
-    emitted = Emission(made_plan, "", {}, views).run()
-    return [*before, *emitted.statements, *after], emitted.staged
+    emission = Emission(made_plan, "", {}, views)
+    return [*before, *emission.run(), *after], emission.staged
 
 
 def _counted(

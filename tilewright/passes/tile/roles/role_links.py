@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir.control import LOOPS, header, leaving
 from tilewright.ir.nodes import (
-    Binary,
     Break,
     Buffer,
-    Cast,
     Const,
     Continue,
     Expr,
@@ -34,16 +33,11 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.signature import root
+from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import declared, find
 from tilewright.passes.tile.pipelines.pipeline_plan import said
-from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of, written_buffers
+from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands
-
-_INDEX_ARITHMETIC: Mapping[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +147,8 @@ class _Planner:
         """Where a tile is handed over, or why it cannot be."""
         survey = self.survey
         writers, readers = survey.writers(tile), survey.readers(tile)
-        filled = {one for site in writers for one in written_buffers(site.statement)}
+        parts = (part for site in writers for part in find(site.statement, Statement))
+        filled = {one for part in parts for one in own_writes(part)}
         for view in views_of(survey.kernel):
             if root(view) is tile and not sees_all(view):
                 return (
@@ -346,9 +341,10 @@ def _written(leaf: Statement, tile: Buffer) -> Iterator[Part]:
         values = _loop_values(leaf)
         for statement in leaf.body.statements if values else ():
             if isinstance(statement, Let):
-                values[statement.var] = _evaluated(statement.value, values)
+                value = over_threads(statement.value, values)
+                values.update({} if value is None else {statement.var: np.asarray(value)})
             elif isinstance(statement, Store) and _shows(statement.buffer, tile):
-                indices = [_evaluated(index, values) for index in statement.indices]
+                indices = [over_threads(index, values) for index in statement.indices]
                 if all(one is not None for one in indices):
                     yield statement.buffer, tuple(indices)
     elif isinstance(leaf, TileOperator):
@@ -371,22 +367,8 @@ def _box(region: Region) -> tuple[slice, ...] | None:
     return tuple(ends)
 
 
-def _loop_values(loop: Parallel) -> dict[Var, object]:
+def _loop_values(loop: Parallel) -> dict[Var, np.ndarray]:
     """Every value of a loop's variables, an axis each; nothing where they are known only at launch."""
     if not all(isinstance(extent, int) for extent in loop.extents):
         return {}
     return dict(zip(loop.vars, np.ogrid[tuple(slice(0, extent) for extent in loop.extents)], strict=True))
-
-
-def _evaluated(value: Expr, values: Mapping[Var, Any]) -> Any:
-    """An index as an array over a loop's variables; None where it depends on anything else."""
-    if isinstance(value, Const):
-        return np.array(value.value)
-    if isinstance(value, Var):
-        return values.get(value)
-    if isinstance(value, Cast) and value.dtype.is_integer:
-        return _evaluated(value.value, values)
-    if isinstance(value, Binary) and value.op in _INDEX_ARITHMETIC:
-        left, right = _evaluated(value.left, values), _evaluated(value.right, values)
-        return None if left is None or right is None else _INDEX_ARITHMETIC[value.op](left, right)
-    return None

@@ -30,7 +30,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import fields_of, find, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.passes.tile.pipelines.pipeline_plan import Touched, touched
@@ -246,11 +246,7 @@ def operands(leaf: Statement) -> list[Expr]:
     if isinstance(leaf, Parallel):
         bound = set(leaf.vars) | {node.var for node in find(leaf.body, Let)}
         return [node for node in find(leaf, Var) if node not in bound]
-    return [value for value in (getattr(leaf, name) for name in _fields(leaf)) for value in _values(value)]
-
-
-def _fields(leaf: Statement) -> list[str]:
-    return [name for name in leaf.__dataclass_fields__ if name != "span"]
+    return [value for value in (getattr(leaf, name) for name in fields_of(type(leaf))) for value in _values(value)]
 
 
 def _values(value: object) -> list[Expr]:

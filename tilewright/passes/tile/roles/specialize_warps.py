@@ -49,6 +49,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.ir import nodes
+from tilewright.ir.control import flattened
 from tilewright.ir.nodes import (
     WARPGROUP,
     Function,
@@ -57,7 +58,7 @@ from tilewright.ir.nodes import (
     Seq,
     TileOperator,
 )
-from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ir.visitor import Rewriter, find, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
@@ -156,7 +157,4 @@ class _Flat(Rewriter):
 
     def visit_Seq(self, body: Seq) -> Seq:
         made: Seq = self.generic(body)
-        if not any(isinstance(one, Seq) for one in made.statements):
-            return made
-        parts = [one.statements if isinstance(one, Seq) else (one,) for one in made.statements]
-        return replace(made, statements=tuple(statement for part in parts for statement in part))
+        return with_statements(made, list(flattened(made)))

@@ -24,7 +24,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,12 +47,11 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
-    binary,
     index_binary,
 )
-from tilewright.ir.visitor import Rewritten, conjuncts, find, walk
+from tilewright.ir.visitor import Rewritten, conjuncts, find, having, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
+from tilewright.passes.scoped import ScopedRewriter, conjunction, negated, reads_nothing
 
 
 def drop_guards(function: Function, context: Context) -> Function:
@@ -67,24 +66,18 @@ class _Drop(ScopedRewriter):
         """The variable of the loop around whose iterations one access may join."""
 
     def visit_Parallel(self, loop: Parallel) -> Rewritten:
-        before, self.neighbours = self.neighbours, loop.vars[-1]
-        made = super().visit_Parallel(loop)
-        self.neighbours = before
-        return made
+        with having(self, neighbours=loop.vars[-1]):
+            return super().visit_Parallel(loop)
 
     def visit_For(self, loop: For) -> Rewritten:
-        before = self.neighbours
-        if loop.kind == "vectorize":
-            self.neighbours = loop.var
-        made = super().visit_For(loop)
-        self.neighbours = before
-        return made
+        with having(self, neighbours=loop.var if loop.kind == "vectorize" else self.neighbours):
+            return super().visit_For(loop)
 
     def visit_If(self, branch: If) -> Rewritten:
         made = super().visit_If(branch)
         if self.neighbours is None or not isinstance(made, If) or made.otherwise is not None:
             return made
-        if not any(map(self._moves_neighbours, _stores(made.then))):
+        if not any(map(self._moves_neighbours, find(made.then, Store, Evaluate))):
             return made
         parts = list(conjuncts(made.condition))
         needed = parts
@@ -96,10 +89,7 @@ class _Drop(ScopedRewriter):
             return made
         if not needed:
             return list(made.then.statements)
-        condition = needed[0]
-        for one in needed[1:]:
-            condition = binary("all", condition, one)
-        return replace(made, condition=condition)
+        return replace(made, condition=conjunction(needed))
 
     def _moves_neighbours(self, store: Statement) -> bool:
         """Whether a store's place goes on with the loop, so that several iterations may share an access."""
@@ -154,10 +144,6 @@ class _Drop(ScopedRewriter):
             prove(index_binary("lt", index, 0)) or prove(index_binary("ge", index, extent))
             for index, extent in zip(indices, buffer.shape, strict=True)
         )
-
-
-def _stores(body: Seq) -> Iterator[Statement]:
-    return (node for node in find(body, Store, Evaluate))
 
 
 def _place(statement: object) -> tuple[Buffer, tuple[Expr, ...]] | None:

@@ -59,14 +59,14 @@ class _Fit(Rewriter):
         only = loop.body.statements[0]
         if not isinstance(only, If) or only.otherwise is not None:
             return loop
-        extents, left = list(loop.extents), 0
+        extents = list(loop.extents)
         for condition in conjuncts(only.condition):
-            axis, end = _end(condition, loop)
-            if axis is None or end is None:
-                left += 1
-            else:
-                extents[axis] = end
-        if left or tuple(extents) == loop.extents:
+            found = _end(condition, loop)
+            if found is None:
+                return loop
+            axis, end = found
+            extents[axis] = end
+        if tuple(extents) == loop.extents:
             return loop
         return replace(loop, extents=tuple(extents), body=only.then)
 
@@ -81,16 +81,16 @@ class _Fit(Rewriter):
         return Seq(tuple(copies), span=loop.span)
 
 
-def _end(condition: Expr, loop: Parallel) -> tuple[int | None, int | None]:
-    """The loop's dimension that a condition ends early, and where."""
+def _end(condition: Expr, loop: Parallel) -> tuple[int, int] | None:
+    """The loop's dimension that a condition ends early, and where; None where it says something else."""
     if not isinstance(condition, Binary) or condition.op not in ("lt", "le") or condition.left not in loop.vars:
-        return None, None
+        return None
     axis = loop.vars.index(condition.left)  # type: ignore[arg-type]
     extent, end = loop.extents[axis], condition.right
     if not isinstance(extent, int) or not isinstance(end, Const):
-        return None, None
+        return None
     stop = int(end.value) + (condition.op == "le")
-    return axis, stop if 0 < stop < extent else None
+    return (axis, stop) if 0 < stop < extent else None
 
 
 def _places_fragments(loop: For) -> bool:

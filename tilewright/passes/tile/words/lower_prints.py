@@ -55,7 +55,7 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )
-from tilewright.ir.visitor import Rewriter, children, find, holds
+from tilewright.ir.visitor import Rewriter, children, find, having, holds
 from tilewright.ops.prints import PER_LINE, beginning, element_place, line, words_of
 from tilewright.passes.context import Context
 
@@ -83,22 +83,16 @@ class _Lower(Rewriter):
         self.apart: set[Print] = set()
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        self.kernel, self.apart = kernel, set(_apart(kernel.body, find_varying(kernel)))
-        made = self.generic(kernel)
-        self.kernel = None
-        return made
+        with having(self, kernel=kernel, apart=set(_apart(kernel.body, find_varying(kernel)))):
+            return self.generic(kernel)
 
     def visit_Role(self, role: Role) -> Role:
-        self.role = role
-        made = self.generic(role)
-        self.role = None
-        return made
+        with having(self, role=role):
+            return self.generic(role)
 
     def visit_Parallel(self, loop: Parallel) -> Parallel:
-        before, self.in_loop = self.in_loop, True
-        made = self.generic(loop)
-        self.in_loop = before
-        return made
+        with having(self, in_loop=True):
+            return self.generic(loop)
 
     def visit_Print(self, node: Print) -> list[Statement]:
         if node.stop:

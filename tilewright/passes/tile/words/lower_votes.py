@@ -44,7 +44,7 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )
-from tilewright.ir.visitor import Rewritten, find, fresh
+from tilewright.ir.visitor import Rewritten, find, fresh, having
 from tilewright.ops.base import zero
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
@@ -79,10 +79,8 @@ class _Votes(HoistingRewriter):
         return replace(made, body=replace(made.body, statements=(*made.body.statements, *again)))
 
     def visit_Parallel(self, loop: Parallel) -> Rewritten:
-        outer, self.in_parallel = self.in_parallel, True
-        made = self.generic(loop)
-        self.in_parallel = outer
-        return made
+        with having(self, in_parallel=True):
+            return self.generic(loop)
 
     def visit_Call(self, call: Call) -> Expr:
         made: Call = self.generic(call)

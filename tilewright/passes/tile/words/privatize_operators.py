@@ -29,28 +29,24 @@ threads, so is everything that only writes local tiles.  Fragments belong to the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes
 from tilewright.ir.nodes import (
-    Buffer,
     For,
     Function,
     Kernel,
-    Load,
     Parallel,
     Seq,
     Statement,
-    Store,
     TileOperator,
     const,
 )
-from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
+from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 UNROLLED = 64
 """Iterations up to which a loop over a local tile is unrolled, so that the tile stays in registers."""
@@ -73,16 +69,8 @@ def _privatize(kernel: Kernel, has_threads: bool) -> Kernel:
 def _scopes(statement: Statement, written: bool = False) -> set[str]:
     """Where the memory lies that a statement touches (or writes), leaving out what it allocates itself."""
     own = {node.buffer for node in find(statement, nodes.Allocate)}
-    return {root(buffer).scope for buffer in _buffers(statement, written) if buffer not in own}
-
-
-def _buffers(statement: Statement, written: bool) -> Iterator[Buffer]:
-    for node in walk(statement):
-        if isinstance(node, TileOperator):
-            effects = node.effects()
-            yield from (region.buffer for region in (*effects.writes, *(() if written else effects.reads)))
-        elif isinstance(node, Store) or (isinstance(node, Load) and not written):
-            yield node.buffer
+    effects = touched(statement)
+    return {buffer.scope for buffer in (effects.writes if written else effects.all) - own}
 
 
 class _Privatize(Rewriter):
@@ -90,14 +78,10 @@ class _Privatize(Rewriter):
         self.private = private
 
     def visit_TileOperator(self, operator: TileOperator) -> Statement:
-        return _serial(replace(operator.lower(), span=operator.span)) if operator in self.private else operator
+        return _Serial()(replace(operator.lower(), span=operator.span)) if operator in self.private else operator
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        return _serial(loop) if loop in self.private else self.generic(loop)
-
-
-def _serial(statement: Statement) -> Statement:
-    return _Serial()(statement)
+        return _Serial()(loop) if loop in self.private else self.generic(loop)
 
 
 class _Serial(Rewriter):

@@ -56,7 +56,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewritten, find
+from tilewright.ir.visitor import Rewritten, find, having
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import HoistingRewriter
 
@@ -81,9 +81,8 @@ class _Replace(HoistingRewriter):
         self.kernel: Kernel | None = None
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        self.kernel = kernel
-        made: Kernel = self.generic(kernel)
-        return made
+        with having(self, kernel=kernel):
+            return self.generic(kernel)
 
     def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
         return None if performed(statement) in self.absent & {FENCE} else self.generic(statement)
