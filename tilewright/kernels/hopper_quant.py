@@ -13,6 +13,7 @@ from tilewright.kernels.hopper_quant_small import (
     small_quant_choice,
     small_quant_matmul,
     small_quant_sizes,
+    small_quant_streams,
 )
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tiles import CLUSTERS
@@ -39,7 +40,8 @@ def chosen(
     small = small_quant_choice(N, K, M, form, speed) if M <= FEW else {}
     covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(CLUSTERS)
     many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers
-    covers = covers and not (M > 8 and many)
+    if M > 8:
+        covers = covers and not many and small_quant_streams(N, K, form, small, speed)
     if covers or (M <= FEW and not form.scales_codes):
         return small, small_quant_matmul
     ways = medium_quant_ways(N, K, form, out, epilogue, speed, 0 if many else FEW)

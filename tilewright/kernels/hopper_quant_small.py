@@ -17,13 +17,17 @@ from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pair
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
-from tilewright.kernels.roofline import HOPPER, Speed, speed_of
+from tilewright.kernels.roofline import HOPPER, Speed, ceil_div, speed_of
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
 SLOTS = 3
 """Tiles whose sums are on their way."""
+
+RECORD, EARLIER = 550, 9200
+"""Cycles that a worker takes for a record and 16 rows of A, and by which this kernel begins before
+`medium_quant_matmul`: what fits 20 products of 9 to 16 rows on an H200 (24 and 27 November 2026)."""
 
 FILLED = 5
 """The named barrier behind which the table of pairs is filled."""
@@ -218,6 +222,14 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Spe
     records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
     cluster = next((c for c in CLUSTERS if units <= c * most_warps(M, form)), max(CLUSTERS))
     return small_quant_sizes(N, K, M, form, records, cluster, speed)
+
+
+def small_quant_streams(N: int, K: int, form: FragmentRecords, sizes: dict[str, int], speed: Speed = HOPPER) -> bool:
+    """Whether workers finish 16 rows of A before a kernel that begins later and reads as fast as memory gives."""
+    turns = ceil_div(form.shape(N, K)[0], sizes["blocks"] // sizes["cluster"])
+    at_once = sizes["warps"] * sizes["blocks"] * 4 * form.words
+    rates = speed.rates
+    return turns * sizes["records"] * (RECORD - at_once / rates.bytes * rates.cycles) < EARLIER
 
 
 def most_warps(M: int, form: FragmentRecords) -> int:

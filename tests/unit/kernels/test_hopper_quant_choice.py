@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from pathlib import Path
+
 import pytest
 
 from tilewright.ir.dtypes import ALL
@@ -11,6 +15,7 @@ from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_small import small_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 HALF, BRAIN = ALL["float16"], ALL["bfloat16"]
 SHAPES = [
     (28672, 8192),
@@ -50,9 +55,37 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
 
 def test_few_rows_of_very_long_columns_go_to_the_other_kernel() -> None:
     form = FragmentRecords(4, HALF, HALF)
-    assert chosen(28672, 8192, 16, form)[1] is small_quant_matmul
+    assert chosen(28672, 8192, 8, form)[1] is small_quant_matmul
     assert chosen(8192, 28672, 16, form)[1] is medium_quant_matmul
     assert chosen(8192, 28672, 1, form)[1] is small_quant_matmul
+
+
+def few_rows_timed() -> dict[tuple[int, int, int], list[tuple[dict[str, int], float]]]:
+    """Ways to compute products of 9 to 16 rows by 4-bit weights, and their microseconds on an H200."""
+    found = defaultdict(list)
+    for log in ("choosers", "trials"):
+        for text in (RESULTS / f"2026-11-27-h200-{log}.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            kind, *problem = (
+                line["case"] if "case" in line else (line["family"], line.get("M"), line.get("N"), line.get("K"))
+            )
+            if kind == "int4 by float16" or (kind == "lowbit" and line["bits"] == 4):
+                for one in line.get("lines", [line]):
+                    if "options" in one and 9 <= problem[0] <= 16:
+                        found[tuple(problem)].append((one["options"], one["us"]))
+    return found
+
+
+def test_nine_to_sixteen_rows_go_where_they_are_fastest() -> None:
+    form, names = FragmentRecords(4, HALF, HALF), {small_quant_matmul: "small", medium_quant_matmul: "medium"}
+    compared = 0
+    for (M, N, K), timed in few_rows_timed().items():
+        sizes, factory = chosen(N, K, M, form)
+        best = {name: min((us for one, us in timed if one["kernel"] == name), default=None) for name in names.values()}
+        if None not in best.values():
+            compared += 1
+            assert best[names[factory]] <= 1.02 * min(best.values()), (M, N, K, sizes, best)
+    assert compared >= 15
 
 
 def test_one_or_two_rows_by_narrow_codes_are_taken_apart_into_bytes() -> None:
