@@ -385,11 +385,9 @@ class _Persist:
     def _apart(self, loop: Statement) -> Statement:
         """A loop with names of its own; the kernel goes on to say what it says of the loop's tiles."""
         vars, buffers = new_names(loop)
-        said = {
-            field: tuple((buffers.get(one, one), what) for one, what in getattr(self.source, field))
-            for field in ("layouts", "safe_values")
-        }
-        self.source = replace(self.source, **said)
+        layouts = tuple((buffers.get(one, one), layout) for one, layout in self.source.layouts)
+        values = tuple((buffers.get(one, one), value) for one, value in self.source.safe_values)
+        self.source = replace(self.source, layouts=layouts, safe_values=values)
         return substitute(loop, vars, buffers)
 
     def _place(self, tile: Var, block: Var) -> list[Statement]:
