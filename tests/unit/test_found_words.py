@@ -65,6 +65,39 @@ def test_tiles_of_blocks_that_stay_lie_where_their_author_says(persistent: bool 
         np.testing.assert_array_equal(found, right)
 
 
+def test_a_product_is_waited_for_before_the_next_ones_sum_is_declared() -> None:
+    """Every wait held the registers of all sums of its block, of those too that were declared below it: an internal error."""
+
+    def program(A: Any, B: Any) -> Any:
+        A: T.Tensor((64, 64), "float16")
+        B: T.Tensor((32, 64), "float16")
+        C = T.empty((2, 64, 32), "float32")
+        with T.Kernel(1, threads=128):
+            s, w = T.alloc_shared((64, 64), "float16"), T.alloc_shared((32, 64), "float16")
+            T.copy(A, s)
+            T.copy(B, w)
+            for number in range(2):
+                c = T.alloc_fragment((64, 32), "float32")
+                T.wgmma_gemm(s, w, c, transpose_B=True, clear_accum=True)
+                T.wait_wgmma(0)
+                T.copy(c, C[number, :, :])
+            one = T.alloc_fragment((64, 32), "float32")
+            T.wgmma_gemm(s, w, one, transpose_B=True, clear_accum=True)
+            T.wait_wgmma(0)
+            other = T.alloc_fragment((64, 32), "float32")
+            T.wgmma_gemm(s, w, other, transpose_B=True, clear_accum=True)
+            T.wait_wgmma(0)
+            for i, j in T.Parallel(64, 32):
+                C[1, i, j] = C[1, i, j] + one[i, j] - other[i, j]
+        return C
+
+    a, b = numbers(64, 64), numbers(32, 64)
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(a, b)
+    right = a.astype(np.float32) @ b.T.astype(np.float32)
+    for found in (kernel.emulate(a, b), kernel.interpret(a, b)):
+        np.testing.assert_array_equal(found, np.stack([right, right]))
+
+
 @pytest.mark.parametrize("target, threads", [("cpu", 96), (NVIDIA, 32), (NVIDIA, 96), (AMD, 64), (APPLE, 32)])
 def test_threads_bring_numbers_under_a_condition(target: str, threads: int) -> None:
     """The condition of `T.tvm_thread_allreduce` was compared with True while the kernel was traced: an error that spoke of macros."""

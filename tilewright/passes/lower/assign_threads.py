@@ -306,13 +306,14 @@ class Assign(DecidingRewriter):
         return replace(store, buffer=buffer, indices=places, value=self.visit(store.value))
 
     def visit_Seq(self, body: Seq) -> Seq:
-        self.open.append({one.buffer for one in body.statements if isinstance(one, Allocate)})
+        self.open.append(set())
         try:
             return self.generic(body)
         finally:
             self.open.pop()
 
     def visit_Allocate(self, allocate: Allocate) -> Rewritten:
+        self.open[-1].add(allocate.buffer)
         made = self.generic(allocate)
         layout = self.layouts.get(allocate.buffer)
         if allocate.buffer.scope != "fragment" or layout is None or layout.size == allocate.buffer.size:
