@@ -20,7 +20,7 @@ from tilewright.targets.cuda.arch import detect
 from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, PreparedKernel
-from tilewright.targets.cuda.tma import L2Promotion, Swizzle, TmaDescriptor
+from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor
 from tilewright.targets.gpu.host import POINTER
 
 TEXTS = Path(__file__).parent / "texts"
@@ -54,9 +54,8 @@ class Map:
     def descriptor(self, address: int) -> TmaDescriptor:
         """The map once the array's address is known."""
         return TmaDescriptor(
-            self.dtype, address, self.extents, self.strides, self.box, self.swizzle,
-            promotion=L2Promotion.B256, nan_fill=self.nan_fill,
-        )  # fmt: skip
+            self.dtype, address, self.extents, self.strides, self.box, self.swizzle, nan_fill=self.nan_fill
+        )
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,11 @@ class Analyzer:
             state, recombine(state, difference, a.dtype if a.dtype.bits > b.dtype.bits else b.dtype)
         )
 
+    def apart(self, a: Expr, count: int, b: Expr, other: int) -> bool:
+        """Whether the `count` numbers from `a` on, and the `other` ones from `b` on, have certainly none in common."""
+        low, high = self.distance(a, b)
+        return (low is not None and low >= other) or (high is not None and -high >= count)
+
     def prove(self, condition: Expr | bool) -> bool:
         """Whether `condition` certainly holds."""
         if isinstance(condition, bool):

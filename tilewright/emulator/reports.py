@@ -158,200 +158,141 @@ def _who(facts: Mapping[str, Any]) -> str:
     return f"cluster {facts['other_cluster']}" if "other_cluster" in facts else "an asynchronous copy"
 
 
-def _threads(count: int) -> str:
-    return f"{count} thread{'s' * (count != 1)}"
+def _in_words(sentence: str | Callable[[Mapping[str, Any]], str], facts: Mapping[str, Any], names: Labels) -> str:
+    """A sentence of `KINDS` with what it is about in place of the words in braces."""
+    words = {**facts, "verb": _verb(facts), "other_verb": _verb(facts, "other_"), "who": _who(facts)}
+    if "address" in facts:
+        words["where"] = _where(facts["address"], names)
+    if "offset" in facts:
+        words["tile"] = names.tile(facts["offset"])
+    return (sentence if isinstance(sentence, str) else sentence(facts)).format_map(words)
 
 
-def _race(facts: Mapping[str, Any], names: Labels) -> str:
-    return (
-        f"this {_verb(facts)}s {_where(facts['address'], names)} while {_who(facts)} may still "
-        f"{_verb(facts, 'other_')} it"
-    )
-
-
-KINDS: dict[str, tuple[Callable[[Mapping[str, Any], Labels], str], str]] = {
-    "deadlock": (
-        lambda f, n: f"no thread of cluster {f['cluster']} can go on",
-        "make every wait meet its arrivals: counts, parities, expected bytes and who executes them",
-    ),
-    "partial-collective": (
-        lambda f,
-        n: "only part of the lanes reach this collective" + (", the others have left the kernel" if f.get("exited") else ""),  # noqa: E501
-        "move it out of the divergent branch, or name in its mask exactly the lanes that come",
-    ),
-    "divergent-collective": (
-        lambda f, n: f"lanes of one warp meet in different instructions: {OPERATIONS[f['operation']]} and "
-                     f"{OPERATIONS[f['other_operation']]}",
-        "all lanes must execute the same instruction of the text; do not branch on the lane around it",
-    ),
-    "skipped-barrier": (
-        lambda f, n: f"{_threads(f['threads'])} of the block never {'comes' if f['threads'] == 1 else 'come'} to "
-                     f"this barrier (thread {f['first']} is the first)",
-        "all threads of a block meet here: move it out of the condition on threads, or give it the number of "
-        "those that come",
-    ),
-    "different-barriers": (
-        lambda f, n: "warps of one block take different barriers for the same: others wait at the other place",
-        "all threads of a block meet in the same statement: move it out of the condition on threads",
-    ),
-    "mask-without-caller": (lambda f, n: f"the mask {f['mask']:#x} does not name the lane that calls",
+KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
+    "deadlock": ("no thread of cluster {cluster} can go on",
+        "make every wait meet its arrivals: counts, parities, expected bytes and who executes them"),
+    "partial-collective": (lambda facts: "only part of the lanes reach this collective"
+        + (", the others have left the kernel" if facts.get("exited") else ""),
+        "move it out of the divergent branch, or name in its mask exactly the lanes that come"),
+    "divergent-collective": (lambda facts: "lanes of one warp meet in different instructions: "
+        f"{OPERATIONS[facts['operation']]} and {OPERATIONS[facts['other_operation']]}",
+        "all lanes must execute the same instruction of the text; do not branch on the lane around it"),
+    "skipped-barrier": (lambda facts: ("1 thread of the block never comes" if facts["threads"] == 1
+        else "{threads} threads of the block never come") + " to this barrier (thread {first} is the first)",
+        "all threads of a block meet here: move it out of the condition on threads, or give it the number of those "
+        "that come"),
+    "different-barriers": ("warps of one block take different barriers for the same: others wait at the other place",
+        "all threads of a block meet in the same statement: move it out of the condition on threads"),
+    "mask-without-caller": ("the mask {mask:#x} does not name the lane that calls",
         "put the calling lane into the mask"),
-    "shuffle-from-nobody": (lambda f, n: f"this shuffle reads lane {f['source']}, which does not take part",
+    "shuffle-from-nobody": ("this shuffle reads lane {source}, which does not take part",
         "name only lanes of the mask"),
-    "race-shared": (_race, "put a barrier between the two accesses"),
-    "race-global": (_race, "order them by a barrier or by release and acquire, use an atomic, or write in one "
-                           "place only"),
-    "early-read": (
-        lambda f, n: f"{_where(f['address'], n)} is read before the copy into it is known to have landed",
+    "race-shared": ("this {verb}s {where} while {who} may still {other_verb} it",
+        "put a barrier between the two accesses"),
+    "race-global": ("this {verb}s {where} while {who} may still {other_verb} it",
+        "order them by a barrier or by release and acquire, use an atomic, or write in one place only"),
+    "early-read": ("{where} is read before the copy into it is known to have landed",
         "wait for the copy (its group or its barrier's phase), and if another thread waits, meet it in a barrier "
-        "after its wait",
-    ),
-    "overwritten-copy": (
-        lambda f, n: f"{_where(f['address'], n)} is written while a copy into it may be under way",
-        "wait for the first copy before the memory is used again",
-    ),
-    "overwritten": (
-        lambda f, n: f"{_where(f['address'], n)} is overwritten while it may still be read",
-        "let every reader finish (wgmma_wait, bulk_wait_read) and arrive on the barrier that frees the tile; "
-        "wait for it before writing",
-    ),
-    "missing-proxy-fence": (
-        lambda f, n: f"an asynchronous access reaches {_where(f['address'], n)}, whose ordinary write was not fenced",
-        "each writing thread calls fence_proxy_async_shared() after its writes and before the barrier",
-    ),
-    "constant-written": (
-        lambda f,
-        n: f"{_where(f['address'], n)} is written by this kernel and taken for constant: " + ("this write is one" if f["write"] else "this reads it by a path that need not see writes"),  # noqa: E501
-        "read it by an ordinary load, and leave out TW_RESTRICT, or let another kernel write it",
-    ),
-    "unwritten-shared": (lambda f, n: f"{_where(f['address'], n)} is read but nothing was written there",
-        "fill the tile first, or guard the read"),
-    "unwritten-register": (lambda f, n: "a variable, or registers of a fragment, are read before they hold a "
-                                        "value", "give the variable a first value, or fill the fragment first"),
-    "register-index": (lambda f, n: f"index {f['index']} is outside a fragment or an array of registers",
+        "after its wait"),
+    "overwritten-copy": ("{where} is written while a copy into it may be under way",
+        "wait for the first copy before the memory is used again"),
+    "overwritten": ("{where} is overwritten while it may still be read",
+        "let every reader finish (wgmma_wait, bulk_wait_read) and arrive on the barrier that frees the tile; wait "
+        "for it before writing"),
+    "missing-proxy-fence": ("an asynchronous access reaches {where}, whose ordinary write was not fenced",
+        "each writing thread calls fence_proxy_async_shared() after its writes and before the barrier"),
+    "constant-written": (lambda facts: "{where} is written by this kernel and taken for constant: "
+        + ("this write is one" if facts["write"] else "this reads it by a path that need not see writes"),
+        "read it by an ordinary load, and leave out TW_RESTRICT, or let another kernel write it"),
+    "unwritten-shared": ("{where} is read but nothing was written there", "fill the tile first, or guard the read"),
+    "unwritten-register": ("a variable, or registers of a fragment, are read before they hold a value",
+        "give the variable a first value, or fill the fragment first"),
+    "register-index": ("index {index} is outside a fragment or an array of registers",
         "correct the index; registers have no address on the device"),
-    "division-by-zero": (lambda f, n: "an integer is divided by zero", "guard the division"),
-    "accumulator-read": (
-        lambda f, n: "accumulators are read while a wgmma may still change them",
-        "call wgmma_wait<0>() (or a wait that covers it) before touching them",
-    ),
-    "accumulator-written": (lambda f, n: "accumulators are written while a wgmma may still change them",
+    "division-by-zero": ("an integer is divided by zero", "guard the division"),
+    "accumulator-read": ("accumulators are read while a wgmma may still change them",
+        "call wgmma_wait<0>() (or a wait that covers it) before touching them"),
+    "accumulator-written": ("accumulators are written while a wgmma may still change them",
         "wait for the wgmma first, then fence"),
-    "accumulator-lost": (lambda f, n: "a fragment ends while a wgmma may still write it",
+    "accumulator-lost": ("a fragment ends while a wgmma may still write it",
         "wait for the wgmma before leaving the scope"),
-    "operand-written": (lambda f, n: "registers are written while a wgmma may still read them as its operand",
+    "operand-written": ("registers are written while a wgmma may still read them as its operand",
         "wait for the wgmma first"),
-    "missing-matrix-fence": (
-        lambda f, n: "registers of this wgmma were written by other code and not fenced",
-        "call wgmma_fence() after the last write to accumulators or operands and before the wgmma",
-    ),
-    "warpgroup-disagrees": (lambda f, n: "the warps of a warpgroup issue different wgmma instructions",
+    "missing-matrix-fence": ("registers of this wgmma were written by other code and not fenced",
+        "call wgmma_fence() after the last write to accumulators or operands and before the wgmma"),
+    "warpgroup-disagrees": ("the warps of a warpgroup issue different wgmma instructions",
         "all four warps must issue the same, with the same descriptors"),
-    "no-warpgroup": (lambda f, n: f"wgmma needs four whole warps, and the block of {f['warps']} warps has no "
-                                  "such group here", "use a multiple of 128 threads"),
-    "out-of-bounds": (
-        lambda f, n: f"this {_verb(f)}s {f['bytes']} bytes at {_where(f['address'], n)}, outside of it",
-        "guard the access, or correct the index or the size",
-    ),
-    "misaligned": (lambda f, n: f"{_where(f['address'], n)} is not a multiple of {f['alignment']}, as an access "
-                                f"of {f['bytes']} bytes needs", "align the address to the access"),
-    "not-shared": (lambda f, n: f"{_where(f['address'], n)} is no shared memory", "pass a pointer into the "
-                                                                                  "block's shared memory"),
-    "no-such-block": (lambda f, n: f"rank {f['rank']} is none of the cluster's {f['blocks']} blocks",
-        "use ranks below cluster_size()"),
-    "exited-block": (
-        lambda f, n: f"{_where(f['address'], n)} is reached when its block may have left the kernel",
-        "end the kernel with cluster_sync(), so that no block leaves while a peer still needs it",
-    ),
-    "barrier-arguments": (lambda f, n: f"named barrier {f['id']} with {f['threads']} threads does not exist",
+    "no-warpgroup": ("wgmma needs four whole warps, and the block of {warps} warps has no such group here",
+        "use a multiple of 128 threads"),
+    "out-of-bounds": ("this {verb}s {bytes} bytes at {where}, outside of it",
+        "guard the access, or correct the index or the size"),
+    "misaligned": ("{where} is not a multiple of {alignment}, as an access of {bytes} bytes needs",
+        "align the address to the access"),
+    "not-shared": ("{where} is no shared memory", "pass a pointer into the block's shared memory"),
+    "no-such-block": ("rank {rank} is none of the cluster's {blocks} blocks", "use ranks below cluster_size()"),
+    "exited-block": ("{where} is reached when its block may have left the kernel",
+        "end the kernel with cluster_sync(), so that no block leaves while a peer still needs it"),
+    "barrier-arguments": ("named barrier {id} with {threads} threads does not exist",
         "ids are 0 to 15, counts multiples of the warp size"),
-    "barrier-counts": (
-        lambda f, n: f"barrier {f['id']} is used with {f['threads']} threads here and {f['other_threads']} elsewhere",
-        "all that take part in one use of a barrier must name the same count, and no more may come",
-    ),
-    "barrier-twice": (lambda f, n: f"a thread reaches barrier {f['id']} again before the others have completed "
-                                   "it", "use another id, or let all threads take part"),
-    "no-barrier": (lambda f, n: f"{_where(f['address'], n)} is {f['what']}, but no mbarrier was initialised "
-                                "there", "call mbarrier_init first, with this address"),
-    "barrier-count": (lambda f, n: f"an mbarrier cannot count {f['count']} arrivals", "counts are 1 to 2^20 - 1"),
-    "barrier-not-visible": (
-        lambda f, n: f"an mbarrier is {f['what']} by a thread that cannot know of its initialisation",
-        "meet in sync_threads() or cluster_sync() after mbarrier_init",
-    ),
-    "barrier-not-fenced": (
-        lambda f, n: f"an mbarrier is {f['what']} by a copy or a peer, and its initialisation was not fenced",
-        "call fence_mbarrier_init() after mbarrier_init and before the barrier that follows",
-    ),
-    "barrier-in-use": (lambda f, n: "an mbarrier is initialised or invalidated while it is in use",
+    "barrier-counts": ("barrier {id} is used with {threads} threads here and {other_threads} elsewhere",
+        "all that take part in one use of a barrier must name the same count, and no more may come"),
+    "barrier-twice": ("a thread reaches barrier {id} again before the others have completed it",
+        "use another id, or let all threads take part"),
+    "no-barrier": ("{where} is {what}, but no mbarrier was initialised there",
+        "call mbarrier_init first, with this address"),
+    "barrier-count": ("an mbarrier cannot count {count} arrivals", "counts are 1 to 2^20 - 1"),
+    "barrier-not-visible": ("an mbarrier is {what} by a thread that cannot know of its initialisation",
+        "meet in sync_threads() or cluster_sync() after mbarrier_init"),
+    "barrier-not-fenced": ("an mbarrier is {what} by a copy or a peer, and its initialisation was not fenced",
+        "call fence_mbarrier_init() after mbarrier_init and before the barrier that follows"),
+    "barrier-in-use": ("an mbarrier is initialised or invalidated while it is in use",
         "let all its users finish, and call mbarrier_invalidate before mbarrier_init"),
-    "too-many-arrivals": (
-        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory{n.tile(f['offset'])} expects "
-                     f"{f['expected']} arrivals a phase, and more come"
-        + (f" (its phase still waits for {f['bytes']} bytes)" if f["bytes"] else ""),
-        "count in mbarrier_init every thread that arrives in one phase",
-    ),
-    "bytes-out-of-range": (lambda f, n: f"an mbarrier would have to count {f['bytes']} bytes",
+    "too-many-arrivals": (lambda facts: "the mbarrier at byte {offset} of shared memory{tile} expects {expected} "
+        "arrivals a phase, and more come" + (" (its phase still waits for {bytes} bytes)" if facts["bytes"] else ""),
+        "count in mbarrier_init every thread that arrives in one phase"),
+    "bytes-out-of-range": ("an mbarrier would have to count {bytes} bytes",
         "a phase counts less than 2^20 bytes: use several barriers"),
-    "bytes-do-not-match": (
-        lambda f, n: f"the mbarrier at byte {f['offset']} of shared memory{n.tile(f['offset'])} ends with "
-        + (f"{f['bytes']} expected bytes that no copy brought" if f["bytes"] > 0 else f"{-f['bytes']} bytes that nobody expected"),  # noqa: E501
-        "expect exactly the bytes of all copies that signal the barrier in a phase",
-    ),
-    "copy-in-flight-at-exit": (
-        lambda f, n: f"the kernel ends while {f['copies']} copies to the mbarrier at byte {f['offset']} of "
-                     f"shared memory{n.tile(f['offset'])} are under way",
-        "wait for every copy before leaving",
-    ),
-    "before-grid-wait": (
-        lambda f, n: f"this {_verb(f)}s {_where(f['address'], n)}, which the kernel before may still be using",
-        "call T.pdl_sync(), which is griddepcontrol_wait() in the text, first, in this thread or in one that "
-        "this thread has met since",
-    ),
-    "sparse-metadata": (
-        lambda f, n: "metadata of a sparse operand name no two places in ascending order",
+    "bytes-do-not-match": (lambda facts: "the mbarrier at byte {offset} of shared memory{tile} ends with "
+        + ("{bytes} expected bytes that no copy brought" if facts["bytes"] > 0
+           else f"{-facts['bytes']} bytes that nobody expected"),
+        "expect exactly the bytes of all copies that signal the barrier in a phase"),
+    "copy-in-flight-at-exit": ("the kernel ends while {copies} copies to the mbarrier at byte {offset} of shared "
+        "memory{tile} are under way",
+        "wait for every copy before leaving"),
+    "before-grid-wait": ("this {verb}s {where}, which the kernel before may still be using",
+        "call T.pdl_sync(), which is griddepcontrol_wait() in the text, first, in this thread or in one that this "
+        "thread has met since"),
+    "sparse-metadata": ("metadata of a sparse operand name no two places in ascending order",
         "two bits a place, the lower place in the lower bits, for each four elements of k; see "
-        "`tilewright.formats.sparse`",
-    ),
-    "store-not-awaited": (
-        lambda f, n: "a thread leaves while its bulk store may still read shared memory",
-        "call bulk_commit() and bulk_wait_read<0>() before the kernel ends",
-    ),
-    "bulk-arguments": (
-        lambda f, n: f"a bulk copy of {f['bytes']} bytes at shared byte {f['shared_offset']} (global address "
-                     f"{f['global_remainder']} past a multiple of 16) is not possible",
-        "addresses and size must be multiples of 16, and the size positive",
-    ),
-    "tensor-map": (lambda f, n: f"this tensor map cannot be used: {f['what']}", "correct the descriptor"),
-    "register-count": (lambda f, n: f"setmaxnreg cannot set {f['count']} registers",
-        "counts are 24 to 256, multiples of 8"),
-    "register-direction": (
-        lambda f, n: f"setmaxnreg {'increases' if f['increase'] else 'decreases'} from {f['now']} to "
-                     f"{f['count']} registers",
-        "use _dec to go down and _inc to go up from what the warps have",
-    ),
-    "budget-of-part": (
-        lambda f, n: f"not all warps of a warpgroup change their registers here: warp {f['warps']} does",
-        "let all four warps of the warpgroup execute the same setmaxnreg",
-    ),
-    "cluster-arrive-twice": (lambda f, n: "a thread arrives at the cluster barrier twice without waiting",
+        "`tilewright.formats.sparse`"),
+    "store-not-awaited": ("a thread leaves while its bulk store may still read shared memory",
+        "call bulk_commit() and bulk_wait_read<0>() before the kernel ends"),
+    "bulk-arguments": ("a bulk copy of {bytes} bytes at shared byte {shared_offset} (global address "
+        "{global_remainder} past a multiple of 16) is not possible",
+        "addresses and size must be multiples of 16, and the size positive"),
+    "tensor-map": ("this tensor map cannot be used: {what}", "correct the descriptor"),
+    "register-count": ("setmaxnreg cannot set {count} registers", "counts are 24 to 256, multiples of 8"),
+    "register-direction": (lambda facts: "setmaxnreg " + ("increases" if facts["increase"] else "decreases")
+        + " from {now} to {count} registers",
+        "use _dec to go down and _inc to go up from what the warps have"),
+    "budget-of-part": ("not all warps of a warpgroup change their registers here: warp {warps} does",
+        "let all four warps of the warpgroup execute the same setmaxnreg"),
+    "cluster-arrive-twice": ("a thread arrives at the cluster barrier twice without waiting",
         "pair every cluster_arrive with a cluster_wait"),
-    "cluster-wait-alone": (lambda f, n: "a thread waits for the cluster barrier without having arrived",
+    "cluster-wait-alone": ("a thread waits for the cluster barrier without having arrived",
         "call cluster_arrive first"),
-    "too-long": (
-        lambda f, n: f"the kernel has run for {f['seconds']} s without an end",
-        "look for a loop that does not advance; a longer run needs emulate(..., seconds=..)",
-    ),
-    "assertion": (lambda f, n: f"device assertion failed: {f['message']}", "the condition does not hold for "
-                                                                           "these arguments; print what it is made of"),
-    "trap": (lambda f, n: "the kernel calls trap()", "see why its own check failed"),
-    "schedule-dependent": (lambda f, n: f"argument {f['argument']} differs between schedules ({f['first']} and "
-                                        f"{f['second']})", "the order of threads or copies must not matter: look "
-                                                           "for a race, or for sums whose order is free"),
-    "kernels-not-independent": (lambda f, n: "a kernel that may run beside the one before it uses what that one "
-                                             f"writes, or writes what that one uses (array {f['argument']})",
-                                             "leave out beside=True, so that it begins when the other has ended"),
+    "too-long": ("the kernel has run for {seconds} s without an end",
+        "look for a loop that does not advance; a longer run needs emulate(..., seconds=..)"),
+    "assertion": ("device assertion failed: {message}",
+        "the condition does not hold for these arguments; print what it is made of"),
+    "trap": ("the kernel calls trap()", "see why its own check failed"),
+    "schedule-dependent": ("argument {argument} differs between schedules ({first} and {second})",
+        "the order of threads or copies must not matter: look for a race, or for sums whose order is free"),
+    "kernels-not-independent": ("a kernel that may run beside the one before it uses what that one writes, or "
+        "writes what that one uses (array {argument})",
+        "leave out beside=True, so that it begins when the other has ended"),
 }  # fmt: skip
-"""For each kind of report, its sentence and its advice."""
+"""For each kind of report, its sentence, in which words in braces are facts, and its advice."""
 
 RANK = (
     "assertion",
@@ -427,7 +368,7 @@ def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Re
     other = facts.get("other_site")
     return Report(
         kind,
-        sentence(facts, names),
+        _in_words(sentence, facts, names),
         hint,
         resolve(facts["site"]),
         Place(at["block"], at["warp"], at["lane"], tuple(at["thread"])) if at else None,

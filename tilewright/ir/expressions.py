@@ -5,7 +5,9 @@ What they mean is said in `nodes`, which publishes everything here beside the st
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -58,9 +60,44 @@ class Record:
 
 @node
 class Expr(Record):
-    """A scalar value (a short vector in thread programs)."""
+    """A scalar value (a short vector in thread programs); of whole numbers Python's signs make sums and products.
+
+    Examples
+    --------
+    >>> thread = Var(dtypes.INT32, "thread")
+    >>> made = thread // 32 * 4 + 1
+    >>> made.op, made.left.op, made.right.value
+    ('add', 'mul', 1)
+    """
 
     dtype: DType
+
+    def __add__(self, other: Extent) -> Expr:
+        return index_binary("add", self, other)
+
+    def __radd__(self, other: Extent) -> Expr:
+        return index_binary("add", other, self)
+
+    def __sub__(self, other: Extent) -> Expr:
+        return index_binary("sub", self, other)
+
+    def __rsub__(self, other: Extent) -> Expr:
+        return index_binary("sub", other, self)
+
+    def __mul__(self, other: Extent) -> Expr:
+        return index_binary("mul", self, other)
+
+    def __rmul__(self, other: Extent) -> Expr:
+        return index_binary("mul", other, self)
+
+    def __floordiv__(self, other: Extent) -> Expr:
+        return index_binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Extent) -> Expr:
+        return index_binary("floordiv", other, self)
+
+    def __mod__(self, other: Extent) -> Expr:
+        return index_binary("floormod", self, other)
 
 
 @node
@@ -383,19 +420,9 @@ def index_binary(op: str, left: Extent, right: Extent) -> Expr:
     return binary(op, a, b)
 
 
-def times(left: Extent, right: Extent) -> Extent:
-    """The product of two sizes, an int where both are known."""
-    if isinstance(left, int) and isinstance(right, int):
-        return left * right
-    return index_binary("mul", left, right)
-
-
 def product(extents: Iterable[Extent]) -> Extent:
     """The product of sizes, an int where all are known."""
-    total: Extent = 1
-    for extent in extents:
-        total = times(total, extent)
-    return total
+    return functools.reduce(operator.mul, extents, 1)
 
 
 def row_major_strides(shape: Sequence[Extent]) -> tuple[Extent, ...]:

@@ -74,7 +74,6 @@ from tilewright.ir.expressions import (  # noqa: F401  (published)
     product,
     result_dtype,
     row_major_strides,
-    times,
     whole,
 )
 from tilewright.ir.statements import (  # noqa: F401  (published)
@@ -198,6 +197,11 @@ def seq(*statements: Statement | Sequence[Statement] | None) -> Seq:
         else:
             flat.extend(statement)
     return Seq(tuple(flat))
+
+
+def counted(var: Var, count: int, body: Seq, kind: str = "serial", span: Span | None = None) -> For:
+    """A loop whose variable counts from 0."""
+    return For(var, const(0, var.dtype), const(count, var.dtype), const(1, var.dtype), body, kind, span=span)
 
 
 def is_empty(statement: Statement) -> bool:

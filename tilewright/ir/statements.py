@@ -25,6 +25,11 @@ class Seq(Statement):
 
     statements: tuple[Statement, ...]
 
+    @property
+    def declares(self) -> bool:
+        """Whether names begin in it, so that it cannot be taken apart."""
+        return any(isinstance(statement, (Let, Allocate)) for statement in self.statements)
+
 
 @node
 class Let(Statement):

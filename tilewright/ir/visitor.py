@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import functools
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
@@ -33,6 +33,7 @@ from tilewright.ir.nodes import (
     Seq,
     Statement,
     Var,
+    binary,
 )
 
 T = TypeVar("T")
@@ -470,6 +471,12 @@ def new_names(statement: object) -> tuple[dict[Var, Expr], dict[Buffer, Buffer]]
     return vars, buffers
 
 
+def own_names(kernel: Kernel) -> set[Var | Buffer]:
+    """What a kernel gives names itself: its indices, variables and buffers."""
+    vars, buffers = new_names(kernel.body)
+    return {*kernel.block_vars, *kernel.thread_vars, *vars, *buffers}
+
+
 def _resized(buffer: Buffer, vars: Mapping[Var, Expr]) -> Buffer:
     """A placed buffer whose extents are said in other variables; the same one where they are not."""
     extents = [extent for extent in (*buffer.shape, *(buffer.strides or ())) if isinstance(extent, Expr)]
@@ -520,6 +527,12 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
         yield from conjuncts(condition.right)
     else:
         yield condition
+
+
+def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:
+    """What holds where all of some conditions do; None where there is nothing to ask, as None among them is."""
+    asked = [one for one in conditions if one is not None]
+    return functools.reduce(lambda one, other: binary("all", one, other), asked) if asked else None
 
 
 def variables(node: object) -> set[Var]:

@@ -41,8 +41,8 @@ def shape_text(region: Region) -> str:
     return "(" + ", ".join(str(e) if isinstance(e, int) else "?" for e in region.extents) + ")"
 
 
-def is_one(extent: Extent) -> bool:
-    """Whether an extent is known to be 1."""
+def is_one(extent: Extent | None) -> bool:
+    """Whether an extent, or a step where there is one, is known to be 1."""
     return (isinstance(extent, int) and extent == 1) or (isinstance(extent, Const) and extent.value == 1)
 
 

@@ -218,8 +218,7 @@ def _unless_empty(made: Rewritten) -> Rewritten:
 
 def _spliced(body: Seq) -> Rewritten:
     """The statements of a branch in place of it; in a scope of their own where they declare names."""
-    declares = any(isinstance(statement, (nodes.Let, nodes.Allocate)) for statement in body.statements)
-    return body if declares else list(body.statements)
+    return body if body.declares else list(body.statements)
 
 
 def bind_loop(analyzer: Analyzer, loop: nodes.For) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ class CompilerWarning:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceBinary:
+class DeviceBinary(ABC):
     """Machine code for one architecture and what is known about it; each family's class says how it is kept.
 
     Attributes
@@ -73,9 +74,9 @@ class DeviceBinary:
     endings: ClassVar[tuple[str, str]]
     counted: ClassVar[type]
 
+    @abstractmethod
     def machine_code(self) -> str:
         """The machine code as text.  Raises CompilerNotFound without a disassembler."""
-        raise NotImplementedError
 
     def save(self, directory: Path) -> None:
         """Write the binary into a directory, such as a cache entry."""

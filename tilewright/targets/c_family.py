@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -47,11 +47,6 @@ class Text:
         return self.text
 
 
-def argument(text: Text) -> str:
-    """As a function's argument or the right side of an assignment: no parentheses needed."""
-    return text.text
-
-
 @dataclass(frozen=True, slots=True)
 class Spellings:
     """What differs between C dialects, as data.
@@ -60,14 +55,11 @@ class Spellings:
     ----------
     types : C type of a scalar value by dtype name.
     keywords : words that no variable may be called.
-    functions : by intrinsic name, the printer's text for a call, given the printer, the node and its
-        printed arguments.
     unroll : the line before a loop that the compiler shall unroll.
     """
 
     types: Mapping[str, str]
     keywords: frozenset[str] = frozenset()
-    functions: Mapping[str, Callable[[object, nodes.Call, list[Text]], Text]] = field(default_factory=dict)
     unroll: str = "#pragma GCC unroll 16"
 
 
@@ -176,14 +168,10 @@ class CFamilyPrinter:
 
     def statement_Seq(self, seq: nodes.Seq) -> None:
         for statement in seq.statements:
-            if isinstance(statement, nodes.Seq) and self._declares(statement):
+            if isinstance(statement, nodes.Seq) and statement.declares:
                 self.block("", statement)
             else:
                 self.statement(statement)
-
-    @staticmethod
-    def _declares(seq: nodes.Seq) -> bool:
-        return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in seq.statements)
 
     def statement_Let(self, let: nodes.Let) -> None:
         if let.var.dtype.is_integer and self.is_nonnegative(let.value):

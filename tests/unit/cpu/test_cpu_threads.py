@@ -10,7 +10,9 @@ import pytest
 from cpu_programs import check, compiled, program
 
 from tilewright.errors import TilewrightError
-from tilewright.ir.visitor import kernels
+from tilewright.ir.dtypes import INT32
+from tilewright.ir.nodes import Const, For, Let, Var
+from tilewright.ir.visitor import find, kernels, substitute
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_threads import DivergentBarrier, lower_threads
 from tilewright.targets.cpu.arch import host
@@ -259,3 +261,19 @@ def test_a_name_that_another_loop_uses_and_that_is_made_of_a_name_of_its_own_loo
     y, z = check_block(body, params="(Y: int32[8], Z: int32[1]) -> (Y, Z)", threads=8)
     np.testing.assert_array_equal(y, np.arange(8) * 3 + 1)
     assert z[0] == 5
+
+
+def test_names_of_one_word_keep_their_order() -> None:
+    """What a loop over threads computes again stands in the order in which it is asked for, not as addresses happen to
+    lie."""
+    names = [f"n{number}" for number in range(1, 7)]
+    body = [
+        *(f"{name}: int32 = tx + {name[1:]}" for name in names),
+        *("tile = shared(int32[64])", "tile[tx] = A[tx]", "sync_threads()"),
+        f"B[tx] = tile[63 - tx] + {' + '.join(reversed(names))}",
+    ]
+    function = program(block("\n".join(body), "(A: int32[64], B: int32[64]) -> B", 64))
+    alike = {let.var: Var(INT32, "n") for let in find(function.body, Let)}
+    made = lower_threads(function.with_body(substitute(function.body, alike)), Context(host()))
+    last = list(find(made.body, For))[-1]
+    assert [node.value for let in find(last, Let) for node in find(let.value, Const)] == [6, 5, 4, 3, 2, 1]

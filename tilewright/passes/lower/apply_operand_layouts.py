@@ -21,7 +21,6 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Expr,
-    Extent,
     Function,
     Kernel,
     Load,
@@ -30,7 +29,7 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     cast,
-    times,
+    product,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, Rewritten
@@ -129,9 +128,7 @@ class _Weights(Rewriter):
             return made
         if access.buffer not in self.used:
             weight = access.buffer
-            size: Extent = operand.layout.size
-            for extent in operand.leading:
-                size = times(size, extent)
+            size = operand.layout.size * product(operand.leading)
             self.used[weight] = Buffer(
                 f"{weight.name}_elements", (size,), weight.dtype, "register", source=root(weight)
             )

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
+from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     WARP,
@@ -54,13 +55,17 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
+    counted,
     index_binary,
+    product,
     seq,
+    whole,
 )
-from tilewright.ir.visitor import Rewritten, find, substitute, variables
+from tilewright.ir.visitor import Rewritten, conjunction, find, substitute, variables
 from tilewright.layout.constructors import row_major
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
+from tilewright.ops.base import zero
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.named_barriers import NamedBarriers, named_by_author, number_barriers
@@ -84,9 +89,9 @@ def linear_thread(kernel: Kernel) -> Expr:
     x, y, z = kernel.thread_vars
     total: Expr = x
     if kernel.threads[1] > 1:
-        total = index_binary("add", total, index_binary("mul", y, kernel.threads[0]))
+        total = total + y * kernel.threads[0]
     if kernel.threads[2] > 1:
-        total = index_binary("add", total, index_binary("mul", z, kernel.threads[0] * kernel.threads[1]))
+        total = total + z * (kernel.threads[0] * kernel.threads[1])
     return total
 
 
@@ -136,7 +141,7 @@ class Assign(DecidingRewriter):
         self.warpgroup = group
         made = super().visit_Kernel(kernel)
         if group in variables(made.body):
-            number = index_binary("floordiv", self.thread, WARPGROUP)
+            number = self.thread // WARPGROUP
             name = Let(group, Call(INT32, "warp_uniform", (number,)))
             made = replace(made, body=replace(made.body, statements=(name, *made.body.statements)))
         return replace(made, layouts=())
@@ -147,7 +152,7 @@ class Assign(DecidingRewriter):
         """Each role under a condition on the warp; in it threads count from the role's first one."""
         outside = (self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before)
         warp = Var(INT32, "warp")
-        warps = index_binary("floordiv", self.thread, WARP)
+        warps = self.thread // WARP
         head = Let(warp, Call(INT32, "warp_uniform", (warps,)), span=roles.span)
         self.barriers = number_barriers(roles, self.taken)
         first, groups = 0, []
@@ -168,7 +173,7 @@ class Assign(DecidingRewriter):
         warps keep those they start with."""
         if role.registers is None or not self.context.arch.has("setmaxnreg"):
             return []
-        return [Evaluate(Call(BOOL, "setmaxnreg", (const(role.registers),)), span=role.span)]
+        return [perform("setmaxnreg", const(role.registers), span=role.span)]
 
     def _role(self, role: Role, thread: Expr, warp: Var, first: int) -> Seq:
         """The body of one role, whose first warp is number `first` of the block."""
@@ -178,8 +183,8 @@ class Assign(DecidingRewriter):
         self.asynchronous, self.endings = _asynchronous(role), {}
         self.role, self.groups_before = role, const(first * WARP // WARPGROUP)
         if role.index is not None and role.instances > 1:
-            own_groups = index_binary("mul", role.index, threads // WARPGROUP)
-            self.groups_before = index_binary("add", self.groups_before, own_groups)
+            own_groups = role.index * (threads // WARPGROUP)
+            self.groups_before = self.groups_before + own_groups
         with self.analyzer.scope():
             self.bind_role(role)
             self.analyzer.bind_extent(own, threads)
@@ -189,21 +194,21 @@ class Assign(DecidingRewriter):
         if not body.statements:
             return body
         head: list[Statement] = []
-        number = index_binary("sub", thread, first * WARP)
+        number = thread - first * WARP
         if threads & (threads - 1) == 0:  # tells the target's compiler of the range, also where there is one instance
             number = binary("and", number, const(threads - 1))
         elif role.instances > 1:
-            number = index_binary("floormod", number, threads)
+            number = number % threads
         head.append(Let(own, number))
         own_threads = (binary("ge", own, const(0)), binary("lt", own, const(threads)))
         head.append(nodes.Assume(binary("all", *own_threads), span=role.span))
         if role.index is not None:
-            instance = index_binary("floordiv", index_binary("sub", warp, first), role.warps)
+            instance = (warp - first) // role.warps
             head.append(Let(role.index, instance, span=role.span))
             inside = (binary("ge", role.index, const(0)), binary("lt", role.index, const(role.instances)))
             head.append(nodes.Assume(binary("all", *inside), span=role.span))
         if group in variables(body):
-            head.append(Let(group, Call(INT32, "warp_uniform", (index_binary("floordiv", own, WARPGROUP),))))
+            head.append(Let(group, Call(INT32, "warp_uniform", (own // WARPGROUP,))))
         return seq(head, body.statements)
 
     def map_var(self, var: Var) -> Expr:
@@ -214,8 +219,7 @@ class Assign(DecidingRewriter):
         if isinstance(value, Call) and value.function == "settle":
             assert isinstance(value.arguments[0], Region)
             registers = self.map_buffer(value.arguments[0].buffer)
-            whole = Region(registers, (const(0),), (registers.size,))
-            return replace(evaluate, value=Call(BOOL, "hold_registers", (whole,)))
+            return perform("hold_registers", whole(registers), span=evaluate.span)
         if isinstance(value, Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
             return self._turn(value, evaluate.span)
         if isinstance(value, Call) and value.function == "sync_threads":
@@ -236,10 +240,10 @@ class Assign(DecidingRewriter):
             )  # fmt: skip
         number: Expr = const(self.barriers.meetings[self.role.name])
         if self.role.instances > 1 and self.role.index is not None:
-            number = index_binary("add", self.role.index, number)
+            number = self.role.index + number
         return Call(BOOL, "named_barrier_sync", (number, const(self.threads)))
 
-    def _turn(self, call: Call, span: Any) -> Statement:
+    def _turn(self, word: Call, span: Any) -> Statement:
         """A warpgroup, or an instance of the role, waits for the one before it, or lets the next one go on: each has a
         named barrier."""
         assert self.role is not None
@@ -247,15 +251,15 @@ class Assign(DecidingRewriter):
         number = self.role.index if several and self.role.index is not None else self.warpgroup
         count, threads = (self.role.instances, self.threads) if several else (self.threads // WARPGROUP, WARPGROUP)
         own = number
-        if call.function == "pass_turn":
-            own = index_binary("floormod", index_binary("add", own, 1), count)
-        function = "named_barrier_arrive" if call.function == "pass_turn" else "named_barrier_sync"
-        place = self.analyzer.simplify(index_binary("add", own, self.barriers.turns))
-        meeting = Evaluate(Call(BOOL, function, (place, const(2 * threads))), span=span)
+        if word.function == "pass_turn":
+            own = (own + 1) % count
+        function = "named_barrier_arrive" if word.function == "pass_turn" else "named_barrier_sync"
+        place = self.analyzer.simplify(own + self.barriers.turns)
+        meeting = perform(function, place, const(2 * threads), span=span)
         leads = index_binary("eq", number, 0)
-        if call.function == "end_turns":
+        if word.function == "end_turns":
             return If(leads, seq(meeting), span=span)
-        alone = [self.visit(one) for one in call.operands]
+        alone = [self.visit(one) for one in word.operands]
         if not alone or (isinstance(alone[0], nodes.Const) and not alone[0].value):
             return seq(meeting)
         free = self.analyzer.simplify(binary("all", leads, alone[0]))
@@ -320,11 +324,8 @@ class Assign(DecidingRewriter):
             return made
         # Registers of threads beyond the tile are folded and moved with the others: they hold zeros.
         index = Var(INT32, "r")
-        zero = const(
-            False if made.buffer.dtype.kind == "bool" else 0.0 if made.buffer.dtype.is_float else 0, made.buffer.dtype
-        )
-        fill = seq(Store(made.buffer, (index,), zero, span=allocate.span))
-        return [made, For(index, const(0), const(made.buffer.size), const(1), fill, "unroll", span=allocate.span)]
+        fill = seq(Store(made.buffer, (index,), zero(made.buffer.dtype), span=allocate.span))
+        return [made, counted(index, made.buffer.size, fill, "unroll", span=allocate.span)]
 
     # Loops ---------------------------------------------------------------------------------------
 
@@ -341,7 +342,7 @@ class Assign(DecidingRewriter):
         if loop.kind != "vectorize" or len(bounds) < 3 or len(range(*bounds)) == 0 or bounds[2] != 1:
             return None
         first, last, _ = bounds
-        body = substitute(loop.body, {loop.var: index_binary("add", loop.var, first)}) if first else loop.body
+        body = substitute(loop.body, {loop.var: loop.var + first}) if first else loop.body
         count = int(last - first)
         alone = Parallel((loop.var,), (count,), body, row_major((count,), REGISTER), span=loop.span)
         return ThreadLoop(self, alone).run()
@@ -364,17 +365,15 @@ class Assign(DecidingRewriter):
 
     def _strided(self, loop: Parallel) -> Statement:
         """A loop of a size known only at launch: each thread takes every so many-th iteration."""
-        total: Expr = const(1)
-        for extent in loop.extents:
-            total = index_binary("mul", total, extent)
+        total = nodes.expr(product(loop.extents))
         start = Var(total.dtype, "first")
-        place = index_binary("add", start, self.thread)
+        place = start + self.thread
         names: list[Statement] = []
         rest = place
         for var, extent in reversed(list(zip(loop.vars, loop.extents, strict=True))):
             last = var is loop.vars[0]
-            names.append(Let(var, nodes.cast(rest if last else index_binary("floormod", rest, extent), var.dtype)))
-            rest = index_binary("floordiv", rest, extent)
+            names.append(Let(var, nodes.cast(rest if last else rest % extent, var.dtype)))
+            rest = rest // extent
         with self.analyzer.scope():
             for var, extent in zip(loop.vars, loop.extents, strict=True):
                 self.analyzer.bind_extent(var, extent)
@@ -384,16 +383,14 @@ class Assign(DecidingRewriter):
         step = const(self.threads, total.dtype)
         return For(start, const(0, total.dtype), total, step, seq(inside), "serial", span=loop.span)
 
-    def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
-        """The condition under which a global access is in bounds; None where it always is."""
+    def guard(self, buffer: Buffer, indices: Sequence[Expr], last: Sequence[Expr] | None = None) -> Expr | None:
+        """The condition under which a global access is in bounds, up to the element at `last` where it has several;
+        None where it always is."""
         if buffer.scope != "global":
             return None
-        condition: Expr | None = None
-        for index, extent in zip(indices, buffer.shape, strict=True):
-            for test in (index_binary("ge", index, 0), index_binary("lt", index, extent)):
-                if not self.analyzer.prove(test):
-                    condition = test if condition is None else binary("all", condition, test)
-        return condition
+        ends = zip(indices, last or indices, buffer.shape, strict=True)
+        tests = [(index_binary("ge", low, 0), index_binary("lt", high, extent)) for low, high, extent in ends]
+        return conjunction(test for pair in tests for test in pair if not self.analyzer.prove(test))
 
     def is_outside(self, buffer: Buffer, indices: Sequence[Expr]) -> bool:
         """Whether an access is out of bounds whatever happens."""
@@ -449,13 +446,11 @@ def _offset(layout: Layout, indices: Sequence[Expr]) -> Expr:
     others = [one for dimension in layout.digits for one in dimension if one is not first]
     if any(one.stride % first.extent for one in others):
         return layout.expression("memory", indices)
-    column = index_binary("floormod", indices[-1], first.extent)
-    runs = index_binary("mul", index_binary("floordiv", indices[-1], first.extent), first.extent)
+    column = indices[-1] % first.extent
+    runs = indices[-1] // first.extent * first.extent
     rest = replace(layout, swizzle=None).expression("memory", (*indices[:-1], runs))
-    chunk = index_binary(
-        "floormod", index_binary("floordiv", rest, 1 << (swizzle.base + swizzle.shift)), 1 << swizzle.bits
-    )
-    return index_binary("add", rest, index_binary("xor", column, index_binary("mul", chunk, 1 << swizzle.base)))
+    chunk = rest // (1 << (swizzle.base + swizzle.shift)) % (1 << swizzle.bits)
+    return rest + index_binary("xor", column, chunk * (1 << swizzle.base))
 
 
 def _by_warp(warp: Var, branches: Sequence[tuple[int, Seq, Role]]) -> Seq:

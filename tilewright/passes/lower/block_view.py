@@ -20,7 +20,6 @@ from tilewright.ir.nodes import (
     Var,
     cast,
     const,
-    index_binary,
 )
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
@@ -66,7 +65,7 @@ class BlockView:
 
     def shared(self, region: Region, offsets: Sequence[Expr]) -> Region:
         """The place in memory of the element at `offsets` from the start of a shared region."""
-        indices = [index_binary("add", start, offset) for start, offset in zip(region.starts, offsets, strict=True)]
+        indices = [start + offset for start, offset in zip(region.starts, offsets, strict=True)]
         buffer, places = self.owner.physical(region.buffer, indices)
         return Region(buffer, places, (1,) * len(places))
 
@@ -98,8 +97,8 @@ class BlockView:
     @property
     def group_barrier(self) -> Expr:
         """The named barrier of the executing thread's warpgroup."""
-        groups = index_binary("add", self.owner.groups_before, self.warpgroup)
-        return self.simplify(index_binary("add", groups, self.owner.barriers.operators))
+        groups = self.owner.groups_before + self.warpgroup
+        return self.simplify(groups + self.owner.barriers.operators)
 
     def lives(self, buffer: Buffer) -> bool:
         """Whether a buffer that the kernel allocates is still there where the operator stands."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL
+from tilewright.ir.control import perform
 from tilewright.ir.nodes import (
     Buffer,
     Function,
@@ -94,7 +94,7 @@ class _Expand(Rewriter):
         if isinstance(operator, Fill) and operator.destination.buffer in self.asynchronous:
             # The target's compiler would put the one value in all these registers where products begin, behind their
             # fence.
-            return seq(made, nodes.Evaluate(nodes.Call(BOOL, "settle", (operator.destination,)), span=operator.span))
+            return seq(made, perform("settle", operator.destination, span=operator.span))
         return made
 
     def _for_threads(self, operator: TileOperator) -> Statement | None:

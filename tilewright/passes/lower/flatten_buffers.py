@@ -30,7 +30,7 @@ from dataclasses import replace
 from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const, index_binary
+from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const
 from tilewright.ir.visitor import Rewritten, find, having, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
@@ -185,8 +185,8 @@ def stored_shape(buffer: Buffer) -> tuple[Extent, ...]:
     last = buffer.shape[-1]
     if isinstance(last, int):
         return (*buffer.shape[:-1], -(-last // per_byte) * per_byte)
-    whole = index_binary("floordiv", index_binary("add", last, per_byte - 1), per_byte)
-    return (*buffer.shape[:-1], index_binary("mul", whole, per_byte))
+    whole = (last + (per_byte - 1)) // per_byte
+    return (*buffer.shape[:-1], whole * per_byte)
 
 
 def index_dtype(buffer: Buffer) -> DType:
@@ -199,7 +199,7 @@ def index_dtype(buffer: Buffer) -> DType:
 def _product(a: Extent, b: Extent) -> Extent:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
-    return index_binary("mul", nodes.cast(nodes.expr(a), INT64), nodes.cast(nodes.expr(b), INT64))
+    return nodes.cast(nodes.expr(a), INT64) * nodes.cast(nodes.expr(b), INT64)
 
 
 def _total(extents: tuple[Extent, ...]) -> Extent:

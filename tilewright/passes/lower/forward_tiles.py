@@ -62,8 +62,9 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import of_views, root
-from tilewright.ir.visitor import Rewriter, Rewritten, children, same, walk, with_statements
+from tilewright.ir.visitor import Rewriter, Rewritten, children, find, same, walk, with_statements
 from tilewright.machine.arch import Arch
+from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
@@ -80,7 +81,7 @@ def forward_tiles(function: Function, context: Context) -> Function:
 
 
 def _forwarded(kernel: Kernel, arch: Arch) -> Kernel:
-    given = {root(node.buffer) for node in walk(kernel.body) if isinstance(node, Region)}
+    given = {root(region.buffer) for region in find(kernel.body, Region)}
     return kernel.with_body(_Forwarded(given | of_views(kernel.body), touched(kernel.body).writes, arch)(kernel.body))
 
 
@@ -120,15 +121,14 @@ class _Forwarded(Rewriter):
 
     def repeats(self, filled: Filled) -> bool:
         """Whether the tile holds neighbouring elements of one tensor, or what little is computed from each."""
-        loads = [node for node in walk(filled.value) if isinstance(node, Load)]
+        loads = list(find(filled.value, Load))
         if len(loads) != 1 or not is_lasting(filled.value, self.written):
             return False
         (load,), innermost = loads, filled.indices[-1]
         if load.buffer.packed or load.buffer.strides is not None or not isinstance(innermost, Var):
             return False
         *outer, last = load.indices
-        stride = Analyzer().stride(last, innermost)
-        side_by_side = isinstance(stride, Const) and stride.value == 1
+        side_by_side = is_one(Analyzer().stride(last, innermost))
         return side_by_side and all(free_of(index, innermost) for index in outer) and self.is_cheap(filled.value)
 
     def is_cheap(self, value: Expr) -> bool:
@@ -165,7 +165,7 @@ def _mentions(statement: Statement, tile: Buffer) -> bool:
 
 
 def _writes(statement: Statement, tile: Buffer) -> bool:
-    return any(isinstance(node, Store) and node.buffer is tile for node in walk(statement))
+    return any(store.buffer is tile for store in find(statement, Store))
 
 
 def _reads_once(statement: Statement, tile: Buffer) -> bool:
@@ -187,5 +187,5 @@ def _replaces(statement: Statement, tile: Buffer) -> bool:
     again = filling(statement, tile)
     if again is None:
         return False
-    loads = [node for node in walk(statement) if isinstance(node, Load) and node.buffer is tile]
+    loads = [load for load in find(statement, Load) if load.buffer is tile]
     return all(same(index, own) for load in loads for index, own in zip(load.indices, again.indices, strict=True))

@@ -28,13 +28,13 @@ vectors; what is left becomes a condition at the access.  Guards that can be pro
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ir import nodes
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
-    BOOL,
     Buffer,
     Expr,
     For,
@@ -51,8 +51,8 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewritten, children, conjuncts, find, key, listed, substitute, walk
-from tilewright.ops.base import zero
+from tilewright.ir.visitor import Rewritten, children, conjunction, conjuncts, find, key, listed, substitute, walk
+from tilewright.ops.base import is_one, zero
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
 
@@ -148,12 +148,9 @@ class _Guard(ScopedRewriter):
         return single if load.dtype.lanes == 1 else nodes.Broadcast(load.dtype, single)
 
     def conjunction(self, bounds: list[_Bound]) -> Expr:
-        result: Expr | None = None
-        for bound in bounds:
-            condition = self.visit(bound.condition)
-            result = condition if result is None else nodes.Binary(BOOL, "all", result, condition)
-        assert result is not None
-        return result
+        condition = conjunction(self.visit(bound.condition) for bound in bounds)
+        assert condition is not None
+        return condition
 
     def visit_Store(self, store: nodes.Store) -> Rewritten:
         return self._guarded(store, self.open_bounds(store.buffer, store.indices))
@@ -193,7 +190,7 @@ class _Guard(ScopedRewriter):
     # Loops
 
     def visit_For(self, loop: For) -> Rewritten:
-        if not _is_small(loop) or not _is_one(loop.step):
+        if not _is_small(loop) or not is_one(loop.step):
             return super().visit_For(loop)
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
@@ -265,21 +262,20 @@ class _Guard(ScopedRewriter):
 
     def _cut(self, loop: For, moving: list[tuple[_Bound, int]]) -> list[Statement]:
         """The loop in up to three parts: below the bounds, inside all of them, beyond."""
-        lows = [self._limit(loop, bound, stride) for bound, stride in moving if (bound.extent is None) == (stride > 0)]
-        highs = [self._limit(loop, bound, stride) for bound, stride in moving if (bound.extent is None) != (stride > 0)]
+        below = [one for one in moving if (one[0].extent is None) == (one[1] > 0)]
+        beyond = [one for one in moving if (one[0].extent is None) != (one[1] > 0)]
+        lows, highs = ([self._limit(loop, *one) for one in some] for some in (below, beyond))
         start, stop = self.visit(loop.start), self.visit(loop.stop)
         low = self._clamped("max", start, lows, stop) if lows else start
         high = self._clamped("min", stop, highs, low) if highs else stop
         parts: list[Statement] = []
         low, high = self._named(low, f"{loop.var.name}_first", parts), self._named(high, f"{loop.var.name}_end", parts)
         if lows:
-            failing = [bound for bound, stride in moving if (bound.extent is None) == (stride > 0)]
-            parts += self._outside(loop, start, low, failing, len(lows))
+            parts += self._outside(loop, start, low, [bound for bound, _ in below])
         with self._deciding([bound for bound, _ in moving], True):
             parts += _nonempty([self._part(loop, low, high)])
         if highs:
-            failing = [bound for bound, stride in moving if (bound.extent is None) != (stride > 0)]
-            parts += self._outside(loop, high, stop, failing, len(highs))
+            parts += self._outside(loop, high, stop, [bound for bound, _ in beyond])
         return parts
 
     def _named(self, value: Expr, name: str, parts: list[Statement]) -> Expr:
@@ -295,13 +291,13 @@ class _Guard(ScopedRewriter):
         """The first value of the loop's variable that is inside (for a low limit) or beyond (for a high one)."""
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)  # the range is what makes ``i % 128`` an i
-            rest = self.analyzer.simplify(index_binary("sub", bound.index, index_binary("mul", loop.var, stride)))
-        room = index_binary("sub", bound.extent if bound.extent is not None else const(0), rest)
+            rest = self.analyzer.simplify(bound.index - loop.var * stride)
+        room = (bound.extent if bound.extent is not None else const(0)) - rest
         if stride > 0:
-            limit = index_binary("floordiv", index_binary("add", room, stride - 1), stride)  # ceil(room / stride)
+            limit = (room + (stride - 1)) // stride  # ceil(room / stride)
         else:
-            back = index_binary("floordiv", index_binary("sub", const(0), room), -stride)
-            limit = index_binary("add", back, 1)
+            back = (const(0) - room) // (-stride)
+            limit = back + 1
         return nodes.cast(self.analyzer.simplify(limit), loop.var.dtype)
 
     def _clamped(self, op: str, end: Expr, limits: list[Expr], other: Expr) -> Expr:
@@ -313,9 +309,9 @@ class _Guard(ScopedRewriter):
         opposite = "max" if op == "min" else "min"
         return self.analyzer.simplify(nodes.cast(index_binary(opposite, result, other), end.dtype))
 
-    def _outside(self, loop: For, start: Expr, stop: Expr, failing: list[_Bound], limits: int) -> list[Statement]:
+    def _outside(self, loop: For, start: Expr, stop: Expr, failing: list[_Bound]) -> list[Statement]:
         """The part of a loop where bounds fail: certainly where there is one, else decided at each access."""
-        if limits > 1 and len({bound.name for bound in failing}) > 1:
+        if len({bound.name for bound in failing}) > 1:
             return _nonempty([self._part(self.copy_of(loop), start, stop)])
         copy = self.copy_of(loop)
         renamed = [_renamed(bound, loop.var, copy.var) for bound in failing]
@@ -331,23 +327,15 @@ class _Guard(ScopedRewriter):
             body = self(loop.body)
         return replace(part, body=body) if _has_work(body) else None
 
-    def _deciding(self, bounds: list[_Bound], value: bool) -> _Decisions:
-        return _Decisions(self, bounds, value)
-
-
-class _Decisions:
-    """While entered, bounds are taken to hold or to fail."""
-
-    def __init__(self, guard: _Guard, bounds: list[_Bound], value: bool) -> None:
-        self.guard = guard
-        self.added: dict[Hashable, bool] = {bound.name: value for bound in bounds}
-
-    def __enter__(self) -> None:
-        self.before = self.guard.decided
-        self.guard.decided = {**self.before, **self.added}
-
-    def __exit__(self, *_: object) -> None:
-        self.guard.decided = self.before
+    @contextmanager
+    def _deciding(self, bounds: list[_Bound], value: bool) -> Iterator[None]:
+        """While entered, bounds are taken to hold or to fail."""
+        before = self.decided
+        self.decided = {**before, **dict.fromkeys((bound.name for bound in bounds), value)}
+        try:
+            yield
+        finally:
+            self.decided = before
 
 
 def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
@@ -383,10 +371,6 @@ def _is_small(loop: For) -> bool:
         if count > LARGEST_SPLIT:
             return False
     return True
-
-
-def _is_one(step: Expr) -> bool:
-    return isinstance(step, nodes.Const) and step.value == 1
 
 
 def _reads(loop: For) -> bool:

@@ -35,14 +35,13 @@ import numpy as np
 from tilewright.interpreter.over_threads import may_hold
 from tilewright.ir import nodes
 from tilewright.ir.control import perform, performed
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Allocate,
     Call,
     Const,
     Evaluate,
     Expr,
-    For,
     Function,
     If,
     Kernel,
@@ -131,7 +130,7 @@ class _Lower(Rewriter):
         for var, values in self.indices.items():
             extent = int(values.max()) + 1
             if extent > 1:
-                total = index_binary("add", total, index_binary("mul", var, stride))
+                total = total + var * stride
             stride *= extent
         return total
 
@@ -196,28 +195,26 @@ class _Lower(Rewriter):
         everyone = (1 << blocks) - 1
         mask = None if copy.mask is None else copy.mask & everyone
         if mask is None or mask & (mask - 1) == 0:
-            alone = replace(copy, mask=None)
-            self.signals[alone] = self.signals[copy]
-            return [alone]
+            return [self._sent(copy, None)]
         rank = Call(INT32, "cluster_rank", ())
         lowest = (mask & -mask).bit_length() - 1
-        for_all = replace(copy, mask=mask)
-        self.signals[for_all] = self.signals[copy]
         otherwise = None
         if mask != everyone:
-            alone = replace(copy, mask=None)
-            self.signals[alone] = self.signals[copy]
             member = index_binary("and", index_binary("shr", const(mask), rank), 1)
-            otherwise = seq(If(binary("eq", member, const(0)), seq(alone), span=copy.span))
-        return [If(binary("eq", rank, const(lowest)), seq(for_all), otherwise, span=copy.span)]
+            otherwise = seq(If(binary("eq", member, const(0)), seq(self._sent(copy, None)), span=copy.span))
+        return [If(binary("eq", rank, const(lowest)), seq(self._sent(copy, mask)), otherwise, span=copy.span)]
+
+    def _sent(self, copy: Copy, mask: int | None) -> Copy:
+        """A copy for the blocks of a mask, or for this one alone; it signals the same barrier."""
+        made = replace(copy, mask=mask)
+        self.signals[made] = self.signals[copy]
+        return made
 
     def visit_Copy(self, copy: Copy) -> Rewritten:
         if copy.barrier is None or copy.rank is None:
             return self._leader(copy, span=copy.span) if is_by_hand(copy) else copy
         self.signals[copy] = copy.barrier
-        told = Evaluate(
-            Call(BOOL, "mbarrier_arrive_expect_tx_cluster", (copy.barrier, copy.rank, const(copy.landing_bytes)))
-        )
+        told = perform("mbarrier_arrive_expect_tx_cluster", copy.barrier, copy.rank, const(copy.landing_bytes))
         return self._leader(told, copy, span=copy.span)
 
     def visit_Commit(self, commit: nodes.Commit) -> Rewritten:
@@ -230,10 +227,6 @@ class _Lower(Rewriter):
             return wait
         function = "bulk_wait_read" if wait.reading_only else "bulk_wait"
         return perform(function, const(wait.pending), span=wait.span)
-
-    def visit_For(self, loop: For) -> Rewritten:
-        body = self(loop.body)
-        return loop if body is loop.body else replace(loop, body=body)
 
 
 STORES = "tma_store"

@@ -73,6 +73,7 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
+    counted,
     index_binary,
     seq,
 )
@@ -134,7 +135,7 @@ class _Lower(Rewriter):
         slot = Var(INT32, "slot")
         rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
         begin = [perform("mbarrier_init", Region(row, (slot,), (1,)), const(count)) for row, count in rows]
-        loop = For(slot, const(0), const(ring.full.size), const(1), seq(*begin), "unroll", span=channel.span)
+        loop = counted(slot, ring.full.size, seq(*begin), "unroll", span=channel.span)
         body = seq(loop, perform("fence_mbarrier_init"))
         start = If(binary("eq", self.thread, const(0)), body, span=channel.span)
         return [*(Allocate(row, span=channel.span) for row, _ in rows), start]
@@ -173,17 +174,15 @@ class _Lower(Rewriter):
 
     def _slot(self, row: Buffer, stages: int, iteration: Expr) -> Region:
         """The barrier of an iteration's slot, in the part of the row that is this instance's."""
-        place = index_binary("floormod", nodes.cast(iteration, UINT32), const(stages, UINT32))
+        place = nodes.cast(iteration, UINT32) % const(stages, UINT32)
         if row.size != stages:
             assert self.role is not None and self.role.index is not None
-            place = index_binary(
-                "add", index_binary("mul", nodes.cast(self.role.index, UINT32), const(stages, UINT32)), place
-            )
+            place = nodes.cast(self.role.index, UINT32) * const(stages, UINT32) + place
         return Region(row, (place,), (1,))
 
     def _parity(self, stages: int, iteration: Expr, flipped: bool) -> Expr:
         """The phase that iteration number i waits for: 0 the first time around, 1 the second, and so on."""
-        phase = index_binary("floordiv", nodes.cast(iteration, UINT32), const(stages, UINT32))
+        phase = nodes.cast(iteration, UINT32) // const(stages, UINT32)
         parity = index_binary("and", phase, const(1, UINT32))
         return index_binary("xor", parity, const(1, UINT32)) if flipped else parity
 
@@ -247,7 +246,7 @@ class _Lower(Rewriter):
 
     def _arrive(self, barrier: Region) -> list[Statement]:
         """One arrival for a warp, of what all its lanes have done."""
-        lane = index_binary("floormod", self.thread, WARP)
+        lane = self.thread % WARP
         return [perform("sync_warp"), If(binary("eq", lane, const(0)), seq(perform("mbarrier_arrive", barrier)))]
 
     def visit_Receive(self, statement: Receive) -> Rewritten:
@@ -266,14 +265,14 @@ class _Lower(Rewriter):
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
             by_group = self.role.name in ring.by_group
-            lane = index_binary("floormod", self.thread, WARPGROUP if by_group else WARP)
+            lane = self.thread % (WARPGROUP if by_group else WARP)
             one_each = binary("lt", lane, const(ring.blocks))
             arrive_at_each = If(one_each, seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
             return arrive_at_each if by_group else [perform("sync_warp"), arrive_at_each]
         arrive = perform("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return self._arrive(slot)
-        first = binary("eq", index_binary("floormod", self.thread, WARPGROUP), const(0))
+        first = binary("eq", self.thread % WARPGROUP, const(0))
         return If(first, seq(arrive), span=statement.span)
 
     def _arrive_at(self, ring: Ring, slot: Region, lane: Expr) -> list[Statement]:
@@ -286,12 +285,12 @@ class _Lower(Rewriter):
         found: Expr = rank
         before = 0
         for distance, count in ring.lines:
-            own = index_binary("floormod", index_binary("floordiv", rank, distance), count)
-            number = index_binary("sub", lane, before)
+            own = rank // distance % count
+            number = lane - before
             if before > 0:
                 beyond = nodes.Select(INT32, index_binary("ge", number, own), const(1), const(0))
-                number = index_binary("add", number, beyond)
-            place = index_binary("add", rank, index_binary("mul", index_binary("sub", number, own), distance))
+                number = number + beyond
+            place = rank + (number - own) * distance
             found = nodes.Select(INT32, index_binary("lt", lane, before), found, place) if before > 0 else place
             before += count - (before > 0)
         return [Let(rank, Call(INT32, "cluster_rank", ())), *limits, perform("mbarrier_arrive_cluster", slot, found)]

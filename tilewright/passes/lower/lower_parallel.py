@@ -24,9 +24,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, For, Function, Kernel, Parallel, Seq, Statement, Var, const
 from tilewright.ir.visitor import Rewriter, find, walk
+from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
@@ -88,23 +90,10 @@ def _cost(buffer: Buffer, indices: tuple[Expr, ...], var: Var, is_store: bool) -
     """What an access costs in a loop over `var`: nothing where it is contiguous or does not move."""
     if buffer.scope == "scalar":
         return 0
-    uses = [sum(node is var for node in walk(index)) for index in indices]
+    moves = [var in walk(index) for index in indices]
     weight = 2 if is_store else 1
-    if not any(uses):
+    if not any(moves):
         return 0
-    if any(uses[:-1]):
+    if any(moves[:-1]):
         return 4 * weight
-    return 0 if _unit_stride(indices[-1], var) else 2 * weight
-
-
-def _unit_stride(index: Expr, var: Var) -> bool:
-    """Whether `index` is `var` plus something that does not depend on it."""
-    if index is var:
-        return True
-    if isinstance(index, nodes.Binary) and index.op in ("add", "sub"):
-        left_moves = any(node is var for node in find(index.left, Var))
-        right_moves = any(node is var for node in find(index.right, Var))
-        if left_moves and right_moves:
-            return False
-        return _unit_stride(index.left, var) if left_moves else index.op == "add" and _unit_stride(index.right, var)
-    return isinstance(index, nodes.Cast) and _unit_stride(index.value, var)
+    return 0 if is_one(Analyzer().stride(indices[-1], var)) else 2 * weight

@@ -29,8 +29,9 @@ vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
@@ -48,7 +49,6 @@ from tilewright.ir.nodes import (
     If,
     Kernel,
     Let,
-    Load,
     Parallel,
     Record,
     Return,
@@ -59,6 +59,8 @@ from tilewright.ir.nodes import (
     While,
     binary,
     const,
+    counted,
+    load,
     seq,
 )
 from tilewright.ir.visitor import changed, find, holds, substitute, walk
@@ -148,18 +150,10 @@ class _Threads(ThreadDifferences):
     def sequence(self, body: Seq) -> Seq:
         """`body` with its statements of single threads in loops over the threads."""
         made: list[Statement] = []
-        run: list[Statement] = []
         pieces: list[list[Statement] | Statement] = []
-        for statement in body.statements:
-            if self.synchronizes(statement) or not self._is_single(statement):
-                if run:
-                    pieces.append(run)
-                    run = []
-                pieces.append(statement)
-            else:
-                run.append(statement)
-        if run:
-            pieces.append(run)
+        for single, found in groupby(body.statements, lambda one: not self.synchronizes(one) and self._is_single(one)):
+            run = list(found)
+            pieces += [run] if single else run
         self._keep_across(pieces)
         for piece in pieces:
             made += self._loop(piece) if isinstance(piece, list) else self._whole_block(piece)
@@ -182,9 +176,8 @@ class _Threads(ThreadDifferences):
                     if reads_nothing(statement.value) and self._is_known_anywhere(statement.value):
                         self.repeated[statement.var] = statement
                     else:
-                        self.kept[statement.var] = Buffer(
-                            statement.var.name, (self.kernel_node.num_threads,), statement.var.dtype, "local"
-                        )
+                        shape, var = (self.kernel_node.num_threads,), statement.var
+                        self.kept[var] = Buffer(var.name, shape, var.dtype, "local")
 
     def _is_known_anywhere(self, value: Expr) -> bool:
         """Whether a value can be computed again in each loop: of what is alike, of threads' indices, of names that are,
@@ -194,9 +187,8 @@ class _Threads(ThreadDifferences):
 
     @staticmethod
     def _used_elsewhere(thing: Var | Buffer, pieces: list[list[Statement] | Statement], position: int) -> bool:
-        return any(node is thing for other, piece in enumerate(pieces) if other != position
-                   for statement in (piece if isinstance(piece,
-                       list) else [piece]) for node in walk(statement))  # fmt: skip
+        others = pieces[:position] + pieces[position + 1 :]
+        return any(thing in walk(seq(piece)) for piece in others)
 
     def _whole_block(self, statement: Statement) -> list[Statement]:
         """A statement that the block runs as one, or a structure around a meeting of the threads."""
@@ -256,14 +248,15 @@ class _Threads(ThreadDifferences):
         for condition, body in ((branch.condition, branch.then), (opposite, branch.otherwise)):
             if body is None:
                 continue
-            asked = Buffer("asked", (1,), BOOL, "scalar")
-            note = If(condition, seq(Store(asked, (const(0),), const(True))))
-            made += [
-                Allocate(asked, const(False)),
-                self._over_threads([note]),
-                If(Load(BOOL, asked, (const(0),)), body, span=branch.span),
-            ]
+            asked, noted = self._any_thread("asked", condition)
+            made += [*noted, If(asked, body, span=branch.span)]
         return made
+
+    def _any_thread(self, name: str, condition: Expr, first: bool = False) -> tuple[Expr, list[Statement]]:
+        """Whether a condition holds for any thread, and what finds that out."""
+        found = Buffer(name, (1,), BOOL, "scalar")
+        note = If(condition, seq(Store(found, (const(0),), const(True))))
+        return load(found, 0), [Allocate(found, const(False)), self._over_threads([note], first)]
 
     # Loops over threads
 
@@ -293,30 +286,25 @@ class _Threads(ThreadDifferences):
     def _leave_when_all_have(self, span: Span | None) -> list[Statement]:
         """The block is done where no thread is left."""
         assert self.running is not None
-        left = Buffer("left", (1,), BOOL, "scalar")
-        note = If(Load(BOOL, self.running, (self._thread_number(),)), seq(Store(left, (const(0),), const(True))))
-        gone = nodes.Unary(BOOL, "not", Load(BOOL, left, (const(0),)))
-        return [
-            Allocate(left, const(False)),
-            self._over_threads([note], first=True),
-            If(gone, seq(Return()), span=span),
-        ]
+        left, noted = self._any_thread("left", load(self.running, self._thread_number()), first=True)
+        return [*noted, If(nodes.Unary(BOOL, "not", left), seq(Return()), span=span)]
 
     def _over_threads(self, body: list[Statement], first: bool = False) -> Statement:
-        used = {node for s in body for node in find(s, Var)}
+        used = dict.fromkeys(node for s in body for node in find(s, Var))  # in the same order in every process
         bound = {s.var for s in body if isinstance(s, Let)}
         recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
         statements: list[Statement] = [*recomputed, *body]
         if self.running is not None and not first:
-            running = Load(BOOL, self.running, (self._thread_number(),))
-            statements = [If(running, Seq(tuple(_Leave(self.running, self._thread_number()).top(statements))))]
+            running = load(self.running, self._thread_number())
+            leave = _Leave(self.running, self._thread_number())
+            statements = [If(running, leave.body(seq(statements), False))]
         made = Seq(tuple(statements))
         number = self._thread_number()
         made = redirected(made, {one: (wide, number) for one, wide in self.expanded.items()})
         kind = "serial" if holds(made, Return, nodes.Continue) else "vectorize"
         return self._nest(made, kind)
 
-    def _needed(self, used: set[Var]) -> list[Var]:
+    def _needed(self, used: Iterable[Var]) -> list[Var]:
         """Names from earlier loops that `used` ones rest on, in an order in which they can be computed."""
         order: list[Var] = []
 
@@ -336,7 +324,7 @@ class _Threads(ThreadDifferences):
     def _kept_value(self, var: Var) -> Statement:
         if var in self.repeated:
             return self.repeated[var]
-        return Let(var, Load(var.dtype, self.kept[var], (self._thread_number(),)))
+        return Let(var, load(self.kept[var], self._thread_number()))
 
     def _nest(self, body: Seq, kind: str) -> Statement:
         """`body` for every thread, the first index varying fastest."""
@@ -347,14 +335,7 @@ class _Threads(ThreadDifferences):
                 made = substitute(made, {var: const(0, var.dtype)})
                 continue
             inner = made if isinstance(made, Seq) else Seq((made,))
-            made = For(
-                var,
-                const(0, var.dtype),
-                const(count, var.dtype),
-                const(1, var.dtype),
-                inner,
-                kind if depth == 0 else "serial",
-            )
+            made = counted(var, count, inner, kind if depth == 0 else "serial")
         return fresh(made)
 
     def _thread_number(self) -> Expr:
@@ -370,25 +351,22 @@ class _Leave:
     def __init__(self, running: Buffer, thread: Expr) -> None:
         self.running, self.thread = running, thread
 
-    def top(self, statements: list[Statement]) -> list[Statement]:
-        return [self._statement(s, False) for s in statements]
-
     def _statement(self, statement: Statement, in_loop: bool) -> Statement:
         if isinstance(statement, Return):
             leave: Statement = nodes.Break() if in_loop else nodes.Continue()
             return Seq((Store(self.running, (self.thread,), const(False), span=statement.span), leave))
         if isinstance(statement, Seq):
-            return replace(statement, statements=tuple(self._statement(s, in_loop) for s in statement.statements))
+            return self.body(statement, in_loop)
         if isinstance(statement, If):
-            otherwise = None if statement.otherwise is None else self._body(statement.otherwise, in_loop)
-            return replace(statement, then=self._body(statement.then, in_loop), otherwise=otherwise)
+            otherwise = None if statement.otherwise is None else self.body(statement.otherwise, in_loop)
+            return replace(statement, then=self.body(statement.then, in_loop), otherwise=otherwise)
         if isinstance(statement, (For, While)) and holds(statement, Return):
-            loop = replace(statement, body=self._body(statement.body, True))
-            done = nodes.Unary(BOOL, "not", Load(BOOL, self.running, (self.thread,)))
+            loop = replace(statement, body=self.body(statement.body, True))
+            done = nodes.Unary(BOOL, "not", load(self.running, self.thread))
             return Seq((loop, If(done, seq(nodes.Break() if in_loop else nodes.Continue()))))
         return statement
 
-    def _body(self, body: Seq, in_loop: bool) -> Seq:
+    def body(self, body: Seq, in_loop: bool) -> Seq:
         return replace(body, statements=tuple(self._statement(s, in_loop) for s in body.statements))
 
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Buffer,
-    Call,
-    Evaluate,
     Expr,
     If,
     Let,
@@ -24,9 +23,7 @@ from tilewright.ir.nodes import (
     Region,
     Statement,
     Var,
-    binary,
     const,
-    index_binary,
     seq,
 )
 from tilewright.ir.visitor import find, substitute, walk
@@ -99,13 +96,13 @@ def _moves(work: ThreadLoop, index: Expr, matrix: Layout) -> str | None:
     if not any(node in variables for node in walk(index)):
         return ""
     starts, within = [Var(INT32, "block") for _ in variables], [Var(INT32, "within") for _ in variables]
-    first = [index_binary("mul", one, extent) for one, extent in zip(starts, matrix.shape, strict=True)]
-    place = [index_binary("add", one, other) for one, other in zip(first, within, strict=True)]
+    first = [one * extent for one, extent in zip(starts, matrix.shape, strict=True)]
+    place = [one + other for one, other in zip(first, within, strict=True)]
     with analyzer.scope():
         for one, extent in zip(within, matrix.shape, strict=True):
             analyzer.bind_extent(one, extent)
         at, base = (substitute(index, dict(zip(variables, to, strict=True))) for to in (place, first))
-        moved = analyzer.simplify(index_binary("sub", at, base))
+        moved = analyzer.simplify(at - base)
     return {within[0]: "row", within[1]: "column"}.get(moved) if isinstance(moved, Var) else None
 
 
@@ -114,14 +111,11 @@ def store_together(work: ThreadLoop, vector: Vector, alone: Sequence[Statement])
     instruction = vector.matrix
     assert instruction is not None and instruction.matrix is not None
     variables, shape = work.loop.vars[-2:], instruction.matrix.shape
-    firsts = {
-        var: index_binary("mul", index_binary("floordiv", var, extent), extent)
-        for var, extent in zip(variables, shape, strict=True)
-    }
+    firsts = {var: var // extent * extent for var, extent in zip(variables, shape, strict=True)}
 
     def at(row: int, column: int) -> tuple[Expr, ...]:
         places = dict(zip(variables, (row, column), strict=True))
-        moved = {var: index_binary("add", first, places[var]) for var, first in firsts.items()}
+        moved = {var: first + places[var] for var, first in firsts.items()}
         return tuple(work.owner.analyzer.simplify(substitute(index, moved)) for index in vector.indices)
 
     regions = []
@@ -129,16 +123,6 @@ def store_together(work: ThreadLoop, vector: Vector, alone: Sequence[Statement])
         buffer, places = work.owner.physical(vector.buffer, at(row, 0))
         regions.append(Region(buffer, places, (*(1,) * (len(places) - 1), shape[1])))
     part = Region(vector.part, (const(0),), (instruction.matrix.extent(REGISTER),))
-    call = Evaluate(Call(BOOL, instruction.function, (*regions, part)), span=work.loop.span)
-    inside = _inside(work, vector.buffer, at(0, 0), at(shape[0] - 1, shape[1] - 1))
-    return [call] if inside is None else [If(inside, seq(call), seq(list(alone)), span=work.loop.span)]
-
-
-def _inside(work: ThreadLoop, buffer: Buffer, first: Sequence[Expr], last: Sequence[Expr]) -> Expr | None:
-    """The condition under which a matrix is in bounds from its first element to its last; None where it always is."""
-    condition: Expr | None = None
-    for low, high, extent in zip(first, last, buffer.shape, strict=True):
-        for test in (index_binary("ge", low, 0), index_binary("lt", high, extent)):
-            if buffer.scope == "global" and not work.owner.analyzer.prove(test):
-                condition = test if condition is None else binary("all", condition, test)
-    return condition
+    stored = perform(instruction.function, *regions, part, span=work.loop.span)
+    inside = work.owner.guard(vector.buffer, at(0, 0), at(shape[0] - 1, shape[1] - 1))
+    return [stored] if inside is None else [If(inside, seq(stored), seq(list(alone)), span=work.loop.span)]

@@ -21,21 +21,15 @@ from tilewright.ir.nodes import (
     While,
 )
 from tilewright.ir.signature import updates
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = ("local", "scalar")
 """Scopes of memory that each thread has for itself."""
 
 
 def statements_under(statement: Statement) -> Iterator[Statement]:
-    """The statements of a statement's own bodies."""
-    if isinstance(statement, Seq):
-        yield from statement.statements
-    elif isinstance(statement, If):
-        yield from statement.then.statements
-        yield from statement.otherwise.statements if statement.otherwise is not None else ()
-    elif isinstance(statement, (For, While, Parallel)):
-        yield from statement.body.statements
+    """The statements directly below a statement."""
+    return (child for child in children(statement) if isinstance(child, Statement))
 
 
 class ThreadDifferences:

@@ -23,7 +23,6 @@ from tilewright.ir.nodes import (
     Store,
     Var,
     const,
-    index_binary,
     seq,
 )
 from tilewright.ir.signature import has_effect
@@ -71,7 +70,7 @@ class Registers(Rewriter):
     def map_var(self, var: Var) -> Expr:
         """The last loop variable counts the vector's first element; what is left here is about one of them."""
         if self.work.width > 1 and var is self.work.loop.vars[-1] and not self.of_group:
-            return index_binary("add", var, self.work.lane)
+            return var + self.work.lane
         return var
 
     def _register(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr:
@@ -82,7 +81,7 @@ class Registers(Rewriter):
         assert layout is not None and counted is not None and access.axes is not None
         total: Expr = const(layout.offset(REGISTER, *access.constants))
         for divisor, modulus, stride in register_of(layout, counted, access.axes):
-            total = index_binary("add", total, index_binary("mul", _digit(work, divisor, modulus, width), stride))
+            total = total + _digit(work, divisor, modulus, width) * stride
         return work.owner.analyzer.simplify(total)
 
     def visit_Load(self, load: Load) -> Expr:
@@ -164,14 +163,14 @@ def _digit(work: ThreadLoop, divisor: int, modulus: int, width: int) -> Expr:
     """``register // divisor % modulus`` of register ``group * width + lane``, without mixing the two."""
     registers = work.layout.extent(REGISTER)
     if divisor >= width:
-        value = index_binary("floordiv", work.group, divisor // width)
-        return value if divisor * modulus >= registers else index_binary("floormod", value, modulus)
+        value = work.group // (divisor // width)
+        return value if divisor * modulus >= registers else value % modulus
     if divisor * modulus <= width:
-        value = index_binary("floordiv", work.lane, divisor)
-        return value if divisor * modulus == width else index_binary("floormod", value, modulus)
-    whole = index_binary("add", index_binary("mul", work.group, width), work.lane)
-    value = index_binary("floordiv", whole, divisor)
-    return value if divisor * modulus >= registers else index_binary("floormod", value, modulus)
+        value = work.lane // divisor
+        return value if divisor * modulus == width else value % modulus
+    whole = work.group * width + work.lane
+    value = whole // divisor
+    return value if divisor * modulus >= registers else value % modulus
 
 
 def is_plain(body: Seq) -> bool:

@@ -15,7 +15,6 @@ from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Expr,
-    For,
     If,
     Let,
     Load,
@@ -25,15 +24,16 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
-    binary,
     const,
+    counted,
     index_binary,
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, key, substitute, walk
+from tilewright.ir.visitor import conjunction, find, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
+from tilewright.ops.base import zero
 from tilewright.passes.lower.thread_elements import ElementChoices, Registers, rounds
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group
 from tilewright.passes.lower.vector_moves import is_zero_elsewhere, load, store
@@ -85,7 +85,7 @@ class ThreadLoop:
             lifted = [self._of_first(one) for one in lifted]
             self.first = self._first_holder()
             if self.first is not None and not self._fills_registers():
-                inside = self.first if inside is None else binary("all", inside, self.first)
+                inside = conjunction([inside, self.first])
                 self.first = None
             body = self._body()
         for one in reversed(lifted):
@@ -111,16 +111,16 @@ class ThreadLoop:
         written = Var(INT32, "g") if few < groups else self.group
         if few < groups:
             iteration = Var(INT32, "iteration")
-            group = index_binary("add", index_binary("mul", iteration, few), written)
+            group = iteration * few + written
             body = substitute(body, {self.group: group})
-        loop = For(written, const(0), const(few), const(1), body, "unroll", span=span)
-        return loop if few == groups else For(iteration, const(0), const(groups // few), const(1), seq(loop), span=span)
+        loop = counted(written, few, body, "unroll", span=span)
+        return loop if few == groups else counted(iteration, groups // few, seq(loop), span=span)
 
     # Where this thread works -----------------------------------------------------------------------
 
     def _coordinates(self) -> tuple[Expr, ...]:
         """The loop's variables for the first element of group `group`."""
-        register = index_binary("mul", self.group, self.width)
+        register = self.group * self.width
         found = self.layout.held_at(self.owner.thread, register)
         return tuple(self.owner.analyzer.simplify(value) for value in found)
 
@@ -169,23 +169,15 @@ class ThreadLoop:
 
     def _padding(self) -> Expr | None:
         """Whether the element exists, where the layout covers more than the loop."""
-        condition: Expr | None = None
-        for coordinate, extent in zip(self.coordinates.values(), self.loop.extents, strict=True):
-            inside = index_binary("lt", coordinate, extent)
-            if not self.owner.analyzer.prove(inside):
-                condition = inside if condition is None else binary("all", condition, inside)
-        return condition
+        pairs = zip(self.coordinates.values(), self.loop.extents, strict=True)
+        tests = [index_binary("lt", coordinate, extent) for coordinate, extent in pairs]
+        return conjunction(test for test in tests if not self.owner.analyzer.prove(test))
 
     def _first_holder(self) -> Expr | None:
         """Whether this thread is the first of those that hold the same elements; None where each holds its own."""
-        condition: Expr | None = None
-        for one in self.layout.replicas:
-            if one.place != THREAD or one.extent == 1:
-                continue
-            copy = index_binary("floormod", index_binary("floordiv", self.owner.thread, one.stride), one.extent)
-            test = self.owner.analyzer.simplify(index_binary("eq", copy, 0))
-            condition = test if condition is None else binary("all", condition, test)
-        return condition
+        replicas = [one for one in self.layout.replicas if one.place == THREAD and one.extent > 1]
+        copies = [self.owner.thread // one.stride % one.extent for one in replicas]
+        return conjunction(self.owner.analyzer.simplify(index_binary("eq", copy, 0)) for copy in copies)
 
     def _fills_registers(self) -> bool:
         """Whether the loop's work is needed in every thread: it leaves something in registers that outlive it."""
@@ -216,9 +208,7 @@ class ThreadLoop:
             before += load(self, vector)
         elements = self.elements(body, loads, stores)
         if self.width > 1:
-            elements = seq(
-                For(self.lane, const(0), const(self.width), const(1), elements, "unroll", span=self.loop.span)
-            )
+            elements = seq(counted(self.lane, self.width, elements, "unroll", span=self.loop.span))
         after: list[Statement] = []
         for vector in stores:
             before.append(Allocate(vector.part, span=self.loop.span))
@@ -242,7 +232,7 @@ class ThreadLoop:
         from_author = self.owner.safe.get(buffer)
         if from_author is not None:
             return nodes.cast(from_author, buffer.dtype)
-        return const(False if buffer.dtype.kind == "bool" else 0.0 if buffer.dtype.is_float else 0, buffer.dtype)
+        return zero(buffer.dtype)
 
     def elements(self, body: Seq, loads: list[Vector], stores: list[Vector]) -> Seq:
         """The author's statements for one element, on registers."""

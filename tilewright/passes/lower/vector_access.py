@@ -16,11 +16,9 @@ from tilewright.ir.nodes import (
     Record,
     Store,
     Var,
-    binary,
-    index_binary,
 )
 from tilewright.ir.signature import has_effect
-from tilewright.ir.visitor import children, find, key, substitute, walk
+from tilewright.ir.visitor import children, conjunction, find, key, substitute, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store
@@ -58,12 +56,12 @@ class Vector:
 
     def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
         """The indices of element `lane` of the group."""
-        return (*self.indices[:-1], index_binary("add", self.indices[-1], lane))
+        return (*self.indices[:-1], self.indices[-1] + lane)
 
-    def starts(self, step: int | None = None) -> range:
+    def starts(self) -> range:
         """The first lanes of the accesses."""
         assert isinstance(self.part.shape[0], int)
-        return range(0, self.part.shape[0], step or self.lanes)
+        return range(0, self.part.shape[0], self.lanes)
 
 
 def choose_width(work: ThreadLoop) -> int:
@@ -141,7 +139,7 @@ def _loads_in(work: ThreadLoop, node: Record, condition: Expr | None) -> Iterato
     if isinstance(node, nodes.Select) and is_shared_by_group(work, node.condition):
         yield from _loads_in(work, node.condition, condition)
         for value, way in ((node.then, node.condition), (node.otherwise, negated(node.condition))):
-            yield from _loads_in(work, value, way if condition is None else binary("all", condition, way))
+            yield from _loads_in(work, value, conjunction([condition, way]))
         return
     for child in children(node):
         yield from _loads_in(work, child, condition)
@@ -196,25 +194,26 @@ def _sums_of(work: ThreadLoop, buffer: Buffer) -> tuple[int, ...]:
 
 def _is_run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:
     """Whether the last index moves by one through a group of `width`, and the others not at all."""
-    if any(_of_lane(work, index, width)[1] is not None for index in indices[:-1]):
-        return False
-    place, lane = _of_lane(work, indices[-1], width)
-    if lane is None:
-        return False
-    with work.owner.analyzer.scope():
-        work.owner.analyzer.bind_extent(lane, width)
-        return lane not in walk(work.owner.analyzer.simplify(index_binary("sub", place, lane)))
+    return _run(work, indices, width) is not None
 
 
 def _are_neighbours(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:
     """Whether a group of `width` is as many neighbours along the last dimension, the first at a multiple of `width`."""
-    if not _is_run(work, indices, width):
-        return False
+    first = _run(work, indices, width)
+    return first is not None and work.owner.analyzer.divides(first, width)
+
+
+def _run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> Expr | None:
+    """Where those neighbours along the last dimension begin that a group of `width` is; None where it is none."""
+    if any(_of_lane(work, index, width)[1] is not None for index in indices[:-1]):
+        return None
     place, lane = _of_lane(work, indices[-1], width)
-    assert lane is not None
+    if lane is None:
+        return None
     with work.owner.analyzer.scope():
         work.owner.analyzer.bind_extent(lane, width)
-        return work.owner.analyzer.divides(index_binary("sub", place, lane), width)
+        first = work.owner.analyzer.simplify(place - lane)
+    return None if lane in walk(first) else first
 
 
 def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
@@ -240,7 +239,7 @@ def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | Non
     if var not in walk(value):
         return value, None
     start, lane = Var(var.dtype, var.name), Var(var.dtype, "lane")
-    place = index_binary("add", index_binary("mul", start, width), lane)
+    place = start * width + lane
     with work.owner.analyzer.scope():
         work.owner.analyzer.bind_extent(lane, width)
         made = work.owner.analyzer.simplify(substitute(value, {var: place}))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.ir import nodes
+from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -15,7 +16,6 @@ from tilewright.ir.nodes import (
     Call,
     Evaluate,
     Expr,
-    For,
     If,
     Let,
     Load,
@@ -23,12 +23,11 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
-    binary,
     const,
-    index_binary,
+    counted,
     seq,
 )
-from tilewright.ir.visitor import key, substitute, walk
+from tilewright.ir.visitor import conjunction, key, substitute, walk
 from tilewright.ops.base import zero
 from tilewright.passes.lower.matrix_stores import store_together
 from tilewright.passes.lower.thread_elements import rounds
@@ -46,12 +45,12 @@ def load(work: ThreadLoop, vector: Vector) -> list[Statement]:
     if condition is not None and is_zero_elsewhere(work, vector):
         wanted = Var(BOOL, "wanted")
         named, vector = _named(work, replace(vector, condition=wanted))
-        return [*allocated, Let(wanted, condition, span=work.loop.span), *named, *_load_pieces(work, vector)]
-    named, vector = _named(work, replace(vector, condition=None))
-    pieces = [*named, *_load_pieces(work, vector)]
-    return (
-        [*allocated, *pieces] if condition is None else [*allocated, If(condition, seq(*pieces), span=work.loop.span)]
-    )
+        allocated.append(Let(wanted, condition, span=work.loop.span))
+        condition = None
+    else:
+        named, vector = _named(work, replace(vector, condition=None))
+    pieces = [*named, *(_load_piece(work, vector, first) for first in vector.starts())]
+    return [*allocated, *([If(condition, seq(pieces), span=work.loop.span)] if condition is not None else pieces)]
 
 
 def is_zero_elsewhere(work: ThreadLoop, vector: Vector) -> bool:
@@ -98,10 +97,6 @@ def _told(work: ThreadLoop, index: Expr) -> Expr:
     return told if work.mixed(spread) > work.mixed(told) == 0 else index
 
 
-def _load_pieces(work: ThreadLoop, vector: Vector) -> list[Statement]:
-    return [_load_piece(work, vector, first) for first in vector.starts()]
-
-
 def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
     """Elements `first` and following of a group, where they are in bounds."""
     indices, lanes = vector.of_lane(first), vector.lanes
@@ -109,8 +104,7 @@ def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
     dtype = vector.buffer.dtype.with_lanes(lanes)
     moved = Store(vector.part, (const(first),), Load(dtype, buffer, places), span=work.loop.span)
     guard = _whole_guard(work, vector.buffer, indices, lanes)
-    if vector.condition is not None:
-        guard = vector.condition if guard is None else binary("all", vector.condition, guard)
+    guard = conjunction([vector.condition, guard])
     if guard is None:
         return moved
     lane = Var(INT32, "lane")
@@ -119,8 +113,8 @@ def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
         safe = nodes.Broadcast(dtype, work.safe(vector.buffer))
         return replace(moved, value=nodes.Select(dtype, guard, moved.value, safe))
     value = work.safe(vector.buffer) if outside else _at_the_edge(work, vector, first, lane)
-    single = Store(vector.part, (index_binary("add", lane, first),), value, span=work.loop.span)
-    rest = For(lane, const(0), const(lanes), const(1), seq(single), "unroll", span=work.loop.span)
+    single = Store(vector.part, (lane + first,), value, span=work.loop.span)
+    rest = counted(lane, lanes, seq(single), "unroll", span=work.loop.span)
     if outside or _never_whole(work, vector.buffer, indices, lanes):
         return rest
     return If(guard, seq(moved), seq(rest), span=work.loop.span)
@@ -131,7 +125,7 @@ def _at_the_edge(work: ThreadLoop, vector: Vector, first: int, lane: Var) -> Exp
     buffer = vector.buffer
     if _ends_with_vectors(work, vector):
         return work.safe(buffer)
-    indices = vector.of_lane(index_binary("add", lane, first))
+    indices = vector.of_lane(lane + first)
     made, places = work.owner.physical(buffer, indices)
     guard = _lane_guard(work, buffer, indices, lane, vector.lanes)
     return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), work.safe(buffer))
@@ -165,11 +159,11 @@ def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[Statement
     # A row ends with a byte: what follows the last of its elements in there is nobody's.
     step = vector.buffer.dtype.per_byte
     lane = Var(INT32, "lane")
-    at = index_binary("add", index_binary("mul", lane, step), first)
+    at = lane * step + first
     made, places = work.owner.physical(vector.buffer, vector.of_lane(at))
     inside = _lane_guard(work, vector.buffer, vector.of_lane(at), lane, lanes // step)
     body = seq(If(inside, seq(moved(step, at, made, places)), span=work.loop.span))
-    rest = For(lane, const(0), const(lanes // step), const(1), body, "unroll", span=work.loop.span)
+    rest = counted(lane, lanes // step, body, "unroll", span=work.loop.span)
     if guard is None or not vector.aligned or _never_whole(work, vector.buffer, indices, lanes):
         return [rest]
     return [If(guard, seq(whole), seq(rest), span=work.loop.span)]
@@ -180,7 +174,7 @@ def _added(work: ThreadLoop, vector: Vector, count: int, at: Expr, to: Buffer, p
     if count > 1:
         target = Region(to, places, (*(1,) * (len(places) - 1), count))
         part = Region(vector.part, (at,), (count,))
-        return Evaluate(Call(BOOL, "atomic_add_fragment", (target, part)), span=work.loop.span)
+        return perform("atomic_add_fragment", target, part, span=work.loop.span)
     value = Load(vector.buffer.dtype, vector.part, (at,))
     single = Region(to, places, (1,) * len(places))
     return Evaluate(Call(value.dtype, "atomic_add", (single, value, "relaxed")), span=work.loop.span)
@@ -190,7 +184,7 @@ def _never_whole(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], la
     """Whether an access that begins in bounds certainly ends out of them."""
     with work.owner.analyzer.scope():
         work.owner.analyzer.assume(work.owner.guard(buffer, indices) or const(True))
-        return work.owner.is_outside(buffer, (*indices[:-1], index_binary("add", indices[-1], lanes - 1)))
+        return work.owner.is_outside(buffer, (*indices[:-1], indices[-1] + (lanes - 1)))
 
 
 def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Expr | None:
@@ -198,12 +192,12 @@ def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], la
     guard = work.owner.guard(buffer, indices)
     if work.owner.analyzer.divides(buffer.shape[-1], lanes) and work.owner.analyzer.divides(indices[-1], lanes):
         return guard  # a row ends with a vector
-    last = index_binary("add", indices[-1], lanes - 1)
+    last = indices[-1] + (lanes - 1)
     with work.owner.analyzer.scope():
         if guard is not None:
             work.owner.analyzer.assume(guard)
         ends = work.owner.guard(buffer, (*indices[:-1], last))
-    return guard if ends is None else ends if guard is None else binary("all", guard, ends)
+    return conjunction([guard, ends])
 
 
 def _lane_guard(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr], lane: Var, count: int) -> Expr:

@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -62,6 +63,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 
 
@@ -100,7 +102,7 @@ class _Loops(Rewriter):
         if inner or loop.kind != "serial":
             return self.generic(loop)  # what is done once for a loop below may well divide
         sizes = set(_asked(loop.body))
-        if not sizes or not _is(loop.step, 1) or any(find(loop.body, Continue)):
+        if not sizes or not is_one(loop.step) or any(find(loop.body, Continue)):
             return loop
         counting = _Counting(loop, sizes)
         body = counting(loop.body)
@@ -122,10 +124,6 @@ def _divides(size: int) -> bool:
     return size > 2 and size & (size - 1) != 0
 
 
-def _is(expr: Expr, value: int) -> bool:
-    return isinstance(expr, Const) and expr.value == value
-
-
 @dataclass
 class _Counting(Rewriter):
     """Reads of slots and phases in a loop's body become reads of counters."""
@@ -138,6 +136,7 @@ class _Counting(Rewriter):
         self.names = {let.var: let.value for let in find(self.loop.body, Let)}
         self.changing = {self.loop.var, *self.names, *(loop.var for loop in find(self.loop.body, For))}
         self.in_ring = False
+        self.analyzer = Analyzer()
 
     def visit_Call(self, call: Call) -> object:
         before = self.in_ring
@@ -147,7 +146,7 @@ class _Counting(Rewriter):
         return made
 
     def visit_Binary(self, node: Binary) -> object:
-        if node.op == "and" and _is(node.right, 1) and isinstance(node.left, Binary) and node.left.op == "floordiv":
+        if node.op == "and" and is_one(node.right) and isinstance(node.left, Binary) and node.left.op == "floordiv":
             found = self._counter(node.left)
             if found is not None and found[1].constant >= 0:
                 counter, number = found
@@ -178,27 +177,9 @@ class _Counting(Rewriter):
 
     def _sum(self, expr: Expr) -> _Number | None:
         """A number as a sum of what does not change while the loop runs, and the loop's own variable."""
-        if isinstance(expr, Const):
-            return _Number({}, int(expr.value))
-        if isinstance(expr, Var):
-            return _Number({expr: 1}, 0) if expr is self.loop.var or expr not in self.changing else None
-        if isinstance(expr, Binary) and expr.op in ("add", "sub", "mul"):
-            left, right = self._sum(expr.left), self._sum(expr.right)
-            if left is None or right is None:
-                return None
-            if expr.op == "mul":
-                if right.factors:
-                    left, right = right, left
-                if right.factors:
-                    return None
-                times = right.constant
-                return _Number({a: f * times for a, f in left.factors.items()}, left.constant * times)
-            sign = 1 if expr.op == "add" else -1
-            factors = dict(left.factors)
-            for atom, factor in right.factors.items():
-                factors[atom] = factors.get(atom, 0) + sign * factor
-            return _Number(factors, left.constant + sign * right.constant)
-        return None
+        factors, constant = self.analyzer.linear(expr)
+        lasting = all(isinstance(one, Var) and one not in self.changing for one in factors if one is not self.loop.var)
+        return _Number(factors, constant) if lasting else None
 
     # Around the loop ------------------------------------------------------------------------------
 
@@ -207,20 +188,19 @@ class _Counting(Rewriter):
         made: list[Statement] = []
         for counter in self.counters.values():
             size = counter.size
-            first = cast(index_binary("floormod", self._first(counter.number, size), size), UINT32)
+            first = cast(self._first(counter.number, size) % size, UINT32)
             made.append(Allocate(counter.slot, initial=first, span=self.loop.span))
             for number, phase in counter.phases.values():
-                lap = index_binary("floordiv", cast(self._first(number), UINT32), const(size, UINT32))
+                lap = cast(self._first(number), UINT32) // const(size, UINT32)
                 parity = index_binary("and", lap, const(1, UINT32))
                 made.append(Allocate(phase, initial=parity, span=self.loop.span))
         return made
 
     def _first(self, number: _Number, size: int | None = None) -> Expr:
         """The number of the first iteration; one that leaves the same rest by `size`, where that is given."""
-        total: Expr = self.loop.start
-        for atom, factor in number.factors.items():
-            total = index_binary("add", total, index_binary("mul", atom, factor % size if size else factor))
-        return index_binary("add", total, number.constant % size if size else number.constant)
+        rest = {atom: factor % size if size else factor for atom, factor in number.factors.items()}
+        total = sum((atom * factor for atom, factor in rest.items()), start=self.loop.start)
+        return total + (number.constant % size if size else number.constant)
 
     def steps(self) -> list[Statement]:
         """What stands at the end of an iteration: those that follow another one take its place, others are counted."""
@@ -236,6 +216,6 @@ class _Counting(Rewriter):
             for _, phase in counter.phases.values():
                 flipped = index_binary("xor", Load(UINT32, phase, ()), const(1, UINT32))
                 wrapped.append(Store(phase, (), flipped))
-            ahead.append(Store(counter.slot, (), index_binary("add", slot, const(1, UINT32))))
+            ahead.append(Store(counter.slot, (), slot + const(1, UINT32)))
             ahead.append(If(binary("eq", slot, const(size, UINT32)), seq(*wrapped)))
         return [*made, *ahead]

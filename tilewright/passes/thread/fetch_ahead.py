@@ -57,11 +57,11 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
-    index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find, with_statements
 from tilewright.machine.arch import Arch
+from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, free_of, with_values
 from tilewright.passes.thread.first_lanes import LOAD
@@ -95,7 +95,7 @@ class _Ahead(ScopedRewriter):
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
         along = _first_dimension(kernel)
-        if along is None or not isinstance(kernel.body, Seq):
+        if along is None:
             return kernel
         with self.analyzer.scope():
             for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
@@ -107,22 +107,21 @@ class _Ahead(ScopedRewriter):
                     for stream in self.streams(statement, along, read):
                         if self.asked(stream, statements, position):
                             read.remove(stream.buffer)
-        if all(new is old for new, old in zip(statements, kernel.body.statements, strict=True)):
-            return kernel
-        return replace(kernel, body=replace(kernel.body, statements=tuple(statements)))
+        return kernel.with_body(with_statements(kernel.body, statements))
 
     def streams(self, loop: For, along: Var, read: set[Buffer]) -> Iterator[_Stream]:
         """The tensors that `loop` reads from end to end, other parts in every block."""
         seen: set[Buffer] = set()
+        inner = [one.var for one in find(loop.body, For)]
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
             for load in _direct_loads(loop):
-                if load.buffer in seen or load.buffer not in read or not free_of(load.indices[0], *_inner(loop)):
+                if load.buffer in seen or load.buffer not in read or not free_of(load.indices[0], *inner):
                     continue
                 seen.add(load.buffer)
                 index = load.indices[0]
                 step, apart = self.analyzer.stride(index, loop.var), self.analyzer.stride(index, along)
-                if not (isinstance(step, Const) and step.value == 1 and isinstance(apart, Const)):
+                if not (is_one(step) and isinstance(apart, Const)):
                     continue
                 size = load.buffer.dtype.storage_bytes
                 if LINE <= int(apart.value) * size <= self.most_bytes:
@@ -136,7 +135,7 @@ class _Ahead(ScopedRewriter):
             if isinstance(loop, For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
                 places = self.places(loop, stream)
                 requests = [Evaluate(Call(INT32, self.request, (Region(stream.buffer, (at,), (1,)),))) for at in places]
-                statements[later] = replace(loop, body=Seq((*requests, *_statements(loop.body))), kind="serial")
+                statements[later] = replace(loop, body=Seq((*requests, *loop.body.statements)), kind="serial")
                 return True
         return False
 
@@ -144,7 +143,7 @@ class _Ahead(ScopedRewriter):
         """An element of each line of the next block's rows that an iteration of `loop` asks for."""
         first = with_values(stream.index, {stream.loop.var: loop.var})
         per_line = LINE // stream.buffer.dtype.storage_bytes
-        return [index_binary("add", first, stream.apart + offset) for offset in range(0, _step(loop), per_line)]
+        return [first + (stream.apart + offset) for offset in range(0, _step(loop), per_line)]
 
     def has_time(self, loop: For, stream: _Stream) -> bool:
         """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to
@@ -155,8 +154,9 @@ class _Ahead(ScopedRewriter):
         loads = [load for load in _direct_loads(loop) if load.buffer is stream.buffer]
         if not all(self.is_at_hand(load, loop, stream) for load in loads):
             return False
-        stores = [node for node in walk(loop.body) if isinstance(node, Store)]
-        moving = [store for store in stores if not all(free_of(index, loop.var) for index in store.indices)]
+        moving = [
+            store for store in find(loop.body, Store) if not all(free_of(index, loop.var) for index in store.indices)
+        ]
         return self.asks_always or sum(store.value.dtype.nbytes(1) for store in moving) >= asks
 
     def is_at_hand(self, load: Load, loop: For, stream: _Stream) -> bool:
@@ -164,52 +164,38 @@ class _Ahead(ScopedRewriter):
         stride = self.analyzer.stride(load.indices[0], loop.var)
         here = with_values(load.indices[0], {loop.var: loop.start})
         read = with_values(stream.index, {stream.loop.var: stream.loop.start})
-        low, high = self.analyzer.bounds(index_binary("sub", here, read))
-        same_way = isinstance(stride, Const) and stride.value == 1
-        return same_way and low is not None and high is not None and 0 <= low <= high < MOST_REQUESTS * LINE
+        return is_one(stride) and self.is_close_behind(here, read, MOST_REQUESTS * LINE - 1)
 
     def walks_as_far(self, one: For, other: For) -> bool:
         """Whether `one` begins where `other` does and ends there, or a little behind."""
-        low, high = self.analyzer.bounds(index_binary("sub", one.stop, other.stop))
-        most = MOST_REQUESTS * LINE
-        return (
-            self.analyzer.equal(one.start, other.start)
-            and low is not None
-            and high is not None
-            and 0 <= low <= high <= most
-        )
+        begins = self.analyzer.equal(one.start, other.start)
+        return begins and self.is_close_behind(one.stop, other.stop, MOST_REQUESTS * LINE)
+
+    def is_close_behind(self, place: Expr, other: Expr, most: int) -> bool:
+        low, high = self.analyzer.bounds(place - other)
+        return low is not None and high is not None and 0 <= low <= high <= most
 
 
 def _first_dimension(kernel: Kernel) -> Var | None:
     """The index that moves from a block to the next: the first whose extent is not 1."""
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
-        if not (extent == 1 or (isinstance(extent, Const) and extent.value == 1)):
+        if not is_one(extent):
             return var
     return None
 
 
 def _read_only(kernel: Kernel) -> set[Buffer]:
     """Tensors that the kernel reads and does not change, none of them a view."""
-    loads = {node.buffer for node in walk(kernel.body) if isinstance(node, Load)}
-    ends = {node.arguments[0] for node in walk(kernel.body) if isinstance(node, Call) and node.function == LOAD}
-    changed = {root(n.buffer) for n in walk(kernel.body) if isinstance(n, (Store, Region)) and n not in ends}
+    loads = {load.buffer for load in find(kernel.body, Load)}
+    ends = {call.arguments[0] for call in find(kernel.body, Call) if call.function == LOAD}
+    changed = {root(node.buffer) for node in find(kernel.body, Store, Region) if node not in ends}
     return {b for b in loads if b.scope == "global" and b.source is None and not b.dtype.is_packed} - changed
 
 
 def _direct_loads(loop: For) -> Iterator[Load]:
-    for node in walk(loop.body):
-        if isinstance(node, Load) and len(node.indices) == 1:
-            yield node
-
-
-def _inner(loop: For) -> tuple[Var, ...]:
-    return tuple(node.var for node in walk(loop.body) if isinstance(node, For))
+    return (load for load in find(loop.body, Load) if len(load.indices) == 1)
 
 
 def _step(loop: For) -> int:
     """The elements that an iteration is about; 0 where that is not known."""
     return int(loop.step.value) if isinstance(loop.step, Const) else 0
-
-
-def _statements(body: Statement) -> tuple[Statement, ...]:
-    return body.statements if isinstance(body, Seq) else (body,)

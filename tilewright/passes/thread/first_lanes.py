@@ -94,7 +94,7 @@ class _First(Rewriter):
             return self.generic(call)
         made = []
         for number, load in enumerate(leaves):
-            left = index_binary("sub", index_binary("mul", self.count, len(leaves)), number * self.lanes)
+            left = self.count * len(leaves) - number * self.lanes
             count = index_binary("max", index_binary("min", left, self.lanes), 0)
             place = self.place(load.buffer, load.indices, load.dtype, count, len(leaves))
             made.append(Call(load.dtype, LOAD, (place,)))

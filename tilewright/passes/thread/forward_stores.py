@@ -135,12 +135,8 @@ class _Forward(ScopedRewriter):
         return found
 
     def disjoint(self, one: Store, other: Store) -> bool:
-        if one.buffer is not other.buffer:
-            return False
-        low, high = self.analyzer.distance(one.indices[0], other.indices[0])
-        return (low is not None and low >= other.value.dtype.lanes) or (
-            high is not None and -high >= one.value.dtype.lanes
-        )
+        places = one.indices[0], one.value.dtype.lanes, other.indices[0], other.value.dtype.lanes
+        return one.buffer is other.buffer and self.analyzer.apart(*places)
 
 
 @dataclass
@@ -167,8 +163,7 @@ class _Reader(Rewriter):
 
 
 def _worth_keeping(store: Store) -> bool:
-    is_tile = store.buffer.scope in PRIVATE and store.buffer.source is None
-    return is_tile and not isinstance(store.value, Const) and len(store.indices) == 1
+    return _is_own(store.buffer) and not isinstance(store.value, Const) and len(store.indices) == 1
 
 
 def _named(statements: list[Statement], stored: dict[int, _Stored]) -> Iterator[Statement]:
@@ -186,7 +181,7 @@ def _unread(body: Seq) -> set[Buffer]:
     mentioned: set[Buffer] = set()
     for node in find(body, Statement, Expr, Region):
         if isinstance(node, Allocate):
-            if node.buffer.scope in PRIVATE and node.buffer.source is None:
+            if _is_own(node.buffer):
                 tiles.add(node.buffer)
             elif node.buffer.source is not None:
                 mentioned.add(root(node.buffer))
@@ -254,13 +249,13 @@ def _mentions(statement: Statement, tile: Buffer) -> bool:
 def _without_dead_stores(loop: For, tile: Buffer) -> For:
     """`loop`, the last to use `tile`, without stores whose values none of its iterations loads."""
     body = loop.body
-    if not isinstance(loop.step, Const) or not isinstance(body, Seq):
+    if not isinstance(loop.step, Const):
         return loop
     parts = body.statements
     if any(isinstance(node, For) or (isinstance(node, Region) and root(node.buffer) is tile) for node in walk(body)):
         return loop
-    loaded = [[_window(node.indices, node.dtype.lanes, loop) for node in find(part,
-        Load) if node.buffer is tile] for part in parts]  # fmt: skip
+    loads = [[load for load in find(part, Load) if load.buffer is tile] for part in parts]
+    loaded = [[_window(load.indices, load.dtype.lanes, loop) for load in some] for some in loads]
     if any(window is None for windows in loaded for window in windows):
         return loop  # an iteration may load what another one has stored
     kept: list[Statement] = []

@@ -58,7 +58,6 @@ from tilewright.ir.nodes import (
     Store,
     binary,
     const,
-    index_binary,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk, with_statements
@@ -143,7 +142,7 @@ class _Fuse(ScopedRewriter):
         )
 
     def runs_at_most_once(self, loop: For) -> bool:
-        most = self.analyzer.bounds(index_binary("sub", loop.stop, loop.start))[1]
+        most = self.analyzer.bounds(loop.stop - loop.start)[1]
         return most is not None and most <= _step(loop)
 
     def independent(self, loop: For, moved: list[Statement]) -> bool:
@@ -162,23 +161,21 @@ class _Fuse(ScopedRewriter):
             )
 
     def disjoint(self, one: LoopAccess, other: LoopAccess) -> bool:
-        if one.buffer is not other.buffer:
-            return False
-        low, high = self.analyzer.distance(one.index, other.index)
-        return (low is not None and low >= other.lanes) or (high is not None and -high >= one.lanes)
+        places = one.index, one.lanes, other.index, other.lanes
+        return one.buffer is other.buffer and self.analyzer.apart(*places)
 
     def joined_in_common(self, first: For, second: For) -> list[Statement] | None:
         """Both loops as one as far as both go, then what is left of one of them; None where they stay apart."""
-        longer = self.analyzer.bounds(index_binary("sub", first.stop, second.stop))
+        longer = self.analyzer.bounds(first.stop - second.stop)
         if longer[0] is None or longer[0] != longer[1] or longer[0] == 0:
             joined = self.joined(first, second)
             return None if joined is None else [joined]
         stop = second.stop if longer[0] > 0 else first.stop
         loop = first if longer[0] > 0 else second
-        extent = self.analyzer.bounds(index_binary("sub", stop, loop.start))[0]
+        extent = self.analyzer.bounds(stop - loop.start)[0]
         if extent is None or extent < abs(longer[0]) or not isinstance(loop.step, Const):
             return None
-        if not self.analyzer.divides(index_binary("sub", stop, loop.start), _step(loop)):
+        if not self.analyzer.divides(stop - loop.start, _step(loop)):
             return None
         common = replace(loop, stop=stop)
         joined = self.joined(common, second) if loop is first else self.joined(first, common)
@@ -209,7 +206,7 @@ class _Fuse(ScopedRewriter):
     def copy_of(self, loop: For, wider: For, copy: int) -> tuple[Statement, ...]:
         """The body of `loop` for the iteration `copy` of those that one of `wider` stands for."""
         body = fresh(loop.body) if copy else loop.body
-        place = index_binary("add", wider.var, copy * _step(loop))
+        place = wider.var + copy * _step(loop)
         if loop is wider and copy == 0:
             return body.statements
         return with_values(body, {loop.var: nodes.cast(place, loop.var.dtype)}).statements
@@ -219,7 +216,7 @@ class _Fuse(ScopedRewriter):
 
     def whole(self, loop: For, step: int) -> bool:
         """Whether steps of this size end where the loop does."""
-        return step == _step(loop) or self.analyzer.divides(index_binary("sub", loop.stop, loop.start), step)
+        return step == _step(loop) or self.analyzer.divides(loop.stop - loop.start, step)
 
     def keep_apart(self, first: For, second: For, step: int) -> bool:
         """Whether iterations of both loops share places only with each other, and do share some."""
@@ -235,7 +232,7 @@ class _Fuse(ScopedRewriter):
         ours, theirs = self.window(first, buffer), self.window(second, buffer)
         if ours is None or theirs is None or ours.stride != theirs.stride:
             return False
-        least, most = self.analyzer.bounds(index_binary("sub", theirs.origin, ours.origin))
+        least, most = self.analyzer.bounds(theirs.origin - ours.origin)
         if least is None or least != most:
             return False
         # One iteration of both stands for several of the loop of smaller steps.
@@ -246,9 +243,8 @@ class _Fuse(ScopedRewriter):
     def window(self, loop: For, buffer: Buffer) -> _Window | None:
         """The places of `buffer` that an iteration of `loop` touches, or None where they do not move with it."""
         with self.analyzer.scope():
-            for inner in walk(loop.body):
-                if isinstance(inner, For):
-                    self.bind_steps(inner)
+            for inner in find(loop.body, For):
+                self.bind_steps(inner)
             strides, origins = set(), []
             for access in _accesses(loop):
                 if access.buffer is buffer:
@@ -260,7 +256,7 @@ class _Fuse(ScopedRewriter):
             reference = self.fixed(origins[0][0], loop)
             low = high = 0
             for origin, lanes in origins:
-                least, most = self.analyzer.bounds(index_binary("sub", origin, reference))
+                least, most = self.analyzer.bounds(origin - reference)
                 if least is None or most is None:
                     return None
                 low, high = min(low, least), max(high, most + lanes)
@@ -268,9 +264,7 @@ class _Fuse(ScopedRewriter):
 
     def bind_steps(self, loop: For) -> None:
         """Tell the analyzer the values of an inner loop's variable, the last of which is a step before the end."""
-        if isinstance(loop.step, Const) and self.analyzer.divides(
-            index_binary("sub", loop.stop, loop.start), loop.step
-        ):
+        if isinstance(loop.step, Const) and self.analyzer.divides(loop.stop - loop.start, loop.step):
             self.analyzer.bind(loop.var, loop.start, self.analyzer.simplify(binary("sub", loop.stop, loop.step)))
         else:
             bind_loop(self.analyzer, loop)
@@ -332,4 +326,4 @@ def _step(loop: For) -> int:
 
 
 def _weight(loop: For) -> int:
-    return sum(isinstance(node, Store) for node in walk(loop.body))
+    return len(list(find(loop.body, Store)))

@@ -31,7 +31,9 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
+    expr,
     index_binary,
+    product,
 )
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, find, holds, key, walk
@@ -250,13 +252,12 @@ class Lanes:
         """
         if stride not in APART or load.dtype.is_packed or load.dtype.kind == "bool":
             raise NotVectorizable
-        rest = self.analyzer.simplify(index_binary("floormod", index, stride))
+        rest = self.analyzer.simplify(index % stride)
         if not isinstance(rest, Const) or not self.analyzer.divides(_size(load.buffer), stride):
             raise NotVectorizable
-        first, dtype, place = index_binary("sub", index, rest), load.dtype.with_lanes(self.lanes), int(rest.value)
+        first, dtype, place = index - rest, load.dtype.with_lanes(self.lanes), int(rest.value)
         vectors: list[Expr] = [
-            replace(load, dtype=dtype, indices=(index_binary("add", first, number * self.lanes),))
-            for number in range(stride)
+            replace(load, dtype=dtype, indices=(first + number * self.lanes,)) for number in range(stride)
         ]
         while len(vectors) > 1:
             function = EVERY_OTHER[place % 2]
@@ -345,12 +346,8 @@ class Lanes:
         if stride % divisor == 0:
             return stride // divisor if index.op == "floordiv" else 0
         last = stride * (self.lanes - 1)
-        first = index_binary("floormod", index.left, divisor)
-        if (
-            stride > 0
-            and last < divisor
-            and self.analyzer.prove(index_binary("lt", index_binary("add", first, last), divisor))
-        ):
+        first = index.left % divisor
+        if stride > 0 and last < divisor and self.analyzer.prove(index_binary("lt", first + last, divisor)):
             return 0 if index.op == "floordiv" else stride
         return None
 
@@ -383,10 +380,7 @@ _EXPRESSIONS: dict[type, Callable[[Lanes, Any], Expr]] = {
 
 def _size(buffer: Buffer) -> Expr:
     """How many elements a buffer has."""
-    size: Expr = const(1)
-    for extent in buffer.shape:
-        size = index_binary("mul", size, extent)
-    return size
+    return expr(product(buffer.shape))
 
 
 def _is_power_of_two(expr: Expr) -> bool:

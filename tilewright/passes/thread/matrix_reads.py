@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.nodes import Buffer, Call, Const, Expr, For, If, Let, Region, Seq, Statement, Var, While
+from tilewright.ir.nodes import Buffer, Call, Const, Expr, Let, Region, Seq, Statement, Var
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import find, own, variables
+from tilewright.ir.visitor import children, find, own, variables
 
 
 def read_until(statements: Sequence[Statement]) -> dict[Buffer, int]:
@@ -58,12 +58,8 @@ class _Reads:
         for node in own(statement):
             if isinstance(node, Call) and node.function.startswith("wgmma"):
                 flying = self._call(node, flying)
-        bodies: list[Seq | None] = []
-        if isinstance(statement, If):
-            bodies = [statement.then, statement.otherwise]
-        elif isinstance(statement, (For, While)):
-            bodies = [statement.body]
-        return flying.union(*(self.after(body, frozenset()) for body in bodies if body is not None))
+        bodies = [child for child in children(statement) if isinstance(child, Statement)]
+        return flying.union(*(self.after(body, frozenset()) for body in bodies))
 
     def _call(self, call: Call, flying: frozenset[Buffer]) -> frozenset[Buffer]:
         if call.function == "wgmma_wait":

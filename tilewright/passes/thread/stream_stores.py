@@ -65,8 +65,9 @@ from tilewright.ir.nodes import (
     index_binary,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import Rewritten, key, walk
+from tilewright.ir.visitor import Rewritten, find, key, walk
 from tilewright.machine.arch import Arch
+from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
@@ -106,7 +107,7 @@ class _Stream(ScopedRewriter):
         if made is kernel:
             return kernel
         asked = [Let(large, self.is_large(result)) for result, large in self.large.items() if isinstance(large, Var)]
-        return replace(made, body=Seq((*asked, *_statements(made.body))))
+        return replace(made, body=Seq((*asked, *made.body.statements)))
 
     def visit_For(self, loop: For) -> Rewritten:
         self.loops.append(loop)
@@ -122,7 +123,7 @@ class _Stream(ScopedRewriter):
         lanes, var, index = store.value.dtype.lanes, loop.var, loop.var.dtype
         together = self.together(store)
         first, behind = Var(index, f"{var.name}_line"), Var(index, f"{var.name}_end")
-        count = lambda stop: cast(index_binary("sub", stop, var), INT32)  # noqa: E731
+        count = lambda stop: cast(stop - var, INT32)  # noqa: E731
         try:
             head = replace(loop, stop=first, body=first_lanes(loop.body, var, lanes, count(first)))
             rest = replace(loop, start=behind, body=first_lanes(loop.body, var, lanes, count(loop.stop)))
@@ -130,26 +131,24 @@ class _Stream(ScopedRewriter):
             return loop if together > 1 else made
         place = Region(store.buffer, tuple(with_values(part, {var: loop.start}) for part in store.indices), (1,))
         line = cast(Call(INT32, "stream_head", (place, self.large[store.buffer])), index)
-        left, step = index_binary("sub", loop.stop, first), lanes * together
-        whole = index_binary("mul", index_binary("floordiv", left, step), step)
+        left, step = loop.stop - first, lanes * together
+        whole = left // step * step
         return [
-            Let(first, index_binary("min", index_binary("add", loop.start, line), loop.stop)),
+            Let(first, index_binary("min", loop.start + line, loop.stop)),
             fresh(head),
-            Let(behind, index_binary("add", first, whole)),
+            Let(behind, first + whole),
             replace(_in_lines(made, together), start=first, stop=behind),
             fresh(rest),
         ]
 
     def in_parts(self, loop: For) -> bool:
         """Whether a loop would stream parts of registers, which only whole lines of them make worth it."""
-        stores = [node for node in walk(loop.body) if isinstance(node, Store) and node.buffer in self.large]
-        return any(self.together(store) > 1 for store in stores)
+        return any(self.together(store) > 1 for store in find(loop.body, Store) if store.buffer in self.large)
 
     def result_of(self, loop: For) -> Store | None:
         """The one store of `loop` that is streamed, where vectors may begin anywhere: none reads what another one
         writes."""
-        accesses = [node for node in walk(loop.body) if isinstance(node, (Load, Store))]
-        stores = [node for node in accesses if isinstance(node, Store)]
+        accesses, stores = list(find(loop.body, Load, Store)), list(find(loop.body, Store))
         streamed = [node for node in stores if node.buffer in self.large]
         if (
             len(streamed) != 1
@@ -166,9 +165,7 @@ class _Stream(ScopedRewriter):
     def begins_lines(self, store: Store, loop: For) -> bool:
         """Whether rows may be stored from their beginning on: with a line, or where they are short, wherever parts of
         lines begin."""
-        start = index_binary(
-            "mul", with_values(store.indices[0], {loop.var: loop.start}), store.buffer.dtype.storage_bytes
-        )
+        start = with_values(store.indices[0], {loop.var: loop.start}) * store.buffer.dtype.storage_bytes
         if self.together(store) > 1:
             return False
         if self.is_short(loop):
@@ -177,7 +174,7 @@ class _Stream(ScopedRewriter):
 
     def is_short(self, loop: For, few: int = FEW) -> bool:
         """Whether a loop has too few vectors for a beginning and an end of their own to pay."""
-        count = self.analyzer.simplify(index_binary("sub", loop.stop, loop.start))
+        count = self.analyzer.simplify(loop.stop - loop.start)
         return isinstance(count, Const) and isinstance(loop.step, Const) and count.value < few * loop.step.value
 
     def visit_Store(self, store: Store) -> Statement:
@@ -211,7 +208,7 @@ class _Stream(ScopedRewriter):
         if self.together(store) > 1 and not self.makes_lines(store, loop):
             return False
         stride = self.analyzer.stride(store.indices[0], loop.var)
-        return isinstance(stride, Const) and stride.value == 1
+        return is_one(stride)
 
     def together(self, store: Store) -> int:
         """Vectors that fill a register together."""
@@ -225,15 +222,15 @@ class _Stream(ScopedRewriter):
         """
         count = self.together(store)
         step = int(loop.step.value) if isinstance(loop.step, Const) else 0
-        extent = self.analyzer.bounds(index_binary("sub", loop.stop, loop.start))[0]
+        extent = self.analyzer.bounds(loop.stop - loop.start)[0]
         long = extent is not None and extent >= FEW * step * count
-        alone = any(part is store for part in _statements(loop.body))
+        alone = any(part is store for part in loop.body.statements)
         return long and alone and step == store.value.dtype.lanes and self.vector_bytes == LINE and count in MADE_OF
 
     def is_large(self, result: Buffer) -> Expr:
         elements: Expr = const(1, INT64)
         for extent in result.shape:
-            elements = index_binary("mul", elements, cast(expr(extent), INT64))
+            elements = elements * cast(expr(extent), INT64)
         elements = self.analyzer.simplify(elements)
         least = self.least // result.dtype.storage_bytes
         if isinstance(elements, Const):
@@ -250,8 +247,8 @@ def _in_lines(loop: For, together: int) -> For:
     streams: list[tuple[Evaluate, Region, Expr]] = []
     vectors: list[Var] = []
     for copy in range(together):
-        place = index_binary("add", loop.var, copy * step)
-        for part in _statements(with_values(fresh(loop.body) if copy else loop.body, {loop.var: place})):
+        place = loop.var + copy * step
+        for part in with_values(fresh(loop.body) if copy else loop.body, {loop.var: place}).statements:
             match part:
                 case Evaluate(
                     value=Call(function="stream", arguments=(Region() as region, Expr() as value, Expr() as large))
@@ -265,10 +262,6 @@ def _in_lines(loop: For, together: int) -> For:
     line = replace(region, extents=(step * together,))
     whole = replace(first, value=Call(first.value.dtype, "stream", (line, *vectors, large)))
     return replace(loop, step=const(step * together, loop.var.dtype), body=Seq((*statements, whole)), kind="serial")
-
-
-def _statements(body: Statement) -> tuple[Statement, ...]:
-    return body.statements if isinstance(body, Seq) else (body,)
 
 
 def _only_written(function: Function) -> set[Buffer]:

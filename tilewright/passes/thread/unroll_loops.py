@@ -50,7 +50,7 @@ class _Unroll(Rewriter):
         for value in trips:
             vars, buffers = new_names(loop.body)
             body = with_values(loop.body, {**vars, loop.var: const(value, loop.var.dtype)}, buffers)
-            made += [body] if _declares(body) else body.statements
+            made += [body] if body.declares else body.statements
         return made
 
 
@@ -60,7 +60,3 @@ def _leaves(body: Seq) -> bool:
         isinstance(node, (nodes.Break, nodes.Continue))
         for node in walk(body, lambda n: not isinstance(n, (For, nodes.While)))
     )
-
-
-def _declares(body: Seq) -> bool:
-    return any(isinstance(s, (nodes.Let, nodes.Allocate)) for s in body.statements)

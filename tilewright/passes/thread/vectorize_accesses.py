@@ -52,6 +52,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.visitor import Rewritten, children, find, listed, same, substitute, walk
+from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, first_lanes, first_of
@@ -82,7 +83,7 @@ class _Vectorize(ScopedRewriter):
         return super().visit_Seq(folded)
 
     def visit_For(self, loop: For) -> Rewritten:
-        if isinstance(loop.step, nodes.Const) and loop.step.value == 1:
+        if is_one(loop.step):
             made = self.vectors(loop) if loop.kind == "vectorize" else self.fold(loop)
             if made is not None:
                 return made
@@ -113,8 +114,8 @@ class _Vectorize(ScopedRewriter):
         that."""
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
-            offset = index_binary("sub", loop.var, loop.start)
-            self.analyzer.assume(binary("eq", index_binary("floormod", offset, lanes), const(0, loop.var.dtype)))
+            offset = loop.var - loop.start
+            self.analyzer.assume(binary("eq", offset % lanes, const(0, loop.var.dtype)))
             try:
                 return make(Lanes(loop, lanes, self.analyzer))
             except NotVectorizable:
@@ -141,7 +142,7 @@ class _Vectorize(ScopedRewriter):
 
     def whole_vectors(self, loop: For, extent: Expr, lanes: int) -> tuple[list[Statement], Expr]:
         """Where the last whole vector ends, and the name it gets where it has to be computed."""
-        count = index_binary("mul", index_binary("floordiv", extent, lanes), lanes)
+        count = extent // lanes * lanes
         end = self.analyzer.simplify(binary("add", loop.start, count))
         if isinstance(end, (nodes.Const, Var)):
             return [], end
@@ -192,7 +193,7 @@ class _Vectorize(ScopedRewriter):
             return None
         var = Var(loop.var.dtype, loop.var.name)
         at = end if isinstance(extent, nodes.Const) else var
-        count = self.analyzer.simplify(index_binary("sub", loop.stop, at))
+        count = self.analyzer.simplify(loop.stop - at)
         try:
             some = first_lanes(value, loop.var, lanes, nodes.cast(count, nodes.dtypes.INT32))
         except NoFirstLanes:
@@ -228,7 +229,7 @@ class _Vectorize(ScopedRewriter):
             return with_values(value, {loop.var: nodes.cast(self.analyzer.simplify(position), loop.var.dtype)})
 
         def begin(chain: int) -> Statement:
-            first = index_binary("add", loop.start, chain * lanes)
+            first = loop.start + chain * lanes
             return Store(partial, (const(chain * lanes),), at(first), span=loop.span)
 
         def further(chain: int, position: Expr) -> Statement:
@@ -239,7 +240,7 @@ class _Vectorize(ScopedRewriter):
         start = loop.start
         if neutral is None:
             beginning = [begin(chain) for chain in range(chains)]
-            start = nodes.cast(self.analyzer.simplify(index_binary("add", loop.start, step)), loop.var.dtype)
+            start = nodes.cast(self.analyzer.simplify(loop.start + step), loop.var.dtype)
         else:
             # Loops that start where others do can be joined with them (fuse_loops).
             beginning = [
@@ -247,8 +248,8 @@ class _Vectorize(ScopedRewriter):
                 for chain in range(chains)
             ]
         whole = count // chains * chains
-        stop = index_binary("add", loop.start, whole * lanes) if count else end
-        body = [further(chain, index_binary("add", loop.var, chain * lanes)) for chain in range(chains)]
+        stop = loop.start + whole * lanes if count else end
+        body = [further(chain, loop.var + chain * lanes) for chain in range(chains)]
         rounds = replace(
             loop,
             start=start,
@@ -256,9 +257,7 @@ class _Vectorize(ScopedRewriter):
             step=const(step, loop.var.dtype),
             body=seq(*body),
         )
-        left: list[Statement] = [
-            further(chain, index_binary("add", loop.start, (whole + chain) * lanes)) for chain in range(count - whole)
-        ]
+        left: list[Statement] = [further(chain, loop.start + (whole + chain) * lanes) for chain in range(count - whole)]
         for last in rest:
             place = (const((count - whole) % chains * lanes),)
             folded = Store(partial, place, binary(op, Load(dtype, partial, place), last.value))
@@ -291,7 +290,7 @@ def _partial(loop: For, body: Seq, end: Expr, extent: Expr, lanes: int) -> list[
     if isinstance(extent, nodes.Const):
         count: Expr = const(int(extent.value) % lanes)
         return list(with_values(fresh(first_lanes(body, loop.var, lanes, count)), {loop.var: end}).statements)
-    count = nodes.cast(index_binary("sub", loop.stop, loop.var), nodes.dtypes.INT32)
+    count = nodes.cast(loop.stop - loop.var, nodes.dtypes.INT32)
     tail = replace(loop, start=end, step=const(lanes, loop.var.dtype), kind="serial",
                    body=first_lanes(body, loop.var, lanes, count))  # fmt: skip
     return [fresh(tail)]
@@ -329,7 +328,7 @@ def _start_from_first(sequence: Seq) -> Seq:
         neutral = None if found is None else _neutral(found[1], begin.buffer.dtype)
         if found is None or neutral is None or found[0].buffer is not begin.buffer:
             continue
-        if not (isinstance(loop.start, nodes.Const) and loop.start.value == 1):
+        if not is_one(loop.start):
             continue
         zero = const(0, loop.var.dtype)
         if Analyzer().equal(substitute(found[2], {loop.var: zero}), begin.initial):

@@ -84,7 +84,7 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Machines by the name that ``cpu -arch=`` takes: family and features."""
 
 
-def make_arch(family: str, features: frozenset[str], name: str = "", **facts: int) -> Arch:
+def make_arch(family: str, features: frozenset[str], **facts: int) -> Arch:
     """The `Arch` of a CPU family (``"x86_64"``, ``"aarch64"`` or another, which gets plain C) with features."""
     vector_bytes, registers = 16, 16
     known: Iterable[str] = ARM_FEATURES
@@ -95,8 +95,7 @@ def make_arch(family: str, features: frozenset[str], name: str = "", **facts: in
     else:
         registers = 32
     every = frozenset(features) | {family} | ({"neon"} if family == "aarch64" else frozenset())
-    if not name:
-        name = "-".join([family, *(feature for feature in known if feature in features)])
+    name = "-".join([family, *(feature for feature in known if feature in features)])
     matrix = (*tile_instructions(every, vector_bytes), *dot_instructions(every, vector_bytes))
     return Arch("cpu", name, every, vector_bytes=vector_bytes, registers=registers, matrix_instructions=matrix, **facts)  # type: ignore[arg-type]
 

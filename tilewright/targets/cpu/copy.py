@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 
@@ -24,20 +23,21 @@ from tilewright.ir.nodes import (
     Seq,
     Statement,
     Store,
-    binary,
     cast,
     const,
     expr,
     index_binary,
+    product,
     row_major_strides,
 )
+from tilewright.ir.visitor import conjunction
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.beginnings import unproven_beginning
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.operands import inside
-from tilewright.targets.cpu.vectors import add, load_vector, loop
+from tilewright.targets.cpu.vectors import load_vector, loop
 
 WORD = 4
 """Bytes that one lane of a panel holds in a step."""
@@ -111,29 +111,23 @@ class _Packing:
     def _flat_source(self) -> Buffer:
         """The source's memory, read only where a block lies inside: nobody need guard it."""
         buffer = self.op.source.buffer
-        size = expr(1)
-        for extent in buffer.shape:
-            size = index_binary("mul", size, extent)
-        flat: Extent = int(size.value) if hasattr(size, "value") else size
         scope = "local" if buffer.scope == "global" else buffer.scope
-        view = Buffer(f"{buffer.name}_rows", (flat,), buffer.dtype, scope, source=buffer)
+        view = Buffer(f"{buffer.name}_rows", (product(buffer.shape),), buffer.dtype, scope, source=buffer)
         self.before.append(Allocate(view))
         return view
 
     def _block(self, source: Buffer, row: Expr, column: Expr, limits: tuple[Extent, Extent]) -> list[Statement]:
         whole = [Seq(tuple(self._pack(source, row, column)))]
-        condition = reduce(lambda one, other: binary("all", one, other), self.conditions) if self.conditions else None
-        for start, size, limit in ((row, self.rows, limits[0]), (column, self.columns, limits[1])):
-            if not isinstance(limit, int):
-                fits = index_binary("le", add(start, size), limit)
-                condition = fits if condition is None else binary("all", condition, fits)
+        ends = (row + self.rows, limits[0]), (column + self.columns, limits[1])
+        fits = [index_binary("le", end, limit) for end, limit in ends if not isinstance(limit, int)]
+        condition = conjunction([*self.conditions, *fits])
         if condition is None:
             return list(whole)
         return [If(condition, Seq(tuple(whole)), Seq(tuple(self._elements(row, column))))]
 
     def _elements(self, row: Expr, column: Expr) -> list[Statement]:
         def one(i: Expr, j: Expr) -> list[Statement]:
-            at = add(row, i), add(column, j)
+            at = row + i, column + j
             value = Load(self.op.source.dtype, self.op.source.buffer, full_index(self.op.source, at))
             to = full_index(self.op.destination, at)
             return [Store(self.op.destination.buffer, to, cast(value, self.op.destination.dtype))]
@@ -147,8 +141,8 @@ class _Packing:
         at: Expr = const(0)
         strides = self.op.source.buffer.strides or row_major_strides(self.op.source.buffer.shape)
         for start, step in zip(starts, strides, strict=True):
-            at = add(at, index_binary("mul", start, step))
-        at = add(at, add(index_binary("mul", row, stride), column))
+            at = at + start * step
+        at = at + (row * stride + column)
         place = self.physical.position((*self.op.destination.starts[: len(self.physical.leading)], row, column))
         if self.method == "vectors":
             wide = memory.dtype.with_lanes(layout.lanes)
@@ -160,7 +154,7 @@ class _Packing:
         )
         to = Region(memory, (place,), (size // memory.dtype.storage_bytes,))
         from_ = Region(source, (at,), (1,))
-        bytes_ = index_binary("mul", cast(expr(stride), INT64), source.dtype.storage_bytes)
+        bytes_ = cast(expr(stride), INT64) * source.dtype.storage_bytes
         call = Call(INT32.with_lanes(layout.lanes), f"cpu.pack_{self.method}", (to, from_, bytes_))
         return [Evaluate(call)]
 

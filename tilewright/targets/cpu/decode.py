@@ -21,7 +21,7 @@ from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOpera
 from tilewright.targets.cpu.multiplicands import PanelRight
 from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.requests import Requests, requests_of
-from tilewright.targets.cpu.vectors import add, is_multiple, loop, mul, reinterpret, splat_const
+from tilewright.targets.cpu.vectors import is_multiple, loop, reinterpret, splat_const
 
 TABLE = 16
 """Numbers among which a shuffle chooses: codes of at most four bits."""
@@ -91,10 +91,10 @@ def _source(
     codes = source.layout
     n_axis, k_axis = (0, 1) if codes.transposed else (1, 0)
     starts = op.source.starts[-2:]
-    panel = index_binary("floordiv", starts[n_axis], codes.lanes)
-    first = index_binary("floordiv", starts[k_axis], codes.step)
+    panel = starts[n_axis] // codes.lanes
+    first = starts[k_axis] // codes.step
     right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, requests)
-    whole = index_binary("floordiv", add(inside(op.source, n_axis), codes.lanes - 1), codes.lanes)
+    whole = (inside(op.source, n_axis) + (codes.lanes - 1)) // codes.lanes
     return right, index_binary("min", whole, tile.layout.panels)
 
 
@@ -117,7 +117,7 @@ def _unpack_floats(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, c
             number = binary("shr", loaded, splat_const(shift, words)) if shift else loaded
             if 1 << bits < TABLE:
                 number = binary("and", number, splat_const((1 << bits) - 1, words))
-            place = add(mul(add(mul(vector, floats.loads), mul(position, codes.step)), codes.lanes), k * codes.lanes)
+            place = (vector * floats.loads + position * codes.step) * codes.lanes + k * codes.lanes
             statements.append(Store(tile.memory, (place,), chosen(number, values)))
         return [Seq(tuple(statements))]
 
@@ -136,7 +136,7 @@ def _unpack(
         loaded = Var(right.loaded, "loaded")
         statements: list[Statement] = [*right.ahead(vector, position), Let(loaded, right.load(vector, position))]
         for share in range(codes.share):
-            place = add(mul(vector, bytes_.loads), add(mul(position, codes.share), share))
+            place = vector * bytes_.loads + (position * codes.share + share)
             unpacked = right.codes(loaded, share)
             if op.codebook is not None:
                 unpacked = looked_up(unpacked, op.codebook)
@@ -144,7 +144,7 @@ def _unpack(
                 reinterpret(unpacked, UINT8.with_lanes(unpacked.dtype.lanes)),
                 tile.memory.dtype.with_lanes(unpacked.dtype.lanes),
             )
-            statements.append(Store(tile.memory, (mul(place, bytes_.load_size),), stored))
+            statements.append(Store(tile.memory, (place * bytes_.load_size,), stored))
         return [Seq(tuple(statements))]
 
     loads = bytes_.loads // codes.share

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
 from tilewright.ir.signature import counted_workspaces, entry_parameters, root, writes_of, written_parameters
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find, own_names, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
@@ -145,7 +145,7 @@ class _Host(CpuStatements):
         name, element = self.names.of(buffer), self.type_name(buffer.dtype)
         elements: nodes.Expr = nodes.const(1, nodes.dtypes.INT64)
         for extent in buffer.shape:
-            elements = nodes.index_binary("mul", elements, extent)
+            elements = elements * extent
         count = self.operand(self.expression(elements), 13, "div")
         size = f"{count} / {buffer.dtype.per_byte} + 1" if buffer.dtype.is_packed else f"{count} * sizeof({element})"
         self.line(f"tw_give({name});")
@@ -223,12 +223,7 @@ class _Block(CpuStatements):
 
 def _captured(kernel: Kernel) -> list[Buffer | Var]:
     """Variables and buffers that a kernel uses and its host program defines, in order of appearance."""
-    bound: set[object] = set(kernel.block_vars) | set(kernel.thread_vars)
-    for node in walk(kernel.body):
-        if isinstance(node, (nodes.Let, nodes.For)):
-            bound.add(node.var)
-        elif isinstance(node, nodes.Allocate):
-            bound.add(node.buffer)
+    bound = own_names(kernel)
     found: dict[Buffer | Var, None] = {}
     for node in walk(kernel.body):
         if isinstance(node, Buffer):

@@ -253,7 +253,7 @@ class CpuExpressions(CpuConversions):
         (region,) = node.arguments
         assert isinstance(region, nodes.Region)
         name, at = self.names.fresh("found"), nodes.Var(nodes.dtypes.INT64, "at")
-        index = nodes.index_binary("add", at, region.starts[0])
+        index = at + region.starts[0]
         element = nodes.Load(region.dtype, region.buffer, (index,))
         test = self.value(element if region.dtype.kind == "bool" else nodes.Cast(BOOL, element))
         wanted, goes_on = ("false", f"!{name}") if node.function == "any_of" else ("true", name)

@@ -36,9 +36,9 @@ from tilewright.passes.tile.processors.choose_products import accumulates, chunk
 from tilewright.passes.tile.processors.forward_operands import shift_ends_with
 from tilewright.targets.cpu.microkernels import MicroKernel, each
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
-from tilewright.targets.cpu.operands import Operands, Scale
+from tilewright.targets.cpu.operands import Operands
 from tilewright.targets.cpu.register_tiles import RegisterTile, TileModel
-from tilewright.targets.cpu.vectors import add, load_vector, loop, mul, splat, splat_const, to_float
+from tilewright.targets.cpu.vectors import load_vector, loop, splat, splat_const, to_float
 
 MANY_TILES = 4
 """From so many tiles of rows on, the few rows that are left follow on the same columns, which are in the first-level
@@ -78,14 +78,14 @@ class VectorProduct(Operands):
         rows = self.rows()
         left = self.left()
         right = self.right()
-        scale_a, scale_b = self.scale(op.scale_a, op.a, True), self.scale(op.scale_b, op.b, False)
+        self.scale_a, self.scale_b = self.scale(op.scale_a, op.a, True), self.scale(op.scale_b, op.b, False)
         if self.plan.offset:
             self.sums = self.sum_rows(left, rows)
         if self.plan.left_offset:
             self.column_sums = self.sum_columns(right)
         self.shift, self.shift_b = self.shift_of_rows(), self.scale(op.shift_b, op.b, False)
         valid = self.panels(op.n // self.lanes)
-        loops = self._loops(left, right, rows, valid, scale_a, scale_b)
+        loops = self._loops(left, right, rows, valid)
         body = [*self.before, *self._clear(), *loops, *self._shift_beyond(valid)]
         return Seq(tuple(body), span=op.span)
 
@@ -104,7 +104,7 @@ class VectorProduct(Operands):
                 store_element(op.c, (row, column), get(total)),
             ]
 
-        first, stop = mul(valid, self.lanes), op.n // self.lanes * self.lanes
+        first, stop = valid * self.lanes, op.n // self.lanes * self.lanes
         columns = lambda row: loop("column", first, stop, lambda column: [seq(*element(row, column))])  # noqa: E731
         return loop("row", 0, op.m, columns)
 
@@ -120,9 +120,7 @@ class VectorProduct(Operands):
         )
         return [fill] if op.clear is True else [If(op.clear, seq(fill))]
 
-    def _loops(
-        self, left: Left, right: Right, rows: Extent, valid: Extent, scale_a: Scale | None, scale_b: Scale | None
-    ) -> list[Statement]:
+    def _loops(self, left: Left, right: Right, rows: Extent, valid: Extent) -> list[Statement]:
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
         columns = self.op.n // self.lanes
         model = TileModel(
@@ -142,7 +140,7 @@ class VectorProduct(Operands):
             start = stop
         bands = self._asking(right, bands, rows)
         together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _alike(bands)
-        return [one for group in together for one in self._columns(left, group, valid, scale_a, scale_b)]
+        return [one for group in together for one in self._columns(left, group, valid)]
 
     def _asking(self, right: Right, bands: list[_Band], rows: Extent) -> list[_Band]:
         """The bands, from whose memory all passes of rows together ask for what comes next."""
@@ -150,8 +148,8 @@ class VectorProduct(Operands):
             return bands
         before: list[Extent] = [0]
         for band in bands:
-            count = index_binary("floordiv", index_binary("sub", band.stop, band.start), band.tile.rows)
-            before.append(self.named("passes", add(before[-1], count)))
+            count = (band.stop - band.start) // band.tile.rows
+            before.append(self.named("passes", before[-1] + count))
         shared = right.shared_asking(self.op.k // right.step, rows, before[-1])
         if shared is None:
             return bands
@@ -166,16 +164,14 @@ class VectorProduct(Operands):
         run = self.op.k if self.keeps_sums else self.chunk
         return run // right.step * right.loaded.nbytes(1)
 
-    def _columns(
-        self, left: Left, bands: list[_Band], columns: Extent, scale_a: Scale | None, scale_b: Scale | None
-    ) -> list[Statement]:
+    def _columns(self, left: Left, bands: list[_Band], columns: Extent) -> list[Statement]:
         """All columns, as many at a time as the first band's tiles have, and in them the rows of every band."""
         across = bands[0].tile.vectors
 
         def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
             def kernel(band: _Band, row: Expr) -> list[Statement]:
                 tile = RegisterTile(band.tile.rows, vectors)
-                return self._chunks(left, band.right, tile, lanes, row, vector, scale_a, scale_b)
+                return self._chunks(left, band.right, tile, lanes, row, vector)
 
             return [
                 statement
@@ -207,8 +203,9 @@ class VectorProduct(Operands):
             statements += down(1, const(self.op.n // self.lanes), self.op.n % self.lanes)
         return statements
 
-    def _chunks(self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr,
-                scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+    def _chunks(
+        self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr
+    ) -> list[Statement]:
         """All chunks of k for one tile, whose sums stay in registers meanwhile where they can."""
         loads = self.chunk // right.step
         single = self.op.k == self.chunk
@@ -216,18 +213,18 @@ class VectorProduct(Operands):
 
         def one(chunk: Expr) -> list[Statement]:
             def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
-                total = self._shifted(add(row, i), add(vector, j), chunk, total)
-                factors = self._factors(add(row, i), add(vector, j), chunk, scale_a, scale_b)
+                total = self._shifted(row + i, vector + j, chunk, total)
+                factors = self._factors(row + i, vector + j, chunk)
                 if sums is None:
-                    return self._finish(add(row, i), add(vector, j), total, factors, lanes)
+                    return self._finish(row + i, vector + j, total, factors, lanes)
                 old = load_vector(sums, self.lanes, self._place(tile, i, j))
                 new = cast(self._added(old, total, factors), old.dtype)
                 return [Store(sums, (self._place(tile, i, j),), new)]
 
-            begin = lambda i, j: self._start(add(row, i), add(vector, j), chunk)  # noqa: E731
+            begin = lambda i, j: self._start(row + i, vector + j, chunk)  # noqa: E731
             kernel = MicroKernel(self.plan, left, right, tile, begin, finish)
-            first: Extent = 0 if single else mul(chunk, loads)
-            stop: Extent = loads if single else add(first, loads)
+            first: Extent = 0 if single else chunk * loads
+            stop: Extent = loads if single else first + loads
             if isinstance(self.loads, Expr):
                 stop = self.loads if single else index_binary("min", stop, self.loads)
             return [Seq(tuple(kernel.statements(row, vector, first, stop)))]
@@ -238,7 +235,7 @@ class VectorProduct(Operands):
         c = self.op.c
 
         def at(i: Expr, j: Expr) -> tuple[Expr, ...]:
-            return full_index(c, (add(row, i), mul(add(vector, j), self.lanes)))
+            return full_index(c, (row + i, (vector + j) * self.lanes))
 
         def begin_sum(i: Expr, j: Expr) -> list[Statement]:
             return [Store(sums, (self._place(tile, i, j),), load_vector(c.buffer, self.lanes, *at(i, j)))]
@@ -257,7 +254,7 @@ class VectorProduct(Operands):
         return Buffer("sums", (tile.rows * tile.vectors * self.lanes,), self.op.c.dtype, "register")
 
     def _place(self, tile: RegisterTile, i: Expr, j: Expr) -> Expr:
-        return add(mul(i, tile.vectors * self.lanes), mul(j, self.lanes))
+        return i * (tile.vectors * self.lanes) + j * self.lanes
 
     def _start(self, row: Expr, vector: Expr, chunk: Expr) -> Expr:
         """What a total begins with: the row's shift, minus what the offsets of the operands add."""
@@ -265,7 +262,7 @@ class VectorProduct(Operands):
         if self.sums is not None:
             parts.append(splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes))
         if self.column_sums is not None:
-            parts.append(load_vector(self.column_sums, self.lanes, chunk, mul(vector, self.lanes)))
+            parts.append(load_vector(self.column_sums, self.lanes, chunk, vector * self.lanes))
         if self.shift is not None and self.shift_b is None:
             parts.append(splat(self.shift(row, chunk), self.lanes))
         wide = self.plan.instruction.accumulator.with_lanes(self.lanes)
@@ -279,26 +276,24 @@ class VectorProduct(Operands):
             return total
         total = self._in_sums(total)
         shift = splat(cast(self.shift(row, chunk), total.dtype.scalar), self.lanes)
-        factors = cast(self.shift_b.value(mul(vector, self.lanes), chunk), total.dtype)
+        factors = cast(self.shift_b.value(vector * self.lanes, chunk), total.dtype)
         return Call(total.dtype, "fma", (shift, factors, total))
 
-    def _factors(
-        self, row: Expr, vector: Expr, chunk: Expr, scale_a: Scale | None, scale_b: Scale | None
-    ) -> list[Expr]:
+    def _factors(self, row: Expr, vector: Expr, chunk: Expr) -> list[Expr]:
         """What the totals of a row and a vector of columns are multiplied by."""
         total = self.plan.instruction.accumulator
         if self.op.c.dtype.is_float and total.is_integer:  # as `_in_sums` makes it
             total = FLOAT32
         factors: list[Expr] = []
-        if scale_b is not None:
-            factors.append(cast(scale_b.value(mul(vector, self.lanes), chunk), total.with_lanes(self.lanes)))
-        if scale_a is not None:
-            factors.append(splat(cast(scale_a.value(row, chunk), total), self.lanes))
+        if self.scale_b is not None:
+            factors.append(cast(self.scale_b.value(vector * self.lanes, chunk), total.with_lanes(self.lanes)))
+        if self.scale_a is not None:
+            factors.append(splat(cast(self.scale_a.value(row, chunk), total), self.lanes))
         return factors
 
     def _finish(self, row: Expr, vector: Expr, total: Expr, factors: list[Expr], lanes: int) -> Sequence[Statement]:
         """One vector of totals: scaled, added to c."""
-        column, c = mul(vector, self.lanes), self.op.c
+        column, c = vector * self.lanes, self.op.c
         if lanes == self.lanes:
             at = full_index(c, (row, column))
             old = load_vector(c.buffer, self.lanes, *at)
@@ -309,7 +304,7 @@ class VectorProduct(Operands):
             total = binary("mul", total, factor)
 
         def lane(n: Expr) -> list[Statement]:
-            at = full_index(c, (row, add(column, n)))
+            at = full_index(c, (row, column + n))
             old = cast(Load(c.dtype, c.buffer, at), values.dtype)
             return [Store(c.buffer, at, cast(binary("add", old, Load(values.dtype, values, (n,))), c.dtype))]
 
@@ -344,5 +339,5 @@ def _last_start(start: Extent, stop: Extent, step: int) -> Extent:
         return stop
     if isinstance(start, int) and isinstance(stop, int):
         return start + (stop - start) // step * step
-    count = index_binary("floordiv", index_binary("sub", stop, start), step)
-    return add(start, mul(count, step))
+    count = (stop - start) // step
+    return start + count * step

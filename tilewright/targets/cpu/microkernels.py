@@ -27,7 +27,7 @@ from tilewright.ir.nodes import (
 from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction, OperandPlan
 from tilewright.targets.cpu.multiplicands import Left, Right
 from tilewright.targets.cpu.register_tiles import RegisterTile
-from tilewright.targets.cpu.vectors import add, loop, mul
+from tilewright.targets.cpu.vectors import loop
 
 
 def each(tile: RegisterTile, body: Callable[[Expr, Expr], Sequence[Statement]]) -> list[Statement]:
@@ -60,7 +60,7 @@ class MicroKernel:
         wide = instruction.accumulator.with_lanes(lanes)
 
         def place(i: Expr, j: Expr) -> Expr:
-            return add(mul(i, tile.vectors * lanes), mul(j, lanes))
+            return i * (tile.vectors * lanes) + j * lanes
 
         def clear(i: Expr, j: Expr) -> list[Statement]:
             return [Store(totals, (place(i, j),), self.begin(i, j))]
@@ -83,17 +83,17 @@ class MicroKernel:
         loaded = Buffer("loaded", (tile.vectors * right.loaded.lanes,), right.loaded.scalar, "register")
 
         def fetch(j: Expr) -> list[Statement]:
-            asking = right.ahead(add(vector, j), position, row)
-            return [*asking, Store(loaded, (mul(j, right.loaded.lanes),), right.load(add(vector, j), position))]
+            asking = right.ahead(vector + j, position, row)
+            return [*asking, Store(loaded, (j * right.loaded.lanes,), right.load(vector + j, position))]
 
         statements: list[Statement] = [Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
-        first = mul(position, right.step)
+        first = position * right.step
         if right.number(Load(right.loaded, loaded, (const(0),)), const(0)) is not None:
             return statements + loop("part", 0, right.step, lambda part: self._products(
                 totals, place, loaded, lambda value: _present(right.number(value, part)), row,
-                add(first, part)))  # fmt: skip
+                first + part))  # fmt: skip
         for offset, operand in right.parts():
-            statements += self._products(totals, place, loaded, operand, row, add(first, offset))
+            statements += self._products(totals, place, loaded, operand, row, first + offset)
         return statements
 
     def _products(self, totals: Buffer, place: Callable[[Expr, Expr], Expr], loaded: Buffer,
@@ -107,20 +107,16 @@ class MicroKernel:
 
         def unpack(j: Expr) -> list[Statement]:
             return [
-                Store(
-                    vectors,
-                    (mul(j, elements.lanes),),
-                    operand(Load(right.loaded, loaded, (mul(j, right.loaded.lanes),))),
-                )
+                Store(vectors, (j * elements.lanes,), operand(Load(right.loaded, loaded, (j * right.loaded.lanes,))))
             ]
 
         def row_of(i: Expr) -> list[Statement]:
-            broadcast = self.left.broadcast(instruction, add(row, i), k)
+            broadcast = self.left.broadcast(instruction, row + i, k)
             shared = Var(broadcast.dtype, "shared")
 
             def product(j: Expr) -> list[Statement]:
                 total = Load(wide, totals, (place(i, j),))
-                value = multiply(instruction, total, Load(elements, vectors, (mul(j, elements.lanes),)), shared)
+                value = multiply(instruction, total, Load(elements, vectors, (j * elements.lanes,)), shared)
                 return [Store(totals, (place(i, j),), value)]
 
             return [Let(shared, broadcast), *loop("j", 0, tile.vectors, product, "unroll")]

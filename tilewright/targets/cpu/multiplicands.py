@@ -30,7 +30,7 @@ from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import DotInstruction, OperandPlan
 from tilewright.targets.cpu.requests import Requests
 from tilewright.targets.cpu.requests import ask as ask_for
-from tilewright.targets.cpu.vectors import add, loop, mul, reinterpret, splat, splat_const
+from tilewright.targets.cpu.vectors import loop, reinterpret, splat, splat_const
 
 TILE_AHEAD = 64
 """How many lines ahead a stream from memory is asked for where a matrix unit takes sixteen of them at a time."""
@@ -58,8 +58,8 @@ class Passes:
 
     def number(self, row: Expr) -> Expr:
         """The number of the pass that begins with a row."""
-        here = index_binary("floordiv", index_binary("sub", row, self.first), self.rows)
-        return add(here, self.before)
+        here = (row - self.first) // self.rows
+        return here + self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class RowsRight:
 
     def load(self, vector: Expr, position: Expr) -> Expr:
         lanes = self.instruction.lanes
-        value = Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, mul(vector, lanes)))
+        value = Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, vector * lanes))
         return cast(value, self.loaded)
 
     def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
@@ -214,13 +214,13 @@ class PanelRight:
         if self.requests is None or bytes_ < 2 * self.requests.distance:
             return None
         groups = -(-self.beyond // beside)
-        to_next_panel = mul(index_binary("sub", groups * whole, self.first_load), beside * size)
+        to_next_panel = (groups * whole - self.first_load) * (beside * size)
         distance: Extent = to_next_panel
         if loads < whole:
-            is_last = binary("ge", add(self.first_load, loads), const(whole))
+            is_last = binary("ge", self.first_load + loads, const(whole))
             distance = Select(INT32, is_last, to_next_panel, const(loads * beside * size))
         distance = Select(INT32, binary("gt", cast(expr(rows), INT32), const(1)), expr(distance), const(self._soon))
-        share = index_binary("max", index_binary("floordiv", size, index_binary("max", passes, 1)), 1)
+        share = index_binary("max", size // index_binary("max", passes, 1), 1)
         return Passes(loads, distance, share)
 
     def load(self, vector: Expr, position: Expr) -> Expr:
@@ -233,18 +233,18 @@ class PanelRight:
 
     def place(self, vector: Expr, position: Expr) -> Expr:
         """Where a load begins in the memory."""
-        first = self.layout.first(add(self.first_panel, vector), add(self.first_load, position))
-        return mul(first, self._memory_elements)
+        first = self.layout.first(self.first_panel + vector, self.first_load + position)
+        return first * self._memory_elements
 
     def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
         if self.requests is None:
             return []
         if self.passes is None or row is None:
-            place = add(self.place(vector, position), self._soon)
+            place = self.place(vector, position) + self._soon
         else:
-            step = add(mul(self.passes.number(row), self.passes.loads), position)
-            ahead = mul(mul(step, self.passes.share), self.layout.beside)
-            place = add(add(self.place(vector, const(0)), self.passes.distance), ahead)
+            step = self.passes.number(row) * self.passes.loads + position
+            ahead = step * self.passes.share * self.layout.beside
+            place = self.place(vector, const(0)) + self.passes.distance + ahead
         return [self.requests.line(self.memory, place)]
 
     def tile_ahead(self, loads: int, words: int, passes: int, number: Expr) -> Callable[[Expr, Expr], list[Statement]]:
@@ -260,16 +260,16 @@ class PanelRight:
             if self.requests is None:
                 return []
             if passes == 1:
-                first = add(self.place(vector, position), TILE_AHEAD * size)
+                first = self.place(vector, position) + TILE_AHEAD * size
                 count = words
             else:
                 distance = loads * size if loads < self.layout.loads else self.layout.size
                 count = -(-words // passes)
-                done = add(mul(number, loads // words), index_binary("floordiv", position, words))
-                first = add(add(self.place(vector, const(0)), distance), mul(done, count * size))
+                done = number * (loads // words) + position // words
+                first = self.place(vector, const(0)) + distance + done * (count * size)
 
             def line(number: Expr) -> list[Statement]:
-                return [ask_for(self.memory, add(first, mul(number, size)))]
+                return [ask_for(self.memory, first + number * size)]
 
             return loop("line", 0, count, line, "unroll")
 
@@ -328,8 +328,8 @@ class PanelRight:
         layout, bits, target = self.layout, self.element.bits, self.plan.instruction.vector
         if self.plan.instruction.depth > 1 or bits > 8 or self.element.is_float or layout.step == 1:
             return None
-        at = index_binary("mul", index_binary("floormod", k, layout.run), 8)
-        at = add(at, mul(index_binary("floordiv", k, layout.run), bits))
+        at = k % layout.run * 8
+        at = at + k // layout.run * bits
         signed = self.element.is_signed and not self.plan.offset
         words = (INT32 if signed else dtype("uint32")).with_lanes(layout.lanes)
 
@@ -338,7 +338,7 @@ class PanelRight:
 
         value = reinterpret(value, words)
         if signed:
-            value = binary("shl", value, everywhere(index_binary("sub", 32 - bits, at)))
+            value = binary("shl", value, everywhere(32 - bits - at))
             value = binary("shr", value, splat_const(32 - bits, words))
         else:
             value = binary("and", binary("shr", value, everywhere(at)), splat_const((1 << bits) - 1, words))

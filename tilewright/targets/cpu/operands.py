@@ -44,7 +44,7 @@ from tilewright.passes.tile.processors.plan_operand_layouts import FEW_ROWS, Phy
 from tilewright.targets.cpu.microkernels import multiply
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right, RowsRight
 from tilewright.targets.cpu.requests import LINE, requests_of
-from tilewright.targets.cpu.vectors import add, is_multiple, load_vector, loop, mul, reinterpret, splat_const
+from tilewright.targets.cpu.vectors import is_multiple, load_vector, loop, reinterpret, splat_const
 
 SCALES_AHEAD = 4
 """How many groups ahead scales are asked for, at least: the time from the last cache or from memory. Those of a
@@ -74,6 +74,8 @@ class Operands:
         self.before: list[Statement] = []
         self.sums: Buffer | None = None
         self.column_sums: Buffer | None = None
+        self.scale_a: Scale | None = None
+        self.scale_b: Scale | None = None
         self.shift: Callable[[Expr, Expr], Expr] | None = None
         """What the author adds to the products of a row, by row and chunk."""
         self.shift_b: Scale | None = None
@@ -177,21 +179,19 @@ class Operands:
             return None
         if self.chunk % layout.step:
             return None
-        panel = index_binary("floordiv", starts[n_axis], layout.lanes)
+        panel = starts[n_axis] // layout.lanes
         if physical.leading:
-            panel = add(mul(physical.tile(op.b.starts), layout.panels), panel)
-        first = index_binary("floordiv", starts[k_axis], layout.step)
+            panel = physical.tile(op.b.starts) * layout.panels + panel
+        first = starts[k_axis] // layout.step
         self.before += physical.declare
         stored = physical.memory.dtype if op.b.dtype.is_float else op.b.dtype
         tile_loads = op.k // layout.step
         if layout.loads % tile_loads == 0 and is_multiple(starts[k_axis], op.k):
             exist = inside(self._source(op.b), k_axis)
-            steps = (
-                exist if isinstance(exist, int) else index_binary("floordiv", add(exist, layout.step - 1), layout.step)
-            )
+            steps = exist if isinstance(exist, int) else (exist + (layout.step - 1)) // layout.step
             self.loads = tile_loads if isinstance(steps, int) else self.named("loads", steps)
         else:  # the last tile hangs over the end of k, where the memory ends too
-            left = index_binary("max", index_binary("sub", layout.loads, first), 0)
+            left = index_binary("max", layout.loads - first, 0)
             self.loads = self.named("loads", index_binary("min", left, tile_loads))
         requests = requests_of(self.context.arch) if op.b.buffer.scope == "global" else None
         beyond = -(-op.n // self.lanes)
@@ -244,11 +244,11 @@ class Operands:
         whole = scale
 
         def factor(at: Expr, block: Expr) -> Expr:
-            return element(whole, op.scale_index(whole, is_a, index_binary("floordiv", at, size), block))
+            return element(whole, op.scale_index(whole, is_a, at // size, block))
 
         per_chunk = op.k // along_k // self.chunk
         if is_a:
-            return Scale(lambda row, chunk: factor(row, index_binary("floordiv", chunk, per_chunk)), along_k)
+            return Scale(lambda row, chunk: factor(row, chunk // per_chunk), along_k)
         by_lines = one_dimension or k_axis == 0 or op.groups is not None
         contiguous = size == 1 and by_lines and op.n % self.lanes == 0
         contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
@@ -264,7 +264,7 @@ class Operands:
         found = scale
 
         def vector(column: Expr, chunk: Expr) -> Expr:
-            block = index_binary("floordiv", chunk, per_chunk)
+            block = chunk // per_chunk
             index = full_index(found, (column,) if one_dimension else (block, column))
             return cast(load_vector(view, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
 
@@ -280,8 +280,8 @@ class Operands:
 
         def ask(block: Expr, line: Expr) -> list[Statement]:
             *outer, row, column = scale.starts
-            row, column = add(row, block), add(column, mul(line, per_line))
-            return [requests.line(scale.buffer, *outer, add(row, ahead), column)]
+            row, column = row + block, column + line * per_line
+            return [requests.line(scale.buffer, *outer, row + ahead, column)]
 
         lines = -(-self.op.n // per_line)
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
@@ -312,12 +312,12 @@ class Operands:
         per_group = op.k // (op.groups or 1) // self.chunk
 
         def value(row: Expr, chunk: Expr) -> Expr:
-            group = index_binary("floordiv", chunk, per_group)
+            group = chunk // per_group
             at = full_index(shift, (row,) if op.groups is None else (group, row))
             added = cast(Load(shift.dtype, view, at), total)
             if per_group == 1:
                 return added
-            first = binary("eq", chunk, cast(mul(group, per_group), chunk.dtype))
+            first = binary("eq", chunk, cast(group * per_group, chunk.dtype))
             return Select(total, first, added, zero(total))
 
         return value
@@ -339,15 +339,15 @@ class Operands:
         def chunk_sum(row: Expr, chunk: Expr) -> list[Statement]:
             partial = Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
             total = Buffer("total", (1,), instruction.accumulator, "scalar")
-            first = mul(chunk, self.chunk)
+            first = chunk * self.chunk
 
             def run(k: Expr) -> list[Statement]:
-                elements = Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, add(first, k)))
+                elements = Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, first + k))
                 value = multiply(instruction, Load(wide, partial, (const(0),)), splat_const(1, vector), elements)
                 return [Store(partial, (const(0),), value)]
 
             def single(k: Expr) -> list[Statement]:
-                element = cast(Load(left.buffer.dtype, left.buffer, left.index(row, add(first, k))), total.dtype)
+                element = cast(Load(left.buffer.dtype, left.buffer, left.index(row, first + k)), total.dtype)
                 return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), element))]
 
             result = binary("mul", Load(total.dtype, total, (const(0),)), const(-self.plan.offset, total.dtype))
@@ -379,7 +379,7 @@ class Operands:
             partial = Buffer("partial", (self.lanes,), instruction.accumulator, "register")
 
             def step(position: Expr) -> list[Statement]:
-                at = add(mul(chunk, loads), position)
+                at = chunk * loads + position
                 value = right.load(vector, at)
                 total: Expr = Load(wide, partial, (const(0),))
                 for _, operand in right.parts():
@@ -392,7 +392,7 @@ class Operands:
                 *loop("position", 0, loads, step),
                 Store(
                     sums,
-                    (chunk, mul(vector, self.lanes)),
+                    (chunk, vector * self.lanes),
                     binary("sub", splat_const(0, wide), Load(wide, partial, (const(0),))),
                 ),
             ]
@@ -411,7 +411,7 @@ class Operands:
         found = inside(self._source(self.op.b), 0 if self.op.transpose_b else 1)
         if isinstance(found, int):
             return found // self.lanes
-        whole = index_binary("floordiv", add(found, self.lanes - 1), self.lanes)
+        whole = (found + (self.lanes - 1)) // self.lanes
         return self.named("vectors", index_binary("min", whole, columns))
 
     def left_over(self, across: int) -> int | None:
@@ -434,7 +434,7 @@ def inside(region: Region, axis: int) -> Extent:
         return extent
     if isinstance(size, int) and size % extent == 0 and is_multiple(start, extent):
         return extent
-    left = index_binary("max", index_binary("sub", size, start), 0)
+    left = index_binary("max", size - start, 0)
     return index_binary("min", left, extent)
 
 

@@ -25,7 +25,7 @@ from tilewright.ir.nodes import (
     const,
     expr,
     index_binary,
-    times,
+    product,
 )
 from tilewright.ops.base import full_index, kept_axes
 from tilewright.ops.gemm import Gemm
@@ -35,9 +35,9 @@ from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOpera
 from tilewright.targets.cpu import tile_registers as registers
 from tilewright.targets.cpu.gemm import VectorProduct, lower_gemm
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
-from tilewright.targets.cpu.operands import Scale, inside
+from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.tile_registers import LEFT, RIGHT, ROW_BYTES
-from tilewright.targets.cpu.vectors import add, load_vector, loop, mul, splat_const
+from tilewright.targets.cpu.vectors import load_vector, loop, splat_const
 
 ROWS = 16
 """Rows of a tile."""
@@ -93,7 +93,7 @@ class TileProduct(VectorProduct):
 
         def line(row: Expr, first: Extent) -> list[Statement]:
             def store(vector: Expr) -> list[Statement]:
-                at = full_index(c, (row, mul(vector, self.lanes)))
+                at = full_index(c, (row, vector * self.lanes))
                 return [Store(c.buffer, at, splat_const(0, c.dtype.with_lanes(self.lanes)))]
 
             return loop("vector", first, panels, store)
@@ -113,9 +113,7 @@ class TileProduct(VectorProduct):
 
     # Loops --------------------------------------------------------------------------------------
 
-    def _loops(
-        self, left: Left, right: Right, rows: Extent, valid: Extent, scale_a: Scale | None, scale_b: Scale | None
-    ) -> list[Statement]:
+    def _loops(self, left: Left, right: Right, rows: Extent, valid: Extent) -> list[Statement]:
         assert isinstance(right, PanelRight)
         self.exist = rows
 
@@ -125,8 +123,8 @@ class TileProduct(VectorProduct):
             def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
                 shape = _Shape(tuple(heights), vectors, lanes)
                 if shape.heights == (ROWS, ROWS) and not self._stays(shape) and self.chunk == self.op.k:
-                    return self._in_rounds(left, right, shape, start, stop, vector, scale_a, scale_b)
-                body = lambda row: self._parts(left, right, shape, row, vector, scale_a, scale_b)  # noqa: E731
+                    return self._in_rounds(left, right, shape, start, stop, vector)
+                body = lambda row: self._parts(left, right, shape, row, vector)  # noqa: E731
                 return loop("row", start, stop, body, step=ROWS * len(heights))
 
             sizes = registers.configure(heights[0], heights[-1], self.tiles.words)
@@ -153,19 +151,19 @@ class TileProduct(VectorProduct):
         most = self.op.m
         whole = inside(self.op.a, 1 if self.op.transpose_a else 0) == most and most % ROWS == 0
         if whole:
-            count = index_binary("floordiv", add(rows, ROWS - 1), ROWS)
-            rows = expr(self.named("whole_rows", mul(count, ROWS)))
+            count = (rows + (ROWS - 1)) // ROWS
+            rows = expr(self.named("whole_rows", count * ROWS))
         pairs: Extent = 0
         statements: list[Statement] = []
         if most >= 2 * ROWS:
-            pairs = self.named("pairs", mul(index_binary("floordiv", rows, 2 * ROWS), 2 * ROWS))
+            pairs = self.named("pairs", rows // (2 * ROWS) * (2 * ROWS))
             statements += [If(index_binary("gt", pairs, 0), Seq(tuple(band((ROWS, ROWS), 0, pairs))))]
-        rest = self.named("rest", index_binary("sub", rows, pairs))
+        rest = self.named("rest", rows - pairs)
         last = band((ROWS if whole else rest,), pairs, rows)
         one = If(index_binary("gt", rest, 0), Seq(tuple(last)))
         if whole or most <= ROWS:
             return [*statements, one]
-        two = band((ROWS, index_binary("sub", rest, ROWS)), pairs, rows)
+        two = band((ROWS, rest - ROWS), pairs, rows)
         return [*statements, If(index_binary("gt", rest, ROWS), Seq(tuple(two)), Seq((one,)))]
 
     def _panels_of(
@@ -176,7 +174,7 @@ class TileProduct(VectorProduct):
         if isinstance(valid, int):
             whole = valid // vectors * vectors
         else:
-            whole = self.named("whole", mul(index_binary("floordiv", valid, vectors), vectors))
+            whole = self.named("whole", valid // vectors * vectors)
         statements = loop("vector", 0, whole, lambda vector: down(vectors, vector, self.lanes), step=vectors)
         if isinstance(valid, int) and isinstance(whole, int):
             statements += down(valid - whole, const(whole), self.lanes) if valid > whole else []
@@ -195,10 +193,9 @@ class TileProduct(VectorProduct):
         """Products along k: as many as the panels have loads for, where k ends within a tile."""
         if not isinstance(self.loads, Expr):
             return self.op.k // self.step
-        return index_binary("floordiv", add(self.loads, self.tiles.words - 1), self.tiles.words)
+        return (self.loads + (self.tiles.words - 1)) // self.tiles.words
 
-    def _parts(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr,
-                scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+    def _parts(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr) -> list[Statement]:
         """The products of one set of registers, chunk by chunk."""
 
         def steps(first: Extent, stop: Extent) -> list[Statement]:
@@ -213,31 +210,32 @@ class TileProduct(VectorProduct):
         totals = self._totals(shape)
 
         def one(chunk: Expr) -> list[Statement]:
-            first: Extent = 0 if parts == 1 else mul(chunk, count // parts)
-            stop = end if parts == 1 else add(first, count // parts)
+            first: Extent = 0 if parts == 1 else chunk * (count // parts)
+            stop = end if parts == 1 else first + count // parts
             if parts > 1 and isinstance(end, Expr):
                 stop = index_binary("min", stop, end)
-            leaving = self._leave(totals, shape, row, vector, chunk, scale_a, scale_b)
+            leaving = self._leave(totals, shape, row, vector, chunk)
             return [Seq((*self._zeros(shape), *steps(first, stop), *self._stored(totals, shape), *leaving))]
 
         return [Seq((Allocate(totals), *loop("chunk", 0, parts, one)))]
 
-    def _in_rounds(self, left: Left, right: PanelRight, shape: _Shape, start: Extent, stop: Extent, vector: Expr,
-                  scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+    def _in_rounds(
+        self, left: Left, right: PanelRight, shape: _Shape, start: Extent, stop: Extent, vector: Expr
+    ) -> list[Statement]:
         """The same for rows upon rows: while the unit multiplies some, vectors finish the ones before."""
         totals, height, end = self._totals(shape), ROWS * len(shape.heights), self._end()
 
         def leave(row: Expr) -> list[Statement]:
-            return self._leave(totals, shape, row, vector, const(0), scale_a, scale_b)
+            return self._leave(totals, shape, row, vector, const(0))
 
         def iteration(row: Expr) -> list[Statement]:
             products = loop("step", 0, end, lambda step: self._products(left, right, shape, row, vector, step))
-            before = leave(index_binary("sub", row, height))
+            before = leave(row - height)
             behind = If(index_binary("gt", row, start), Seq(tuple(before)))
             return [*self._zeros(shape), *products, behind, *self._stored(totals, shape)]
 
         iterations = loop("row", start, stop, iteration, step=height)
-        return [Seq((Allocate(totals), *iterations, *leave(index_binary("sub", stop, height))))]
+        return [Seq((Allocate(totals), *iterations, *leave(expr(stop - height))))]
 
     def _totals(self, shape: _Shape) -> Buffer:
         """Memory that all accumulators leave through."""
@@ -270,29 +268,27 @@ class TileProduct(VectorProduct):
     def _c(self, row: Expr, vector: Expr, i: int, j: int) -> tuple[Region, Extent]:
         """An accumulator's elements in c, and how many bytes its rows are apart there."""
         c = self.op.c
-        at = full_index(c, (add(row, ROWS * i), mul(add(vector, j), self.lanes)))
+        at = full_index(c, (row + ROWS * i, (vector + j) * self.lanes))
         return Region(c.buffer, at, (1,) * len(at)), _row_bytes(c)
 
-    def _products(self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr,
-        step: Expr) -> list[Statement]:  # fmt: skip
+    def _products(
+        self, left: Left, right: PanelRight, shape: _Shape, row: Expr, vector: Expr, step: Expr
+    ) -> list[Statement]:
         """One step of k for all accumulators."""
-        position, k = mul(step, self.tiles.words), mul(step, self.step)
+        position, k = step * self.tiles.words, step * self.step
         rows = range(len(shape.heights))
         ahead = right.tile_ahead(
-            self.op.k // right.step,
-            self.tiles.words,
-            -(-self.op.m // (2 * ROWS)),
-            index_binary("floordiv", row, 2 * ROWS),
+            self.op.k // right.step, self.tiles.words, -(-self.op.m // (2 * ROWS)), row // (2 * ROWS)
         )
         statements: list[Statement] = []
         for j in range(shape.vectors):
             tile = RIGHT + j % 2
-            place = Region(right.memory, (right.place(add(vector, j), position),), (1,))
-            statements += ahead(add(vector, j), position)
+            place = Region(right.memory, (right.place(vector + j, position),), (1,))
+            statements += ahead(vector + j, position)
             statements.append(registers.load(tile, place, ROW_BYTES))
             for i in rows:
                 if j == 0:
-                    at = left.index(add(row, ROWS * i), k)
+                    at = left.index(row + ROWS * i, k)
                     place = Region(left.buffer, tuple(map(expr, at)), (1,) * left.buffer.rank)
                     statements.append(registers.load(LEFT + i, place, self._left_stride(left)))
                 function = self.plan.instruction.function
@@ -306,26 +302,25 @@ class TileProduct(VectorProduct):
             return _row_bytes(a)
         return left.buffer.static_shape[-1] * left.buffer.dtype.storage_bytes
 
-    def _leave(self, totals: Buffer, shape: _Shape, row: Expr, vector: Expr, chunk: Expr,
-               scale_a: Scale | None, scale_b: Scale | None) -> list[Statement]:  # fmt: skip
+    def _leave(self, totals: Buffer, shape: _Shape, row: Expr, vector: Expr, chunk: Expr) -> list[Statement]:
         """Totals from memory to c."""
 
         def finish(i: int, line: Expr) -> list[Statement]:
             found: list[Statement] = []
-            here = add(row, add(line, ROWS * i))
+            here = row + (line + ROWS * i)
             for j in range(shape.vectors):
                 total = load_vector(totals, self.lanes, shape.accumulator(i, j), line, 0)
                 if self.shift is not None and self.shift_b is None:
-                    total = binary("add", total, self._start(here, add(vector, j), chunk))
-                total = self._shifted(here, add(vector, j), chunk, total)
-                factors = self._factors(here, add(vector, j), chunk, scale_a, scale_b)
-                found += self._finish(here, add(vector, j), total, factors, shape.lanes)
+                    total = binary("add", total, self._start(here, vector + j, chunk))
+                total = self._shifted(here, vector + j, chunk, total)
+                factors = self._factors(here, vector + j, chunk)
+                found += self._finish(here, vector + j, total, factors, shape.lanes)
             return found
 
         lines: list[Statement] = []
         for i, height in enumerate(shape.heights):
             if isinstance(self.exist, Expr):
-                left = index_binary("sub", self.exist, add(row, ROWS * i))
+                left = self.exist - (row + ROWS * i)
                 height = index_binary("min", left, height)
             lines += loop("line", 0, height, partial(finish, i))
         return lines
@@ -337,13 +332,5 @@ def _row_bytes(region: Region) -> Extent:
     assert axes is not None
     buffer, axis = region.buffer, axes[0]
     if buffer.strides is not None:
-        return _bytes(buffer, buffer.strides[axis])
-    elements: Extent = 1
-    for extent in buffer.shape[axis + 1 :]:
-        elements = times(elements, extent)
-    return _bytes(buffer, elements)
-
-
-def _bytes(buffer: Buffer, elements: Extent) -> Extent:
-    size = buffer.dtype.storage_bytes
-    return elements * size if isinstance(elements, int) else index_binary("mul", elements, size)
+        return buffer.strides[axis] * buffer.dtype.storage_bytes
+    return product(buffer.shape[axis + 1 :]) * buffer.dtype.storage_bytes

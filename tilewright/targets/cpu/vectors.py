@@ -22,16 +22,7 @@ from tilewright.ir.nodes import (
     cast,
     const,
     expr,
-    index_binary,
 )
-
-
-def add(a: Extent, b: Extent) -> Expr:
-    return index_binary("add", a, b)
-
-
-def mul(a: Extent, b: Extent) -> Expr:
-    return index_binary("mul", a, b)
 
 
 def splat(value: Expr, lanes: int) -> Expr:

@@ -49,7 +49,6 @@ class CudaArch(Arch):
     warps_per_multiprocessor, blocks_per_multiprocessor : residency limits.
     registers_per_multiprocessor : 32-bit registers.
     barrier_pool : named barriers of a multiprocessor that its blocks share; 0 where each block has its own 16.
-    max_cluster : blocks of a cluster, portably; 1 where there are none.
     """
 
     compute: int = 80
@@ -58,7 +57,6 @@ class CudaArch(Arch):
     blocks_per_multiprocessor: int = 32
     registers_per_multiprocessor: int = 65536
     barrier_pool: int = 0
-    max_cluster: int = 1
 
     __hash__ = Arch.__hash__
 
@@ -120,12 +118,12 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
 
 
 _KB, _MB = 1 << 10, 1 << 20
-_LARGE_HOPPER = {"shared_per_multiprocessor": 228 * _KB, "barrier_pool": 64, "max_cluster": 8}
+_LARGE_HOPPER = {"shared_per_multiprocessor": 228 * _KB, "barrier_pool": 64}
 _H200 = {**_LARGE_HOPPER, "cores": 132, "l2_bytes": 50 * _MB}
 _B200 = {**_LARGE_HOPPER, "cores": 148, "l2_bytes": 126 * _MB}
 _RTX = {
     "shared_per_multiprocessor": 100 * _KB, "warps_per_multiprocessor": 48, "blocks_per_multiprocessor": 24,
-    "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24, "max_cluster": 8,
+    "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24,
 }  # fmt: skip
 _OWN = frozenset({"setmaxnreg"})
 
@@ -189,25 +187,25 @@ def with_instructions(found: CudaArch) -> CudaArch:
     )  # fmt: skip
 
 
-def detect(device: int = 0) -> CudaArch | None:
-    """The architecture of a device of this machine, with that device's own sizes; None where there is none."""
+def detect() -> CudaArch | None:
+    """The architecture of this machine's first device, with that device's own sizes; None where there is none."""
     driver = find_driver()
-    return None if driver is None or device >= driver.device_count() else _detected(driver, device)
+    return None if driver is None or driver.device_count() == 0 else _detected(driver)
 
 
 @functools.cache
-def _detected(driver: Driver, device: int) -> CudaArch | None:
-    major = driver.attribute(device, Attribute.COMPUTE_MAJOR)
-    minor = driver.attribute(device, Attribute.COMPUTE_MINOR)
+def _detected(driver: Driver) -> CudaArch | None:
+    major = driver.attribute(0, Attribute.COMPUTE_MAJOR)
+    minor = driver.attribute(0, Attribute.COMPUTE_MINOR)
     found = _for_capability(major, minor)
     if found is None:
         return None
     found = replace(
         found,
-        cores=driver.attribute(device, Attribute.MULTIPROCESSORS),
-        l2_bytes=driver.attribute(device, Attribute.L2_BYTES) or found.l2_bytes,
+        cores=driver.attribute(0, Attribute.MULTIPROCESSORS),
+        l2_bytes=driver.attribute(0, Attribute.L2_BYTES) or found.l2_bytes,
     )
-    name = driver.name(device)
+    name = driver.name(0)
     found = with_rates(with_instructions(found), name)
     if found.rates is None:
         return found
@@ -215,8 +213,7 @@ def _detected(driver: Driver, device: int) -> CudaArch | None:
         return replace(found, rates=as_measured(name, found.rates))
     # A GPU that no record names: its clocks by its own word, the rest as that which is most like it.
     clock, memory, bits = (
-        driver.attribute(device, one)
-        for one in (Attribute.CLOCK_KHZ, Attribute.MEMORY_CLOCK_KHZ, Attribute.MEMORY_BUS_BITS)
+        driver.attribute(0, one) for one in (Attribute.CLOCK_KHZ, Attribute.MEMORY_CLOCK_KHZ, Attribute.MEMORY_BUS_BITS)
     )
     rates = found.rates
     if clock and memory:

@@ -5,30 +5,31 @@ A copy with a token only starts here; its `Commit` and `Wait` are statements of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import Span
-from tilewright.ir.dtypes import BOOL, INT32, UINT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import (
     Buffer,
-    Call,
     Commit,
     Const,
     Evaluate,
     Expr,
-    For,
     If,
     Select,
     Statement,
     Var,
     Wait,
-    binary,
     cast,
     const,
+    counted,
     index_binary,
     seq,
 )
+from tilewright.ir.visitor import conjunction
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import spread
 from tilewright.ops.copy import CP_ASYNC, Copy
@@ -70,11 +71,11 @@ def lower_wait(asked: Wait, context: Context) -> Statement | None:
 
 
 def _commit() -> Evaluate:
-    return Evaluate(Call(BOOL, "cp_async_commit", ()))
+    return perform("cp_async_commit")
 
 
 @dataclass(slots=True)
-class Pieces:
+class Pieces(ABC):
     """The pieces of `width` elements that make up a tile, dealt out to the threads."""
 
     tile_shape: Sequence[int]
@@ -82,9 +83,9 @@ class Pieces:
     block: BlockView
     span: Span | None
 
+    @abstractmethod
     def start(self, offsets: Sequence[Expr]) -> Statement:
         """Starts the piece whose first element is at `offsets` in the tile."""
-        raise NotImplementedError
 
     def statement(self) -> Statement:
         *rows, columns = self.tile_shape
@@ -97,27 +98,23 @@ class Pieces:
         with self.block.analyzer.scope():
             self.block.bind(group, count // inner)
             self.block.bind(piece, inner)
-            number: Expr = piece if inner == count else index_binary("add", index_binary("mul", group, inner), piece)
+            number: Expr = piece if inner == count else group * inner + piece
             coordinates = [self.block.simplify(value) for value in layout.held_at(self.block.thread, number)]
             inside = self._inside(coordinates, shape)
             if inside is not None:
                 self.block.analyzer.assume(inside)
-            statement = self.start([*coordinates[:-1], index_binary("mul", coordinates[-1], self.width)])
+            statement = self.start([*coordinates[:-1], coordinates[-1] * self.width])
         if inside is not None:
             statement = If(inside, seq(statement), span=self.span)
-        loop = For(piece, const(0), const(inner), const(1), seq(statement), "unroll", span=self.span)
+        loop = counted(piece, inner, seq(statement), "unroll", span=self.span)
         if inner == count:
             return loop
-        return For(group, const(0), const(count // inner), const(1), seq(loop), span=self.span)
+        return counted(group, count // inner, seq(loop), span=self.span)
 
     def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
         """Whether the piece exists, where threads are more than pieces."""
-        condition: Expr | None = None
-        for coordinate, extent in zip(coordinates, shape, strict=True):
-            test = index_binary("lt", coordinate, extent)
-            if not self.block.analyzer.prove(test):
-                condition = test if condition is None else binary("all", condition, test)
-        return condition
+        tests = [index_binary("lt", coordinate, extent) for coordinate, extent in zip(coordinates, shape, strict=True)]
+        return conjunction(test for test in tests if not self.block.analyzer.prove(test))
 
     def valid_bytes(self, tensor: Buffer, index: Expr, guard: Expr | None) -> Expr | None:
         """Bytes of a piece that exist, where `guard` says whether its first element does; None where all always do."""
@@ -135,16 +132,16 @@ class Pieces:
         whole = tensor.dtype.nbytes(self.width)
         size = const(whole, UINT32)
         extent = tensor.shape[-1]
-        last = index_binary("add", index, self.width - 1)
+        last = index + (self.width - 1)
         if self.block.analyzer.divides(extent, self.width) or self.block.analyzer.prove(
             index_binary("lt", last, extent)
         ):
             return size
-        left = index_binary("sub", extent, index)
+        left = extent - index
         if tensor.dtype.is_packed:
-            left = index_binary("floordiv", left, tensor.dtype.per_byte)
+            left = left // tensor.dtype.per_byte
         else:
-            left = index_binary("mul", left, tensor.dtype.nbytes(1))
+            left = left * tensor.dtype.nbytes(1)
         least = index_binary("min", left, whole)
         return cast(self.block.simplify(least), UINT32)
 

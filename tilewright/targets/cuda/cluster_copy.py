@@ -3,19 +3,18 @@ blocks."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import reduce
-
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.dtypes import BOOL, UINT32
-from tilewright.ir.nodes import Call, Evaluate, Expr, If, Region, Statement, binary, const, index_binary, seq
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.nodes import Call, Expr, If, Region, Statement, const, index_binary, seq
+from tilewright.ir.visitor import conjunction
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.lower.lower_channels import BARRIERS
 from tilewright.passes.rows import runs_of
+from tilewright.targets.cuda.engine_copy import signalled
 
 WIDEST, NARROWEST = 16, 4
 """Bytes that one access moves."""
@@ -39,8 +38,8 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     made: list[Statement] = []
     for register in range(0, registers.size, width):
         found = layout.held_at(block.thread, register)
-        beyond = [index_binary("lt", at, extent) for at, extent in zip(found, tile.static_shape, strict=True)]
-        beyond = [inside for inside in beyond if not block.analyzer.prove(inside)]
+        tests = [index_binary("lt", at, extent) for at, extent in zip(found, tile.static_shape, strict=True)]
+        inside = conjunction(test for test in tests if not block.analyzer.prove(test))
         kept = [value for value, extent in zip(found, tile.static_shape, strict=True) if extent != 1]
         offsets: list[Expr] = [const(0) for _ in starts]
         for axis, value in zip(axes, kept, strict=True):
@@ -48,9 +47,9 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
         place = block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
         address = Call(UINT32, "mapa", (place, rank))
         target = Region(registers, (const(register),), (width,))
-        load: Statement = Evaluate(Call(BOOL, "load_cluster_fragment", (const(width), target, address)), span=copy.span)
-        if beyond:  # some threads hold nothing
-            load = If(reduce(lambda a, b: binary("all", a, b), beyond), seq(load), span=copy.span)
+        load: Statement = perform("load_cluster_fragment", const(width), target, address, span=copy.span)
+        if inside is not None:  # some threads hold nothing
+            load = If(inside, seq(load), span=copy.span)
         made.append(load)
     return seq(made)
 
@@ -60,13 +59,12 @@ def lower_cluster_send(copy: Copy, context: Context) -> Statement:
     there."""
     block = context.facts[BLOCK]
     assert copy.rank is not None
-    signalled: Region = context.facts[BARRIERS][copy]
-    barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
+    barrier = signalled(copy, context)
     (rank,) = block.visited([copy.rank])
     to, source = block.piece(copy.destination), block.piece(copy.source)
     there = [Call(UINT32, "mapa", (place, rank)) for place in (to, barrier)]
     size = const(copy.source.dtype.nbytes(copy.source.size))
-    return Evaluate(Call(BOOL, "bulk_copy_cluster", (there[0], source, size, there[1])), span=copy.span)
+    return perform("bulk_copy_cluster", there[0], source, size, there[1], span=copy.span)
 
 
 def _width(copy: Copy, block: BlockView) -> int | None:

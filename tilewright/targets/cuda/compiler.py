@@ -70,14 +70,13 @@ class Toolchain:
         return " ".join((self.name, version, arch.name, *FLAGS, *self.flags, headers_hash()))
 
 
-def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, fast_math: bool = False) -> Binary:
+def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None) -> Binary:
     """Compile one emitted text.
 
     Parameters
     ----------
     text : CUDA C++ in the vocabulary of ``docs/cuda_vocabulary.md``.
     arch : the machine; its name is the compiler's (``sm_90a``).
-    fast_math : let the compiler contract, approximate and flush.
 
     Raises
     ------
@@ -86,8 +85,6 @@ def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None, f
     """
     toolchain = toolchain or Toolchain()
     flags = [f"-arch={arch.name}", *FLAGS, *toolchain.flags]
-    if fast_math:
-        flags = [flag for flag in flags if flag != "-fmad=false"] + ["-use_fast_math"]
     if f'#include "{HEADER}"' in text:
         flags.append(f"-I{include_directory()}")
     headers = headers_of(text)

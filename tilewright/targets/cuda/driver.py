@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 from tilewright.errors import DriverError, LaunchFailed, TilewrightWarning
-from tilewright.targets.gpu.library import DriverLibrary, first_loaded
+from tilewright.targets.gpu.library import DriverLibrary, first_loaded, loaded_torch, needed
 from tilewright.texts import utf8
 
 LEAST_VERSION = (12, 0)
@@ -33,15 +33,12 @@ class Attribute(enum.IntEnum):
     L2_BYTES = 38
     COMPUTE_MAJOR = 75
     COMPUTE_MINOR = 76
-    SHARED_PER_MULTIPROCESSOR = 81
-    SHARED_PER_BLOCK = 97
 
 
 class FunctionAttribute(enum.IntEnum):
     """Attributes of a kernel, by cuda.h's numbers."""
 
     SHARED_BYTES = 1
-    LOCAL_BYTES = 3
     REGISTERS = 4
     MAX_DYNAMIC_SHARED = 8
     NON_PORTABLE_CLUSTER = 14
@@ -158,8 +155,8 @@ class Driver(DriverLibrary):
 
     def current_device(self) -> int:
         """Index of the calling thread's device: torch's where torch is loaded, else its context's, else 0."""
-        torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_available():
+        torch = loaded_torch()
+        if torch is not None:
             return torch.cuda.current_device()
         if not self.asked(ctypes.c_void_p, "cuCtxGetCurrent").value:
             return 0
@@ -311,11 +308,6 @@ def require_driver(doing: str) -> Driver:
     ------
     DriverError : there is no GPU here, or its driver is too old.
     """
-    driver = find_driver()
-    if driver is None or driver.device_count() == 0:
-        raise DriverError(
-            f"{doing} needs an NVIDIA GPU, and there is none here",
-            hint="source, binary, resources and kernel.emulate() work without one",
-        )
+    driver = needed(find_driver(), doing, "NVIDIA")
     driver.require(doing)
     return driver

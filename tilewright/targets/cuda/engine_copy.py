@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ChannelMisuse, InternalError
-from tilewright.ir.dtypes import ALL, BOOL, INT32, UINT64, DType
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import ALL, INT32, UINT64, DType
 from tilewright.ir.nodes import (
     Assume,
     Call,
-    Evaluate,
     Expr,
     Let,
     Region,
@@ -43,35 +43,40 @@ PATTERN_ROWS = 8
 def lower_engine_copy(copy: Copy, context: Context) -> Statement:
     """The loads of a copy into a channel's slot, or of one that the author gives to the engine."""
     block = context.facts[BLOCK]
-    signalled: Region = context.facts[BARRIERS][copy]
-    barrier = replace(signalled, starts=tuple(block.visited(signalled.starts)))
+    barrier = signalled(copy, context)
     if copy.prefer == BULK:
         return _bytes(copy, block, barrier)
     return _Boxes(copy, copy.source, copy.destination, block, barrier).statement()
+
+
+def signalled(copy: Copy, context: Context) -> Region:
+    """The barrier on which a copy completes."""
+    barrier: Region = context.facts[BARRIERS][copy]
+    return replace(barrier, starts=tuple(context.facts[BLOCK].visited(barrier.starts)))
+
+
+def _elements(tensor: Region, block: BlockView) -> Region:
+    """The first element of a part of a tensor whose bytes lie in one piece."""
+    starts = tuple(block.simplify(start) for start in block.visited(tensor.starts))
+    return Region(tensor.buffer, starts, (1,) * len(starts))
 
 
 def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
     """The stores of a shared tile that the author gives to the engine."""
     block = context.facts[BLOCK]
     if copy.prefer == BULK:
-        place = block.piece(copy.source)
-        starts = tuple(block.simplify(start) for start in block.visited(copy.destination.starts))
-        target = Region(copy.destination.buffer, starts, (1,) * len(starts))
-        size = copy.source.dtype.nbytes(copy.source.size)
-        return Evaluate(Call(BOOL, "bulk_store", (target, place, const(size))), span=copy.span)
+        size = const(copy.source.dtype.nbytes(copy.source.size))
+        return perform("bulk_store", _elements(copy.destination, block), block.piece(copy.source), size, span=copy.span)
     return _Boxes(copy, copy.destination, copy.source, block, None).statement()
 
 
 def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:
     """One load of bytes that lie in one piece."""
-    source = copy.source
-    place = block.piece(copy.destination)
-    starts = tuple(block.simplify(start) for start in block.visited(source.starts))
-    size = const(source.dtype.nbytes(copy.destination.size))
-    arguments = (place, Region(source.buffer, starts, (1,) * len(starts)), size, barrier)
+    size = const(copy.source.dtype.nbytes(copy.destination.size))
+    arguments = (block.piece(copy.destination), _elements(copy.source, block), size, barrier)
     if copy.eviction is None:
-        return Evaluate(Call(BOOL, "bulk_load", arguments), span=copy.span)
-    return Evaluate(Call(BOOL, "bulk_load_hint", (*arguments, POLICIES[copy.eviction])), span=copy.span)
+        return perform("bulk_load", *arguments, span=copy.span)
+    return perform("bulk_load_hint", *arguments, POLICIES[copy.eviction], span=copy.span)
 
 
 def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
@@ -146,28 +151,28 @@ class _Boxes:
             rank = Var(INT32, f"{self.tile.buffer.name}_rank")
             head = [Let(rank, own, span=self.copy.span), Assume(index_binary("ge", rank, 0))]
             self.block.bind(rank, self.block.cluster)
-            own = index_binary("floormod", index_binary("floordiv", rank, distance), blocks)
-            lowest = index_binary("sub", rank, index_binary("mul", own, distance))
+            own = rank // distance % blocks
+            lowest = rank - own * distance
             everyone = cast(binary("shl", cast(everyone, INT32), lowest), ALL["uint16"])
-        first = self.block.simplify(index_binary("mul", own, share))
+        first = self.block.simplify(own * share)
         columns = range(0, plan.box[0] * plan.counts[0], plan.box[0])
         return head + [self._load(described, const(column), first, (everyone,)) for column in columns]
 
     def _load(self, described: TensorMap, column: Expr, row: Expr, blocks: tuple[Expr, ...]) -> Statement:
         """One box, which begins at a row and a column of the tile; for several blocks of the cluster where given."""
         to = self.tile
-        within = index_binary("mul", column, to.dtype.per_byte)
+        within = column * to.dtype.per_byte
         place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, within])
         coordinates = self._coordinates(column, row)
         if self.barrier is None:
             function = "tma_reduce_add" if self.copy.adds else "tma_store"
-            return Evaluate(Call(BOOL, function, (described, place, *coordinates)), span=self.copy.span)
+            return perform(function, described, place, *coordinates, span=self.copy.span)
         function = "tma_load_multicast" if blocks else "tma_load"
         hint: tuple[str, ...] = ()
         if self.copy.eviction is not None:
             function, hint = f"{function}_hint", (POLICIES[self.copy.eviction],)
         arguments: tuple[Any, ...] = (place, described, self.barrier, *blocks, *hint, *coordinates)
-        return Evaluate(Call(BOOL, function, arguments), span=self.copy.span)
+        return perform(function, *arguments, span=self.copy.span)
 
     @staticmethod
     def _span(plan: BoxPlan) -> int:
@@ -191,8 +196,8 @@ class _Boxes:
         """Where the box begins in the tensor, innermost dimension first."""
         rows, columns = self._axes()
         starts = list(self.block.visited(self.tensor.starts))
-        first = index_binary("floordiv", starts[columns], self.tensor.dtype.per_byte)
-        starts[columns] = index_binary("add", first, column)
+        first = starts[columns] // self.tensor.dtype.per_byte
+        starts[columns] = first + column
         if rows is not None:
-            starts[rows] = index_binary("add", starts[rows], row)
+            starts[rows] = starts[rows] + row
         return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]

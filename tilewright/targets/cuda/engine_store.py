@@ -11,14 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import INT32, UINT32, UINT64
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Evaluate,
     Expr,
-    For,
     If,
     Load,
     Region,
@@ -29,7 +28,7 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    index_binary,
+    counted,
     seq,
 )
 from tilewright.layout.digits import REGISTER
@@ -39,7 +38,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging, box_columns, box_shape
 
-GROUP = 128
+WARP, GROUP = 32, 128
 COLUMNS = 16
 """Of what one stmatrix of four matrices stores: 16 rows by 16 columns."""
 
@@ -57,10 +56,6 @@ def lower_engine_store(copy: Leaving, context: Context) -> Statement:
 def _turns(staging: Staging) -> int:
     """Boxes that a warpgroup fills for one store."""
     return staging.plan.tiles_m * len(box_columns(staging.plan, staging.width))
-
-
-def call(function: str, *arguments: Expr | Region) -> Evaluate:
-    return Evaluate(Call(BOOL, function, arguments))
 
 
 @dataclass(slots=True)
@@ -93,24 +88,31 @@ class _Store:
         number = 0
         for row in range(plan.tiles_m):
             for column, width in box_columns(plan, self.staging.width):
-                if (
-                    number >= self.count or not self.staging.is_first
-                ):  # until the engine has read what left through it before
+                if number >= self.count or not self.staging.is_first:
+                    # until the engine has read what left through it before
                     behind = self.count - 1 if number or self.alike else 0
-                    made += [self._first(call("bulk_wait_read", const(behind))), self._meet()]
+                    made += [self._first(perform("bulk_wait_read", const(behind))), self._meet()]
                 made += self._box(row, column, width, number % self.count)
                 number += 1
-        self.block.at_end(self.staging.boxes, self._first(call("bulk_wait_read", const(0))))
+        self.block.at_end(self.staging.boxes, self._first(perform("bulk_wait_read", const(0))))
         return seq(*made)
+
+    @property
+    def _lane(self) -> Expr:
+        return self.block.thread % WARP
+
+    @property
+    def _own(self) -> Expr:
+        """The first of the executing warp's 16 rows."""
+        return self.block.thread // WARP % 4 * 16
 
     def _first(self, *statements: Statement) -> Statement:
         """What one thread of the warpgroup does."""
-        own = index_binary("floormod", self.block.thread, GROUP)
-        return If(binary("eq", own, const(0)), seq(*statements), span=self.copy.span)
+        return If(binary("eq", self.block.thread % GROUP, const(0)), seq(*statements), span=self.copy.span)
 
     def _meet(self) -> Statement:
         """A barrier of the warpgroup."""
-        return call("named_barrier_sync", self.block.group_barrier, const(GROUP))
+        return perform("named_barrier_sync", self.block.group_barrier, const(GROUP))
 
     def _box(self, row: int, column: int, width: int, slot: int) -> list[Statement]:
         """One box, or as many columns of one: packed by all, stored by one."""
@@ -120,13 +122,13 @@ class _Store:
             part = Var(INT32, "part")
             self.block.bind(part, parts)
             body = self._pack(row, column, slot, part, COLUMNS)
-            pack.append(For(part, const(0), const(parts), const(1), body, "unroll", span=self.copy.span))
+            pack.append(counted(part, parts, body, "unroll", span=self.copy.span))
         if rest:
             pack.append(self._pack(row, column, slot, const(parts), rest))
-        store = call(
+        store = perform(
             "tma_store", self._map(width), self._place(slot, const(0), const(0)), *self._coordinates(row, column)
         )
-        return [*pack, call("fence_proxy_async_shared"), self._meet(), self._first(store, call("bulk_commit"))]
+        return [*pack, perform("fence_proxy_async_shared"), self._meet(), self._first(store, perform("bulk_commit"))]
 
     def _pack(self, row: int, column: int, slot: int, part: Expr, columns: int) -> nodes.Seq:
         """Sixteen columns of a box, or its last eight."""
@@ -135,49 +137,33 @@ class _Store:
         first = (row * self.plan.tiles_n + number) * instruction.d_fragment.extent(REGISTER) + inside // 2
         if self.staging.boxes.dtype.bits == 32:
             return self._pairs(slot, part, first)
-        thread = self.block.thread
-        lane, warp = (
-            index_binary("floormod", thread, 32),
-            index_binary("floormod", index_binary("floordiv", thread, 32), 4),
-        )
         if self.transposed and instruction.transposes:
             return self._neighbours(slot, part, first, columns)
-        words, made = self._words(index_binary("add", index_binary("mul", part, 8), first), columns // 2)
-        own, next_to = index_binary("mul", warp, 16), index_binary("mul", part, COLUMNS)
-        right = index_binary("mul", index_binary("floordiv", lane, 16), 8)
+        words, made = self._words(part * 8 + first, columns // 2)
+        own, lane, next_to = self._own, self._lane, part * COLUMNS
+        right = lane // 16 * 8
         if self.transposed:
             four = columns == COLUMNS
-            row_of_eight = index_binary("floormod", lane, 8)
-            at = index_binary("add", next_to, index_binary("add", right, row_of_eight) if four else row_of_eight)
-            down = index_binary("mul", index_binary("floormod", index_binary("floordiv", lane, 8), 2), 8)
+            row_of_eight = lane % 8
+            at = next_to + (right + row_of_eight if four else row_of_eight)
+            down = lane // 8 % 2 * 8
             store = "stmatrix_x4_trans" if four else "stmatrix_x2_trans"
-            return seq(made, call(store, self._place(slot, at, index_binary("add", own, down)), words))
-        at = index_binary("add", own, index_binary("floormod", lane, 16))
+            return seq(made, perform(store, self._place(slot, at, own + down), words))
+        at = own + lane % 16
         if instruction.transposes:
-            at = index_binary(
-                "add",
-                own,
-                self._row(
-                    index_binary("floormod", lane, 8), index_binary("floormod", index_binary("floordiv", lane, 8), 2)
-                ),
-            )
-        return seq(made, call("stmatrix_x4", self._place(slot, at, index_binary("add", next_to, right)), words))
+            at = own + self._row(lane % 8, lane // 8 % 2)
+        return seq(made, perform("stmatrix_x4", self._place(slot, at, next_to + right), words))
 
     def _pairs(self, slot: int, part: Expr, first: int) -> nodes.Seq:
         """Sixteen columns of a box of words: four pairs of neighbours of each thread."""
-        registers, thread = self.block.registers(self.copy.source.buffer), self.block.thread
-        lane = index_binary("floormod", thread, 32)
-        warp = index_binary("floormod", index_binary("floordiv", thread, 32), 4)
-        own = index_binary("mul", warp, 16)
-        column = index_binary(
-            "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floormod", lane, 4), 2)
-        )
+        registers, lane = self.block.registers(self.copy.source.buffer), self._lane
+        column = part * COLUMNS + lane % 4 * 2
         made: list[Statement] = []
         for number in range(4):
             right, down = divmod(number, 2)
-            row = index_binary("add", own, self._row(index_binary("floordiv", lane, 4), const(down)))
-            place = self._place(slot, row, index_binary("add", column, 8 * right))
-            register = index_binary("add", index_binary("mul", part, 8), first + 2 * number)
+            row = self._own + self._row(lane // 4, const(down))
+            place = self._place(slot, row, column + 8 * right)
+            register = part * 8 + (first + 2 * number)
             pair = Load(registers.dtype.with_lanes(2), registers, (register,))
             made.append(Store(place.buffer, place.starts, pair, span=self.copy.span))
         return seq(made)
@@ -185,35 +171,26 @@ class _Store:
     def _row(self, number: Expr, half: Expr) -> Expr:
         """The row of 16 that is row `number` of a half of the instruction's."""
         if self.plan.instruction.transposes:
-            return index_binary("add", index_binary("mul", number, 2), half)
-        return index_binary("add", number, index_binary("mul", half, 8))
+            return number * 2 + half
+        return number + half * 8
 
     def _neighbours(self, slot: int, part: Expr, first: int, columns: int) -> nodes.Seq:
         """Columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of two or four
         columns."""
-        registers, thread, dtype = (
-            self.block.registers(self.copy.source.buffer),
-            self.block.thread,
-            self.copy.destination.dtype,
-        )
-        lane = index_binary("floormod", thread, 32)
-        warp = index_binary("floormod", index_binary("floordiv", thread, 32), 4)
-        column = index_binary(
-            "add", index_binary("mul", warp, 16), index_binary("mul", index_binary("floordiv", lane, 4), 2)
-        )
-        row = index_binary(
-            "add", index_binary("mul", part, COLUMNS), index_binary("mul", index_binary("floormod", lane, 4), 2)
-        )
+        registers, lane = self.block.registers(self.copy.source.buffer), self._lane
+        dtype = self.copy.destination.dtype
+        column = self._own + lane // 4 * 2
+        row = part * COLUMNS + lane % 4 * 2
         made: list[Statement] = []
         for number in range(columns // 4):
             right, next_to = divmod(number, 2)
             pair = Buffer(f"{self.copy.source.buffer.name}_pair", (2,), dtype, "register")
             made.append(Allocate(pair, span=self.copy.span))
             for half in range(2):
-                register = index_binary("add", index_binary("mul", part, 8), first + 4 * right + 2 * half + next_to)
+                register = part * 8 + (first + 4 * right + 2 * half + next_to)
                 value = cast(Load(registers.dtype, registers, (register,)), dtype)
                 made.append(Store(pair, (const(half),), value, span=self.copy.span))
-            place = self._place(slot, index_binary("add", row, 8 * right + next_to), column)
+            place = self._place(slot, row + (8 * right + next_to), column)
             both = Load(dtype.with_lanes(2), pair, (const(0),))
             made.append(Store(place.buffer, place.starts, both, span=self.copy.span))
         return seq(made)
@@ -228,19 +205,19 @@ class _Store:
         made: list[Statement] = [Allocate(packed, span=self.copy.span)]
         if registers.dtype.is_integer:
             for element in range(count):
-                value = cast(Load(registers.dtype, registers, (index_binary("add", first, element),)), dtype)
+                value = cast(Load(registers.dtype, registers, (first + element,)), dtype)
                 made.append(Store(packed, (const(element),), value, span=self.copy.span))
-            return Region(packed, (const(0),), (count,)), made
+            return nodes.whole(packed), made
         for word in range(count // 2):
-            place = index_binary("add", first, 2 * word)
-            pair = [Load(registers.dtype, registers, (index_binary("add", place, i),)) for i in range(2)]
+            place = first + 2 * word
+            pair = [Load(registers.dtype, registers, (place + i,)) for i in range(2)]
             value = Call(UINT32, PACK[dtype.name], tuple(pair))
-            made.append(call("set_word", Region(packed, (const(0),), (count,)), const(word), value))
-        return Region(packed, (const(0),), (count,)), made
+            made.append(perform("set_word", nodes.whole(packed), const(word), value))
+        return nodes.whole(packed), made
 
     def _place(self, slot: int, row: Expr, column: Expr) -> Region:
         """An element of one of the warpgroup's boxes."""
-        box = index_binary("add", index_binary("mul", self.block.warpgroup, self.count), slot)
+        box = self.block.warpgroup * self.count + slot
         whole = nodes.whole(self.staging.boxes)
         return self.block.shared(whole, [box, row, column])
 
@@ -256,13 +233,13 @@ class _Store:
     def _coordinates(self, row: int, column: int) -> list[Expr]:
         """Where the warpgroup's box begins in the tensor, innermost dimension first."""
         plan, group = self.plan, self.block.warpgroup
-        row_group = index_binary("floormod", group, plan.warps_m) if plan.warps_n > 1 else group
-        column_group = index_binary("floordiv", group, plan.warps_m) if plan.warps_n > 1 else const(0)
-        down = index_binary("add", index_binary("mul", row_group, plan.m // plan.warps_m), row * plan.instruction.m)
-        across = index_binary("add", index_binary("mul", column_group, plan.n // plan.warps_n), column)
+        row_group = group % plan.warps_m if plan.warps_n > 1 else group
+        column_group = group // plan.warps_m if plan.warps_n > 1 else const(0)
+        down = row_group * (plan.m // plan.warps_m) + row * plan.instruction.m
+        across = column_group * (plan.n // plan.warps_n) + column
         if self.transposed:
             down, across = across, down
         starts = list(self.block.visited(self.copy.destination.starts))
-        starts[-2] = index_binary("add", starts[-2], down)
-        starts[-1] = index_binary("add", starts[-1], across)
+        starts[-2] = starts[-2] + down
+        starts[-1] = starts[-1] + across
         return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]

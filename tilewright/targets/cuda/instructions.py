@@ -74,10 +74,12 @@ MATRIX_8X8_TRANSPOSED = permuted(MATRIX_8X8, (1, 0))
 # Matrix instructions ------------------------------------------------------------------------------
 
 
-def _mma(function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int) -> MatrixInstruction:
+def _mma(
+    function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int, sparse: bool = False
+) -> MatrixInstruction:
     return MatrixInstruction(
-        f"mma_{function}", WARP, 16, 8, k, a, b, accumulator, REGISTERS, REGISTERS,
-        mma_a(a.bits, k), mma_b(b.bits, k), mma_d(), rate=rate,
+        f"mma_{'sparse_' * sparse}{function}", WARP, 16, 8, k, a, b, accumulator, REGISTERS, REGISTERS,
+        mma_a(a.bits, k >> sparse), mma_b(b.bits, k), mma_d(), rate=rate, sparse=sparse,
     )  # fmt: skip
 
 
@@ -105,10 +107,14 @@ def _wgmma(
 _RATE = {80: 1024, 86: 512, 89: 512, 90: 2048, 100: 2048, 103: 2048, 120: 512}
 
 
+def _rate(arch: Arch) -> int:
+    return _RATE[int(arch.name.strip("sm_a"))]
+
+
 @functools.cache
 def matrix_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
     """The matrix instructions of an architecture that its hardware executes natively, fastest first."""
-    rate = _RATE[int("".join(c for c in arch.name if c.isdigit()))]
+    rate = _rate(arch)
     found: list[MatrixInstruction] = []
     if arch.has("wgmma"):
         for from_registers in (False, True):
@@ -151,28 +157,21 @@ def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
     return found
 
 
-def _mma_sparse(function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int) -> MatrixInstruction:
-    return MatrixInstruction(
-        f"mma_sparse_{function}", WARP, 16, 8, k, a, b, accumulator, REGISTERS, REGISTERS,
-        mma_a(a.bits, k // 2), mma_b(b.bits, k), mma_d(), rate=rate, sparse=True,
-    )  # fmt: skip
-
-
 @functools.cache
 def sparse_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
     """The instructions for 2:4 sparse left operands that an architecture executes natively, fastest first."""
-    rate = 2 * _RATE[int("".join(c for c in arch.name if c.isdigit()))]
+    rate = 2 * _rate(arch)
     found: list[MatrixInstruction] = []
     if arch.has("wgmma"):
         for from_registers in (False, True):
             found += _warpgroup_instructions(2 * rate, from_registers, True)
     found += [
-        _mma_sparse("m16n8k32", F16, F16, F32, 32, rate), _mma_sparse("m16n8k32", BF16, BF16, F32, 32, rate),
-        _mma_sparse("m16n8k16", TF32, TF32, F32, 16, rate // 2),
+        _mma("m16n8k32", F16, F16, F32, 32, rate, True), _mma("m16n8k32", BF16, BF16, F32, 32, rate, True),
+        _mma("m16n8k16", TF32, TF32, F32, 16, rate // 2, True),
     ]  # fmt: skip
-    found += [_mma_sparse("m16n8k64", a, b, S32, 64, 2 * rate) for a in (S8, U8) for b in (S8, U8)]
+    found += [_mma("m16n8k64", a, b, S32, 64, 2 * rate, True) for a in (S8, U8) for b in (S8, U8)]
     if arch.has("mma_fp8"):
-        found += [_mma_sparse("m16n8k64", a, b, F32, 64, 2 * rate) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+        found += [_mma("m16n8k64", a, b, F32, 64, 2 * rate, True) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
     return tuple(sorted(found, key=lambda instruction: -instruction.rate))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -26,10 +25,8 @@ from tilewright.targets.cuda.driver import (
     LaunchConfig,
     require_driver,
 )
-from tilewright.targets.gpu.library import torch_functions
-
-TENSOR_MAP = "128s"
-"""How `struct` spells an encoded tensor map; what other parameters are is said by `gpu.host.code_of`."""
+from tilewright.targets.gpu.host import TENSOR_MAP
+from tilewright.targets.gpu.library import loaded_torch, torch_functions
 
 _CONFIG = "<3I3II4xQQI4x"
 """CUlaunchConfig for `struct`: grid, block, shared bytes, stream, attributes and their count."""
@@ -284,7 +281,7 @@ def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callabl
 
 def on_device(device: int) -> AbstractContextManager[Any]:
     """A context in which another device is current, for torch too where it is loaded."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    torch = loaded_torch()
+    if torch is not None:
         return torch.cuda.device(device)
     return require_driver("changing the device").on(device)

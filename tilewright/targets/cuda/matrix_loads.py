@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import Call, Evaluate, Expr, For, Region, Statement, Var, const, index_binary, seq
+from tilewright.ir.nodes import Call, Evaluate, Expr, Region, Statement, Var, const, counted, seq
 from tilewright.layout.access import vector_width
 from tilewright.layout.threads import shared_rows
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
@@ -25,11 +25,11 @@ def load_matrices(load: OperandLoad) -> list[Statement] | None:
     count = operand.tiles // at_once
     product.block.bind(tile, count)
     address = _row_address(load, tile, at_once, words)
-    first = load.register(index_binary("mul", tile, at_once * operand.registers))
+    first = load.register(tile * (at_once * operand.registers))
     registers = Region(part, (first,), (operand.registers * at_once,))
     call = Call(BOOL, f"ldmatrix{'_trans' * operand.transposed}", (registers, address, const(words * at_once)))
     body = seq(Evaluate(call, span=product.gemm.span))
-    return [For(tile, const(0), const(count), const(1), body, "unroll", span=product.gemm.span)]
+    return [counted(tile, count, body, "unroll", span=product.gemm.span)]
 
 
 def _lies_in_rows(load: OperandLoad) -> bool:
@@ -46,26 +46,26 @@ def _lies_in_rows(load: OperandLoad) -> bool:
 def _row_address(load: OperandLoad, tile: Var, at_once: int, words: int) -> Region:
     """Where the row lies that this lane names: of matrix ``lane // 8``, row ``lane % 8``."""
     operand, bits, lane = load.operand, load.part.dtype.bits, load.lane
-    matrix, row = index_binary("floordiv", lane, 8), index_binary("floormod", lane, 8)
+    matrix, row = lane // 8, lane % 8
     if words * at_once < 4:
-        matrix = index_binary("floormod", matrix, words * at_once)
-    which = index_binary("floordiv", matrix, words)  # tile within this load
-    word = index_binary("floormod", matrix, words)
+        matrix = matrix % (words * at_once)
+    which = matrix // words  # tile within this load
+    word = matrix % words
     unit = 16 // bits * 8 if bits <= 16 else 4  # elements of k in a row of 16 bytes
-    number = index_binary("add", index_binary("mul", tile, at_once), which)
+    number = tile * at_once + which
     across: Expr
     if operand.is_left:
         # Words 0 and 1 are the upper and lower eight rows, 2 and 3 the same of the second half of k.
-        across = index_binary("mul", index_binary("floormod", word, 2), 8)
-        depth = index_binary("floordiv", word, 2)
+        across = word % 2 * 8
+        depth = word // 2
     else:
         across, depth = const(0), word
     if not operand.transposed:
-        across = index_binary("add", across, row)
-        deep = index_binary("mul", depth, unit)
+        across = across + row
+        deep = depth * unit
     else:
         # A transposed matrix is read along its rows, which here run along m or n.
-        deep = index_binary("add", index_binary("mul", depth, 8), row)
+        deep = depth * 8 + row
     return load.product.element(operand, number, across, load.step, deep)
 
 

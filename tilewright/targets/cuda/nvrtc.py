@@ -7,11 +7,11 @@ import ctypes
 import functools
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound
+from tilewright.targets.cuda.toolkit import named_toolkits, wheels
 from tilewright.targets.gpu.library import RuntimeCompiler
 
 _PATTERNS = ("libnvrtc.so*", "libnvrtc.*.dylib", "nvrtc64_*.dll")
@@ -83,15 +83,10 @@ def _candidates() -> Iterator[Path]:
 
 
 def _directories() -> Iterator[Path]:
-    for entry in sys.path:
-        package = Path(entry or ".") / "nvidia"
-        if package.is_dir():
-            for part in sorted(package.iterdir()):
-                yield from (part / "lib", part / "bin", part / "bin" / "x86_64")
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        root = os.environ.get(variable)
-        if root:
-            yield from (Path(root) / "lib64", Path(root) / "lib", Path(root) / "bin")
+    for part in wheels():
+        yield from (part / "lib", part / "bin", part / "bin" / "x86_64")
+    for root in named_toolkits():
+        yield from (root / "lib64", root / "lib", root / "bin")
     yield from (Path("/usr/local/cuda/lib64"), Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib64"))
     yield from (Path(entry) for entry in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if entry)
 

@@ -6,6 +6,7 @@ serves.  `wgmma_operand` finds out whether a descriptor can name such a tile, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -127,17 +128,11 @@ class BoxPlan:
 
     @property
     def box_bytes(self) -> int:
-        total = self.dtype.storage_bytes
-        for extent in self.box:
-            total *= extent
-        return total
+        return self.dtype.storage_bytes * math.prod(self.box)
 
     def boxes(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """First element (innermost first) and byte in shared memory of each box."""
-        total = 1
-        for count in self.counts:
-            total *= count
-        for index in range(total):
+        for index in range(math.prod(self.counts)):
             rest, first = index, [0] * len(self.box)
             for dimension in (*range(1, len(self.box)), 0):
                 rest, at = divmod(rest, self.counts[dimension])

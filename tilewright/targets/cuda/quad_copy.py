@@ -6,21 +6,19 @@ The operand wants of each row 4 bytes in every lane of a quad; loads of 4 bytes 
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import BOOL, UINT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import UINT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
-    Evaluate,
     Expr,
     If,
     Load,
-    Region,
     Statement,
     Store,
     const,
-    index_binary,
     seq,
+    whole,
 )
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.ops.base import kept_axes, zero
@@ -38,7 +36,7 @@ def lower_quad_copy(copy: Copy, context: Context) -> Statement:
     block = context.facts[BLOCK]
     rows, columns = copy.destination.buffer.static_shape
     source = copy.source.buffer
-    pairs = index_binary("floordiv", source.shape[-1], PAIR)
+    pairs = source.shape[-1] // PAIR
     words = Buffer(f"{source.name}_words", (*source.shape[:-1], pairs), UINT32, "register", source=source)
     made = [
         statement
@@ -59,15 +57,15 @@ def _piece(copy: Copy, source: Buffer, block: BlockView, row: int, column: int) 
     """Eight rows of a warp, 32 columns."""
     layout, registers = block.layout(copy.destination.buffer), block.registers(copy.destination.buffer)
     own_row, _ = layout.held_at(block.thread, int(layout.offset(REGISTER, row, column)))
-    quad_lane = index_binary("floormod", block.thread, QUAD)
-    own_column = index_binary("add", index_binary("mul", quad_lane, UNIT), column)
+    quad_lane = block.thread % QUAD
+    own_column = quad_lane * UNIT + column
     words = Buffer("words", (QUAD,), UINT32, "register")
     made: list[Statement] = [Allocate(words, span=copy.span), *_load(copy, source, block, own_row, own_column, words)]
-    made.append(Evaluate(Call(BOOL, "quad_transpose", (Region(words, (const(0),), (QUAD,)),)), span=copy.span))
-    target = Region(registers, (const(0),), (registers.size,))
+    made.append(perform("quad_transpose", whole(words), span=copy.span))
+    target = whole(registers)
     for i in range(QUAD):
         place = int(layout.offset(REGISTER, row, column + UNIT * i)) // 2
-        made.append(Evaluate(Call(BOOL, "set_word", (target, const(place), Load(UINT32, words, (const(i),))))))
+        made.append(perform("set_word", target, const(place), Load(UINT32, words, (const(i),))))
     return made
 
 
@@ -77,9 +75,9 @@ def _load(copy: Copy, source: Buffer, block: BlockView, row: Expr, column: Expr,
     assert axes is not None
     starts = list(block.visited(copy.source.starts))
     for axis, offset in zip(axes, (row, column), strict=True):
-        starts[axis] = index_binary("add", starts[axis], offset)
+        starts[axis] = starts[axis] + offset
     indices = tuple(block.simplify(start) for start in starts)
-    pair = block.simplify(index_binary("floordiv", indices[-1], PAIR))
+    pair = block.simplify(indices[-1] // PAIR)
     loaded = Load(UINT32.with_lanes(QUAD), source, (*indices[:-1], pair))
     moved = Store(words, (const(0),), loaded, span=copy.span)
     guard = block.guard(copy.source.buffer, indices)

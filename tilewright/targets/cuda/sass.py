@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound, Span
 from tilewright.targets.cuda.messages import _OWN_HEADER, _shorten
+from tilewright.targets.cuda.toolkit import named_toolkits, wheels
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)")
 _FUNCTION = re.compile(r"^\.text\.(?P<name>[\w$]+):|^\s*\.section\s+\.text\.(?P<section>[\w$]+)")
@@ -30,16 +30,8 @@ def find_tool(name: str) -> Path:
     ------
     CompilerNotFound : the tool is not on this machine.
     """
-    places = [Path(entry or ".") / "nvidia" for entry in sys.path]
-    found = [tool for place in places if place.is_dir() for tool in sorted(place.glob(f"*/bin/{name}"))]
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(variable):
-            found.append(Path(os.environ[variable]) / "bin" / name)
-    found.append(Path("/usr/local/cuda/bin") / name)
-    on_path = shutil.which(name)
-    if on_path:
-        found.append(Path(on_path))
-    for path in found:
+    found = [root / "bin" / name for root in (*wheels(), *named_toolkits(), Path("/usr/local/cuda"))]
+    for path in (*found, Path(shutil.which(name) or "")):
         if path.is_file():
             return path
     package = f"nvidia-cuda-{name}"

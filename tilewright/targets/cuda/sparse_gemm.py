@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Expr, Statement, index_binary
+from tilewright.ir.nodes import Expr, Statement
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.targets.cuda.sparse_metadata import STEP_BYTES, lane_word
@@ -17,4 +17,4 @@ def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
 class _SparseWarpGemm(SparseWarpProduct):
     def word(self, first_row: Expr, step: Expr) -> Expr:
         step_bytes = STEP_BYTES * (2 if self.gemm.a.dtype.bits == 8 else 1)
-        return lane_word(self.gemm, self.block, first_row, index_binary("mul", step, step_bytes), 2)
+        return lane_word(self.gemm, self.block, first_row, step * step_bytes, 2)

@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.formats.sparse import LANE_BYTES
-from tilewright.ir.dtypes import BOOL, UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Call, Evaluate, Expr, Region, Statement, Store, const, index_binary
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import UINT32
+from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Region, Statement, Store, const, whole
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.lower.block_view import BlockView
@@ -36,17 +37,15 @@ def lane_word(gemm: SparseGemm, block: BlockView, first_row: Expr, first_byte: E
     first_byte : where the step's metadata begins in a row.
     pairs : halfwords along a row that the lanes of a quad share: 2 for one step, 4 for two.
     """
-    lane = index_binary("floormod", block.thread, WARP)
-    g, q = index_binary("floordiv", lane, 4), index_binary("floormod", lane, 4)
+    lane = block.thread % WARP
+    g, q = lane // 4, lane % 4
     if gemm.order == "lanes":
         return _lane_order(gemm, block, first_row, first_byte, pairs, lane)
     if gemm.a.dtype.bits == 8:
-        row = index_binary("add", g, index_binary("mul", index_binary("floormod", q, 2), 8))
-        return _places(
-            gemm, block, first_row, [row], first_byte, index_binary("mul", index_binary("floordiv", q, 2), 4)
-        )
-    byte = index_binary("mul", q if pairs == 4 else index_binary("floormod", q, 2), 2)
-    return _places(gemm, block, first_row, [g, index_binary("add", g, 8)], first_byte, byte)
+        row = g + q % 2 * 8
+        return _places(gemm, block, first_row, [row], first_byte, q // 2 * 4)
+    byte = (q if pairs == 4 else q % 2) * 2
+    return _places(gemm, block, first_row, [g, g + 8], first_byte, byte)
 
 
 def _lane_order(gemm: SparseGemm, block: BlockView, first_row: Expr, first_byte: Expr, pairs: int, lane: Expr) -> Expr:
@@ -54,12 +53,12 @@ def _lane_order(gemm: SparseGemm, block: BlockView, first_row: Expr, first_byte:
     if (
         gemm.a.dtype.bits > 8 and pairs == 2
     ):  # one of the two steps: lanes 0 and 1 of a quad read what is theirs, or what 2 and 3 have
-        second = index_binary("floormod", index_binary("floordiv", first_byte, STEP_BYTES), 2)
-        own = index_binary("mul", index_binary("floordiv", lane, 4), 4)
-        of_step = index_binary("add", index_binary("mul", second, 2), index_binary("floormod", lane, 2))
-        lane = index_binary("add", own, of_step)
+        second = first_byte // STEP_BYTES % 2
+        own = lane // 4 * 4
+        of_step = second * 2 + lane % 2
+        lane = own + of_step
     columns = gemm.metadata.buffer.static_shape[-1]
-    piece, rows = index_binary("floordiv", first_byte, LANE_BYTES), index_binary("floordiv", first_row, WARP_ROWS)
+    piece, rows = first_byte // LANE_BYTES, first_row // WARP_ROWS
     row, column = lane_place(columns, rows, piece, lane)
     return _places(gemm, block, const(0), [row], const(0), column)
 
@@ -69,10 +68,10 @@ def _places(
 ) -> Expr:
     region = gemm.metadata
     leading: list[Expr] = [const(0)] * (region.buffer.rank - 2)
-    column = block.simplify(index_binary("add", first_byte, byte))
+    column = block.simplify(first_byte + byte)
     places: list[Region] = []
     for row in rows:
-        places.append(block.shared(region, [*leading, block.simplify(index_binary("add", first_row, row)), column]))
+        places.append(block.shared(region, [*leading, block.simplify(first_row + row), column]))
     return Call(UINT32, "sparse_places", tuple(places))
 
 
@@ -105,11 +104,11 @@ class PlacesOfLane:
         else:
             self.registers = Buffer("places", (self.plan.metadata_words,), UINT32, "register")
             made.append(Allocate(self.registers, span=span))
-        warp = index_binary("floormod", index_binary("floordiv", self.block.thread, WARP), 4)
+        warp = self.block.thread // WARP % 4
         for tile in range(self.plan.tiles_m):
-            first = index_binary("add", index_binary("mul", self.group, self.plan.tiles_m), tile)
-            row = index_binary("mul", first, self.plan.instruction.m)
-            row = index_binary("add", row, index_binary("mul", warp, WARP_ROWS))
+            first = self.group * self.plan.tiles_m + tile
+            row = first * self.plan.instruction.m
+            row = row + warp * WARP_ROWS
             for step in range(0, self.plan.tiles_k, self._shared):
                 byte = step * STEP_BYTES * (2 if self._shared == 1 else 1)
                 pairs = 2 * min(self._shared, self.plan.tiles_k - step)
@@ -134,4 +133,4 @@ class PlacesOfLane:
 
 def hold(registers: Buffer) -> Statement:
     """A use of words of metadata: until then their registers are not given to others."""
-    return Evaluate(Call(BOOL, "sparse_hold", (Region(registers, (const(0),), (registers.size,)),)))
+    return perform("sparse_hold", whole(registers))

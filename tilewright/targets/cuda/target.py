@@ -18,7 +18,6 @@ from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.headers import headers_hash
 from tilewright.targets.cuda.launcher import (
-    TENSOR_MAP,
     CudaKernel,
     LaunchShape,
     PreparedKernel,
@@ -58,16 +57,10 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     shared = dict(source.metadata)["shared_bytes"]
     prepared = []
     for kernel, name, shared_bytes in zip(kernels(function), source.entries, shared, strict=True):
-        codes = tuple(
-            TENSOR_MAP if isinstance(param, TensorMap) else code_of(param) for param in kernel_parameters(kernel)
-        )
-        prepared.append(
-            CudaKernel(binary.image, name, codes, binary.assembly, prints(kernel)).prepare(
-                LaunchShape(
-                    kernel.num_threads, shared_bytes, cluster_of(kernel, arch), syncs_grid(kernel), is_dependent(kernel)
-                )
-            )
-        )
+        codes = tuple(map(code_of, kernel_parameters(kernel)))
+        code = CudaKernel(binary.image, name, codes, binary.assembly, prints(kernel))
+        cluster, cooperative, dependent = cluster_of(kernel, arch), syncs_grid(kernel), is_dependent(kernel)
+        prepared.append(code.prepare(LaunchShape(kernel.num_threads, shared_bytes, cluster, cooperative, dependent)))
     return Launcher(function, prepared)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import functools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,15 +53,6 @@ def swizzle_mode(span: int) -> Swizzle:
     return Swizzle.NONE if span == 0 else Swizzle((span // 16).bit_length() - 1)
 
 
-class L2Promotion(enum.IntEnum):
-    """Bytes that a load brings into L2."""
-
-    NONE = 0
-    B64 = 1
-    B128 = 2
-    B256 = 3
-
-
 _TYPES = {
     "uint8": 0, "int8": 0, "bool": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "float8_e8m0fnu": 0, "float8_e4m3fnuz": 0,
     "float8_e5m2fnuz": 0, "float8_e4m3b11fnuz": 0, "float6_e2m3fn": 0, "float6_e3m2fn": 0, "uint16": 1, "int16": 1,
@@ -72,6 +64,9 @@ rounds and flushes subnormals on the way, which no other copy does."""
 
 ROW_BYTES, MAX_RANK, MAX_BOX = ENGINE.unit, ENGINE.rank, ENGINE.box
 MAX_EXTENT, MAX_STRIDE = 1 << 32, 1 << 40
+
+_BRINGS_256_BYTES = 3
+"""CU_TENSOR_MAP_L2_PROMOTION_L2_256B: what a load brings into the second-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,6 @@ class TmaDescriptor:
     box : size of the box in elements, innermost first.
     swizzle : permutation in shared memory.
     element_strides : takes every n-th element along a dimension.
-    promotion : what a load brings into L2.
     nan_fill : out-of-bounds elements of floats read as NaN instead of zero.
 
     Raises
@@ -102,7 +96,6 @@ class TmaDescriptor:
     box: tuple[int, ...]
     swizzle: Swizzle = Swizzle.NONE
     element_strides: tuple[int, ...] = ()
-    promotion: L2Promotion = L2Promotion.B256
     nan_fill: bool = False
 
     def __post_init__(self) -> None:
@@ -121,10 +114,8 @@ class TmaDescriptor:
     @property
     def box_bytes(self) -> int:
         """Bytes that one load completes on its barrier: the whole box, also where it is out of bounds."""
-        total = self.dtype.storage_bytes
-        for extent, step in zip(self.box, self.element_strides):
-            total *= -(-extent // step)
-        return total
+        taken = (-(-extent // step) for extent, step in zip(self.box, self.element_strides))
+        return self.dtype.storage_bytes * math.prod(taken)
 
     def encode(self) -> bytes:
         """The 128 bytes that the hardware reads.  Raises DriverError without a GPU's driver."""
@@ -137,7 +128,7 @@ class TmaDescriptor:
             ctypes.c_void_p(aligned), _TYPES[self.dtype.name], rank, ctypes.c_void_p(self.address),
             (ctypes.c_uint64 * rank)(*self.extents), (ctypes.c_uint64 * max(rank - 1, 1))(*self.strides),
             (ctypes.c_uint32 * rank)(*self.box), (ctypes.c_uint32 * rank)(*self.element_strides),
-            0, int(self.swizzle), int(self.promotion), int(self.nan_fill),
+            0, int(self.swizzle), _BRINGS_256_BYTES, int(self.nan_fill),
         )  # fmt: skip
         driver.check(result, "cuTensorMapEncodeTiled", f"describing {self}")
         return ctypes.string_at(aligned, 128)

@@ -27,6 +27,19 @@ _THEIRS = re.compile(
 _TEMPLATE = re.compile(r"\btemplate\s*<")
 
 
+def wheels() -> Iterator[Path]:
+    """The folders of NVIDIA's packages of the package index."""
+    for entry in sys.path:
+        package = Path(entry or ".") / "nvidia"
+        if package.is_dir():
+            yield from sorted(package.iterdir())
+
+
+def named_toolkits() -> Iterator[Path]:
+    """Toolkits that the environment names."""
+    return (Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name))
+
+
 def speaks_toolkit(function: Function) -> bool:
     """Whether a text of the author's has CUDA's names, or templates that may compute with small floats, and none of the
     vocabulary's names."""
@@ -55,13 +68,8 @@ def include_directory() -> Path:
 
 def _folders() -> Iterator[Path]:
     """Toolkits that were named, then wheels, then where toolkits are by custom."""
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if root := os.environ.get(variable):
-            yield Path(root) / "include"
-    for entry in sys.path:
-        package = Path(entry or ".") / "nvidia"
-        if package.is_dir():
-            yield from (part / "include" for part in sorted(package.iterdir()))
+    yield from (root / "include" for root in named_toolkits())
+    yield from (part / "include" for part in wheels())
     yield Path("/usr/local/cuda/include")
     for entry in sys.path:
         yield Path(entry or ".") / "triton" / "backends" / "nvidia" / "include"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.ir.nodes import (
     Allocate,
@@ -75,8 +76,8 @@ class TransposedLeft:
 
     def head(self) -> list[Statement]:
         """What all parts need."""
-        lane = index_binary("floormod", self.block.thread, 32)
-        upper = index_binary("ge", index_binary("floormod", lane, 4), 2)
+        lane = self.block.thread % 32
+        upper = index_binary("ge", lane % 4, 2)
         made: list[Statement] = [] if self.plan.transposed else [Allocate(self.registers, span=self.gemm.span)]
         for var, (low, high) in zip(self.chosen, (EVEN, ODD)):
             made.append(Let(var, Select(UINT32, upper, const(high, UINT32), const(low, UINT32)), span=self.gemm.span))
@@ -100,7 +101,7 @@ class TransposedLeft:
         for word in range(WORDS):
             pair = [Load(UINT32, words, (const(word // 2 * 2 + i),)) for i in range(2)]
             value = Call(UINT32, "prmt", (*pair, self.chosen[word % 2]))
-            made.append(Evaluate(Call(BOOL, "set_word", (target, const(word), value)), span=self.gemm.span))
+            made.append(perform("set_word", target, const(word), value, span=self.gemm.span))
         return made
 
 
@@ -110,18 +111,18 @@ def _place(gemm: Product | LoadAhead, plan: GemmPlan, block: BlockView, group: E
     A quad's lanes get rows 2 c and 2 c + 1 of each matrix and want 4 c to 4 c + 3 along k out of two of them; the upper
     two lanes get the halves in the other order, so that the eight rows of a matrix meet in no bank.
     """
-    lane = index_binary("floormod", block.thread, 32)
-    warp = index_binary("floormod", index_binary("floordiv", block.thread, 32), 4)
-    matrix, line = index_binary("floordiv", lane, 8), index_binary("floormod", lane, 8)
-    half = index_binary("xor", index_binary("floormod", matrix, 2), index_binary("floordiv", line, 4))
+    lane = block.thread % 32
+    warp = block.thread // 32 % 4
+    matrix, line = lane // 8, lane % 8
+    half = index_binary("xor", matrix % 2, line // 4)
     deep: Expr = const(step * plan.instruction.k)
     for value, factor in (
-        (index_binary("floordiv", matrix, 2), 16), (index_binary("floordiv", line, 2), 4), (half, 2),
-        (index_binary("floormod", line, 2), 1),
+        (matrix // 2, 16), (line // 2, 4), (half, 2),
+        (line % 2, 1),
     ):  # fmt: skip
-        deep = index_binary("add", deep, index_binary("mul", value, factor))
+        deep = deep + value * factor
     across: Expr = const(row * plan.instruction.m)
-    across = index_binary("add", across, index_binary("mul", group, plan.m // plan.warps_m))
-    across = index_binary("add", across, index_binary("mul", warp, 16))
+    across = across + group * (plan.m // plan.warps_m)
+    across = across + warp * 16
     outer: list[Expr] = [const(0) for _ in range(gemm.a.buffer.rank - 2)]
     return block.shared(gemm.a, [*outer, deep, across])

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.dtypes import ALL, BOOL, FLOAT32, UINT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import ALL, FLOAT32, UINT32
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
     Call,
-    Evaluate,
     Expr,
     Let,
     Load,
@@ -31,21 +31,15 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    index_binary,
     seq,
+    whole,
 )
 from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import LANES, TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.targets.cuda.unpack_bytes import Affine, affine, byte_register
-
-AND_OR = 0xEA
-"""The table of ``(a & b) | c``."""
-
-AND_XOR = 0x6A
-"""The table of ``(a & b) ^ c``."""
+from tilewright.targets.cuda.unpack_bytes import AND_OR, AND_XOR, Affine, affine, byte_register, shifted
 
 _HALF = ALL["float16"]
 
@@ -98,8 +92,7 @@ class _Unpack:
                         code = self._decoded(Load(UINT32, words, (const(word - first),)), h, field)
                     value = self._scaled(code, scales[group][h]) if scales else code
                     place = number * per_tile + q // 2 * 4 + h + 2 * (q % 2)
-                    whole = Region(registers, (const(0),), (registers.size,))
-                    made.append(Evaluate(Call(BOOL, "set_word", (whole, const(place), value)), span=self.unpack.span))
+                    made.append(perform("set_word", whole(registers), const(place), value, span=self.unpack.span))
         return made
 
     def _bytes_of(self, tile: Buffer) -> list[Statement]:
@@ -117,21 +110,20 @@ class _Unpack:
                     k = unpack.first + 16 * place
                     word: Expr = Load(UINT32, words, (const(k // 16 // apart - first),))
                     mask = ((1 << form.bits) - 1) * 0x01010101 << form.byte_unit(k)
-                    value = binary("and", self._shifted(word, -h * form.bits), const(mask, UINT32))
+                    value = binary("and", shifted(word, -h * form.bits), const(mask, UINT32))
                     at = number * per_tile + place // 2 * 4 + h + 2 * (place % 2)
-                    whole = Region(registers, (const(0),), (registers.size,))
-                    made.append(Evaluate(Call(BOOL, "set_word", (whole, const(at), value)), span=unpack.span))
+                    made.append(perform("set_word", whole(registers), const(at), value, span=unpack.span))
         return made
 
     def _row(self, layout: Layout, register: int) -> Expr:
         """The first row of the 16 whose codes begin at a register."""
         row, _ = layout.held_at(self.block.thread, register)
-        tile = index_binary("mul", index_binary("floordiv", row, TILE), TILE)
+        tile = row // TILE * TILE
         return self.block.simplify(tile)
 
     @property
     def _lane(self) -> Expr:
-        return index_binary("floormod", self.block.thread, LANES)
+        return self.block.thread % LANES
 
     def _load(self, row: Expr, made: list[Statement]) -> tuple[Buffer, int]:
         """The words of this lane that hold the wanted columns of 16 rows, and the number of the first."""
@@ -146,15 +138,14 @@ class _Unpack:
         form = self.unpack.form
         words = Buffer("words", (last + 1 - first,), UINT32, "register")
         made.append(Allocate(words, span=self.unpack.span))
-        tile = index_binary("floormod", index_binary("floordiv", row, TILE), form.tiles)
+        tile = row // TILE % form.tiles
         at = first
         while at <= last:
             load, within = divmod(at, form.vector)
             count = min(form.vector - within, last + 1 - at)
             count = next(n for n in (4, 2, 1) if n <= count and within % n == 0)
-            place = index_binary("add", index_binary("mul", tile, form.tile_words),
-                                 index_binary("mul", self._lane, form.vector))  # fmt: skip
-            place = index_binary("add", place, load * LANES * form.vector + within)
+            place = tile * form.tile_words + self._lane * form.vector  # fmt: skip
+            place = place + (load * LANES * form.vector + within)
             value = self._word(row, place, count)
             made.append(Store(words, (const(at - first),), value, span=self.unpack.span))
             at += count
@@ -167,7 +158,7 @@ class _Unpack:
         offsets[-1] = word
         if len(source.tile_shape) == 2:
             axis = next(axis for axis, extent in enumerate(source.extents) if extent != 1)
-            offsets[axis] = index_binary("floordiv", row, self.unpack.form.rows)
+            offsets[axis] = row // self.unpack.form.rows
         starts = self.block.visited(source.starts)
         place = self.block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
         return Load(UINT32.with_lanes(count) if count > 1 else UINT32, place.buffer, place.starts)
@@ -211,7 +202,7 @@ class _Unpack:
         """Two codes alone, from bit `kept` of each half of a register on."""
         form = self.unpack.form
         mask = ((1 << form.bits) - 1) * 0x00010001 << kept
-        return binary("and", self._shifted(word, kept - field * form.bits), const(mask, UINT32))
+        return binary("and", shifted(word, kept - field * form.bits), const(mask, UINT32))
 
     def _small_float(self, word: Expr, field: int, mantissa: int) -> Expr:
         """Two codes that are floats: sign, exponent and mantissa in their places are the value over `float_unit`."""
@@ -220,11 +211,11 @@ class _Unpack:
         of_sign, place = 15 - field * form.bits - top, (10 if half else 7) - mantissa
         of_rest = place - field * form.bits
         rest = ((1 << top) - 1 << place) * 0x00010001
-        others = self._shifted(word, of_rest)
+        others = shifted(word, of_rest)
         if of_sign == of_rest:
             value: Expr = binary("and", others, const(rest | 0x80008000, UINT32))
         else:
-            magnitude, signs = binary("and", others, const(rest, UINT32)), self._shifted(word, of_sign)
+            magnitude, signs = binary("and", others, const(rest, UINT32)), shifted(word, of_sign)
             value = Call(UINT32, "lop3", (const(AND_OR), signs, const(0x80008000, UINT32), magnitude))
         if form.float_unit == 1.0 or (half and self.unpack.offset is None):
             return value
@@ -233,14 +224,7 @@ class _Unpack:
     def _sign(self, word: Expr, field: int) -> Expr:
         """Two codes of one bit: -1 for 0, 1 for 1."""
         ones = _pair(-1.0, str(self.unpack.form.operand))
-        return Call(UINT32, "lop3", (const(AND_XOR), self._shifted(word, 15 - field), const(0x80008000, UINT32), ones))
-
-    @staticmethod
-    def _shifted(word: Expr, left: int) -> Expr:
-        """A word shifted to the left, or to the right for less than nothing."""
-        if left == 0:
-            return word
-        return binary("shl" if left > 0 else "shr", word, const(abs(left), UINT32))
+        return Call(UINT32, "lop3", (const(AND_XOR), shifted(word, 15 - field), const(0x80008000, UINT32), ones))
 
     def _tables(self, words: Buffer, made: list[Statement]) -> list[list[Expr]]:
         """For each word the registers of its four fields, looked up byte by byte; none where codes are decoded
@@ -258,8 +242,8 @@ class _Unpack:
             registers: list[Expr] = []
             for half in (0, 16):  # two registers
                 word = Load(UINT32, words, (const(number),))
-                place = self._named("place", binary("and", self._shifted(word, -half), const(0x7777, UINT32)), made)
-                upper = self._shifted(word, -half - 1)  # the highest bit of a code chooses a half of the table
+                place = self._named("place", binary("and", shifted(word, -half), const(0x7777, UINT32)), made)
+                upper = shifted(word, -half - 1)  # the highest bit of a code chooses a half of the table
                 chosen = Call(
                     UINT32, "lop3", (const(AND_OR), upper, const(0x4444, UINT32), const(0x3210, UINT32))
                 )  # fmt: skip
@@ -274,8 +258,8 @@ class _Unpack:
         registers: list[Expr] = []
         for byte in range(4):
             word = Load(UINT32, words, (const(number),))
-            whole = Region(table.buffer, tuple(self.block.visited(table.starts)), table.extents)
-            column = self.block.shared(whole, [const(0), self._lane])
+            here = Region(table.buffer, tuple(self.block.visited(table.starts)), table.extents)
+            column = self.block.shared(here, [const(0), self._lane])
             registers.append(self._named("pair", Call(UINT32, "table_word", (column, word, const(byte))), made))
         return registers
 
@@ -316,15 +300,20 @@ class _Unpack:
 
     # Scales --------------------------------------------------------------------------------------
 
+    @property
+    def _groups(self) -> range:
+        """Groups of columns that the operator's columns belong to."""
+        first, group = self.unpack.first, self.unpack.form.group
+        return range(first // group, (first + self.unpack.columns - 1) // group + 1)
+
     def _scales(self, row: Expr, made: list[Statement]) -> list[list[tuple[Expr, Expr | None]]]:
         """For each group of columns, of rows g and g + 8: the scale twice in a word, and what the zero takes away."""
         form = self.unpack.form
         if not self.unpack.scaled or form.operand.is_integer:
             return []
         kind = "f16x2" if form.operand == _HALF else "bf16x2"
-        groups = range(self.unpack.first // form.group, (self.unpack.first + self.unpack.columns - 1) // form.group + 1)
         found = []
-        for group in groups:
+        for group in self._groups:
             if self.unpack.lifted:
                 found.append(self._lifted(row, kind, group, made))
                 continue
@@ -363,7 +352,7 @@ class _Unpack:
         if unpack.offset is None or not form.operand.is_integer:
             return []
         found = []
-        for group in range(unpack.first // form.group, (unpack.first + unpack.columns - 1) // form.group + 1):
+        for group in self._groups:
             zeros = self._bytes(row, "zeros", group, made) if unpack.zeros_mode else [None, None]
             scales = self._bytes(row, "scales", group, made) if unpack.scaled else [None, None]
             pairs = zip(zeros, scales, strict=True)
@@ -372,10 +361,9 @@ class _Unpack:
 
     def _bytes(self, row: Expr, field: str, group: int, made: list[Statement]) -> list[Expr | None]:
         """Integers of 8 bits of rows g and g + 8 of a tile, each as a word."""
-        number = self._line_number(index_binary("add", row, index_binary("floordiv", self._lane, 4)), group)
-        word = index_binary("add", index_binary("floordiv", number, 4), self.unpack.form.offset(field) // 4)
-        shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, 4), 8))
-        both = self._named(field, binary("shr", self._word(row, self.block.simplify(word)), cast(shift, UINT32)), made)
+        number = self._line_number(row + self._lane // 4, group)
+        word = number // 4 + self.unpack.form.offset(field) // 4
+        both = self._named(field, self._from_byte(self._word(row, self.block.simplify(word)), number), made)
         return [Call(UINT32, "prmt", (both, const(0, UINT32), const(signed, UINT32))) for signed in (0x8880, 0x9991)]
 
     def _naming(self, made: list[Statement]) -> Callable[[str, Expr], Expr]:
@@ -395,15 +383,18 @@ class _Unpack:
 
     def _both(self, row: Expr, field: str, group: int, made: list[Statement]) -> Var:
         """The word whose lower end holds the numbers of rows g and g + 8 of a tile, side by side."""
-        own = index_binary("add", row, index_binary("floordiv", self._lane, 4))
+        own = row + self._lane // 4
         number = self._line_number(own, group)
         share = 4 if self._are_bytes(field) else 2
-        word = index_binary("add", index_binary("floordiv", number, share), self.unpack.form.offset(field) // 4)
+        word = number // share + self.unpack.form.offset(field) // 4
         value = self._word(row, self.block.simplify(word))
         if share == 4:
-            shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, share), 8))
-            value = binary("shr", value, cast(shift, UINT32))
+            value = self._from_byte(value, number)
         return self._named(field, value, made)
+
+    def _from_byte(self, word: Expr, number: Expr) -> Expr:
+        """A word whose lowest byte is that one of its four that has a number."""
+        return binary("shr", word, cast(self.block.simplify(number % 4 * 8), UINT32))
 
     def _are_bytes(self, field: str) -> bool:
         """Whether numbers of a field are powers of two in bytes."""
@@ -413,7 +404,7 @@ class _Unpack:
         """Which of a record's scales is a row's."""
         form = self.unpack.form
         group = self.unpack.first // form.group if group is None else group
-        return form.lines().expression("memory", (index_binary("floormod", row, form.rows), const(group)))
+        return form.lines().expression("memory", (row % form.rows, const(group)))
 
     def _line(self, tile: Buffer, field: str) -> Iterator[Statement]:
         """A number for each row that this thread holds."""
@@ -433,9 +424,8 @@ class _Unpack:
 
     def _power(self, load: Callable[[Expr], Expr], number: Expr, offset: int) -> Expr:
         """A power of two as float32, whose exponent it is (2^-127 counts as zero)."""
-        word = load(index_binary("add", index_binary("floordiv", number, 4), offset // 4))
-        shift = self.block.simplify(index_binary("mul", index_binary("floormod", number, 4), 8))
-        raised = binary("shl", binary("shr", word, cast(shift, UINT32)), const(23, UINT32))
+        word = load(number // 4 + offset // 4)
+        raised = binary("shl", self._from_byte(word, number), const(23, UINT32))
         return Call(FLOAT32, "bits_float", (binary("and", raised, const(0x7F800000, UINT32)),))
 
 

@@ -74,26 +74,24 @@ def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine
         return _small_float(word, field, form.small_float[0])
     low = _mask(form.bits)
     if form.operand.is_integer:
-        left = 8 - form.bits * (field + 1)
-        high = word if left == 0 else binary("shl", word, const(left, UINT32))
-        return binary("and", high, const(low << 8 - form.bits, UINT32))
+        return binary("and", shifted(word, 8 - form.bits * (field + 1)), const(low << 8 - form.bits, UINT32))
     # A negative number v is held as -v - 1 beside its sign, and its pattern is -v beside the highest bit.
     half = 1 << form.bits - 1
-    codes = binary("and", _shifted(word, form.bits * field), const(low, UINT32))
-    signs = binary("and", _shifted(word, form.bits * (field + 1) - 1), const(ONES, UINT32))
+    codes = binary("and", shifted(word, -form.bits * field), const(low, UINT32))
+    signs = binary("and", shifted(word, 1 - form.bits * (field + 1)), const(ONES, UINT32))
     return binary("add", binary("mul", signs, const(0x81 - half, UINT32)), codes)
 
 
 def _small_float(word: Expr, field: int, mantissa: int) -> Expr:
     """Codes that are floats of four bits: sign, exponent and mantissa in their places."""
     place = 3 - mantissa
-    rest = binary("and", _shifted(word, 4 * field - place), const(7 * ONES << place, UINT32))
-    return Call(UINT32, "lop3", (const(AND_OR), _shifted(word, 4 * field - 4), const(SIGNS, UINT32), rest))
+    rest = binary("and", shifted(word, place - 4 * field), const(7 * ONES << place, UINT32))
+    return Call(UINT32, "lop3", (const(AND_OR), shifted(word, 4 - 4 * field), const(SIGNS, UINT32), rest))
 
 
 def _extended(form: FragmentRecords, word: Expr, field: int) -> Expr:
     """The numbers of a field in the lowest bits of bytes, and their signs in the others."""
-    high, low = _shifted(word, form.bits * (field + 1) - 8), _shifted(word, form.bits * field)
+    high, low = shifted(word, 8 - form.bits * (field + 1)), shifted(word, -form.bits * field)
     signs = Call(UINT32, "prmt", (high, const(0, UINT32), const(SIGN_OF_EACH, UINT32)))
     return Call(UINT32, "lop3", (const(CHOICE), const(_mask(form.bits), UINT32), low, signs))
 
@@ -103,13 +101,14 @@ def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
     if form.bits == 8:
         return binary("xor", word, const(SIGNS, UINT32))
     mask, half = const(_mask(form.bits), UINT32), const(ONES << form.bits - 1, UINT32)
-    return Call(UINT32, "lop3", (const(AND_XOR), _shifted(word, form.bits * field), mask, half))
+    return Call(UINT32, "lop3", (const(AND_XOR), shifted(word, -form.bits * field), mask, half))
 
 
-def _shifted(word: Expr, right: int) -> Expr:
-    if right < 0:
-        return binary("shl", word, const(-right, UINT32))
-    return binary("shr", word, const(right, UINT32)) if right else word
+def shifted(word: Expr, left: int) -> Expr:
+    """A word shifted to the left, or to the right for less than nothing."""
+    if left == 0:
+        return word
+    return binary("shl" if left > 0 else "shr", word, const(abs(left), UINT32))
 
 
 def _mask(bits: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.errors import InternalError
 from tilewright.ir import nodes
+from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32, UINT64
 from tilewright.ir.nodes import (
     Call,
@@ -31,8 +32,8 @@ from tilewright.ir.nodes import (
     Wait,
     cast,
     const,
-    index_binary,
     seq,
+    whole,
 )
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
@@ -66,7 +67,7 @@ def lower_group(commit: Commit, context: Context) -> Statement | None:
     """Closes a group of gemms; None where the token is not theirs."""
     if not _gemms(commit.token, context):
         return None
-    return Evaluate(Call(BOOL, "wgmma_commit", ()), span=commit.span)
+    return perform("wgmma_commit", span=commit.span)
 
 
 def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
@@ -74,7 +75,7 @@ def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
     gemms = _gemms(wait.token, context)
     if not gemms:
         return None
-    made: list[Statement] = [Evaluate(Call(BOOL, "wgmma_wait", (const(wait.pending + wait.others),)), span=wait.span)]
+    made: list[Statement] = [perform("wgmma_wait", const(wait.pending + wait.others), span=wait.span)]
     made += _held(gemms, context)
     if wait.pending == 0:
         block = context.facts[BLOCK]
@@ -97,15 +98,14 @@ def _held(gemms: list[Product], context: Context) -> list[Statement]:
 
 
 def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
-    registers = block.registers(accumulator)
-    return Evaluate(Call(BOOL, "hold_registers", (Region(registers, (const(0),), (registers.size,)),)))
+    return perform("hold_registers", whole(block.registers(accumulator)))
 
 
 def _row_group(plan: GemmPlan, block: BlockView) -> Expr:
     """Which of the warpgroups that divide the rows the executing one is."""
     if plan.warps_m * plan.warps_n == 1:
         return const(0)
-    return index_binary("floormod", block.warpgroup, plan.warps_m) if plan.warps_n > 1 else block.warpgroup
+    return block.warpgroup % plan.warps_m if plan.warps_n > 1 else block.warpgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class _GroupGemm:
         columns = plan.warps_n
         group = self.block.warpgroup if plan.warps_m * plan.warps_n > 1 else const(0)
         row_group = _row_group(plan, self.block)
-        column_group = index_binary("floordiv", group, plan.warps_m) if columns > 1 else const(0)
+        column_group = group // plan.warps_m if columns > 1 else const(0)
         head: list[Statement] = []
         keep = self._keep(head)
         b = self._descriptor(gemm.b, False, plan.instruction.n, column_group, plan.tiles_n, head)
@@ -157,7 +157,7 @@ class _GroupGemm:
             ]
         tail: list[Statement] = []
         if gemm.token is None:
-            tail = [Evaluate(Call(BOOL, "wgmma_commit", ())), Evaluate(Call(BOOL, "wgmma_wait", (const(0),)))]
+            tail = [perform("wgmma_commit"), perform("wgmma_wait", const(0))]
             tail.append(_settled(self.block, gemm.c.buffer))
             if self.places is not None:
                 tail.append(self.places.held())
@@ -165,7 +165,7 @@ class _GroupGemm:
 
     def _fence(self) -> Statement:
         """Orders what wrote an instruction's registers before it."""
-        return Evaluate(Call(BOOL, "wgmma_fence", ()), span=self.gemm.span)
+        return perform("wgmma_fence", span=self.gemm.span)
 
     def _transposing(self, left: TransposedLeft, b: tuple[Var, _Tile], keep: Expr) -> list[Statement]:
         """Each step of k as soon as lanes have transposed its part of the left operand, the next one on its way."""
@@ -200,10 +200,10 @@ class _GroupGemm:
         tile = self._tile(region, is_left, size)
         place = self.block.shared(region, [const(0)] * region.buffer.rank)
         mode = f"tw::SWIZZLE_{tile.operand.swizzle.span}B" if tile.operand.swizzle else "tw::SWIZZLE_NONE"
-        offset = index_binary("mul", group, tiles * tile.step)
+        offset = group * (tiles * tile.step)
         if len(place.starts) == 1:  # the first slot's descriptor is made once, each step adds where its slot begins
-            begin = index_binary("mul", place.starts[0], region.dtype.bits // 8)
-            place, offset = Region(place.buffer, (const(0),), (1,)), index_binary("add", begin, offset)
+            begin = place.starts[0] * (region.dtype.bits // 8)
+            place, offset = Region(place.buffer, (const(0),), (1,)), begin + offset
         value: Expr = Call(
             UINT64, "wgmma_descriptor", (place, mode, const(tile.operand.leading), const(tile.operand.stride))
         )  # fmt: skip
@@ -253,7 +253,7 @@ class _GroupGemm:
             majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
         left, right = self._left(a, row, first, len(steps)), self._part(b, column, first)
         arguments = (*self._shape(), majors, const(len(steps)), *offsets, self._target(row, column), left, right, keep)
-        return [Evaluate(Call(BOOL, self.plan.instruction.function, arguments), span=self.gemm.span)]
+        return [perform(self.plan.instruction.function, *arguments, span=self.gemm.span)]
 
     def _sparse(
         self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, step: int, keep: Expr

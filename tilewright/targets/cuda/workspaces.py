@@ -11,7 +11,6 @@ own (`graph_memory`).
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tilewright.ir.visitor import find
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.graph_memory import GRAPHS
 from tilewright.targets.cuda.launcher import current_stream_functions
+from tilewright.targets.gpu.library import loaded_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ def allocated(size: int, device: int, zeros_in: int | None = None) -> int:
 def _capturing() -> bool:
     """Whether the current stream is captured.  Without torch that is the default stream, which cannot be."""
     if not _ASKED:
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_available():
+        torch = loaded_torch()
+        if torch is None:
             return False
         _ASKED.append(torch._C._cuda_isCurrentStreamCapturing)
     return _ASKED[0]()

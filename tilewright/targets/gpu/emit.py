@@ -15,7 +15,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, DType
 from tilewright.ir.nodes import Buffer, Function, Kernel, Statement, TensorMap, Var
 from tilewright.ir.signature import reads_of, root, size_variables, writes_of, written_parameters
-from tilewright.ir.visitor import children, find, kernels, key, own, walk
+from tilewright.ir.visitor import children, find, kernels, key, own, own_names, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source
@@ -123,14 +123,7 @@ def is_narrow_float(param: Var) -> bool:
 
 def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
     """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
-    bound: set[object] = {*kernel.block_vars, *kernel.thread_vars}
-    for node in find(kernel.body, nodes.Let, nodes.For, nodes.Parallel, nodes.Allocate):
-        if isinstance(node, (nodes.Let, nodes.For)):
-            bound.add(node.var)
-        elif isinstance(node, nodes.Parallel):
-            bound.update(node.vars)
-        elif isinstance(node, nodes.Allocate):
-            bound.add(node.buffer)
+    bound = own_names(kernel)
     found: dict[Any, Buffer | Var | TensorMap] = {}
     for node in walk(kernel.body, lambda node: not isinstance(node, TensorMap)):
         if isinstance(node, Buffer) and root(node) not in bound:

@@ -10,7 +10,7 @@ from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32, DType
 from tilewright.ir.intrinsics import in_full
-from tilewright.ir.nodes import Buffer, Expr, Region, const, index_binary
+from tilewright.ir.nodes import Buffer, Expr, Region, const
 from tilewright.ops.prints import c_format
 from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Spellings, Text
 from tilewright.targets.gpu.spellings import SPELLINGS
@@ -218,9 +218,7 @@ class GpuExpressions(CFamilyPrinter):
         for part in (left, right):
             name = Text(self.names.of(part.buffer))
             if part.buffer.scope == "register":
-                words.append(
-                    self.call("tw::get_word", name, self.expression(index_binary("floordiv", part.starts[0], 4)))
-                )
+                words.append(self.call("tw::get_word", name, self.expression(part.starts[0] // 4)))
             else:
                 words.append(self.call("tw::bit_cast<uint32_t>", self.call("tw::load<4>", self._pointer(part))))
         place = Text(
@@ -245,21 +243,10 @@ class GpuExpressions(CFamilyPrinter):
         return self.call(str(name), *given)
 
     def _pointer(self, region: Region) -> Text:
-        name = self.names.of(region.buffer)
-        place = self.expression(region.starts[0]) if region.starts else Text("0")
-        if region.buffer.scope == "register":
-            return self.call("tw::pointer", name, place)
-        packed = region.buffer.dtype.per_byte
-        return Text(
-            f"&{name}"
-            + (
-                ""
-                if region.buffer.scope == "scalar"
-                else f"[{place}]"
-                if packed == 1
-                else f"[{self.operand(place, 13, 'mul')} / {packed}]"
-            )
-        )
+        buffer, start = region.buffer, region.starts[0] if region.starts else const(0)
+        if buffer.scope == "register":
+            return self.call("tw::pointer", self.names.of(buffer), self.expression(start))
+        return Text(f"&{self.names.of(buffer) if buffer.scope == 'scalar' else self._place(buffer, start)}")
 
     def _argument(self, part: Expr | str | Region) -> Text:
         if isinstance(part, str):
@@ -267,16 +254,15 @@ class GpuExpressions(CFamilyPrinter):
         if isinstance(part, Expr):
             return self.expression(part)
         buffer = part.buffer
-        start = part.starts[0] if part.starts else const(0)
-        place = self.expression(start)
         if buffer.scope == "register":
+            place = self.expression(part.starts[0] if part.starts else const(0))
             return self.call(f"tw::slice<{part.extents[0]}>", self.names.of(buffer), place)
         if buffer.scope == "barrier":
-            offset = index_binary("mul", part.starts[0], const(buffer.dtype.nbytes(1)))
+            offset = part.starts[0] * const(buffer.dtype.nbytes(1))
             return self.infix("add", Text(self.names.of(buffer)), self.expression(offset))
         if buffer.scope == "shared":
-            return self.call("tw::shared_address", Text(f"&{self._place(buffer, start)}"))
-        return Text(f"&{self.names.of(buffer)}" if buffer.scope == "scalar" else f"&{self._place(buffer, start)}")
+            return self.call("tw::shared_address", self._pointer(part))
+        return self._pointer(part)
 
     def _place(self, buffer: Buffer, index: Expr) -> str:
         """An element in memory as it is named in C++, or the byte that begins with it."""

@@ -7,28 +7,25 @@ multiplied, the next one is on its way from shared memory.
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    For,
     If,
     Seq,
     Statement,
     Var,
     const,
+    counted,
     index_binary,
     seq,
 )
-from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
-from tilewright.targets.gpu.warp_product import Operand, WarpProduct
+from tilewright.targets.gpu.warp_product import WarpProduct
 
-SCHEDULE_FENCE = Evaluate(Call(BOOL, "schedule_fence", ()))
+SCHEDULE_FENCE = perform("schedule_fence")
 """The compiler moves nothing over it, where it would load what many later steps take."""
 
 
@@ -42,46 +39,32 @@ class _WarpGemm(WarpProduct[Gemm]):
 
     def statements(self) -> Seq:
         gemm, plan = self.gemm, self.plan
-        instruction = plan.instruction
-        assert instruction.a_fragment is not None and instruction.b_fragment is not None
-        sizes = [one.extent(REGISTER) for one in (instruction.a_fragment, instruction.b_fragment)]
-        left = Operand(gemm.a, True, gemm.transpose_a, plan.tiles_m, sizes[0], instruction.k)
-        right = Operand(gemm.b, False, not gemm.transpose_b, plan.tiles_n, sizes[1], instruction.k)
+        left, right = self._operands(gemm.transpose_a)
         a, b = self._part(left, "a"), self._part(right, "b")
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
-        if self._apart:
-            return self._step_by_step(left, right, a, b)
+        if self._apart:  # where registers are few: bytes that are gathered have one each on their way
+            fences = [SCHEDULE_FENCE] if self.arch.has("steps_apart") and plan.tiles_k > 1 else []
+            kind = "serial" if len(parts) == 2 and self._gathers else "unroll"
+            return self._step_by_step(left, right, a, b, kind, *fences)
         first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
         unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
         iteration, inner = Var(INT32, "k_steps"), Var(INT32, "k_step")
         self.block.bind(iteration, plan.tiles_k // unrolled)
         self.block.bind(inner, unrolled)
-        step = self.block.simplify(index_binary("add", index_binary("mul", iteration, unrolled), inner))
+        step = self.block.simplify(iteration * unrolled + inner)
         body: list[Statement] = [self._multiply(left, right, a, b, step)]
         if parts and plan.tiles_k > 1:
-            following = index_binary("add", step, 1)
+            following = step + 1
             inside = index_binary("lt", following, plan.tiles_k)
             with self.block.analyzer.scope():
                 self.block.analyzer.assume(inside)
                 ahead = [statement for operand, part in parts for statement in self._loads(operand, part, following)]
             body.insert(0, If(inside, seq(ahead), span=gemm.span))
-        loop = For(inner, const(0), const(unrolled), const(1), seq(body), "unroll", span=gemm.span)
+        loop = counted(inner, unrolled, seq(body), "unroll", span=gemm.span)
         if unrolled < plan.tiles_k:
-            loop = For(iteration, const(0), const(plan.tiles_k // unrolled), const(1), seq(loop), span=gemm.span)
+            loop = counted(iteration, plan.tiles_k // unrolled, seq(loop), span=gemm.span)
         allocated = [Allocate(part, span=gemm.span) for _, part in parts]
         return seq(self._clear(), allocated, first, loop)
-
-    def _step_by_step(self, left: Operand, right: Operand, a: Buffer, b: Buffer) -> Seq:
-        """One step at a time, where registers are few: bytes that are gathered have one each on their way."""
-        step = Var(INT32, "k_step")
-        self.block.bind(step, self.plan.tiles_k)
-        parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
-        loads = [statement for operand, part in parts for statement in self._loads(operand, part, step)]
-        fences = [SCHEDULE_FENCE] if self.arch.has("steps_apart") and self.plan.tiles_k > 1 else []
-        body = seq(loads, self._multiply(left, right, a, b, step), fences)
-        kind = "serial" if len(parts) == 2 and self._gathers else "unroll"
-        loop = For(step, const(0), const(self.plan.tiles_k), const(1), body, kind, span=self.gemm.span)
-        return seq(self._clear(), [Allocate(part, span=self.gemm.span) for _, part in parts], loop)
 
     @property
     def _sets(self) -> int:

@@ -27,6 +27,11 @@ Describe = Callable[[TensorMap, Any, tuple[int, ...], tuple[int, ...]], Any]
 """Called with a tensor map, the tensor's own argument, and its extents and strides in elements, outermost first."""
 
 
+def _no_map(node: TensorMap, *_: object) -> object:
+    """What would describe a tensor to a copy engine."""
+    raise InternalError(f"a map of {node.tensor.name} on a machine that has no copy engine")
+
+
 class HostProgram:
     """The host statements of a final function, ready to be run many times.
 
@@ -35,11 +40,15 @@ class HostProgram:
     function : the final program.
     launch : what to do for each kernel.
     allocate : makes the memory of a workspace, which has so many bytes; its result is passed to kernels.
-    describe : makes a tensor map's argument; its result is passed to kernels.
+    describe : makes a tensor map's argument; its result is passed to kernels. Machines without a copy engine have none.
     """
 
     def __init__(
-        self, function: Function, launch: Launch, allocate: Callable[[Buffer, int], object], describe: Describe
+        self,
+        function: Function,
+        launch: Launch,
+        allocate: Callable[[Buffer, int], object],
+        describe: Describe = _no_map,
     ) -> None:
         self.function, self.launch, self.allocate, self.describe = function, launch, allocate, describe
         self.parameters = entry_parameters(function)
@@ -146,17 +155,17 @@ def is_dependent(kernel: Kernel) -> bool:
     return any(node.function == "griddepcontrol_wait" for node in find(kernel, nodes.Call))
 
 
-POINTER = "Q"
-"""How `struct` spells an address."""
+POINTER, TENSOR_MAP = "Q", "128s"
+"""How `struct` spells an address, and an encoded map of a tensor."""
 
 _CODES = {"bool": "?", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d",
           "int8": "b", "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
 
 
-def code_of(param: Buffer | Var) -> str:
+def code_of(param: Buffer | Var | TensorMap) -> str:
     """How a launch is handed a parameter, as `struct` spells it."""
-    if isinstance(param, Buffer):
-        return POINTER
+    if not isinstance(param, Var):
+        return TENSOR_MAP if isinstance(param, TensorMap) else POINTER
     if param.dtype.is_packed:
         return _CODES[f"{param.dtype.kind}8"]
     return _CODES["float32" if is_narrow_float(param) else param.dtype.name]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tilewright.errors import DriverError, TilewrightError
 from tilewright.texts import utf8
 
+D = TypeVar("D", bound="DriverLibrary")
 C = TypeVar("C", ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p)
 L = TypeVar("L")
 
@@ -28,7 +30,7 @@ def first_loaded(paths: Iterable[str], made: Callable[[ctypes.CDLL], L]) -> L | 
     return None
 
 
-class DriverLibrary:
+class DriverLibrary(ABC):
     """A driver library, whose calls answer a number.
 
     Attributes
@@ -44,9 +46,9 @@ class DriverLibrary:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
 
+    @abstractmethod
     def name_of(self, result: int) -> bytes | None:
         """The maker's name of a result."""
-        raise NotImplementedError
 
     def check(self, result: int, call: str, doing: str = "", error: type[DriverError] = DriverError) -> None:
         """Raise what a result other than success means."""
@@ -61,9 +63,18 @@ class DriverLibrary:
         self.check(getattr(self.library, call)(ctypes.byref(found), *arguments), call, doing)
         return found
 
+    @abstractmethod
     def current_device(self) -> int:
         """Index of the calling thread's device."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def device_count(self) -> int: ...
+
+
+def loaded_torch() -> Any:  # a module that may not be here
+    """Torch, where it is loaded and drives GPUs by CUDA's names; None elsewhere."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None
 
 
 def torch_functions() -> tuple[Callable[[], int], Callable[[int], int]] | None:
@@ -71,8 +82,8 @@ def torch_functions() -> tuple[Callable[[], int], Callable[[int], int]] | None:
 
     None where no torch is loaded that drives GPUs by CUDA's names.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    torch = loaded_torch()
+    if torch is None:
         return None
     torch.cuda.init()
     # The quick ones are torch's own affair: where it has them no more, what it publishes serves.
@@ -80,6 +91,16 @@ def torch_functions() -> tuple[Callable[[], int], Callable[[int], int]] | None:
     stream = getattr(own, "_cuda_getCurrentRawStream", None)
     device = getattr(own, "_cuda_getDevice", torch.cuda.current_device)
     return device, stream or (lambda index: torch.cuda.current_stream(index).cuda_stream)
+
+
+def needed(driver: D | None, doing: str, maker: str) -> D:
+    """A driver that has a GPU to drive.  Raises DriverError."""
+    if driver is None or driver.device_count() == 0:
+        raise DriverError(
+            f"{doing} needs an {maker} GPU, and there is none here",
+            hint="source, binary, resources and kernel.emulate() work without one",
+        )
+    return driver
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,20 +72,20 @@ def _multiply(state: Evaluator, node: Call) -> int:
     assert instruction.a_fragment is not None and instruction.b_fragment is not None
     left = assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)
     right = assemble(_truncated(read_each(state, b), instruction.b), instruction.b_fragment)
-    total = assemble(read_each(state, d), instruction.d_fragment)
-    write_each(state, d, accumulated(left, right, total, d.dtype, instruction.d_fragment).reshape(*state.lanes, -1))
+    accumulate(state, d, left, right, instruction.d_fragment)
     return 0
 
 
-def accumulated(left: np.ndarray, right: np.ndarray, total: np.ndarray, dtype: DType, layout: Layout) -> np.ndarray:
-    """``total + left @ right`` of every warp, as its threads' registers have it."""
+def accumulate(state: Evaluator, d: Region, left: np.ndarray, right: np.ndarray, layout: Layout) -> None:
+    """``d += left @ right`` of every warp, in its threads' registers."""
+    total, dtype = assemble(read_each(state, d), layout), d.dtype
     if dtype.is_integer:
         products = np.stack([integer_product(x, y) for x, y in zip(left, right, strict=True)])
         result = wrap(products + total, dtype)
     else:
         result = round_float(left.astype(np.float64) @ right.astype(np.float64) + total.astype(np.float64), dtype)
     rows, columns = _coordinates(layout)
-    return result[:, rows, columns]
+    write_each(state, d, result[:, rows, columns].reshape(*state.lanes, -1))
 
 
 def _operand(dtype: DType) -> DType:

@@ -8,7 +8,6 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
     Broadcast,
     Expr,
-    For,
     If,
     Load,
     Region,
@@ -16,8 +15,7 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
     Var,
-    const,
-    index_binary,
+    counted,
     seq,
 )
 from tilewright.layout.access import vector_width
@@ -37,15 +35,15 @@ def load_elements(load: OperandLoad) -> list[Statement]:
     tile, vector = Var(INT32, "tile"), Var(INT32, "r")
     product.block.bind(tile, operand.tiles)
     product.block.bind(vector, operand.registers // lanes)
-    register = index_binary("mul", vector, lanes) if lanes > 1 else vector
+    register = vector * lanes if lanes > 1 else vector
     row, column = layout.held_at(load.lane, register)
     across, deep = (row, column) if operand.is_left else (column, row)
     source = product.element(operand, tile, across, load.step, deep)
-    within = index_binary("add", index_binary("mul", tile, operand.registers), register)
+    within = tile * operand.registers + register
     span, place = product.gemm.span, load.register(within)
     read = _read(load, Load(part.dtype.with_lanes(lanes), source.buffer, source.starts), place)
-    inner = For(vector, const(0), const(operand.registers // lanes), const(1), seq(read), "unroll", span=span)
-    return [For(tile, const(0), const(operand.tiles), const(1), seq(inner), "unroll", span=span)]
+    inner = counted(vector, operand.registers // lanes, seq(read), "unroll", span=span)
+    return [counted(tile, operand.tiles, seq(inner), "unroll", span=span)]
 
 
 def _read(load: OperandLoad, found: Load, place: Expr) -> Statement:
@@ -57,8 +55,8 @@ def _read(load: OperandLoad, found: Load, place: Expr) -> Statement:
     safe = block.safe_value(tensor) or zero(found.dtype.scalar)
     if lanes > 1 and not load.product.arch.has("guarded_loads"):
         lane = Var(INT32, "lane")
-        fill = Store(part, (index_binary("add", place, lane),), safe, span=span)
-        beyond = For(lane, const(0), const(lanes), const(1), seq(fill), "unroll", span=span)
+        fill = Store(part, (place + lane,), safe, span=span)
+        beyond = counted(lane, lanes, seq(fill), "unroll", span=span)
         return If(guard, seq(Store(part, (place,), found, span=span)), seq(beyond), span=span)
     value = Select(found.dtype, guard, found, safe if lanes == 1 else Broadcast(found.dtype, safe))
     return Store(part, (place,), value, span=span)

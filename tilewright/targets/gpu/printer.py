@@ -10,8 +10,8 @@ from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var, const, index_binary, seq
-from tilewright.ir.signature import root
+from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var, const, seq
+from tilewright.ir.signature import has_effect, root
 from tilewright.ir.visitor import conjuncts, find, own, uses, walk
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text
@@ -123,7 +123,7 @@ class GpuPrinter(GpuExpressions):
         value = store.value
         if isinstance(value, nodes.Broadcast):  # a choice that is decided
             lane = Var(nodes.dtypes.INT32, "lane")
-            single = replace(store, indices=(index_binary("add", store.indices[0], lane),), value=value.value)
+            single = replace(store, indices=(store.indices[0] + lane,), value=value.value)
             count = const(value.dtype.lanes)
             self.statement(nodes.For(lane, const(0), count, const(1), seq(single), "unroll", span=store.span))
             return
@@ -174,18 +174,15 @@ def needed_names(body: Statement) -> set[Var | Buffer]:
             name = node.var if isinstance(node, nodes.Let) else node.buffer
             first = node.value if isinstance(node, nodes.Let) else node.initial
             named[name] = first if isinstance(name, Var) or name.source is None else name.source
-            if any(
-                not INTRINSICS[call.function].pure for call in (find(first, nodes.Call) if first is not None else ())
-            ):
+            if first is not None and has_effect(first):
                 needed.add(name)
         elif isinstance(node, Statement):
             needed.update(part for part in own(node) if isinstance(part, (Var, Buffer)))
     waiting = list(needed)
     while waiting:
         value = named.get(waiting.pop())
-        found = (
-            {part for part in uses(value) if isinstance(part, (Var, Buffer))} - needed if value is not None else set()
-        )
+        used = uses(value) if value is not None else ()
+        found = {part for part in used if isinstance(part, (Var, Buffer))} - needed
         needed |= found
         waiting += found
     return needed

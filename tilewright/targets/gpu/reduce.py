@@ -5,7 +5,6 @@ The result's layout gives every thread along the reduced dimension a copy, so al
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -25,9 +24,12 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
+    counted,
     index_binary,
+    load,
     seq,
 )
+from tilewright.ir.visitor import conjunction
 from tilewright.layout.digits import REGISTER, THREAD, Digit, extent_of
 from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero
@@ -102,7 +104,7 @@ class _Reduction:
         assert lines == self.total.size, (lines, self.total.shape)
 
         def element(part: Expr) -> Expr:
-            place = index_binary("add", _number(line, sorted(kept, key=lambda d: d.stride)), _number(part, reduced))
+            place = _number(line, sorted(kept, key=lambda d: d.stride)) + _number(part, reduced)
             source = Load(self.operator.source.dtype, self.block.registers(self.operator.source.buffer), (place,))
             return self._masked(self._element(source), part, reduced)
 
@@ -115,13 +117,13 @@ class _Reduction:
         partial = Buffer(f"{self.total.name}_parts", (chains,), self.dtype, "register")
         first, step, chain = Var(INT32, "chain"), Var(INT32, "step"), Var(INT32, "chain")
         begun = Store(partial, (first,), element(first), span=self.operator.span)
-        next_one = element(index_binary("add", index_binary("mul", step, chains), chain))
-        grown = self._combine(Load(self.dtype, partial, (chain,)), next_one)
+        next_one = element(step * chains + chain)
+        grown = self._combine(load(partial, chain), next_one)
         folded = Store(partial, (chain,), grown, span=self.operator.span)
         return [each(
             line, 0, lines, Allocate(partial, span=self.operator.span), each(first, 0, chains, begun),
             each(step, 1, parts // chains, each(chain, 0, chains, folded)),
-            self._put(line, self._folded([Load(self.dtype, partial, (const(one),)) for one in range(chains)])),
+            self._put(line, self._folded([load(partial, one) for one in range(chains)])),
         )]  # fmt: skip
 
     def _folded(self, values: list[Expr]) -> Expr:
@@ -139,11 +141,11 @@ class _Reduction:
         weight, below = 1, 1
         for one in self.digits:
             if one.place == REGISTER:
-                value = index_binary("floormod", index_binary("floordiv", part, below), one.extent)
+                value = part // below % one.extent
                 below *= one.extent
             else:
-                value = index_binary("floormod", index_binary("floordiv", self.block.thread, one.stride), one.extent)
-            coordinate = index_binary("add", coordinate, index_binary("mul", value, weight))
+                value = self.block.thread // one.stride % one.extent
+            coordinate = coordinate + value * weight
             weight *= one.extent
         return nodes.Select(element.dtype, index_binary("lt", coordinate, extent), element, self._identity())
 
@@ -170,7 +172,7 @@ class _Reduction:
         return binary(COMBINE[self.operator.kind], a, b)
 
     def _get(self, line: Expr) -> Expr:
-        return Load(self.dtype, self.total, (line,))
+        return load(self.total, line)
 
     def _put(self, line: Expr, value: Expr) -> Statement:
         return Store(self.total, (line,), value, span=self.operator.span)
@@ -197,7 +199,7 @@ class _Reduction:
             both = (other, self._get(line)) if self.dtype == BOOL else (self._get(line), other)
             steps.append(self._put(line, self._combine(*both)))
             distance //= 2
-        return For(line, const(0), const(self.total.size), const(1), seq(steps), "unroll", span=self.operator.span)
+        return counted(line, self.total.size, seq(steps), "unroll", span=self.operator.span)
 
     def _among_warps(self, digits: Sequence[Digit]) -> list[Statement]:
         """Through shared memory, where lanes cannot exchange them: all leave their totals, and fold those of the
@@ -212,8 +214,8 @@ class _Reduction:
         first = self._is_first([*kept, *digits])
 
         def place(warp: Expr, line: Expr) -> Expr:
-            row = index_binary("add", index_binary("mul", warp, self.total.size), line)
-            return index_binary("add", index_binary("mul", row, groups), column)
+            row = warp * self.total.size + line
+            return row * groups + column
 
         def by_first(work: Statement) -> Statement:
             return If(first, seq(work), span=self.operator.span) if first is not None else work
@@ -223,17 +225,16 @@ class _Reduction:
 
         def fold(line: Expr, into: Expr) -> Seq:
             other = Var(INT32, "other")
-            found = Load(self.dtype, scratch, (place(other, line),))
-            fetch = self._put(into, self._combine(self._get(into), found))
-            others = For(other, const(0), const(warps), const(1), seq(fetch), "unroll", span=self.operator.span)
+            fetch = self._put(into, self._combine(self._get(into), load(scratch, place(other, line))))
+            others = counted(other, warps, seq(fetch), "unroll", span=self.operator.span)
             return seq(self._put(into, self._identity()), others)
 
         def take(line: Var) -> Seq:
-            return seq(self._put(line, Load(self.dtype, scratch, (place(const(0), line),))))
+            return seq(self._put(line, load(scratch, place(const(0), line))))
 
         def share(iteration: Var) -> Seq:
             """Every one of the threads folds some lines for all of them."""
-            line = index_binary("add", index_binary("mul", iteration, warps), rank)
+            line = iteration * warps + rank
             total = Store(scratch, (place(const(0), line),), self._get(const(0)), span=self.operator.span)
             own = seq(fold(line, const(0)), total)
             return seq(If(index_binary("lt", line, self.total.size), own, span=self.operator.span))
@@ -262,14 +263,12 @@ class _Reduction:
                 own = _number(_rank(self.block.thread, digits), digits)
                 return index_binary("eq", self.block.thread, own)
             if one.stride > below:
-                between = index_binary(
-                    "floormod", index_binary("floordiv", self.block.thread, below), one.stride // below
-                )
+                between = self.block.thread // below % (one.stride // below)
                 conditions.append(index_binary("eq", between, 0))
             below = one.stride * one.extent
         if below < self.block.threads:
             conditions.append(index_binary("lt", self.block.thread, below))
-        return functools.reduce(lambda a, b: binary("all", a, b), conditions) if conditions else None
+        return conjunction(conditions)
 
     def _lines(self, body: Callable[[Var], Seq]) -> Statement:
         """A loop over the lines whose totals this thread has."""
@@ -277,18 +276,20 @@ class _Reduction:
 
     def _repeat(self, name: str, count: int, body: Callable[[Var], Seq]) -> Statement:
         var = Var(INT32, name)
-        return For(var, const(0), const(count), const(1), body(var), "unroll", span=self.operator.span)
+        return counted(var, count, body(var), "unroll", span=self.operator.span)
 
     def _finish(self) -> Statement:
         """The totals in the destination, combined with what was there where it is kept."""
-        line = Var(INT32, "line")
         destination = self.operator.destination
         registers = self.block.registers(destination.buffer)
-        value = nodes.cast(self._get(line), destination.dtype)
-        if not self.operator.clear:
-            value = self.operator.with_old(Load(destination.dtype, registers, (line,)), self._get(line))
-        store = Store(registers, (line,), value, span=self.operator.span)
-        return For(line, const(0), const(self.total.size), const(1), seq(store), "unroll", span=self.operator.span)
+
+        def store(line: Var) -> Seq:
+            value = nodes.cast(self._get(line), destination.dtype)
+            if not self.operator.clear:
+                value = self.operator.with_old(load(registers, line), self._get(line))
+            return seq(Store(registers, (line,), value, span=self.operator.span))
+
+        return self._lines(store)
 
 
 def _split_at_warp(digit: Digit, warp: int) -> list[Digit]:
@@ -312,8 +313,7 @@ def _rank(thread: Expr, digits: Sequence[Digit]) -> Expr:
     rank: Expr = const(0)
     below = 1
     for one in digits:
-        value = index_binary("floormod", index_binary("floordiv", thread, one.stride), one.extent)
-        rank = index_binary("add", rank, index_binary("mul", value, below))
+        rank += thread // one.stride % one.extent * below
         below *= one.extent
     return rank
 
@@ -323,9 +323,9 @@ def _number(value: Expr, digits: Sequence[Digit]) -> Expr:
     total: Expr = const(0)
     below = 1
     for position, one in enumerate(digits):
-        part = index_binary("floordiv", value, below)
+        part = value // below
         if position + 1 < len(digits):
-            part = index_binary("floormod", part, one.extent)
-        total = index_binary("add", total, index_binary("mul", part, one.stride))
+            part = part % one.extent
+        total = total + part * one.stride
         below *= one.extent
     return total

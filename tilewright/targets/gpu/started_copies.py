@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.errors import Span
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Call, Evaluate, Expr, Region, const, index_binary
+from tilewright.ir.control import perform
+from tilewright.ir.nodes import Evaluate, Expr, Region, const
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.ops.base import kept_axes
@@ -24,7 +24,7 @@ def piece_width(copy: Copy, instruction: CopyInstruction, block: BlockView, layo
 
 def wait(left: int) -> Evaluate:
     """Waits until so many are under way."""
-    return Evaluate(Call(BOOL, "cp_async_wait", (const(left),)))
+    return perform("cp_async_wait", const(left))
 
 
 def start(place: Region, source: Region, valid: Expr | None, span: Span | None, hints: str = "",
@@ -37,7 +37,7 @@ def start(place: Region, source: Region, valid: Expr | None, span: Span | None, 
     """
     function = f"cp_async{hints}" if valid is None else f"cp_async_zfill{hints}"
     arguments = (place, source) if valid is None else (place, source, valid)
-    return Evaluate(Call(BOOL, function, (*arguments, *hinted)), span=span)
+    return perform(function, *arguments, *hinted, span=span)
 
 
 def place_of(to: Region, block: BlockView, offsets: Sequence[Expr], width: int) -> Region:
@@ -50,7 +50,7 @@ def source_of(origin: Region, block: BlockView, offsets: Sequence[Expr], width: 
     """The piece of a tensor that begins at `offsets` of a region, and the condition under which its first element is in
     bounds; None where it always is."""
     starts = zip(block.visited(origin.starts), spread_out(origin, offsets), strict=True)
-    indices = tuple(block.simplify(index_binary("add", start, offset)) for start, offset in starts)
+    indices = tuple(block.simplify(start + offset) for start, offset in starts)
     source = Region(origin.buffer, indices, (*(1,) * (len(indices) - 1), width))
     return source, block.guard(origin.buffer, indices)
 

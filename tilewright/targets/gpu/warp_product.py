@@ -3,18 +3,18 @@ instructions."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilewright.errors import InternalError
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.control import perform
+from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import (
+    Allocate,
     Buffer,
-    Call,
-    Evaluate,
     Expr,
-    For,
     If,
     Region,
     Seq,
@@ -23,7 +23,7 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
-    index_binary,
+    counted,
     seq,
 )
 from tilewright.layout.digits import REGISTER
@@ -88,11 +88,11 @@ class OperandLoad:
     @property
     def lane(self) -> Expr:
         """The executing thread's place among those that multiply together."""
-        return index_binary("floormod", self.product.block.thread, self.product.plan.instruction.threads)
+        return self.product.block.thread % self.product.plan.instruction.threads
 
     def register(self, number: Expr) -> Expr:
         """Place in the registers of one of this step's."""
-        return index_binary("add", self.product.register_set(self.operand, self.step), number)
+        return self.product.register_set(self.operand, self.step) + number
 
 
 OPERAND_LOADS: dict[str, Callable[[OperandLoad], list[Statement] | None]] = {}
@@ -103,7 +103,7 @@ A machine's table of copy instructions says which it has, and in which order the
 
 
 @dataclass(slots=True)
-class WarpProduct(Generic[G]):
+class WarpProduct(ABC, Generic[G]):
     """A product on warps; `statements` is its thread code."""
 
     gemm: G
@@ -118,8 +118,9 @@ class WarpProduct(Generic[G]):
             return None
         return cls(gemm, gemm.plan, context.facts[BLOCK], context.arch).statements()
 
+    @abstractmethod
     def statements(self) -> Seq:
-        raise NotImplementedError
+        """The loads of both operands and the products, over all steps of k."""
 
     @property
     def _sets(self) -> int:
@@ -128,8 +129,8 @@ class WarpProduct(Generic[G]):
 
     def register_set(self, operand: Operand, step: Expr) -> Expr:
         """The first register of the set for a step of k."""
-        number = index_binary("floormod", step, self._sets)
-        return self.block.simplify(index_binary("mul", number, operand.tiles * operand.registers))
+        number = step % self._sets
+        return self.block.simplify(number * (operand.tiles * operand.registers))
 
     def _part(self, operand: Operand, name: str) -> Buffer:
         size = self._sets * operand.tiles * operand.registers
@@ -142,10 +143,30 @@ class WarpProduct(Generic[G]):
         accumulator = self.block.registers(self.gemm.c.buffer)
         index = Var(INT32, "i")
         fill = Store(accumulator, (index,), zero(accumulator.dtype), span=self.gemm.span)
-        loop = For(index, const(0), const(accumulator.size), const(1), seq(fill), "unroll", span=self.gemm.span)
+        loop = counted(index, accumulator.size, seq(fill), "unroll", span=self.gemm.span)
         return [loop if self.gemm.clear is True else If(self.gemm.clear, seq(loop), span=self.gemm.span)]
 
+    def _step_by_step(
+        self, left: Operand, right: Operand, a: Buffer, b: Buffer, kind: str = "unroll", *behind: Statement
+    ) -> Seq:
+        """The operands of one step of k at a time, from shared memory to registers, and their products."""
+        step = Var(INT32, "k_step")
+        self.block.bind(step, self.plan.tiles_k)
+        parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
+        loads = [statement for operand, part in parts for statement in self._loads(operand, part, step)]
+        body = seq(loads, self._multiply(left, right, a, b, step), behind)
+        loop = counted(step, self.plan.tiles_k, body, kind, span=self.gemm.span)
+        return seq(self._clear(), [Allocate(part, span=self.gemm.span) for _, part in parts], loop)
+
     # Operands ------------------------------------------------------------------------------------
+
+    def _operands(self, transpose_a: bool) -> tuple[Operand, Operand]:
+        """The left and the right one; of a sparse product the left one is half as deep."""
+        gemm, plan, instruction = self.gemm, self.plan, self.plan.instruction
+        assert instruction.a_fragment is not None and instruction.b_fragment is not None
+        sizes = [one.extent(REGISTER) for one in (instruction.a_fragment, instruction.b_fragment)]
+        left = Operand(gemm.a, True, transpose_a, plan.tiles_m, sizes[0], instruction.kept)
+        return left, Operand(gemm.b, False, not gemm.transpose_b, plan.tiles_n, sizes[1], instruction.k)
 
     def _loads(self, operand: Operand, part: Buffer, step: Expr) -> list[Statement]:
         """What brings an operand's registers for a step of k from shared memory: the machine's first way that fits."""
@@ -160,18 +181,18 @@ class WarpProduct(Generic[G]):
     def element(self, operand: Operand, tile: Expr, across: Expr, step: Expr, deep: Expr) -> Region:
         """The shared element `across` rows into a tile and `deep` into a step of k, for this warp."""
         plan, instruction = self.plan, self.plan.instruction
-        warp = index_binary("floordiv", self.block.thread, instruction.threads)
+        warp = self.block.thread // instruction.threads
         if operand.is_left:
-            group = index_binary("floormod", warp, plan.warps_m)
+            group = warp % plan.warps_m
             size, tiles = instruction.m, plan.tiles_m
         else:
-            group = index_binary("floordiv", warp, plan.warps_m)
+            group = warp // plan.warps_m
             if plan.copies > 1:
-                group = index_binary("floormod", group, plan.warps_n)
+                group = group % plan.warps_n
             size, tiles = instruction.n, plan.tiles_n
-        first = index_binary("mul", index_binary("add", index_binary("mul", group, tiles), tile), size)
-        outer = index_binary("add", first, across)
-        inner = index_binary("add", index_binary("mul", step, operand.k), deep)
+        first = (group * tiles + tile) * size
+        outer = first + across
+        inner = step * operand.k + deep
         pair = (inner, outer) if operand.transposed else (outer, inner)
         extra = operand.region.buffer.rank - 2
         return self.block.shared(operand.region, [const(0)] * extra + list(pair))
@@ -182,7 +203,7 @@ class WarpProduct(Generic[G]):
         plan, accumulator = self.plan, self.block.registers(self.gemm.c.buffer)
         row, column = Var(INT32, "m_tile"), Var(INT32, "n_tile")
         size = plan.instruction.d_fragment.extent(REGISTER)
-        place = index_binary("mul", index_binary("add", index_binary("mul", row, plan.tiles_n), column), size)
+        place = (row * plan.tiles_n + column) * size
         beside, more = self._beside(row, step)
         arguments: tuple[Expr | Region, ...] = (
             Region(accumulator, (place,), (size,)),
@@ -190,9 +211,9 @@ class WarpProduct(Generic[G]):
             self._fragment(right, b, column, step),
             *more,
         )
-        call = Evaluate(Call(BOOL, plan.instruction.function, arguments), span=self.gemm.span)
-        inner = For(column, const(0), const(plan.tiles_n), const(1), seq(call), "unroll", span=self.gemm.span)
-        return For(row, const(0), const(plan.tiles_m), const(1), seq(beside, inner), "unroll", span=self.gemm.span)
+        product = perform(plan.instruction.function, *arguments, span=self.gemm.span)
+        inner = counted(column, plan.tiles_n, seq(product), "unroll", span=self.gemm.span)
+        return counted(row, plan.tiles_m, seq(beside, inner), "unroll", span=self.gemm.span)
 
     def _beside(self, row: Var, step: Expr) -> tuple[list[Statement], tuple[Expr, ...]]:
         """What the instruction takes besides, for a tile of rows, and what is loaded for it."""
@@ -201,8 +222,8 @@ class WarpProduct(Generic[G]):
     def _fragment(self, operand: Operand, part: Buffer, tile: Var, step: Expr) -> Region:
         """The registers of one tile at one step of k."""
         if not operand.in_registers:
-            within = index_binary("mul", tile, operand.registers)
-            return Region(part, (index_binary("add", self.register_set(operand, step), within),), (operand.registers,))
-        number = index_binary("add", index_binary("mul", tile, self.plan.tiles_k), step)
+            within = tile * operand.registers
+            return Region(part, (self.register_set(operand, step) + within,), (operand.registers,))
+        number = tile * self.plan.tiles_k + step
         buffer = self.block.registers(operand.region.buffer)
         return Region(buffer, (binary("mul", number, const(operand.registers)),), (operand.registers,))

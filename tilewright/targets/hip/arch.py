@@ -33,13 +33,13 @@ def named(name: str) -> AmdArch:
     return ARCHITECTURES[known_name("hip", name, ARCHITECTURES, full)]
 
 
-def detect(device: int = 0) -> AmdArch | None:
-    """The architecture of a device of this machine; None where there is none that is known."""
+def detect() -> AmdArch | None:
+    """The architecture of this machine's first device; None where there is none that is known."""
     driver = find_driver()
-    return None if driver is None or device >= driver.device_count() else _detected(driver, device)
+    return None if driver is None or driver.device_count() == 0 else _detected(driver)
 
 
 @functools.cache
-def _detected(driver: Driver, device: int) -> AmdArch | None:
-    found = ARCHITECTURES.get(driver.architecture(device).split(":")[0])
-    return None if found is None else replace(found, cores=driver.compute_units(device))
+def _detected(driver: Driver) -> AmdArch | None:
+    found = ARCHITECTURES.get(driver.architecture(0).split(":")[0])
+    return None if found is None else replace(found, cores=driver.compute_units(0))

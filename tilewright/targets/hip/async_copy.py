@@ -16,7 +16,6 @@ from tilewright.ir.nodes import (
     Commit,
     Evaluate,
     Expr,
-    For,
     If,
     Region,
     Select,
@@ -25,6 +24,7 @@ from tilewright.ir.nodes import (
     Var,
     Wait,
     const,
+    counted,
     index_binary,
     seq,
 )
@@ -105,34 +105,34 @@ def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> Stat
     iteration = Var(INT32, "piece")
     with block.analyzer.scope():
         block.bind(iteration, iterations)
-        piece = index_binary("add", index_binary("mul", iteration, block.threads), block.thread)
+        piece = iteration * block.threads + block.thread
         inside = index_binary("lt", piece, pieces)
         always = block.analyzer.prove(inside)
         block.analyzer.assume(inside)
-        offset = block.simplify(index_binary("mul", piece, width))
+        offset = block.simplify(piece * width)
         tile = _elements(layout, piece, width, block)
         statement = _piece(copy, block, tile, _place(copy.destination, block, tile, offset, width))
     body: Statement = statement if always else If(block.simplify(inside), seq(statement), span=copy.span)
-    return For(iteration, const(0), const(iterations), const(1), seq(body), "unroll", span=copy.span)
+    return counted(iteration, iterations, seq(body), "unroll", span=copy.span)
 
 
 def _elements(layout: Layout, piece: Expr, width: int, block: BlockView) -> list[Expr]:
     """The first element of a piece: which row of the swizzle it lies in, and where there, are known apart."""
     swizzle = layout.swizzle
     if swizzle is None:
-        found = layout.coordinate_expressions(**{MEMORY: index_binary("mul", piece, width)})
+        found = layout.coordinate_expressions(**{MEMORY: piece * width})
         return [block.simplify(one) for one in found]
     run = 1 << swizzle.base + swizzle.bits
     row, place = Var(INT32, "row"), Var(INT32, "place")
     block.bind(row, layout.size // run)
     block.bind(place, run)
     plain = replace(layout, swizzle=None)
-    found = plain.coordinate_expressions(**{MEMORY: index_binary("add", index_binary("mul", row, run), place)})
-    of_row = index_binary("floordiv", piece, run // width)
-    before = index_binary("mul", index_binary("floormod", piece, run // width), width)
-    deciding = index_binary("floordiv", of_row, 1 << swizzle.shift - swizzle.bits)
-    chunk = index_binary("floormod", deciding, 1 << swizzle.bits)
-    at = index_binary("xor", before, index_binary("mul", chunk, 1 << swizzle.base))
+    found = plain.coordinate_expressions(**{MEMORY: row * run + place})
+    of_row = piece // (run // width)
+    before = piece % (run // width) * width
+    deciding = of_row // (1 << swizzle.shift - swizzle.bits)
+    chunk = deciding % (1 << swizzle.bits)
+    at = index_binary("xor", before, chunk * (1 << swizzle.base))
     names = {row: block.simplify(of_row), place: block.simplify(at)}
     return [block.simplify(substitute(block.simplify(one), names)) for one in found]
 
@@ -155,7 +155,7 @@ def _place(to: Region, block: BlockView, tile: Sequence[Expr], offset: Expr, wid
         return place_of(to, block, tile, width)
     first = block.shared(to, [const(0)] * len(to.extents))
     (start,) = first.starts
-    return Region(first.buffer, (block.simplify(index_binary("add", start, offset)),), (width,))
+    return Region(first.buffer, (block.simplify(start + offset),), (width,))
 
 
 def _piece(copy: Copy, block: BlockView, tile: Sequence[Expr], place: Region) -> Evaluate:

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import DriverError, LaunchFailed
-from tilewright.targets.gpu.library import DriverLibrary, first_loaded, torch_functions
+from tilewright.errors import LaunchFailed
+from tilewright.targets.gpu.library import DriverLibrary, first_loaded, loaded_torch, needed, torch_functions
 
 _NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll")
 
@@ -142,29 +142,19 @@ def require_driver(doing: str) -> Driver:
     ------
     DriverError : there is no AMD GPU here.
     """
-    driver = find_driver()
-    if driver is None or driver.device_count() == 0:
-        raise DriverError(
-            f"{doing} needs an AMD GPU, and there is none here",
-            hint="source, binary, resources and kernel.emulate() work without one",
-        )
-    return driver
-
-
-def _drives_torch() -> bool:
-    """Whether a torch for ROCm is loaded, and finds a GPU."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.version.hip) and torch.cuda.is_available()
+    return needed(find_driver(), doing, "AMD")
 
 
 def on_device(device: int) -> AbstractContextManager[Any]:
     """A context in which another device is current, for torch too where it has ROCm."""
-    if _drives_torch():
-        return sys.modules["torch"].cuda.device(device)
+    torch = loaded_torch()
+    if torch is not None and torch.version.hip:
+        return torch.cuda.device(device)
     return require_driver("changing the device").on(device)
 
 
 def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:
     """Functions that give the current device, and its current stream's handle: torch's where it has ROCm."""
-    found = torch_functions() if _drives_torch() else None
+    torch = loaded_torch()
+    found = torch_functions() if torch is not None and torch.version.hip else None
     return found or (driver.current_device, lambda device: 0)

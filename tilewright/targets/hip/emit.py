@@ -10,7 +10,7 @@ from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT32
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Function, Region, index_binary
+from tilewright.ir.nodes import Buffer, Expr, Function, Region
 from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, kernels, substitute, walk
 from tilewright.machine.arch import Arch
@@ -218,8 +218,8 @@ class HipKernel(KernelText):
         extents = self.kernel.threads
         for position, (var, extent) in enumerate(zip(self.kernel.thread_vars, extents, strict=True)):
             last = all(one == 1 for one in extents[position + 1 :])
-            printer.first_of_wave[var] = rest if last else index_binary("floormod", rest, extent)
-            rest = nodes.const(0) if last else index_binary("floordiv", rest, extent)
+            printer.first_of_wave[var] = rest if last else rest % extent
+            rest = nodes.const(0) if last else rest // extent
         return printer
 
     def shared_memory(self, size: int) -> str:

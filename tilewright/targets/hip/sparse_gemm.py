@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand
-from tilewright.interpreter.collectives import read_each, write_each
+from tilewright.interpreter.collectives import read_each
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Call, Expr, Load, Region, Statement, binary, cast, const, index_binary
+from tilewright.ir.nodes import Call, Expr, Load, Region, Statement, binary, cast, const
 from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.context import Context
-from tilewright.targets.gpu.meanings import accumulated, assemble, instruction_of, register_sparse
+from tilewright.targets.gpu.meanings import accumulate, assemble, instruction_of, register_sparse
 from tilewright.targets.gpu.sparse_product import SparseWarpProduct
 
 
@@ -28,13 +28,13 @@ class _SparseWaveGemm(SparseWarpProduct):
     def word(self, first_row: Expr, step: Expr) -> Expr:
         instruction = self.plan.instruction
         size = instruction.k // 8 // (instruction.threads // instruction.m)  # bytes of a lane
-        lane = index_binary("floormod", self.block.thread, instruction.threads)
-        row = index_binary("add", first_row, index_binary("floormod", lane, instruction.m))
-        first = index_binary("mul", step, instruction.k // 8)
-        first = index_binary("add", first, index_binary("mul", index_binary("floordiv", lane, instruction.m), size))
+        lane = self.block.thread % instruction.threads
+        row = first_row + lane % instruction.m
+        first = step * (instruction.k // 8)
+        first = first + lane // instruction.m * size
         word: Expr = const(0, UINT32)
         for number in range(size):
-            part = cast(self._byte(row, index_binary("add", first, number)), UINT32)
+            part = cast(self._byte(row, first + number), UINT32)
             word = part if number == 0 else binary("or", word, binary("shl", part, const(8 * number, UINT32)))
         return word
 
@@ -50,16 +50,14 @@ class _SparseWaveGemm(SparseWarpProduct):
     def _among_lanes(self, row: Expr, byte: Expr) -> tuple[Expr, Expr]:
         """Where `formats.sparse.in_lanes` puts a byte of a row: lanes are those of a warp of 32 there."""
         width = 4 if self.gemm.a.dtype.bits == 8 else 2  # neighbours along a row that stay together
-        inside, half = index_binary("floormod", byte, LANE_BYTES), index_binary("floormod", row, LANE_ROWS)
-        line, upper = index_binary("floormod", half, 8), index_binary("floordiv", half, 8)
-        column, part = index_binary("floordiv", inside, width), index_binary("floormod", inside, width)
+        inside, half = byte % LANE_BYTES, row % LANE_ROWS
+        line, upper = half % 8, half // 8
+        column, part = inside // width, inside % width
         pieces = LANE_BYTES // width
-        place = index_binary("add", index_binary("mul", line, pieces), column)
-        place = index_binary(
-            "add", index_binary("mul", index_binary("add", index_binary("mul", place, 2), upper), width), part
-        )
+        place = line * pieces + column
+        place = (place * 2 + upper) * width + part
         columns = self.gemm.metadata.buffer.static_shape[-1]
-        rows, piece = index_binary("floordiv", row, LANE_ROWS), index_binary("floordiv", byte, LANE_BYTES)
+        rows, piece = row // LANE_ROWS, byte // LANE_BYTES
         return lane_place(columns, rows, piece, const(0), place)
 
 
@@ -77,8 +75,7 @@ def _multiply(state: Evaluator, node: Call) -> int:
     places = parts.transpose(0, 2, 1, 3).reshape(-1, instruction.m, 4 * size)
     left = np.stack([expand(one, where) for one, where in zip(kept, places, strict=True)])
     right = assemble(read_each(state, b), instruction.b_fragment)
-    total = assemble(read_each(state, d), instruction.d_fragment)
-    write_each(state, d, accumulated(left, right, total, d.dtype, instruction.d_fragment).reshape(*state.lanes, -1))
+    accumulate(state, d, left, right, instruction.d_fragment)
     return 0
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import InternalError
-from tilewright.ir.nodes import Function, TensorMap
+from tilewright.ir.nodes import Function
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.sync_grid import syncs_grid
@@ -45,12 +44,8 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     binary = Binary.load(directory)
     prepared = []
     for kernel, name in zip(kernels(function), source.entries, strict=True):
-        codes = []
-        for param in kernel_parameters(kernel):
-            if isinstance(param, TensorMap):
-                raise InternalError(f"{arch.name} has no maps of tensors", span=kernel.span)
-            codes.append(code_of(param))
-        prepared.append(HipKernel(binary.image, name, tuple(codes), kernel.num_threads, syncs_grid(kernel)))
+        codes = tuple(map(code_of, kernel_parameters(kernel)))
+        prepared.append(HipKernel(binary.image, name, codes, kernel.num_threads, syncs_grid(kernel)))
     return Launcher(function, prepared)
 
 
@@ -66,17 +61,13 @@ class Launcher:
         self.prepared = prepared
         self.current_device = current_stream_functions(require_driver(f"launching {function.name}"))[0]
         self.on_device = on_device
-        self.program = HostProgram(function, self._launch, Workspaces().address, _describe)
+        self.program = HostProgram(function, self._launch, Workspaces().address)
 
     def __call__(self, *entry: Any) -> None:
         self.program.run(entry)
 
     def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
         self.prepared[number](grid, values)
-
-
-def _describe(node: TensorMap, *_: Any) -> Any:
-    raise InternalError(f"a map of {node.tensor.name} on a machine that has no copy engine")
 
 
 def notes(directory: Path, arch: Arch) -> list[str]:

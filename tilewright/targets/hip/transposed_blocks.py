@@ -12,7 +12,7 @@ from tilewright.interpreter.collectives import read_each, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import Call, Const, Evaluate, Region, Statement, const, seq
+from tilewright.ir.nodes import Call, Const, Evaluate, Region, Statement, const, seq, whole
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.ops.transpose import OWN, Transpose
@@ -29,8 +29,7 @@ def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:
     source, target, block = transpose.source, transpose.destination, context.facts[BLOCK]
     sizes = _blocks(block.layout(source.buffer), block.layout(target.buffer), 32 // source.dtype.stored_bits)
     assert sizes is not None, transpose
-    whole = [block.registers(region.buffer) for region in (target, source)]
-    places = [Region(one, (const(0),), (one.size,)) for one in whole]
+    places = [whole(block.registers(region.buffer)) for region in (target, source)]
     made = Call(BOOL, "transpose_blocks", (const(sizes[0]), const(sizes[1]), *places))
     return seq(Evaluate(made, span=transpose.span))
 

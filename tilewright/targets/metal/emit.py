@@ -178,8 +178,4 @@ def scalar_type(param: Var) -> str:
     return "float" if param.dtype.is_float else "int64_t"
 
 
-def _no_includes(function: Function) -> list[str]:
-    return []
-
-
-METAL = Dialect("metal", _no_includes, MetalKernel, frozenset(TYPES))
+METAL = Dialect("metal", lambda function: [], MetalKernel, frozenset(TYPES))

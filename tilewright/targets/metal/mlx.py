@@ -51,7 +51,7 @@ class MlxDoor:
         self.kernels = list(kernels(function))
         self.counted = counted_workspaces(function)
         self.made: dict[tuple[int, tuple[int, ...]], tuple[object, MlxKernel]] = {}
-        self.program = HostProgram(function, self._launch, self._workspace, no_map)
+        self.program = HostProgram(function, self._launch, self._workspace)
 
     def __call__(self, *entry: object) -> None:
         self.program.run(entry)
@@ -115,8 +115,3 @@ class MlxDoor:
     def _workspace(self, buffer: Buffer, size: int) -> Promised:
         """Memory that kernels of one call share."""
         return Promised((max(size, 1),), UINT8)
-
-
-def no_map(node: TensorMap, tensor: object, extents: tuple[int, ...], strides: tuple[int, ...]) -> object:
-    """What would describe a tensor to a copy engine."""
-    raise AssertionError("no pass makes maps of tensors for a machine without a copy engine")

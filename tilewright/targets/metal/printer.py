@@ -11,7 +11,7 @@ from tilewright.arith import Analyzer
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Region, index_binary
+from tilewright.ir.nodes import Buffer, Region
 from tilewright.ir.signature import root
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Names, Spellings, Text
@@ -73,7 +73,7 @@ class MetalPrinter(GpuPrinter):
         """A matrix to memory, by its first element and the distance between its rows."""
         first, second, part = call.arguments
         assert isinstance(first, Region) and isinstance(second, Region) and isinstance(part, Region)
-        apart = Analyzer().simplify(index_binary("sub", second.starts[0], first.starts[0]))
+        apart = Analyzer().simplify(second.starts[0] - first.starts[0])
         return self.call(
             f"tw::{call.function}", self._pointer(first), self.expression(apart), Text(self.names.of(part.buffer))
         )

@@ -26,7 +26,7 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.base import Promised
 from tilewright.targets.gpu.emit import kernel_parameters
 from tilewright.targets.gpu.host import HostProgram
-from tilewright.targets.metal.mlx import MlxDoor, no_map
+from tilewright.targets.metal.mlx import MlxDoor
 
 MOST_BUFFERS = 31
 """Arguments that a Metal kernel can have."""
@@ -80,7 +80,7 @@ class Launcher:
         self.written = written_parameters(function)
         self.counted = counted_workspaces(function)
         self.kept: dict[tuple[Buffer, int], Any] = {}
-        self.program = HostProgram(function, self._launch, self._workspace, no_map)
+        self.program = HostProgram(function, self._launch, self._workspace)
         self.mlx: MlxDoor | None = None
         self.notes: list[str] = []
 

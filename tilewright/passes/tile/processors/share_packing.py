@@ -61,7 +61,6 @@ from tilewright.ir.nodes import (
     expr,
     index_binary,
     row_major_strides,
-    times,
 )
 from tilewright.ir.visitor import Rewriter, changed, find, holds, substitute, without_tiles
 from tilewright.layout.panels import PanelLayout
@@ -202,7 +201,7 @@ def _readers(kernel: Kernel, tile: _Shared) -> Extent:
     count: Extent = 1
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
         if var not in tile.places:
-            count = times(count, extent)
+            count = count * extent
     return count
 
 
@@ -237,7 +236,7 @@ def _shared(
     rows, columns = copy.destination.buffer.static_shape
     size: Extent = rows * (pitch or columns) if layout is None else layout.size
     for extent in places.values():
-        size = times(size if isinstance(extent, int) else cast(expr(size), INT64), extent)
+        size = (size if isinstance(extent, int) else cast(expr(size), INT64)) * extent
     return _Shared(
         copy, layout, Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places, pitch
     )
