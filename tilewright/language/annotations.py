@@ -13,7 +13,7 @@ from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import word
 from tilewright.language.layouts import Advised, PartialFragment, layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import as_expr, condition, constant, constant_within, describe
+from tilewright.language.proxies import as_expr, condition, constant_within, describe, positive
 from tilewright.language.source import statement_here
 
 MOST_BLOCKS = 32
@@ -85,11 +85,9 @@ def use_swizzle(panel_size: object, order: str = "row", enable: bool = True) -> 
     >>> T.use_swizzle(4)
     """
     context = in_kernel("T.use_swizzle").kernel
-    size = constant(panel_size, "panel_size of T.use_swizzle")
+    size = positive(panel_size, "panel_size of T.use_swizzle")
     if order not in ("row", "column", "col", "mlx"):
         raise NumberExpected("the order of T.use_swizzle", "'row', 'column' or 'mlx'", repr(order))
-    if size < 1:
-        raise NumberExpected("panel_size of T.use_swizzle", "a positive integer", str(size))
     if enable:
         context.attributes["raster"] = ("column" if order == "col" else order, size)
 

@@ -23,6 +23,7 @@ from tilewright.language.proxies import (
     describe,
     is_number,
     named_by_author,
+    one_of,
 )
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, lane_at, lanes_of
@@ -33,9 +34,8 @@ ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire"
 
 
 def _order(name: object, what: str) -> str:
-    if name not in ORDERS:
-        raise NumberExpected(f"the memory order of {what}", "one of " + ", ".join(o for o in ORDERS if o), repr(name))
-    return ORDERS[name]
+    known = [order for order in ORDERS if order]
+    return ORDERS[None if name is None else one_of(name, known, f"the memory order of {what}")]
 
 
 def _place(value: object, what: str) -> Region:

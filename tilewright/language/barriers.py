@@ -42,7 +42,17 @@ from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import called, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, as_expr, check_scope, constant, describe, named_by_author
+from tilewright.language.proxies import (
+    Element,
+    Scalar,
+    as_expr,
+    check_scope,
+    constant,
+    constant_that,
+    constant_within,
+    describe,
+    named_by_author,
+)
 from tilewright.language.source import statement_here
 
 MOST_ARRIVALS = (1 << 20) - 1
@@ -263,14 +273,15 @@ def named_barrier_arrive(barrier_id: object, thread_count: object) -> None:
 
 
 def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[Expr, Expr]:
-    number = constant(0 if barrier_id is None else barrier_id, f"barrier_id of {what}")
-    if not 1 <= number < NAMED_BARRIERS:
-        raise NumberExpected(f"barrier_id of {what}", f"1 to {NAMED_BARRIERS - 1}", str(number))
+    number = constant_within(0 if barrier_id is None else barrier_id, f"barrier_id of {what}", 1, NAMED_BARRIERS - 1)
     threads = in_kernel(what).kernel.threads
     block = threads[0] * threads[1] * threads[2]
-    count = constant(block if arrive_count is None else arrive_count, f"arrive_count of {what}")
-    if count % WARP or not WARP <= count <= block:
-        raise NumberExpected(f"arrive_count of {what}", f"a multiple of {WARP} up to the block's {block}", str(count))
+    count = constant_that(
+        lambda count: count % WARP == 0 and WARP <= count <= block,
+        block if arrive_count is None else arrive_count,
+        f"arrive_count of {what}",
+        f"a multiple of {WARP} up to the block's {block}",
+    )
     return const(number), const(count)
 
 
@@ -363,6 +374,11 @@ def ws(*warp_group_ids: object) -> WarpGroups:
     return WarpGroups(tuple(groups))
 
 
+def register_count(value: object, what: str, expected: str = "a multiple of 8 from 24 to 256") -> int:
+    """Registers that a thread may keep."""
+    return constant_that(lambda count: count % 8 == 0 and 24 <= count <= 256, value, what, expected)
+
+
 @word
 def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     """How many registers each thread of these warpgroups keeps; the first statement of what they do.  It says nothing
@@ -373,9 +389,7 @@ def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     reg_count : a multiple of 8 from 24 to 256.
     is_inc : accepted for TileLang's sake: the compiler knows how many they had.
     """
-    count = constant(reg_count, "the argument of T.set_max_nreg")
-    if count % 8 or not 24 <= count <= 256:
-        raise NumberExpected("the argument of T.set_max_nreg", "a multiple of 8 from 24 to 256", str(count))
+    count = register_count(reg_count, "the argument of T.set_max_nreg")
     in_kernel("T.set_max_nreg").kernel.divided = True
     call("setmaxnreg", const(count))
 
@@ -411,9 +425,7 @@ def annotate_consumer_reg_alloc(reg_count: object = 240) -> None:
 
 
 def _kept(role: str, number: object, what: str) -> None:
-    count = constant(number, f"the argument of {what}")
-    if count % 8 or not 24 <= count <= 256:
-        raise NumberExpected(f"the argument of {what}", "a multiple of 8 from 24 to 256", str(count))
+    count = register_count(number, f"the argument of {what}")
     attributes = in_kernel(what).kernel.attributes
     attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
 

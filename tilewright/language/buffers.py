@@ -23,6 +23,7 @@ from tilewright.language.mistakes import (
     SymbolicIteration,
     TensorCondition,
     TensorOperand,
+    TileExpected,
     UnknownAttribute,
     WrongRank,
 )
@@ -405,12 +406,12 @@ def _deepest(frame: Frame | None, parts: tuple[object, ...]) -> Frame | None:
     return frame
 
 
-def region_of(value: object, what: str) -> Region:
+def region_of(value: object, what: str, expected: str = "a tensor, a tile, a slice or an element of one") -> Region:
     """A whole buffer or a slice as a region; a single element as the region of that element.
 
     Raises
     ------
-    ScalarExpected : it is none of these (named for the mirror mistake: a scalar where a tile is due).
+    TileExpected : it is none of these.
     """
     if isinstance(value, BufferProxy):
         return nodes.whole(value.buffer)
@@ -419,9 +420,12 @@ def region_of(value: object, what: str) -> Region:
     if isinstance(value, (Element, Variable)):
         check_scope(value.frame)
         return Region(value.buffer, value.indices, tuple(1 for _ in value.indices))
-    from tilewright.language.mistakes import TileExpected
+    raise TileExpected(what, describe(value), expected)
 
-    raise TileExpected(what, describe(value))
+
+def row(region: Region, count: int) -> Region:
+    """So many elements along the last dimension, from the first of a region on."""
+    return Region(region.buffer, region.starts, (*(1 for _ in region.starts[:-1]), count))
 
 
 def borrow_extents(head: Element, other: Region) -> Region:

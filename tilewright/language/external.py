@@ -10,16 +10,14 @@ from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
 from tilewright.ir.visitor import changed, find
-from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
     Value,
-    Variable,
     as_expr,
-    check_scope,
     constant,
     describe,
     is_number,
@@ -153,15 +151,7 @@ def access_ptr(
     access_type = {1: "r", 2: "w", 3: "rw"}.get(access_type, access_type)
     if access_type not in WRITES:
         raise NumberExpected(f"access_type of {what}", "one of 'r', 'w', 'rw'", repr(access_type))
-    if isinstance(base, BufferProxy):
-        region, frame = nodes.whole(base.buffer), base.frame
-    elif isinstance(base, RegionProxy):
-        region, frame = base.region, base.frame
-    elif isinstance(base, (Element, Variable)):
-        check_scope(base.frame)
-        region, frame = Region(base.buffer, base.indices, (1,) * len(base.indices)), base.frame
-    else:
-        raise TileExpected(f"the base of {what}", describe(base), "a buffer, or an element such as A[i, j]")
+    region = region_of(base, f"the base of {what}", "a buffer, or an element such as A[i, j]")
     if ignore_last_ndim:
         kept = max(0, len(region.starts) - constant(ignore_last_ndim, f"ignore_last_ndim of {what}"))
         region = replace(region, starts=tuple(s if i < kept else nodes.const(0) for i, s in enumerate(region.starts)))
@@ -175,7 +165,7 @@ def access_ptr(
     if not (isinstance(offset, int) and offset == 0):
         moved = nodes.index_binary("add", region.starts[-1], as_expr(offset, what=f"the offset of {what}"))
         region = Region(region.buffer, (*region.starts[:-1], moved), region.extents)
-    return RegionProxy(region, frame)
+    return RegionProxy(region, getattr(base, "frame", None))
 
 
 @word
@@ -228,6 +218,4 @@ def dp4a(A: object, B: object, C: object) -> None:
 def _four(value: object, what: str) -> Region:
     if not isinstance(value, (BufferProxy, Element)):
         raise TileExpected(what, describe(value), "a buffer of bytes, or an element such as A[i * 4]")
-    region = access_ptr(value).region
-    starts = region.starts
-    return Region(region.buffer, starts, (*(1,) * (len(starts) - 1), 4))
+    return row(region_of(value, what), 4)

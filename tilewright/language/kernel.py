@@ -16,7 +16,7 @@ from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
-from tilewright.language.proxies import Scalar, Value, check_scope, constant, extent, frame_of
+from tilewright.language.proxies import Scalar, Value, check_scope, constant, constant_within, extent, frame_of
 from tilewright.language.source import statement_here
 
 
@@ -182,10 +182,7 @@ def _context(what: str) -> KernelContext:
 
 
 def _dimension(dim: object, count: int, what: str) -> int:
-    value = constant(dim, f"the dimension of {what}")
-    if not 0 <= value < count:
-        raise NumberExpected(f"the dimension of {what}", f"0 to {count - 1}", str(value))
-    return value
+    return constant_within(dim, f"the dimension of {what}", 0, count - 1)
 
 
 @word

@@ -15,7 +15,7 @@ from tilewright.language.builder import current
 from tilewright.language.interface import word
 from tilewright.language.kernel import KernelContext
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, constant, extent
+from tilewright.language.proxies import Scalar, constant, extent, one_of
 
 DIMENSIONS = {f"{kind}Idx.{axis}": (kind, dim) for kind in ("block", "thread") for dim, axis in enumerate("xyz")}
 
@@ -86,18 +86,17 @@ def launch_thread(thread: object, extent_: object) -> LaunchedIndex:
     ...     C[bx, tx] = A[bx, tx]
     """
     builder = current("T.launch_thread")
-    if thread not in DIMENSIONS:
-        raise NumberExpected("the dimension of T.launch_thread", "one of " + ", ".join(DIMENSIONS), repr(thread))
-    size = extent(extent_, f"the extent of {thread}")
+    name = one_of(thread, DIMENSIONS, "the dimension of T.launch_thread")
+    size = extent(extent_, f"the extent of {name}")
     context: KernelContext | None = builder.kernel
     if context is None:
         context = LaunchContext()
         context.__enter__()
     if isinstance(context, LaunchContext):
-        context.set_extent(thread, size)
+        context.set_extent(name, size)
     else:
-        _check_agrees(context, thread, size)
-    return LaunchedIndex(context, thread)
+        _check_agrees(context, name, size)
+    return LaunchedIndex(context, name)
 
 
 def _check_agrees(context: KernelContext, thread: str, size: Extent) -> None:

@@ -15,7 +15,7 @@ from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.collisions import check_collisions
 from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
-from tilewright.language.proxies import Scalar, as_expr, constant, extent, here, known_value
+from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, extent, here, known_value
 from tilewright.language.reaches import check_reaches
 from tilewright.language.scope import settle
 from tilewright.language.source import statement_here
@@ -350,9 +350,7 @@ def Pipelined(
     ...         C[y, k * 32 + x] = strip[y, x]
     """
     low, high = (0, start) if stop is None else (start, stop)
-    stages = constant(num_stages, "num_stages of T.Pipelined")
-    if stages < 0:
-        raise NumberExpected("num_stages of T.Pipelined", "a number from 0 up", str(stages))
+    stages = constant_that(lambda count: count >= 0, num_stages, "num_stages of T.Pipelined", "a number from 0 up")
     plan = {"order": _numbers(order), "stage": _numbers(stage)}
     if group is not None or any(number < 0 for numbers in plan.values() for number in numbers or ()):
         plan = dict.fromkeys(plan)
@@ -404,9 +402,7 @@ def Persistent(
     """
     sizes = tuple(extent(size, "an extent of T.Persistent") for size in domain)
     number = as_expr(known_value(index), None, "the index of T.Persistent")
-    rows = constant(group_size, "group_size of T.Persistent")
-    if rows < 1:
-        raise NumberExpected("group_size of T.Persistent", "a number from 1 up", str(rows))
+    rows = constant_that(lambda count: count >= 1, group_size, "group_size of T.Persistent", "a number from 1 up")
     workers = extent(wave_size, "wave_size of T.Persistent")
     if isinstance(workers, int) and workers < 1:
         raise NumberExpected("wave_size of T.Persistent", "at least one block", str(workers))

@@ -13,13 +13,13 @@ from typing import Any
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, INT32, DType
 from tilewright.ir.nodes import Call, Evaluate, Region, const, index_binary
-from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.buffers import BufferProxy, RegionProxy, row
 from tilewright.language.builder import in_kernel
 from tilewright.language.external import access_ptr
 from tilewright.language.interface import word
 from tilewright.language.machines import machine
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, Value, as_expr, constant, describe, known_value
+from tilewright.language.proxies import Element, Scalar, Value, as_expr, constant_that, describe, known_value
 from tilewright.language.source import statement_here
 
 SHORT_NAMES = {
@@ -152,15 +152,13 @@ def ptx_ldmatrix(trans: object, num: object, src_access_ptr: object, dst_access_
         trans, num, (dst_access_ptr, offset, src_access_ptr, moved) = num, src_access_ptr, older
         if isinstance(src_access_ptr, BufferProxy):
             src_access_ptr = src_access_ptr.access_ptr("r", offset=moved)
-    row = access_ptr(src_access_ptr).region
-    count = constant(num, f"num of {what}")
-    if row.buffer.scope != "shared" or row.dtype.bits not in (8, 16, 32):
-        given = f"{row.buffer.scope} memory of {row.dtype}"
+    first = access_ptr(src_access_ptr).region
+    count = constant_that(lambda number: number in (1, 2, 4), num, f"num of {what}", "1, 2 or 4")
+    if first.buffer.scope != "shared" or first.dtype.bits not in (8, 16, 32):
+        given = f"{first.buffer.scope} memory of {first.dtype}"
         raise TileExpected(f"the source of {what}", given, "a place in a shared tile, of 8, 16 or 32 bits an element")
-    if count not in (1, 2, 4):
-        raise NumberExpected(f"num of {what}", "1, 2 or 4", str(count))
-    each = 128 // row.dtype.bits
-    here = Region(row.buffer, row.starts, (*(1,) * (len(row.starts) - 1), each))
+    each = 128 // first.dtype.bits
+    here = row(first, each)
     place = registers(dst_access_ptr, offset, count * each // 4, f"the destination of {what}")
     load_matrices(trans is True or trans == 1, count, here, place)
 

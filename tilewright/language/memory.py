@@ -12,9 +12,9 @@ from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
 from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
-from tilewright.language.proxies import Variable, as_expr, describe
+from tilewright.language.proxies import Variable, as_expr, describe, one_of
 from tilewright.language.source import statement_here
-from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of
+from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of, strides_of
 
 FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension tile by tile, or make it a T.const size"
 """What to do instead of a tile whose size is known only at launch."""
@@ -111,8 +111,7 @@ def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global"
     """
     if scope == "global":
         return alloc_global(shape, dtype)
-    if scope not in _SCOPES:
-        raise NumberExpected("the scope of T.alloc_buffer", "one of " + ", ".join([*_SCOPES, "global"]), repr(scope))
+    one_of(scope, [*_SCOPES, "global"], "the scope of T.alloc_buffer")
     return _allocate(shape, dtype, _SCOPES[scope], "T.alloc_buffer")
 
 
@@ -197,7 +196,7 @@ def view(src: BufferProxy, shape: object = None, dtype: object = None, strides: 
         raise ViewMismatch(base.name, "is not row-major")
     if shape is None and record.stored_bits != base.dtype.stored_bits:
         sizes = (*base.shape[:-1], _converted(base, record))
-    steps = None if strides is None else _strides(base, sizes, shape_of(strides, "the strides of T.view"))
+    steps = None if strides is None else _strides(base, sizes, strides_of(strides, sizes, "the strides of T.view"))
     there, wanted, by = known(base.shape), known(sizes), None if steps is None else known(steps)
     if there is not None and wanted is not None and (steps is None or by is not None):
         reach = math.prod(wanted)
@@ -216,8 +215,6 @@ def _strides(base: Buffer, sizes: tuple[Extent, ...], steps: tuple[Extent, ...])
     for size in sizes[:0:-1]:
         inner = row_major[0]
         row_major.insert(0, inner * size if isinstance(size, int) and inner is not None else None)
-    if len(steps) != len(sizes):
-        raise NumberExpected("the strides of T.view", f"{len(sizes)} numbers, one a dimension", str(len(steps)))
     if list(steps) == row_major:
         return None
     if base.scope != "global":

@@ -8,7 +8,7 @@ integer or its hash, and says so when it is.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
@@ -348,12 +348,29 @@ def constant(value: object, what: str, hint: str | None = None) -> int:
     return value
 
 
+def constant_that(holds: Callable[[int], bool], value: object, what: str, expected: str) -> int:
+    """The same, where something holds of it, which `expected` says."""
+    number = constant(value, what)
+    if not holds(number):
+        raise NumberExpected(what, expected, str(number))
+    return number
+
+
 def constant_within(value: object, what: str, low: int, high: int) -> int:
     """The same, from `low` to `high`."""
-    number = constant(value, what)
-    if not low <= number <= high:
-        raise NumberExpected(what, f"{low} to {high}", str(number))
-    return number
+    return constant_that(lambda number: low <= number <= high, value, what, f"{low} to {high}")
+
+
+def positive(value: object, what: str) -> int:
+    """The same, from 1 up."""
+    return constant_that(lambda number: number > 0, value, what, "a positive integer")
+
+
+def one_of(value: object, known: Collection[str], what: str) -> str:
+    """A word that must be one of a few."""
+    if not isinstance(value, str) or value not in known:
+        raise NumberExpected(what, "one of " + ", ".join(known), repr(value))
+    return value
 
 
 def from_extent(size: Extent, frame: Frame | None = None) -> int | Scalar:

@@ -17,7 +17,7 @@ from tilewright.language.builder import Builder, Frame, in_kernel, named
 from tilewright.language.interface import word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, check_scope
+from tilewright.language.proxies import Scalar, as_expr, check_scope, one_of
 from tilewright.language.warps import linear_thread
 
 ROUNDS = 10
@@ -77,8 +77,7 @@ def rng_init(seed: object, seq: object = None, off: object = 0, generator: str =
     >>> C[tx // 64, tx % 64] = T.rng_rand_float()
     """
     builder = in_kernel("T.rng_init")
-    if generator not in GENERATORS:
-        raise NumberExpected("the generator of T.rng_init", "one of " + ", ".join(GENERATORS), repr(generator))
+    one_of(generator, GENERATORS, "the generator of T.rng_init")
     sequence = Scalar(_thread_of_grid()) if seq is None else seq
     offset = _halves(off, "the offset of T.rng_init")[0]
     key, words = _halves(seed, "seed"), _halves(sequence, "sequence")

@@ -18,7 +18,7 @@ from tilewright.language.builder import Frame
 from tilewright.language.interface import word
 from tilewright.language.memory import alloc_shared
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Element, Scalar, describe
+from tilewright.language.proxies import Element, Scalar, describe, one_of
 from tilewright.language.tile_ops import copy, fill
 
 OPERATIONS = {"sum": "add", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}
@@ -93,8 +93,7 @@ def alloc_reducer(shape: object, dtype: object, op: str = "sum", replication: ob
     >>> T.finalize_reducer(total, row)
     >>> T.copy(row, C[0, 0:64])
     """
-    if op not in OPERATIONS:
-        raise NumberExpected("op of T.alloc_reducer", "one of " + ", ".join(OPERATIONS), repr(op))
+    one_of(op, OPERATIONS, "op of T.alloc_reducer")
     record = record_of(dtype)
     if record.bits < 32:  # atomics are of 32 bits at least; what leaves is rounded once
         record = ALL["float32"] if record.is_float else ALL[f"{'u' * (record.kind == 'uint')}int32"]

@@ -24,12 +24,13 @@ from dataclasses import replace
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var, index_binary
+from tilewright.language.barriers import register_count
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
 from tilewright.language.interface import called, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
-from tilewright.language.proxies import Scalar, Value, as_expr, constant, constant_within, describe
+from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, one_of, positive
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import gemm
 
@@ -101,8 +102,7 @@ def channel(
     depths = {tile.static_shape[1 if scope == "warp" else 0] for tile in tiles}
     if len(depths) != 1:
         raise NumberExpected("T.channel", "shared tiles with the same number of slots", str(sorted(depths)))
-    if scope not in CHANNEL_SCOPES:
-        raise NumberExpected("the scope of T.channel", f"one of {', '.join(CHANNEL_SCOPES)}", repr(scope))
+    one_of(scope, CHANNEL_SCOPES, "the scope of T.channel")
     name = builder.take_name("channel")
     stages = depths.pop()
     made = nodes.Channel(
@@ -209,16 +209,9 @@ def role(name: str, warps: object, registers: object = None, instances: object =
     ...     with T.role("other", warps=2):
     ...         T.copy(B, other)
     """
-    count = constant(warps, "warps of T.role")
-    if count < 1:
-        raise NumberExpected("warps of T.role", "a positive integer", str(count))
-    copies = None if instances is None else constant(instances, "instances of T.role")
-    if copies is not None and copies < 1:
-        raise NumberExpected("instances of T.role", "a positive integer", str(copies))
-    kept = None if registers is None else constant(registers, "registers of T.role")
-    if kept is not None and (kept % 8 or not 24 <= kept <= 256):
-        raise NumberExpected("registers of T.role", KEPT, str(kept))
-    return RoleContext(name, count, kept, copies)
+    copies = None if instances is None else positive(instances, "instances of T.role")
+    kept = None if registers is None else register_count(registers, "registers of T.role", KEPT)
+    return RoleContext(name, positive(warps, "warps of T.role"), kept, copies)
 
 
 @called("wgmma_mma")

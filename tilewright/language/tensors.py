@@ -16,7 +16,7 @@ from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, UnboundSize
-from tilewright.language.proxies import Scalar, as_expr, constant, describe, extent, from_extent
+from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, describe, extent, from_extent
 from tilewright.language.source import statement_here
 
 
@@ -62,6 +62,14 @@ def shape_of(sizes: object, what: str) -> tuple[Extent, ...]:
         if isinstance(size, int) and size < 0:
             raise NumberExpected(f"an extent of {what}", "a size that is not negative", str(size))
     return shape
+
+
+def strides_of(steps: object, sizes: Sequence[Extent], what: str) -> tuple[Extent, ...]:
+    """Strides of a shape, from the same."""
+    strides = shape_of(steps, what)
+    if len(strides) != len(sizes):
+        raise NumberExpected(what, f"{len(sizes)} numbers, one a dimension", str(len(strides)))
+    return strides
 
 
 def static_shape_of(sizes: object, what: str, hint: str | None = None) -> tuple[int, ...]:
@@ -112,10 +120,7 @@ class StridedAnnotation:
         sizes = shape_of(shape, "T.StridedTensor")
         if strides is None:
             return TensorType(sizes, dtypes.dtype(dtype))
-        steps = shape_of(strides, "the strides")
-        if len(sizes) != len(steps):
-            raise NumberExpected("the strides", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
-        return TensorType(sizes, dtypes.dtype(dtype), steps)
+        return TensorType(sizes, dtypes.dtype(dtype), strides_of(strides, sizes, "the strides"))
 
     def __getitem__(self, key: object) -> TensorType:
         made: TensorType = self(*key) if isinstance(key, tuple) else self(key)
@@ -266,9 +271,7 @@ def make_tensor(
     alignment : bytes that an entry's address is a multiple of.
     """
     sizes = shape_of(shape, "T.make_tensor")
-    steps = None if strides is None else shape_of(strides, "the strides of T.make_tensor")
-    if steps is not None and len(steps) != len(sizes):
-        raise NumberExpected("the strides of T.make_tensor", f"{len(sizes)} numbers, one a dimension", f"{len(steps)}")
+    steps = None if strides is None else strides_of(strides, sizes, "the strides of T.make_tensor")
     if isinstance(ptr, Scalar) and ptr.expr.dtype.is_integer and ptr.expr.dtype.bits == 64:
         return _pointed_to(ptr, sizes, steps, dtype, alignment)
     if not isinstance(ptr, PointerProxy):
@@ -338,9 +341,8 @@ def _pointed_to(
 ) -> BufferProxy:
     """A tensor whose address the kernel knows."""
     builder = in_kernel("T.make_tensor of an entry")
-    bytes_ = constant(alignment, "the alignment of T.make_tensor")
-    if bytes_ < 1 or bytes_ & (bytes_ - 1):
-        raise NumberExpected("the alignment of T.make_tensor", "a power of two", str(bytes_))
+    what = "the alignment of T.make_tensor"
+    bytes_ = constant_that(lambda number: number > 0 == number & (number - 1), alignment, what, "a power of two")
     span = statement_here()
 
     def known(size: Extent) -> Extent:

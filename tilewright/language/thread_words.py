@@ -37,7 +37,16 @@ from tilewright.language.interface import word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, known_value
+from tilewright.language.proxies import (
+    Scalar,
+    Value,
+    as_expr,
+    condition,
+    constant,
+    describe,
+    known_value,
+    one_of,
+)
 from tilewright.language.source import statement_here
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND
@@ -117,9 +126,7 @@ def thread_binding(
         first, count = (0, start) if stop is None else (constant(start, "the first index of T.thread_binding"), stop)
         return LaunchLoop(first, count - first, thread)
     bounds = [constant(one, "a bound of T.thread_binding") for one in ((0, start) if stop is None else (start, stop))]
-    if thread not in AXES:
-        raise NumberExpected("thread of T.thread_binding", "one of " + ", ".join(AXES), repr(thread))
-    return ThreadLoop(bounds[0], bounds[1], AXES[thread])
+    return ThreadLoop(bounds[0], bounds[1], AXES[one_of(thread, AXES, "thread of T.thread_binding")])
 
 
 class Reducer:

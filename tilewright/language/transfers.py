@@ -7,24 +7,25 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import WARP, Commit, Region, Select, Wait, const
 from tilewright.language.barriers import barrier_of, call
-from tilewright.language.buffers import RegionProxy
+from tilewright.language.buffers import region_of, row
 from tilewright.language.builder import in_kernel, record
 from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import (
-    Element,
-    Scalar,
-    as_expr,
-    check_scope,
-    condition,
-    constant,
-    constant_within,
-    describe,
-)
+from tilewright.language.proxies import Scalar, as_expr, condition, constant, constant_that, constant_within
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
+
+
+def scopes(source: Region, destination: Region) -> tuple[str, str]:
+    """Of what memory a copy is, and to what memory."""
+    return source.buffer.scope, destination.buffer.scope
+
+
+def way(source: Region, destination: Region) -> str:
+    """The same in words."""
+    return "from {} to {} memory".format(*scopes(source, destination))
 
 
 @word
@@ -65,8 +66,7 @@ def tma_copy(
     in_kernel("T.tma_copy")
     source, destination = pair(src, dst, "T.tma_copy")
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.tma_copy")
-    scopes = source.buffer.scope, destination.buffer.scope
-    if scopes == ("global", "shared"):
+    if scopes(source, destination) == ("global", "shared"):
         if barrier is None:
             raise TileExpected("the barrier of T.tma_copy", "None", "barrier=, one that T.alloc_barrier made")
         place = barrier_of(barrier, "T.tma_copy")
@@ -76,9 +76,8 @@ def tma_copy(
         )
         record_tiles(operator, "T.tma_copy", source=source, destination=destination)
         return
-    if scopes != ("shared", "global"):
-        found = f"from {scopes[0]} to {scopes[1]} memory"
-        raise NumberExpected("T.tma_copy", "a copy between a tensor and a shared tile", found)
+    if scopes(source, destination) != ("shared", "global"):
+        raise NumberExpected("T.tma_copy", "a copy between a tensor and a shared tile", way(source, destination))
     operator = ops.Copy(source, destination, None, "tma", eviction, token=TMA_STORES, span=statement_here())
     record_tiles(operator, "T.tma_copy", source=source, destination=destination)
     record(Commit(TMA_STORES, span=statement_here()))
@@ -108,9 +107,8 @@ def copy_cluster(
         tma_copy(src, dst, barrier=remote_barrier, cluster_mask=cluster_mask, eviction_policy=eviction_policy)
         return
     source, destination = pair(src, dst, what)
-    if (source.buffer.scope, destination.buffer.scope) != ("shared", "shared"):
-        found = f"from {source.buffer.scope} to {destination.buffer.scope} memory"
-        raise NumberExpected(f"{what} to another block", "a copy between shared tiles", found)
+    if scopes(source, destination) != ("shared", "shared"):
+        raise NumberExpected(f"{what} to another block", "a copy between shared tiles", way(source, destination))
     if remote_barrier is None:
         raise TileExpected(f"remote_barrier of {what}", "None", "one that T.alloc_cluster_barrier made")
     rank = as_expr(dst_block, INT32, f"dst_block of {what}")
@@ -179,9 +177,8 @@ def async_copy(
     """
     in_kernel("T.async_copy")
     source, destination = pair(src, dst, "T.async_copy")
-    if (source.buffer.scope, destination.buffer.scope) != ("global", "shared"):
-        found = f"from {source.buffer.scope} to {destination.buffer.scope} memory"
-        raise NumberExpected("T.async_copy", "a copy from a tensor to a shared tile", found)
+    if scopes(source, destination) != ("global", "shared"):
+        raise NumberExpected("T.async_copy", "a copy from a tensor to a shared tile", way(source, destination))
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.async_copy")
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.async_copy")
     operator = ops.Copy(source, destination, width, CP_ASYNC, eviction, token=BY_HAND, span=statement_here())
@@ -208,32 +205,19 @@ def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: obje
     """
     what = "T.ptx_cp_async"
     count = constant(num_elems, f"num_elems of {what}")
-    to = _run(dst_access_ptr, count, f"the destination of {what}")
-    origin = _run(src_access_ptr, count, f"the source of {what}")
+    to = row(region_of(dst_access_ptr, f"the destination of {what}", "an element such as A[i, j]"), count)
+    origin = row(region_of(src_access_ptr, f"the source of {what}", "an element such as A[i, j]"), count)
     size = count * to.dtype.bits // 8
     if size not in (4, 8, 16) or origin.dtype.bits != to.dtype.bits:
         found = f"{count} of {origin.dtype} to {to.dtype}"
         raise NumberExpected(f"num_elems of {what}", "elements that make up 4, 8 or 16 bytes", found)
-    if (origin.buffer.scope, to.buffer.scope) != ("global", "shared"):
-        found = f"from {origin.buffer.scope} to {to.buffer.scope} memory"
-        raise NumberExpected(what, "a copy from a tensor to a shared tile", found)
+    if scopes(origin, to) != ("global", "shared"):
+        raise NumberExpected(what, "a copy from a tensor to a shared tile", way(origin, to))
     if predicate is None:
         call("cp_async", to, origin)
         return
     valid = Select(UINT32, condition(predicate), const(size, UINT32), const(0, UINT32))
     call("cp_async_zfill", to, origin, valid)
-
-
-def _run(value: object, count: int, what: str) -> Region:
-    """`count` elements from the one that `value` names."""
-    if isinstance(value, Element):
-        check_scope(value.frame)
-        buffer, starts = value.buffer, value.indices
-    elif isinstance(value, RegionProxy):
-        buffer, starts = value.region.buffer, value.region.starts
-    else:
-        raise TileExpected(what, describe(value), "an element such as A[i, j]")
-    return Region(buffer, starts, (*(1 for _ in starts[:-1]), count))
 
 
 @word
@@ -284,8 +268,7 @@ def shuffle_elect(thread_extent: object = WARP) -> Scalar:
     >>> if T.shuffle_elect(0):
     ...     C[0, 0] = 1
     """
-    count = constant(thread_extent, "the argument of T.shuffle_elect")
-    if count % WARP:
-        raise NumberExpected("the argument of T.shuffle_elect", "a multiple of 32", str(count))
+    what = "the argument of T.shuffle_elect"
+    count = constant_that(lambda threads: threads % WARP == 0, thread_extent, what, "a multiple of 32")
     index = nodes.index_binary("floormod", linear_thread(), count) if count else linear_thread()
     return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)

@@ -12,8 +12,7 @@ from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, binary, const, index_binary
 from tilewright.language.interface import called, taking, word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
-from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, as_expr, constant, constant_within, named_by_author
+from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, constant_within, named_by_author
 
 
 def _named(value: Expr, name: str) -> Scalar:
@@ -92,9 +91,8 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
     @taking("value", lane_name, width=WARP, mask=ALL_LANES)
     def call(value: object, lane: object, width: object, mask: object) -> Scalar:
         operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
-        size = constant(width, f"the width of T.{name}")
-        if size not in (1, 2, 4, 8, 16, 32):
-            raise NumberExpected(f"the width of T.{name}", "1, 2, 4, 8, 16 or 32", str(size))
+        what, expected = f"the width of T.{name}", "1, 2, 4, 8, 16 or 32"
+        size = constant_that(lambda lanes: lanes in (1, 2, 4, 8, 16, 32), width, what, expected)
         _mask(mask, f"T.{name}")
         if size == WARP:
             return _named(Call(operand.dtype, function, (operand, by)), "other")

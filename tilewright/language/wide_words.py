@@ -12,12 +12,12 @@ from typing import Any
 from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import UINT32, DType
 from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const, index_binary
-from tilewright.language.buffers import BufferProxy, RegionProxy, vector_in
+from tilewright.language.buffers import region_of, vector_in
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing, word
 from tilewright.language.math import FUNCTIONS, abs_, max_, min_
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_within, describe, is_number
+from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant_within, describe, is_number
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, common_lanes, kept, lane_at, lane_of, lanes_of
 
@@ -27,14 +27,7 @@ BITS = {bits: dtypes.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 
 def _place(value: object, scope: str, what: str) -> Region:
     """The place that a raw access begins at."""
-    if isinstance(value, BufferProxy):
-        region = nodes.whole(value.buffer)
-    elif isinstance(value, RegionProxy):
-        region = value.region
-    elif isinstance(value, Element):
-        region = Region(value.buffer, value.indices, (1,) * len(value.indices))
-    else:
-        raise TileExpected(what, describe(value), "an element such as A[i]")
+    region = region_of(value, what, "an element such as A[i]")
     if region.buffer.scope != scope:
         memory = {"global": "a tensor", "shared": "a shared tile"}
         raise TileExpected(what, f"{region.buffer.scope} memory", f"an element of {memory[scope]}")

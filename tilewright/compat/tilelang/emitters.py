@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import tilewright.language as T
-from tilewright.language.buffers import BufferProxy, RegionProxy
+from tilewright.language.buffers import BufferProxy, RegionProxy, region_of
 from tilewright.language.matrix_words import SHORT_NAMES, a_place, b_place, load_matrices, registers, result_place
-from tilewright.language.proxies import Element, Scalar, Value, as_expr
+from tilewright.language.proxies import Scalar, Value
 from tilewright.specialization import InvalidUse
 
 WARP = 32
@@ -23,16 +23,8 @@ class _Place:
     """A tile in memory, and where in it the block's own part begins."""
 
     def __init__(self, value: BufferProxy | RegionProxy, what: str) -> None:
-        self.frame = value.frame if isinstance(value, (BufferProxy, RegionProxy, Element)) else None
-        if isinstance(value, BufferProxy):
-            self.buffer, starts = value.buffer, [as_expr(0)] * value.ndim
-        elif isinstance(value, RegionProxy):
-            self.buffer, starts = value.region.buffer, list(value.region.starts)
-        elif isinstance(value, Element):
-            self.buffer, starts = value.buffer, list(value.indices)
-        else:
-            raise InvalidUse(f"{what} is no tile", hint="give a buffer, or a part of one such as tile[k % 2, :, :]")
-        self.starts = starts
+        region = region_of(value, what, "a buffer, or a part of one such as tile[k % 2, :, :]")
+        self.buffer, self.starts, self.frame = region.buffer, region.starts, value.frame
 
     def __call__(self, row: Value, column: Value) -> tuple[Value, ...]:
         """Indices of an element of the part."""
