@@ -238,7 +238,7 @@ def test_the_other_names() -> None:
     assert operator.fast_decoding is False
     a = torch.ones(100)
     assert bitblas.testing.torch_assert_close(a, a + 1e-4)
-    with pytest.raises(AssertionError, match="100 of 100 elements differ, 0 may"):
+    with pytest.raises(AssertionError, match="100 of 100 elements differ, where 0 may"):
         bitblas.testing.torch_assert_close(a, a + 1)
     original, linear, scales, codes = bitblas.quantization.gen_quant4(64, 32, 16)
     assert scales.shape == (4, 32) and codes.min() >= -8 and codes.max() <= 7

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import os
 
+from tilewright.compat.machines import architecture_of
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Target
 from tilewright.targets.registry import resolve
-
-DEVICES = {
-    "a100": "sm_80", "a800": "sm_80", "a30": "sm_80", "h100": "sm_90a", "h200": "sm_90a", "h800": "sm_90a",
-    "rtx-40": "sm_89",
-    "geforce-rtx-30": "sm_86", "rtx-a6000": "sm_86", "l40": "sm_89",
-}  # fmt: skip
-"""Architectures by what TVM's name of a device has in it."""
 
 
 def auto_detect_nvidia_target(gpu_id: int = 0) -> str:
@@ -39,7 +33,7 @@ def target_name(target: object) -> str:
     text = "auto" if target is None else str(target)
     if text.startswith("nvidia/"):
         # TVM's names of devices, which BitBLAS's detection gives.
-        known = next((arch for part, arch in DEVICES.items() if part in text), None)
+        known = architecture_of(text)
         return f"cuda -arch={known}" if known else "cuda"
     return text
 

@@ -7,11 +7,12 @@ import contextvars
 import importlib.util
 import json
 import os
-import re
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tilewright.compat.machines import architecture_of, version_of
+from tilewright.compat.testing import is_present
 from tilewright.compat.tilelang.elsewhere import inside
 from tilewright.language.dtypes import NumberType
 from tilewright.specialization import InvalidUse
@@ -25,10 +26,6 @@ KINDS = {
     "nvptx": "cuda", "rocm": "hip", "auto": "auto",
 }  # fmt: skip
 """For each kind of TVM's what it is here."""
-
-DEVICES = {"h100": "sm_90a", "h200": "sm_90a", "a100": "sm_80", "a30": "sm_80", "a40": "sm_86", "3090": "sm_86",
-    "4090": "sm_89", "b100": "sm_100a"}  # fmt: skip
-"""Architectures of the devices that TVM has names for."""
 
 DEFAULT = "TILELANG_DEFAULT_TARGET"
 
@@ -95,7 +92,7 @@ def _attributes(target: object) -> dict[str, object]:
         return dict(json.loads(text))
     kind, *words = text.split() or ["auto"]
     if kind.startswith("nvidia/"):
-        found = next((arch for part, arch in DEVICES.items() if part in kind), None)
+        found = architecture_of(kind)
         return {"kind": "cuda", **({"arch": found} if found else {})}
     pairs = (word.lstrip("-").partition("=") for word in words)
     return {"kind": kind, **{name: value for name, _, value in pairs}}
@@ -137,30 +134,21 @@ def determine_target(target: object = "auto", return_object: bool = False) -> ob
     return Target(target) if return_object else target
 
 
-def check_cuda_availability() -> bool:
-    """Whether there is a GPU that programs can run on."""
-    return TARGETS["cuda"].detect() is not None
+def _checks(name: str, maker: str) -> Callable[[], bool]:
+    def check() -> bool:
+        return is_present(name)
+
+    check.__doc__ = f"Whether there is a GPU of {maker}'s that programs can run on."
+    return check
 
 
-def _present(name: str) -> bool:
-    return name in TARGETS and TARGETS[name].detect() is not None
-
-
-def check_hip_availability() -> bool:
-    """Whether there is a GPU of AMD's that programs can run on."""
-    return _present("hip")
-
-
-def check_metal_availability() -> bool:
-    """Whether there is a GPU of Apple's that programs can run on."""
-    return _present("metal")
+check_cuda_availability, check_hip_availability = _checks("cuda", "NVIDIA"), _checks("hip", "AMD")
+check_metal_availability = _checks("metal", "Apple")
 
 
 def compute_version(target: object = None) -> tuple[int, int]:
     """Major and minor number of a target's architecture, (0, 0) for a processor."""
-    _, arch = resolve(request(target))
-    digits = re.fullmatch(r"sm_(\d+)(\d)[a-z]?", arch.name)
-    return (int(digits[1]), int(digits[2])) if digits else (0, 0)
+    return version_of(resolve(request(target))[1])
 
 
 def _is(kind: str, *majors: int) -> Callable[[object], bool]:

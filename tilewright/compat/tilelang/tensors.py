@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.errors import TilewrightError
+from tilewright.compat.testing import ResultsDiffer, torch_assert_close
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.language.dtypes import NumberType
-from tilewright.runtime.arguments import storage_shape
+from tilewright.runtime.tensors import storage_shape
 from tilewright.specialization import InvalidUse
 
 if TYPE_CHECKING:
     import torch
 
-
-class ResultsDiffer(TilewrightError, AssertionError):
-    """Results are not those of the reference."""
+__all__ = [
+    "KernelParam", "ResultsDiffer", "TensorSupplyType", "fp8_remove_negative_zeros_", "get_tensor_supply",
+    "is_float8_dtype", "map_torch_type", "torch_assert_close",
+]  # fmt: skip
 
 
 class TensorSupplyType(Enum):
@@ -149,42 +149,6 @@ def get_tensor_supply(
         return filled(param.dtype, tuple(param.shape), supply_type, device)
 
     return supply
-
-
-def torch_assert_close(
-    tensor_a: torch.Tensor, tensor_b: torch.Tensor, rtol: float = 1e-2, atol: float = 1e-3,
-    max_mismatched_ratio: float = 0.001,
-    verbose: bool = False, equal_nan: bool = True, check_device: bool = True, check_dtype: bool = True,
-    check_layout: bool = True, check_stride: bool = False, base_name: str = "LHS", ref_name: str = "RHS", **_: object,
-) -> bool:  # fmt: skip
-    """Compare two tensors of torch's, of which a small part may differ.
-
-    Raises
-    ------
-    ResultsDiffer : more than `max_mismatched_ratio` of the elements do, or they are of other shapes, types or devices.
-    """
-    import torch
-
-    facts = [("shape", True), ("device", check_device), ("dtype", check_dtype), ("layout", check_layout)]
-    for name, asked in [*facts, ("stride", check_stride)]:
-        left, right = getattr(tensor_a, name), getattr(tensor_b, name)
-        left, right = (one() if callable(one) else one for one in (left, right))
-        if asked and left != right:
-            raise ResultsDiffer(f"{base_name} has {name} {left}, {ref_name} has {right}")
-    wide = torch.float64 if any(one.dtype.is_floating_point for one in (tensor_a, tensor_b)) else torch.int64
-    left, right = (one.detach().cpu().to(wide) for one in (tensor_a, tensor_b))
-    wrong = ~torch.isclose(left, right, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    count, most = int(wrong.sum()), int(math.prod(left.shape) * max_mismatched_ratio)
-    if verbose:
-        print(f"{count} of {left.numel()} elements differ, {most} may")
-    if count > most:
-        place = tuple(torch.nonzero(wrong)[0].tolist())
-        raise ResultsDiffer(
-            f"{count} of {left.numel()} elements differ, where {most} may; at {place} {base_name} has "
-            f"{left[place]:.6g}, "
-            f"{ref_name} {right[place]:.6g}"
-        )
-    return True
 
 
 def as_torch(result: object, arguments: Sequence[object]) -> object:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
 import operator
 import random
 import sys
@@ -13,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compat.tilelang.targets import (
-    check_cuda_availability,
-    check_hip_availability,
-    check_metal_availability,
-    compute_version,
+from tilewright.compat.testing import (
+    is_present,
+    main,
+    requires_cuda,
+    requires_package,
+    requires_rocm,
+    requires_version,
+    skips,
+    torch_assert_close,
 )
-from tilewright.compat.tilelang.tensors import torch_assert_close
 from tilewright.specialization import InvalidUse
 
 assert_allclose = np.testing.assert_allclose
@@ -58,13 +59,6 @@ def regression(prefixes: Sequence[str] = ("regression_",), verbose: bool = True)
         print(f"| {one.name}{f' ({one.case})' if one.case and verbose else ''} | {one.latency:.6g} |")
 
 
-def main() -> None:
-    """Run the tests of the file that calls this."""
-    import pytest
-
-    sys.exit(pytest.main([str(inspect.getsourcefile(sys._getframe(1))), *sys.argv[1:]]))
-
-
 def set_random_seed(seed: int = 42) -> None:
     """Seed Python's, NumPy's and torch's numbers."""
     random.seed(seed)
@@ -74,47 +68,25 @@ def set_random_seed(seed: int = 42) -> None:
         torch.manual_seed(seed)
 
 
-def _skips(unless: Callable[[], bool], reason: str) -> Callable[..., Any]:
-    def mark(func: Any = None) -> Any:
-        import pytest
-
-        found = pytest.mark.skipif(not unless(), reason=reason)
-        return found if func is None else found(func)
-
-    mark.__doc__ = f"Mark of a test: {reason}."
-    return mark
-
-
-requires_cuda = requires_gpu = _skips(check_cuda_availability, "needs an NVIDIA GPU")
-requires_rocm = requires_hip = _skips(check_hip_availability, "needs a GPU of AMD's")
-requires_metal = _skips(check_metal_availability, "needs a GPU of Apple's")
+requires_gpu, requires_hip = requires_cuda, requires_rocm
+requires_metal = skips(lambda: is_present("metal"), "needs a GPU of Apple's")
 requires_cdna = requires_gfx950 = requires_rocm
-requires_cuda_or_cdna = _skips(
-    lambda: check_cuda_availability() or check_hip_availability(), "needs an NVIDIA GPU or one of AMD's"
-)
-requires_ascend = _skips(lambda: False, "needs an Ascend processor")
-requires_cutedsl = _skips(lambda: False, "needs CuTe DSL")
-requires_llvm = _skips(lambda: True, "needs a processor")
+requires_cuda_or_cdna = skips(lambda: is_present("cuda") or is_present("hip"), "needs an NVIDIA GPU or one of AMD's")
+requires_ascend = skips(lambda: False, "needs an Ascend processor")
+requires_cutedsl = skips(lambda: False, "needs CuTe DSL")
+requires_llvm = skips(lambda: True, "needs a processor")
 
 
-def requires_package(*names: str) -> Callable[..., Any]:
-    """Mark of a test that needs other packages."""
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    return _skips(lambda: not missing, f"needs {', '.join(missing)}")
-
-
-def requires_cuda_compute_version(major_version: int, minor_version: int = 0, mode: str = "ge") -> Callable[..., Any]:
+def requires_cuda_compute_version(major_version: int, minor_version: int = 0, mode: str = "ge") -> Any:
     """Mark of a test that needs a GPU whose compute capability compares so: ``ge``, ``gt``, ``le``, ``lt``, ``eq``."""
     wanted = (major_version, minor_version)
-
-    def suits() -> bool:
-        return check_cuda_availability() and bool(getattr(operator, mode)(compute_version("cuda"), wanted))
-
-    return _skips(suits, f"needs a GPU of compute capability {mode} {major_version}.{minor_version}")
+    return requires_version(
+        lambda found: getattr(operator, mode)(found, wanted), f"{mode} {major_version}.{minor_version}"
+    )
 
 
 def _comparing(mode: str) -> Callable[..., Any]:
-    def requires(major_version: int, minor_version: int = 0) -> Callable[..., Any]:
+    def requires(major_version: int, minor_version: int = 0) -> Any:
         return requires_cuda_compute_version(major_version, minor_version, mode)
 
     requires.__doc__ = f"`requires_cuda_compute_version` with mode {mode!r}."
