@@ -22,71 +22,68 @@ OTHER = "tilelang"
 CHILDREN = Path(__file__).parent / "children"
 """Where processes that a program starts find ``tilelang``."""
 
-LANGUAGE = (
-    "annotations", "atomic", "common", "copy_op", "customize", "experimental", "fill_op", "frame", "gemm_op", "kernel",
-    "logical", "loop",
-    "math_intrinsics", "meta", "reduce_op", "scan_op", "symbolics", "tile_schedule", "utils", "warp_specialize",
-    "tir.op", "tir.ir", "eager.builder",
-)  # fmt: skip
-"""Parts of the language, each of which has all words."""
+NAMES_OF: dict[str, str] = {
+    "language": "language language.ast language.builtin language.dtypes language.eager language.proxy language.tir "
+    "language.v2 language.annotations language.atomic language.common language.copy_op language.customize "
+    "language.experimental language.fill_op language.frame language.gemm_op language.kernel language.logical "
+    "language.loop language.math_intrinsics language.meta language.reduce_op language.scan_op language.symbolics "
+    "language.tile_schedule language.utils language.warp_specialize language.tir.op language.tir.ir "
+    "language.eager.builder cpu.language cuda.language metal.language rocm.language dtypes primitives primitives.gemm "
+    "primitives.gemm.base tileop tileop.base",
+    "": "cuda cpu contrib backend common intrinsics.wgmma_macro_generator intrinsics.mfma_macro_generator "
+    "intrinsics.mma_sp_macro_generator carver.roller.policy analysis ir libinfo rocm metal webgpu jit.adapter "
+    "jit.adapter.utils jit.adapter.wrapper tvm tvm.arith tvm.contrib tvm.ffi tvm.ir tvm.ir.transform tvm.relax "
+    "tvm.runtime tvm.script tvm.script.ir tvm.script.parser tvm.te tvm.testing tvm.tir.analysis tvm.tir.expr "
+    "tvm.tir.stmt tvm.tir.stmt_functor tvm.tir.transform tvm.topi tvm.transform",
+    "autotuner": "autotuner.tuner autotuner.capture",
+    "autotuner tensors": "autotuner.param",
+    "buffers": "utils.deprecated",
+    "buffers language": "utils.language",
+    "carver": "carver.arch carver.arch.driver carver.arch.cuda carver.arch.cdna carver.arch.arch_base "
+    "carver.arch.driver.cuda_driver",
+    "decoders": "quantize.lop3 quantize.mxfp",
+    "devices targets": "utils.device",
+    "drawings": "tools.plot_layout",
+    "emitters": "intrinsics.mma_macro_generator cuda.intrinsics.macro.mma_macro_generator",
+    "emitters language": "intrinsics.utils",
+    "emitters layout": "intrinsics cuda.intrinsics",
+    "engine": "engine.callback",
+    "environment": "env",
+    "environment kernels": "cache",
+    "estimates": "tools.Analyzer",
+    "estimates drawings": "tools",
+    "expressions fragments language": "tvm.tir tvm.tirx tvm.tir.op",
+    "fragments": "intrinsics.mfma_layout rocm.intrinsics.mfma_layout",
+    "fragments layout": "intrinsics.mma_layout",
+    "fragments layout emitters": "cuda.intrinsics.layout",
+    "kernels": "jit.kernel jit.exceptions jit.param transform transform.pass_config transform.simplify",
+    "layout": "layout.swizzle layout.layout layout.fragment",
+    "nvcc": "contrib.rocm",
+    "nvcc targets": "contrib.nvcc contrib.nvrtc",
+    "profiler": "profiler.bench profiler.wall utils.profiler",
+    "quantize": "quantize.quantization quantize.utils",
+    "sparse": "utils.sparse",
+    "targets": "language.fp8 backend.target utils.target cuda.target metal.target rocm.target tvm.target",
+    "templates": "carver.utils carver.roller.hint carver.roller.rasterization",
+    "templates carver": "carver.template carver.roller",
+    "tensors": "utils.tensor",
+    "tensors engine": "engine.param",
+    "tensors targets buffers": "utils",
+    "tilelang": "math utils.version",
+    "tilewright.errors": "errors",
+}  # fmt: skip
+"""Modules of ours, and those of TileLang's (and of TVM's, which are ours where TVM itself is not installed) that are no
+files here and have their names; none whose import would hide a word (``T.copy``)."""
+
+_PLACES = {"language": "tilewright.language", "tilelang": HERE, "tilewright.errors": "tilewright.errors"}
 
 MODULES: dict[str, tuple[str, ...]] = {
-    "language": ("tilewright.language",),  # the very module, so that its errors name the author's line
-    "language.dtypes": ("tilewright.language",), "language.fp8": (f"{HERE}.targets",),
-    "language.eager": ("tilewright.language",), "language.proxy": ("tilewright.language",),
-    "language.tir": ("tilewright.language",), "language.builtin": ("tilewright.language",),
-    "language.ast": ("tilewright.language",), "language.v2": ("tilewright.language",),
-    "cuda": (), "cuda.language": ("tilewright.language",), "cpu": (), "cpu.language": ("tilewright.language",),
-    "autotuner.param": (f"{HERE}.autotuner", f"{HERE}.tensors"), "autotuner.tuner": (f"{HERE}.autotuner",),
-    "autotuner.capture": (f"{HERE}.autotuner",),
-    "carver.arch": (f"{HERE}.carver",), "carver.arch.driver": (f"{HERE}.carver",),
-    "carver.arch.cuda": (f"{HERE}.carver",), "carver.arch.cdna": (f"{HERE}.carver",),
-    "carver.arch.arch_base": (f"{HERE}.carver",), "carver.utils": (f"{HERE}.templates",),
-    "carver.roller.hint": (f"{HERE}.templates",),
-    "carver.arch.driver.cuda_driver": (f"{HERE}.carver",), "carver.template": (f"{HERE}.templates", f"{HERE}.carver"),
-    "carver.roller": (f"{HERE}.templates", f"{HERE}.carver"),
-    "contrib": (), "contrib.nvcc": (f"{HERE}.nvcc", f"{HERE}.targets"),
-    "backend": (), "backend.target": (f"{HERE}.targets",),
-    "engine.callback": (f"{HERE}.engine",), "engine.param": (f"{HERE}.tensors", f"{HERE}.engine"),
-    "env": (f"{HERE}.environment",),
-    "intrinsics": (f"{HERE}.emitters", f"{HERE}.layout"),
-    "intrinsics.mma_layout": (f"{HERE}.fragments", f"{HERE}.layout"),
-    "intrinsics.mfma_layout": (f"{HERE}.fragments",),
-    "jit.kernel": (f"{HERE}.kernels",), "layout.swizzle": (f"{HERE}.layout",), "layout.layout": (f"{HERE}.layout",),
-    "math": (HERE,), "profiler.bench": (f"{HERE}.profiler",), "transform": (f"{HERE}.kernels",),
-    "transform.pass_config": (f"{HERE}.kernels",),
-    "utils": (f"{HERE}.tensors", f"{HERE}.targets", f"{HERE}.buffers"), "utils.tensor": (f"{HERE}.tensors",),
-    "utils.target": (f"{HERE}.targets",),
-    "utils.sparse": (f"{HERE}.sparse",), "utils.language": (f"{HERE}.buffers", "tilewright.language"),
-    "utils.device": (f"{HERE}.devices", f"{HERE}.targets"),
-    "tools": (f"{HERE}.estimates", f"{HERE}.drawings"),
-    "cache": (f"{HERE}.environment", f"{HERE}.kernels"), "common": (),
-    "primitives.gemm": ("tilewright.language",),
-    "primitives.gemm.base": ("tilewright.language",),
-    "contrib.nvrtc": (f"{HERE}.nvcc", f"{HERE}.targets"), "intrinsics.mma_macro_generator": (f"{HERE}.emitters",),
-    "intrinsics.wgmma_macro_generator": (),
-    "intrinsics.mfma_macro_generator": (),
-    "intrinsics.mma_sp_macro_generator": (), "intrinsics.utils": (f"{HERE}.emitters", "tilewright.language"),
-    "quantize.quantization": (f"{HERE}.quantize",), "quantize.lop3": (f"{HERE}.decoders",),
-    "quantize.mxfp": (f"{HERE}.decoders",), "quantize.utils": (f"{HERE}.quantize",),
-    "transform.simplify": (f"{HERE}.kernels",), "carver.roller.rasterization": (f"{HERE}.templates",),
-    "carver.roller.policy": (),
-    "utils.deprecated": (f"{HERE}.buffers",),
-    "utils.profiler": (f"{HERE}.profiler",),
-    "dtypes": ("tilewright.language",), "analysis": (), "ir": (), "libinfo": (), "rocm": (),
-    "rocm.language": ("tilewright.language",), "metal": (), "metal.language": ("tilewright.language",), "webgpu": (),
-    "cuda.intrinsics": (f"{HERE}.emitters", f"{HERE}.layout"),
-    "cuda.target": (f"{HERE}.targets",), "jit.adapter": (),
-    "jit.adapter.utils": (), "jit.adapter.wrapper": (), "jit.exceptions": (f"{HERE}.kernels",),
-    "jit.param": (f"{HERE}.kernels",),
-    "errors": ("tilewright.errors",), "utils.version": (HERE,), "tools.Analyzer": (f"{HERE}.estimates",),
-    "tools.plot_layout": (f"{HERE}.drawings",),
-    "profiler.wall": (f"{HERE}.profiler",), "layout.fragment": (f"{HERE}.layout",),
-    **{f"language.{part}": ("tilewright.language",) for part in LANGUAGE},
-    "tileop": ("tilewright.language",), "tileop.base": ("tilewright.language",), "primitives": ("tilewright.language",),
-}  # fmt: skip
-"""For each module of TileLang's that is no file here, the modules whose names it has; none whose import would hide a
-word (``T.copy``)."""
+    name: tuple(_PLACES.get(one, f"{HERE}.{one}") for one in ours.split())
+    for ours, theirs in NAMES_OF.items()
+    for name in theirs.split()
+}
+"""For each module of TileLang's that is no file here, the modules whose names it has; ``language`` is the very module,
+so that its errors name the author's line."""
 
 INSIDES: dict[str, str] = {
     "": "autodd instrumentation _typing",
@@ -133,25 +130,13 @@ INSIDES: dict[str, str] = {
     "transform": "add_bufstore_wrapper decouple_type_cast hoist_broadcast_values",
     "utils": "pass_diff pass_diff_hook",
 }  # fmt: skip
-"""The other modules of TileLang's, by their parents.  Those in `PARTS_OF` have their parent's names, or those said;
-all others are the insides of its compiler, whose names import and say so when a program uses them."""
+"""The other modules of TileLang's, by their parents; those of parents that are `OPEN` have the parent's names.  All
+others are the insides of its compiler, whose names import and say so when a program uses them."""
 
-PARTS_OF: dict[str, tuple[str, ...]] = {
-    "carver.arch": (f"{HERE}.carver",), "carver.template": (f"{HERE}.templates", f"{HERE}.carver"),
-    "cpu.language": ("tilewright.language",), "cuda.language": ("tilewright.language",),
-    "cuda.intrinsics.layout": (f"{HERE}.fragments", f"{HERE}.layout", f"{HERE}.emitters"),
-    "language": ("tilewright.language",),
-    "language.ast": ("tilewright.language",), "language.eager": ("tilewright.language",),
-    "language.experimental": ("tilewright.language",), "language.tir": ("tilewright.language",),
-    "layout": (f"{HERE}.layout",), "metal.language": ("tilewright.language",), "profiler": (f"{HERE}.profiler",),
-    "rocm.language": ("tilewright.language",), "testing": (f"{HERE}.testing",),
-}  # fmt: skip
-"""Sources of the modules that are no insides, by their parents, and of a few by their own names."""
-
-PARTS_OF |= {
-    "cuda.intrinsics.macro.mma_macro_generator": (f"{HERE}.emitters",),
-    "rocm.intrinsics.mfma_layout": (f"{HERE}.fragments",), "rocm.target": (f"{HERE}.targets",),
-    "metal.target": (f"{HERE}.targets",), "contrib.rocm": (f"{HERE}.nvcc",),
+OPEN = {
+    "carver.arch", "carver.template", "cpu.language", "cuda.language", "cuda.intrinsics.layout", "language",
+    "language.ast", "language.eager", "language.experimental", "language.tir", "layout", "metal.language", "profiler",
+    "rocm.language", "testing",
 }  # fmt: skip
 
 HALF_INSIDES = ("transform", "cache")
@@ -159,19 +144,8 @@ HALF_INSIDES = ("transform", "cache")
 
 for _parent, _children in INSIDES.items():
     for _child in _children.split():
-        _name = f"{_parent}.{_child}".lstrip(".")
-        MODULES.setdefault(_name, PARTS_OF.get(_name) or PARTS_OF.get(_parent, ()))
-
-TVM = (
-    "", "target", "tir", "tirx", "tir.op", "arith", "contrib", "ffi", "ir", "ir.transform", "relax", "runtime",
-    "script", "script.ir", "script.parser", "te", "testing", "tir.analysis", "tir.expr", "tir.stmt",
-    "tir.stmt_functor", "tir.transform", "topi", "transform",
-)  # fmt: skip
-"""Modules of TVM's that programs import, which are ours where TVM itself is not installed."""
-
-_WORDS = (f"{HERE}.expressions", f"{HERE}.fragments", "tilewright.language")
-MODULES |= {f"tvm.{name}".rstrip("."): () for name in TVM}
-MODULES |= {"tvm.target": (f"{HERE}.targets",), "tvm.tir": _WORDS, "tvm.tirx": _WORDS, "tvm.tir.op": _WORDS}
+        _sources = MODULES.get(_parent, (f"{HERE}.{_parent}",)) if _parent in OPEN else ()
+        MODULES.setdefault(f"{_parent}.{_child}".lstrip("."), _sources)
 
 
 class _Shared(Loader):
