@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import TilewrightError, WrongArgumentDevice, WrongArgumentKind, an, near
+from tilewright.ir.arguments import row_major_strides
 from tilewright.ir.nodes import Function
 from tilewright.language.choices import Choice
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
@@ -24,7 +25,6 @@ from tilewright.machine.arch import Arch
 from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
 from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed, no_key
-from tilewright.runtime.dlpack import row_major_strides
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_tensor, tensor_view
 from tilewright.targets.base import TARGETS, Target

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.runtime.tensors import numpy_dtype
+from tilewright.ir.arguments import numpy_dtype
 
 BITS = {1: np.uint8, 2: np.int16}
 """The types in which those that NumPy has only by `ml_dtypes` travel, by their bytes."""

@@ -60,6 +60,16 @@ def flat_length(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
 
 
+def as_row(array: np.ndarray) -> np.ndarray:
+    """The memory of an array from its first element to its last as one row, gaps between its rows included."""
+    if array.size == 0 or array.flags.c_contiguous:
+        return array.reshape(-1)
+    reach = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
+    shape, strides = (reach // array.itemsize + 1,), (array.itemsize,)
+    bits = array.view(f"u{array.itemsize}")  # `as_strided` does not know every type of ml_dtypes
+    return np.lib.stride_tricks.as_strided(bits, shape, strides, writeable=array.flags.writeable).view(array.dtype)
+
+
 def allocate(
     shape: Sequence[int], dtype: DType, lanes: tuple[int, ...] = (), checked: bool = True, zeros: bool = False
 ) -> Memory:

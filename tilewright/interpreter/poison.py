@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.ir.arguments import storage_shape
 from tilewright.ir.dtypes import DType
 
 PATTERN = 0xAA
@@ -27,14 +28,7 @@ def poison(array: np.ndarray, dtype: DType) -> np.ndarray:
     return array
 
 
-def storage_shape(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
-    """Shape of the array that holds `shape` elements: the last dimension packed for types below eight bits."""
-    if not dtype.is_packed or not shape:
-        return tuple(shape)
-    return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
-
-
 def poisoned(shape: Sequence[int], dtype: DType) -> np.ndarray:
     """A new poisoned array for a tensor of `shape`: packed bytes for types below eight bits."""
     carrier = np.dtype(np.uint8) if dtype.is_packed else dtype.numpy
-    return poison(np.empty(storage_shape(shape, dtype), carrier), dtype)
+    return poison(np.empty(storage_shape(tuple(shape), dtype), carrier), dtype)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind, an
+from tilewright.ir.arguments import numpy_dtype, row_major_strides
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.options import in_context
-from tilewright.runtime.dlpack import row_major_strides
-from tilewright.runtime.tensors import Array, allocator_like, is_torch, numpy_dtype
+from tilewright.runtime.tensors import Array, allocator_like, is_torch
 
 if TYPE_CHECKING:
     import torch

@@ -14,27 +14,12 @@ from typing import Any
 from tilewright import errors
 from tilewright.errors import an, near
 from tilewright.ir import dtypes
-from tilewright.ir.nodes import Buffer, Extent, Function, Var
-from tilewright.ir.signature import (
-    ADDRESSED,
-    POINTERS,
-    conditional_parameters,
-    entry_parameters,
-    size_variables,
-    written_parameters,
-)
-from tilewright.ir.sizes import evaluate, size_text, solve, told_by
+from tilewright.ir.arguments import Expectations, TensorView
+from tilewright.ir.nodes import Buffer, Function, Var
+from tilewright.ir.signature import ADDRESSED, conditional_parameters, entry_parameters
+from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import buffers, variables
-from tilewright.runtime.dlpack import TensorView, row_major_strides
-from tilewright.runtime.tensors import (
-    Array,
-    allocator_like,
-    allocator_on,
-    is_tensor,
-    storage_shape,
-    table_of,
-    tensor_view,
-)
+from tilewright.runtime.tensors import Array, allocator_like, allocator_on, is_tensor, table_of, tensor_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +40,7 @@ class Bound:
     device: int | None = None
 
 
-class Binder:
+class Binder(Expectations):
     """Checks and converts the arguments of one function.
 
     Parameters
@@ -66,15 +51,11 @@ class Binder:
     """
 
     def __init__(self, function: Function, device: str, packed_bytes: Mapping[Buffer, int] | None = None) -> None:
-        self.function, self.device = function, device
-        self.inputs = function.inputs
+        super().__init__(function, packed_bytes)
+        self.device, self.inputs = device, function.inputs
         self.names = [param.name for param in self.inputs]
-        self.sizes = size_variables(function)
-        self.written = written_parameters(function)
-        self.packed_bytes = dict(packed_bytes or {})
         self.optional = conditional_parameters(function)
         self.addressed = frozenset(function.attribute(ADDRESSED, ()))
-        self.pointers = frozenset(function.attribute(POINTERS, ()))
         self._known: dict[Any, dict[Var, int]] = {}
 
     def bind(self, arguments: Sequence[object], named: Mapping[str, object]) -> Bound:
@@ -96,7 +77,7 @@ class Binder:
                 views[param] = self._view(param, value)
                 example = value if example is None else example
             else:
-                scalars[param] = self._scalar(param, value)
+                scalars[param] = self.number(param, value)
         shapes = self._shapes(views, scalars)
         self._check_memory(views)
         outputs: dict[Buffer, Array] = {}
@@ -185,7 +166,7 @@ class Binder:
                 sizes[param] = value
             elif isinstance(param, Buffer) and is_tensor(value):
                 for extent, found in zip(param.shape, tensor_view(value).shape, strict=False):
-                    self._tell(sizes, {}, extent, found, f"an extent of {param.name!r}")
+                    self.tell(sizes, {}, extent, found, f"an extent of {param.name!r}")
         example = next((value for value in values if is_tensor(value)), None)
         allocate = allocator_on(self.device) if example is None else allocator_like(example)
         for place in absent:
@@ -224,139 +205,17 @@ class Binder:
             )
         return view
 
-    def _scalar(self, param: Var, value: object) -> int | float | bool:
-        item = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
-        if not isinstance(item, (bool, int, float)):
-            raise errors.WrongArgumentKind(
-                f"argument {param.name!r} is {an(type(value).__name__)}, expected {an(str(param.dtype))}"
-            )
-        if param.dtype.is_float:
-            return float(item)
-        if isinstance(item, float) and not item.is_integer():
-            raise errors.WrongArgumentKind(
-                f"argument {param.name!r} is {item}, expected a whole number ({param.dtype})"
-            )
-        number = int(item)
-        if not param.dtype.minimum <= number <= param.dtype.maximum:
-            raise errors.WrongArgumentKind(f"argument {param.name!r} is {number}, out of range for {param.dtype}")
-        return number
-
     def _shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, object]) -> dict[Var, int]:
         """Sizes of this call; everything that depends on shapes, strides and types alone is checked here."""
         integers = tuple(v for v in scalars.values() if isinstance(v, int))
         key = (integers, *((view.shape, view.strides, view.dtype) for view in views.values()))
         known = self._known.get(key)
         if known is None:
-            known = self._check_shapes(views, scalars)
+            known = self.told(views, scalars)
             if len(self._known) > 4096:
                 self._known.clear()
             self._known[key] = known
         return known
-
-    def _check_shapes(self, views: Mapping[Buffer, TensorView], scalars: Mapping[Var, object]) -> dict[Var, int]:
-        sizes: dict[Var, int] = {var: value for var, value in scalars.items() if isinstance(value, int)}
-        origin: dict[Var, str] = {var: var.name for var in sizes}
-        for param, view in views.items():
-            self._check_type(param, view)
-            if param in self.packed_bytes:
-                continue
-            for axis, extent in enumerate(param.shape):
-                packed_axis = param.dtype.is_packed and axis == param.rank - 1
-                found = view.shape[axis] * (param.dtype.per_byte if packed_axis else 1)
-                self._tell(sizes, origin, extent, found, f"dimension {axis} of {param.name!r}")
-            for axis, stride in enumerate(param.strides or ()):
-                self._tell(sizes, origin, stride, view.strides[axis], f"stride {axis} of {param.name!r}")
-        unbound = [var.name for var in self.sizes if var not in sizes]
-        if unbound:
-            raise errors.WrongArgumentShape(
-                f"size {unbound[0]!r} cannot be told from the arguments",
-                hint="a symbolic size must be a whole extent of some argument's shape",
-            )
-        for var, value in sizes.items():
-            if isinstance(value, int) and not var.dtype.minimum <= value <= var.dtype.maximum:
-                raise errors.WrongArgumentShape(
-                    f"{origin.get(var, var.name)} is {value}, and {var.name!r} is an {var.dtype}",
-                    hint=f"declare it with 64 bits: T.dynamic({var.name!r}, 'int64')",
-                )
-        for param, view in views.items():
-            self._check_shape(param, view, sizes, origin)
-        for buffer in self.function.outputs:
-            for extent in buffer.shape:
-                if evaluate(extent, sizes) < 0:
-                    raise errors.WrongArgumentShape(f"output {buffer.name!r} would have a negative size")
-        return sizes
-
-    @staticmethod
-    def _tell(sizes: dict[Var, int], origin: dict[Var, str], extent: Extent, found: int, place: str) -> None:
-        """Take the size that an extent or a stride tells, where it is not known."""
-        var = told_by(extent)
-        if var is None or var in sizes:
-            return
-        solution = solve(extent, found)
-        if solution is None or (solution < 0 <= found):
-            raise errors.WrongArgumentShape(f"{place} is {found}, expected {size_text(extent)} of a whole {var.name!r}")
-        sizes[var], origin[var] = solution, place
-
-    def _check_type(self, param: Buffer, view: TensorView) -> None:
-        expected = dtypes.UINT8 if param.dtype.is_packed or param in self.packed_bytes else param.dtype
-        stored_bytes = expected.name == "uint8" and view.dtype.name in ("int8", "uint8")
-        carried = param.dtype.name == "tfloat32" and view.dtype.name == "float32"
-        as_bytes = param.dtype.name in dtypes.AS_BYTES
-        as_bytes = as_bytes or (view.device[0] == "metal" and param.dtype.is_float and param.dtype.bits == 8)  # MLX's
-        carried = carried or (as_bytes and view.dtype.name == "uint8")
-        carried = carried or (param.name in self.pointers and view.dtype.name == "int64")
-        if view.dtype != expected and not (stored_bytes and expected is not param.dtype) and not carried:
-            packed = f" holding packed {param.dtype}" if expected is not param.dtype else ""
-            raise errors.WrongArgumentDType(
-                f"argument {param.name!r} has dtype {view.dtype}, expected {expected}{packed}",
-                hint=self._dtype_hint(param),
-            )
-        if len(view.shape) != param.rank and param not in self.packed_bytes:
-            declared = ", ".join(size_text(extent) for extent in param.shape)
-            raise errors.WrongArgumentRank(
-                f"argument {param.name!r} has shape {view.shape}, expected {param.rank} dimensions ({declared})"
-            )
-
-    def _dtype_hint(self, param: Buffer) -> str:
-        if param in self.packed_bytes:
-            return f"pack it first: kernel.pack({param.name}=...)"
-        if param.dtype.is_packed:
-            return "pack the elements first: tilewright.pack(array, dtype)"
-        return f"convert it to {param.dtype} first"
-
-    def _check_shape(
-        self, param: Buffer, view: TensorView, sizes: Mapping[Var, int], origin: Mapping[Var, str]
-    ) -> None:
-        if param in self.packed_bytes:
-            # Row-major bytes of as many elements would fit too; only their shape tells them from the packed form.
-            expected_bytes = self.packed_bytes[param]
-            if view.shape != (expected_bytes,):
-                raise errors.WrongArgumentShape(
-                    f"argument {param.name!r} has shape {view.shape}, its packed form has shape ({expected_bytes},)",
-                    hint=f"pack it first: kernel.pack({param.name}=...)",
-                )
-            return
-        expected = storage_shape(tuple(evaluate(extent, sizes) for extent in param.shape), param.dtype)
-        for axis, (found, wanted) in enumerate(zip(view.shape, expected, strict=True)):
-            if found != wanted:
-                extent = param.shape[axis]
-                because = "" if isinstance(extent, int) else f" ({_reason(extent, sizes, origin)})"
-                raise errors.WrongArgumentShape(
-                    f"argument {param.name!r} has shape {view.shape}: dimension {axis} is {found}, expected "
-                    f"{wanted}{because}"
-                )
-        strides = (
-            row_major_strides(expected)
-            if param.strides is None
-            else tuple(evaluate(stride, sizes) for stride in param.strides)
-        )
-        for axis, (found, wanted) in enumerate(zip(view.strides, strides, strict=True)):
-            if found != wanted and expected[axis] > 1 and 0 not in expected:
-                order = "row-major" if param.strides is None else f"strides {strides}"
-                raise errors.WrongArgumentStrides(
-                    f"argument {param.name!r} has strides {view.strides}, expected {order}",
-                    hint="pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare it T.StridedTensor",
-                )
 
     def _check_memory(self, views: Mapping[Buffer, TensorView]) -> None:
         """What depends on addresses: alignment, device, writability, overlap."""
@@ -375,8 +234,7 @@ class Binder:
                 )
             first = first or view
             if param in self.written:
-                if view.read_only:
-                    raise errors.ReadOnlyArgument(f"argument {param.name!r} is written by the kernel and is read-only")
+                self.check_writable(param, view)
                 self._check_overlap(param, view, views)
 
     def _check_overlap(self, param: Buffer, view: TensorView, views: Mapping[Buffer, TensorView]) -> None:
@@ -397,12 +255,6 @@ class Binder:
 def _shape_variables(params: Sequence[Buffer]) -> set[Var]:
     extents = (extent for param in params for extent in param.shape if not isinstance(extent, int))
     return set[Var]().union(*map(variables, extents))
-
-
-def _reason(extent: Any, sizes: Mapping[Var, int], origin: Mapping[Var, str]) -> str:
-    if isinstance(extent, Var):
-        return f"{extent.name} = {sizes[extent]} from {origin.get(extent, 'the arguments')}"
-    return size_text(extent)
 
 
 def byte_range(view: TensorView) -> tuple[int, int]:

@@ -7,12 +7,11 @@ NumPy's own reader refuses bfloat16 and the 8-bit floats, hence this one.  Sourc
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
+from tilewright.ir.arguments import TensorView, row_major_strides
 
 
 class UnreadableTensor(TilewrightError):
@@ -58,40 +57,6 @@ _api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _api.PyCapsule_IsValid.restype = ctypes.c_int
 _api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-
-
-@dataclass(frozen=True, slots=True)
-class TensorView:
-    """A tensor as a kernel sees it.
-
-    Attributes
-    ----------
-    pointer : address of the first element.
-    shape, strides : in elements.
-    device : kind and index, ``("cpu", 0)``.
-    owner : keeps the memory alive.
-    handle : of the memory, where addresses are none (Metal's): those of tensors with other handles say nothing of one
-        another.
-    """
-
-    pointer: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: DType
-    device: tuple[str, int]
-    read_only: bool
-    owner: object
-    handle: int = 0
-
-
-def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides, in elements, of a contiguous array."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
 
 
 def view(tensor: Any) -> TensorView:

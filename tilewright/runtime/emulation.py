@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
 from tilewright.errors import EmulationFailed
+from tilewright.interpreter.memory import as_row
 from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
 from tilewright.ir.signature import POINTERS, counted_workspaces, written_parameters
 from tilewright.ir.visitor import kernels
@@ -106,7 +107,7 @@ def emulate_program(
         tensors.append((made, Named(buffer.name, *_rows(buffer, size))))
         return made
 
-    flat = {id(value): _span(value) for value in entry if isinstance(value, np.ndarray)}
+    flat = {id(value): as_row(value) for value in entry if isinstance(value, np.ndarray)}
     if any(id(one) not in flat for one in unsettled):
         raise EmulationFailed(
             "unsettled= names what is no array among the arguments", hint="give the very arrays again"
@@ -174,13 +175,3 @@ def _pointed_to(function: Function, values: list[object]) -> list[np.ndarray]:
 def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
     """The map of a tensor at its address here; the emulator moves it to where it puts the array."""
     return descriptor(node, array.ctypes.data, extents, strides)
-
-
-def _span(array: np.ndarray) -> np.ndarray:
-    """The memory of an array from its first element to its last as one row, gaps between its rows included."""
-    if array.size == 0 or array.flags.c_contiguous:
-        return array.reshape(-1)
-    reach = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
-    shape, strides = (reach // array.itemsize + 1,), (array.itemsize,)
-    bits = array.view(f"u{array.itemsize}")  # `as_strided` does not know every type of ml_dtypes
-    return np.lib.stride_tricks.as_strided(bits, shape, strides, writeable=array.flags.writeable).view(array.dtype)

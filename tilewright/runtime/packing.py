@@ -15,9 +15,9 @@ import numpy as np
 
 from tilewright.errors import WrongArgumentKind, WrongArgumentShape
 from tilewright.ir import dtypes
+from tilewright.ir.arguments import storage_shape
 from tilewright.ir.nodes import Buffer, Function
 from tilewright.layout.panels import PanelLayout
-from tilewright.runtime.tensors import storage_shape
 
 
 def packed_sizes(function: Function) -> dict[Buffer, int]:

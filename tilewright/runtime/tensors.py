@@ -11,9 +11,10 @@ import numpy as np
 
 from tilewright.errors import WrongArgumentDevice, WrongArgumentDType, an
 from tilewright.ir import dtypes
+from tilewright.ir.arguments import TensorView, numpy_view, row_major_strides, storage_shape
 from tilewright.ir.dtypes import AS_BYTES, DType
 from tilewright.runtime import dlpack
-from tilewright.runtime.dlpack import TensorView, UnreadableTensor, row_major_strides
+from tilewright.runtime.dlpack import UnreadableTensor
 from tilewright.targets.base import Promised
 
 if TYPE_CHECKING:
@@ -75,39 +76,12 @@ def tensor_view(value: object) -> TensorView:
     UnreadableTensor : a DLPack export that fails.
     """
     if isinstance(value, np.ndarray):
-        return _numpy_view(value)
+        return numpy_view(value)
     if is_torch(value):
         return _torch_view(value)
     if isinstance(value, Promised):
         return TensorView(0, value.shape, row_major_strides(value.shape), value.dtype, ("metal", 0), False, value)
     return dlpack.view(value)
-
-
-_NUMPY_DTYPES: dict[np.dtype, DType] = {}
-
-
-def numpy_dtype(of: np.dtype) -> DType:
-    """The tilewright dtype of a NumPy (or ml_dtypes) element type."""
-    found = _NUMPY_DTYPES.get(of)
-    if found is None:
-        try:
-            found = dtypes.dtype(of)
-        except dtypes.UnknownDType:
-            raise WrongArgumentDType(f"arrays of {of} have no tilewright dtype") from None
-        if not of.isnative:
-            raise WrongArgumentDType(f"arrays of {of} are not in this machine's byte order", hint="use .astype")
-        _NUMPY_DTYPES[of] = found
-    return found
-
-
-def _numpy_view(array: np.ndarray) -> TensorView:
-    dtype = numpy_dtype(array.dtype)
-    size = array.itemsize
-    strides = tuple(stride // size for stride in array.strides)
-    if any(stride % size for stride in array.strides):
-        strides = tuple(-1 for _ in strides)  # no whole number of elements: never row-major
-    pointer = array.__array_interface__["data"][0]
-    return TensorView(pointer, array.shape, strides, dtype, ("cpu", 0), not array.flags.writeable, array)
 
 
 TWO_CODES = "torch.float4_e2m1fn_x2"
@@ -149,13 +123,6 @@ def _address(tensor: Any) -> int:
             hint="kernels take tensors that lie in memory; torch.library.custom_op brings them to torch's transforms",
         )
     return int(pointer)
-
-
-def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Shape of the array that carries a tensor: the last dimension of packed types is in bytes."""
-    if not dtype.is_packed or not shape:
-        return shape
-    return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
 
 
 def table_of(tensors: Sequence[object], addresses: Sequence[int]) -> Any:

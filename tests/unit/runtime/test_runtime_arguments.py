@@ -6,9 +6,10 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright import errors
+from tilewright.ir.arguments import TensorView
 from tilewright.ir.dtypes import dtype
 from tilewright.runtime import arguments, tensors
-from tilewright.runtime.dlpack import TensorView, UnreadableTensor
+from tilewright.runtime.dlpack import UnreadableTensor
 
 
 @tilewright.jit(target="cpu", out_idx=None)

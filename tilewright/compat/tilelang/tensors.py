@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.compat.testing import ResultsDiffer, torch_assert_close
+from tilewright.ir.arguments import storage_shape
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.language.dtypes import NumberType
-from tilewright.runtime.tensors import storage_shape
 from tilewright.specialization import InvalidUse
 
 if TYPE_CHECKING:
