@@ -20,6 +20,7 @@ announced in it have landed.  Every thread that executes an arrival counts once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
@@ -40,7 +41,7 @@ from tilewright.ir.nodes import (
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import called, word
+from tilewright.language.interface import called, taking, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -394,9 +395,16 @@ def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     call("setmaxnreg", const(count))
 
 
-@word
-def annotate_producer_reg_dealloc(reg_count: object = 24) -> None:
-    """Registers of the threads that load, where the compiler divides the kernel into roles.
+def _kept(role: str, name: str, doing: str, default: int) -> Callable[..., None]:
+    def call(reg_count: object) -> None:
+        what = f"T.{name}"
+        count = register_count(reg_count, f"the argument of {what}")
+        attributes = in_kernel(what).kernel.attributes
+        attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
+
+    made = taking(reg_count=default)(call)
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f"""Registers of the threads that {doing}, where the compiler divides the kernel into roles.
 
     Parameters
     ----------
@@ -404,30 +412,13 @@ def annotate_producer_reg_dealloc(reg_count: object = 24) -> None:
 
     Examples
     --------
-    >>> T.annotate_producer_reg_dealloc(24)
+    >>> T.{name}({default})
     """
-    _kept("producer", reg_count, "T.annotate_producer_reg_dealloc")
+    return word(made)
 
 
-@word
-def annotate_consumer_reg_alloc(reg_count: object = 240) -> None:
-    """Registers of the threads that compute, where the compiler divides the kernel into roles.
-
-    Parameters
-    ----------
-    reg_count : a multiple of 8 from 24 to 240.
-
-    Examples
-    --------
-    >>> T.annotate_consumer_reg_alloc(240)
-    """
-    _kept("consumer", reg_count, "T.annotate_consumer_reg_alloc")
-
-
-def _kept(role: str, number: object, what: str) -> None:
-    count = register_count(number, f"the argument of {what}")
-    attributes = in_kernel(what).kernel.attributes
-    attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
+annotate_producer_reg_dealloc = _kept("producer", "annotate_producer_reg_dealloc", "load", 24)
+annotate_consumer_reg_alloc = _kept("consumer", "annotate_consumer_reg_alloc", "compute", 240)
 
 
 @called("disable_warp_group_reg_alloc")

@@ -59,9 +59,6 @@ class TensorProxy:
         """What it is called in messages."""
         return "a tensor"
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise TensorOperand(what, self.description)
-
     if not TYPE_CHECKING:  # a type checker knows what there is
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -73,7 +70,7 @@ class TensorProxy:
         raise TensorCondition(self.description)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
-        self._refuse(f"np.{ufunc.__name__}")
+        raise TensorOperand(f"np.{ufunc.__name__}", self.description)
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., object], *_: object) -> NoReturn:
@@ -82,37 +79,28 @@ class TensorProxy:
     def __iter__(self) -> NoReturn:
         raise SymbolicIteration(self.description)
 
-    def __add__(self, other: object) -> NoReturn:
-        self._refuse("`+`")
+    if TYPE_CHECKING:  # the operators, which the lines below refuse one by one
 
-    def __sub__(self, other: object) -> NoReturn:
-        self._refuse("`-`")
+        def _of_two(self, other: object, /) -> NoReturn: ...
+        def __neg__(self) -> NoReturn: ...
 
-    def __mul__(self, other: object) -> NoReturn:
-        self._refuse("`*`")
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _of_two
+        __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _of_two
 
-    def __truediv__(self, other: object) -> NoReturn:
-        self._refuse("`/`")
 
-    def __matmul__(self, other: object) -> NoReturn:
-        self._refuse("`@`")
+def _refusing(sign: str) -> Callable[..., NoReturn]:
+    def operate(self: TensorProxy, *other: object) -> NoReturn:
+        raise TensorOperand(f"`{sign}`", self.description)
 
-    def __lt__(self, other: object) -> NoReturn:
-        self._refuse("`<`")
+    return operate
 
-    def __gt__(self, other: object) -> NoReturn:
-        self._refuse("`>`")
 
-    def __le__(self, other: object) -> NoReturn:
-        self._refuse("`<=`")
-
-    def __ge__(self, other: object) -> NoReturn:
-        self._refuse("`>=`")
-
-    def __neg__(self) -> NoReturn:
-        self._refuse("`-`")
-
-    __radd__, __rsub__, __rmul__, __rtruediv__ = __add__, __sub__, __mul__, __truediv__
+for _names, _sign in (
+    ("add radd", "+"), ("sub rsub neg", "-"), ("mul rmul", "*"), ("truediv rtruediv", "/"), ("matmul", "@"),
+    ("lt", "<"), ("gt", ">"), ("le", "<="), ("ge", ">="),
+):  # fmt: skip
+    for _name in _names.split():
+        setattr(TensorProxy, f"__{_name}__", _refusing(_sign))
 
 
 def _run(start: Extent, size: Extent, what: str) -> Vector:

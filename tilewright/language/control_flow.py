@@ -68,7 +68,7 @@ class Rewrite(ast.NodeTransformer):
 
     def assign_name(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
         """``name = __scope__.assign("name", value)``."""
-        return _place(ast.Assign([ast.Name(name, ast.Store())], self.call("assign", _text(name), value, at=at)), at)
+        return _assigned(name, self.call("assign", _text(name), value, at=at), at)
 
     def named(self, names: Sequence[str], value: ast.expr) -> ast.expr:
         """The names as text; where the value comes from a call, they are announced to it first."""
@@ -88,10 +88,7 @@ class Rewrite(ast.NodeTransformer):
         names = sorted(_stored_names(statements))
         if not names:
             return []
-        body: list[ast.stmt] = [
-            _place(ast.Assign([ast.Name(name, ast.Store())], self.call("after", _text(name), at=at)), at)
-            for name in names
-        ]
+        body = [_assigned(name, self.call("after", _text(name), at=at), at) for name in names]
         return [_place(ast.If(_attribute(handle, "symbolic"), body, []), at)]
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -113,14 +110,13 @@ class Rewrite(ast.NodeTransformer):
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         if len(node.targets) == 1 and names:
             announced = self.named(names, value)
-            call = self.call("assign", announced, self.visit(value), at=node)
-            return _place(ast.Assign([ast.Name(names[0], ast.Store())], call), node)
+            return _assigned(names[0], self.call("assign", announced, self.visit(value), at=node), node)
         if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Tuple, ast.List)):
             return self._unpack(node, node.targets[0])
         if len(node.targets) == 1:
             return self.generic_visit(node)
         temporary = self.fresh("value")
-        shared = _place(ast.Assign([ast.Name(temporary, ast.Store())], self.visit(value)), node)
+        shared = _assigned(temporary, self.visit(value), node)
         parts = [
             ast.copy_location(ast.Assign([target], ast.Name(temporary, ast.Load())), node) for target in node.targets
         ]
@@ -152,7 +148,7 @@ class Rewrite(ast.NodeTransformer):
         if isinstance(node.target, ast.Name):
             old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
             call = self.call("augment", _text(node.target.id), op, old, self.visit(node.value), at=node)
-            return _place(ast.Assign([ast.Name(node.target.id, ast.Store())], call), node)
+            return _assigned(node.target.id, call, node)
         if isinstance(node.target, ast.Subscript):
             index = _place(
                 ast.Subscript(_attribute(SCOPE, "key"), self.visit(node.target.slice), ast.Load()), node.target
@@ -173,13 +169,13 @@ class Rewrite(ast.NodeTransformer):
         else:
             announced = self.named([name], node.value)
             call = self.call("typed", announced, _thunk(node.annotation), self.visit(node.value), at=node)
-        return _place(ast.Assign([ast.Name(name, ast.Store())], call), node)
+        return _assigned(name, call, node)
 
     # Control flow -------------------------------------------------------------------------------
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         handle = self.fresh("if")
-        made = ast.Assign([ast.Name(handle, ast.Store())], self.call("branch", self.visit(node.test), at=node.test))
+        made = _assigned(handle, self.call("branch", self.visit(node.test), at=node.test), node.test)
         then = ast.If(_method(handle, "then"), self.block(node.body), [])
         otherwise = ast.If(_method(handle, "otherwise"), self.block(node.orelse) or [ast.Pass()], [])
         statements = [made, then, otherwise, ast.Expr(_method(handle, "close"))]
@@ -195,25 +191,19 @@ class Rewrite(ast.NodeTransformer):
             case.body = self.block(case.body)
         return node
 
+    def _refuse_else(self, loop: ast.For | ast.While) -> None:
+        if loop.orelse:
+            advice = "set a T.alloc_var in the loop and test it after"
+            raise UnsupportedStatement("`else` of a loop", advice, span=self.source.span(loop))
+
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
-        if node.orelse:
-            raise UnsupportedStatement(
-                "`else` of a loop", "set a T.alloc_var in the loop and test it after", span=self.source.span(node)
-            )
+        self._refuse_else(node)
         handle = self.fresh("for")
         names = _target_names(node.target)
         iterable = self.call("loop", self._iterable(node.iter), *map(_text, names), at=node.iter)
-        made = _place(ast.Assign([ast.Name(handle, ast.Store())], iterable), node.iter)
-        declared: list[ast.stmt] = [
-            _place(
-                ast.Assign(
-                    [ast.Name(name, ast.Store())],
-                    self.call("declare", _text(name), ast.Name(name, ast.Load()), at=node.target),
-                ),
-                node.target,
-            )
-            for name in names
-        ]
+        made = _assigned(handle, iterable, node.iter)
+        calls = (self.call("declare", _text(name), ast.Name(name, ast.Load()), at=node.target) for name in names)
+        declared = [_assigned(name, call, node.target) for name, call in zip(names, calls, strict=True)]
         self.loops.append(handle)
         body = self.block(node.body)
         self.loops.pop()
@@ -230,23 +220,16 @@ class Rewrite(ast.NodeTransformer):
         return visited
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
-        if node.orelse:
-            raise UnsupportedStatement(
-                "`else` of a loop", "set a T.alloc_var in the loop and test it after", span=self.source.span(node)
-            )
+        self._refuse_else(node)
         handle = self.fresh("while")
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
-        made = ast.Assign([ast.Name(handle, ast.Store())], self.call("while_loop", ast.Constant(forever), at=node.test))
+        made = _assigned(handle, self.call("while_loop", ast.Constant(forever), at=node.test), node.test)
         test = ast.Call(_attribute(handle, "test"), [self.visit(node.test)], [])
         self.loops.append(handle)
         body = self.block(node.body)
         self.loops.pop()
         loop = ast.While(ast.BoolOp(ast.And(), [_method(handle, "again"), test]), body, [])
-        return [
-            _place(made, node.test),
-            _place(loop, node.test),
-            *self.forget(handle, node.body, node.test),
-        ]
+        return [made, _place(loop, node.test), *self.forget(handle, node.body, node.test)]
 
     def visit_Break(self, node: ast.Break) -> ast.stmt:
         return self._leave("break", node)
@@ -262,7 +245,7 @@ class Rewrite(ast.NodeTransformer):
         if node.value is None:
             return [_place(ast.If(self.call("returns", at=node), [node], []), node)]
         result = self.fresh("result")
-        made = _place(ast.Assign([ast.Name(result, ast.Store())], self.visit(node.value)), node)
+        made = _assigned(result, self.visit(node.value), node)
         test = self.call("returns", ast.Name(result, ast.Load()), at=node)
         value = self.call("result", ast.Name(result, ast.Load()), at=node)
         return [made, _place(ast.If(test, [_place(ast.Return(value), node)], []), node)]
@@ -328,6 +311,11 @@ def _place(node: Any, at: ast.AST) -> Any:
                 ast.copy_location(made, at)
             pending.extend(ast.iter_child_nodes(made))
     return node
+
+
+def _assigned(name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+    """``name = value``, where `at` is."""
+    return _place(ast.Assign([ast.Name(name, ast.Store())], value), at)
 
 
 def _text(value: str) -> ast.expr:
@@ -407,7 +395,7 @@ def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
     body = Rewrite(source, frozenset(parameters)).block(tree.body)
     values = ast.Dict([_text(name) for name in parameters], [ast.Name(name, ast.Load()) for name in parameters])
     opened = ast.Call(ast.Name(OPEN_SCOPE, ast.Load()), [values], [])
-    tree.body = [_place(ast.Assign([ast.Name(SCOPE, ast.Store())], opened), tree.body[0]), *body]
+    tree.body = [_assigned(SCOPE, opened, tree.body[0]), *body]
     tree.decorator_list, tree.returns = [], None
     _strip_annotations(tree.args)
     enclosing = ast.arguments(

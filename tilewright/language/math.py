@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -120,34 +121,46 @@ def ceildiv(lhs: Value, rhs: Value) -> Value:
 cdiv = ceildiv
 
 
-@word
-def floordiv(a: Value, b: Value) -> Value:
-    """``a // b``.
+def _operator(
+    name: str, meaning: str, parameters: dict[str, str], operand: int, python: Callable[[Any, Any], Any],
+    of_program: Callable[[object, object], Value] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """An operator of Python's as a word; `of_program` records it where Python does not know both operands, unless they
+    do so themselves."""
+
+    @taking(*", ".join(parameters).split(", "))
+    def call(left: object, right: object) -> Any:
+        return python(left, right) if of_program is None or _known(left, right) else of_program(left, right)
+
+    call.__name__ = call.__qualname__ = name
+    told = "\n    ".join(f"{names} : {what}" for names, what in parameters.items())
+    call.__doc__ = f"""{meaning}.
 
     Parameters
     ----------
-    a, b : integers; by 0 is the author's mistake.
+    {told}
 
     Examples
     --------
-    >>> N[i] = T.floordiv(N[i], 4)
+    >>> N[i] = T.{name}(N[i], {operand})
     """
-    return a // b if _known(a, b) else floor_divide(a, b)
+    return word(call)
 
 
-@word
-def floormod(a: Value, b: Value) -> Value:
-    """``a % b``, with the sign of `b`.
+_DIVIDED = {"a, b": "integers; by 0 is the author's mistake."}
+_SHIFTED = {"x": "an integer.", "y": "from 0 below its width."}
+_INTEGERS = {"x, y": "integers."}
 
-    Parameters
-    ----------
-    a, b : integers; by 0 is the author's mistake.
-
-    Examples
-    --------
-    >>> N[i] = T.floormod(N[i], 4)
-    """
-    return a % b if _known(a, b) else floor_modulo(a, b)
+floordiv = _operator("floordiv", "``a // b``", _DIVIDED, 4, operator.floordiv, floor_divide)
+floormod = _operator("floormod", "``a % b``, with the sign of `b`", _DIVIDED, 4, operator.mod, floor_modulo)
+shift_left = _operator("shift_left", "``x << y``", _SHIFTED, 2, operator.lshift, functools.partial(shift, "shl"))
+shift_right = _operator(
+    "shift_right", "``x >> y``, arithmetic on signed dtypes", _SHIFTED, 2, operator.rshift,
+    functools.partial(shift, "shr"),
+)  # fmt: skip
+bitwise_and = _operator("bitwise_and", "``x & y``", _INTEGERS, 15, operator.and_)
+bitwise_or = _operator("bitwise_or", "``x | y``", _INTEGERS, 1, operator.or_)
+bitwise_xor = _operator("bitwise_xor", "``x ^ y``", _INTEGERS, 1, operator.xor)
 
 
 @word
@@ -166,48 +179,32 @@ def align_up(x: Value, y: Value) -> Value:
     return ceildiv(x, y) * y
 
 
-@stand_in("max")
-@word
-def max_(*values: object, **keywords: object) -> Value:
-    """The greatest of the values; of a number and a NaN, the number.
+def _extreme(name: str, meaning: str, python: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*values: Any, **keywords: object) -> Any:
+        items = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
+        if _known(*items) or keywords:
+            return python(*values, **keywords)
+        found, *others = items
+        for item in others:
+            found = python(found, item) if _known(found, item) else combine(name, found, item)
+        return found
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"""The {meaning} of the values; of a number and a NaN, the number.
 
     Parameters
     ----------
     values : scalars, or one list of them.
-    keywords : those of Python's ``max``, for Python values.
+    keywords : those of Python's ``{name}``, for Python values.
 
     Examples
     --------
-    >>> C[i, 0] = T.max(A[i, 0], B[i, 0])
+    >>> C[i, 0] = T.{name}(A[i, 0], B[i, 0])
     """
-    return _extreme("max", builtins.max, values, keywords)
+    return stand_in(name)(word(call))
 
 
-@stand_in("min")
-@word
-def min_(*values: object, **keywords: object) -> Value:
-    """The least of the values; of a number and a NaN, the number.
-
-    Parameters
-    ----------
-    values : scalars, or one list of them.
-    keywords : those of Python's ``min``, for Python values.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.min(A[i, 0], B[i, 0])
-    """
-    return _extreme("min", builtins.min, values, keywords)
-
-
-def _extreme(op: str, python: Callable[..., Any], values: tuple[object, ...], keywords: dict[str, object]) -> Value:
-    items: tuple[Any, ...] = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
-    if _known(*items) or keywords:
-        return python(*values, **keywords)
-    found, *others = items
-    for item in others:
-        found = python(found, item) if _known(found, item) else combine(op, found, item)
-    return found
+max_, min_ = _extreme("max", "greatest", builtins.max), _extreme("min", "least", builtins.min)
 
 
 @word
@@ -369,9 +366,13 @@ def infinity(dtype: object = "float32") -> Scalar:
     return Scalar(nodes.const(math.inf if record.infinities else record.maximum, record))
 
 
-@word
-def max_value(dtype: object) -> Scalar:
-    """The largest finite value of a dtype.
+def _limit(name: str, meaning: str, attribute: str) -> Callable[[object], Scalar]:
+    def call(dtype: object) -> Scalar:
+        record = dtypes.dtype(dtype)
+        return Scalar(nodes.const(getattr(record, attribute), record))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"""The {meaning} finite value of a dtype.
 
     Parameters
     ----------
@@ -379,103 +380,12 @@ def max_value(dtype: object) -> Scalar:
 
     Examples
     --------
-    >>> T.fill(tile, T.max_value("float32"))
+    >>> T.fill(tile, T.{name}("float32"))
     """
-    record = dtypes.dtype(dtype)
-    return Scalar(nodes.const(record.maximum, record))
+    return word(call)
 
 
-@word
-def min_value(dtype: object) -> Scalar:
-    """The smallest finite value of a dtype.
-
-    Parameters
-    ----------
-    dtype : a number type.
-
-    Examples
-    --------
-    >>> T.fill(tile, T.min_value("float32"))
-    """
-    record = dtypes.dtype(dtype)
-    return Scalar(nodes.const(record.minimum, record))
-
-
-@word
-def shift_left(x: Whole, y: Whole) -> Whole:
-    """``x << y``.
-
-    Parameters
-    ----------
-    x : an integer.
-    y : from 0 below its width.
-
-    Examples
-    --------
-    >>> N[i] = T.shift_left(N[i], 2)
-    """
-    return x << y if _known(x, y) else shift("shl", x, y)
-
-
-@word
-def shift_right(x: Whole, y: Whole) -> Whole:
-    """``x >> y``, arithmetic on signed dtypes.
-
-    Parameters
-    ----------
-    x : an integer.
-    y : from 0 below its width.
-
-    Examples
-    --------
-    >>> N[i] = T.shift_right(N[i], 2)
-    """
-    return x >> y if _known(x, y) else shift("shr", x, y)
-
-
-@word
-def bitwise_and(x: Whole, y: Whole) -> Whole:
-    """``x & y``.
-
-    Parameters
-    ----------
-    x, y : integers.
-
-    Examples
-    --------
-    >>> N[i] = T.bitwise_and(N[i], 15)
-    """
-    return x & y
-
-
-@word
-def bitwise_or(x: Whole, y: Whole) -> Whole:
-    """``x | y``.
-
-    Parameters
-    ----------
-    x, y : integers.
-
-    Examples
-    --------
-    >>> N[i] = T.bitwise_or(N[i], 1)
-    """
-    return x | y
-
-
-@word
-def bitwise_xor(x: Whole, y: Whole) -> Whole:
-    """``x ^ y``.
-
-    Parameters
-    ----------
-    x, y : integers.
-
-    Examples
-    --------
-    >>> N[i] = T.bitwise_xor(N[i], 1)
-    """
-    return x ^ y
+max_value, min_value = _limit("max_value", "largest", "maximum"), _limit("min_value", "smallest", "minimum")
 
 
 @word
