@@ -15,7 +15,6 @@ import numpy as np
 
 from tilewright.errors import BarrierMisuse, InternalError
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.interpreter.state import Mask
 from tilewright.ir.nodes import Call, Const, Expr, Region
 
 Waiting = Generator[None, None, None]
@@ -88,7 +87,7 @@ def executing(state: Evaluator) -> int:
     """How many threads execute the statement at hand."""
     if not state.lanes:
         return math.prod(state.threads)
-    return int(np.count_nonzero(np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)))
+    return int(np.count_nonzero(state.active))
 
 
 def barriers_of(state: Evaluator, region: Region, *more: object, rows: Any = None) -> Iterator[tuple[Any, ...]]:
@@ -100,8 +99,7 @@ def barriers_of(state: Evaluator, region: Region, *more: object, rows: Any = Non
     if not any(isinstance(value, np.ndarray) and value.ndim for value in values):
         yield (_at(row, int(values[0]), region), executing(state), *values[1:])
         return
-    mask: Mask = np.True_ if state.mask is None else state.mask
-    spread = [np.broadcast_to(value, state.lanes)[np.broadcast_to(mask, state.lanes)] for value in values]
+    spread = [np.broadcast_to(value, state.lanes)[state.active] for value in values]
     kinds, counts = np.unique(np.stack([part.astype(np.int64) for part in spread]), axis=1, return_counts=True)
     for place in range(kinds.shape[1]):
         yield (_at(row, int(kinds[0, place]), region), int(counts[place]), *map(int, kinds[1:, place]))
@@ -144,11 +142,10 @@ def _arrive(state: Evaluator, node: Call) -> int:
 def _arrive_in_block(state: Evaluator, node: Call) -> int:
     region, (rank,) = _parts(node)
     ranks = np.asarray(state.value(rank))
-    active = np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)
-    for number in np.unique(np.broadcast_to(ranks, state.lanes)[active] if state.lanes else ranks):
+    for number in np.unique(np.broadcast_to(ranks, state.lanes)[state.active] if state.lanes else ranks):
         if not 0 <= number < len(state.peer_barriers):
             raise BarrierMisuse(f"there is no block {number} in a cluster of {len(state.peer_barriers)}")
-        chosen = np.logical_and(active, ranks == number) if state.lanes else state.mask
+        chosen = np.logical_and(state.active, ranks == number) if state.lanes else state.mask
         with state.masked(chosen):
             for barrier, threads in barriers_of(state, region, rows=state.peer_barriers[int(number)]):
                 barrier.arrive(threads)
@@ -176,17 +173,11 @@ def _arrive_named(state: Evaluator, node: Call) -> int:
     return 0
 
 
-def _nothing(state: Evaluator, node: Call) -> int:
-    return 0
-
-
 SPECIAL_CALLS["mbarrier_arrive"] = SPECIAL_CALLS["cp_async_mbarrier_arrive_noinc"] = _arrive
 SPECIAL_CALLS["mbarrier_arrive_cluster"] = _arrive_in_block
 SPECIAL_CALLS["mbarrier_expect_tx"] = _expect(False)
 SPECIAL_CALLS["mbarrier_arrive_expect_tx"] = _expect(True)
 SPECIAL_CALLS["named_barrier_arrive"] = _arrive_named
-for _name in ("sync_warp", "setmaxnreg", "fence_proxy_async", "schedule_fence"):
-    SPECIAL_CALLS[_name] = _nothing
 SPECIAL_CALLS["cluster_rank"] = lambda state, node: state.rank
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.errors import DivergentThreads, InternalError
+from tilewright.errors import InternalError
 from tilewright.interpreter.arithmetic import Numbers, carried, fused_multiply_add, settle
+from tilewright.interpreter.collectives import divergent
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import Cell, View
 from tilewright.interpreter.state import both
@@ -147,10 +148,7 @@ def _vote(every: bool) -> Callable[[Evaluator, Call], Numbers]:
 def _barrier(state: Evaluator, node: Call) -> int:
     """Statements run for all threads in turn, so that there is nothing to wait for."""
     if state.mask is not None and not np.all(np.logical_or(state.mask, state.returned)):
-        raise DivergentThreads(
-            f"only some of the block's threads reach {node.function}",
-            hint="move it out of the condition: all threads of the block must meet there",
-        )
+        raise divergent("the block", node.function)
     return 0
 
 
@@ -163,14 +161,11 @@ def _fma(state: Evaluator, node: Call) -> Numbers:
     return fused_multiply_add(values, node.dtype)
 
 
-def _in_order(state: Evaluator, node: Call) -> int:
-    """Kernels run one after the other."""
-    return 0
-
-
-SPECIAL_CALLS["settle"] = _in_order
-for _name in ("griddepcontrol_wait", "griddepcontrol_launch_dependents", "take_turn", "pass_turn", "end_turns"):
-    SPECIAL_CALLS[_name] = _in_order
+for _name in (
+    "griddepcontrol_wait", "griddepcontrol_launch_dependents", "take_turn", "pass_turn", "end_turns", "settle",
+    "sync_warp", "setmaxnreg", "fence_proxy_async", "schedule_fence",
+):  # fmt: skip
+    SPECIAL_CALLS[_name] = lambda state, node: 0  # kernels, and statements of threads, run one after the other
 SPECIAL_CALLS["fma"] = _fma
 SPECIAL_CALLS["lane_index"] = _lane_index
 for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):

@@ -18,9 +18,12 @@ from tilewright.ir.nodes import WARP, Call, Region
 from tilewright.ops.rounding import wrap
 
 
-def active_threads(state: Evaluator) -> np.ndarray:
-    """Which of the lanes are active, one bool each."""
-    return np.broadcast_to(np.True_ if state.mask is None else state.mask, state.lanes)
+def divergent(unit: str, function: str) -> DivergentThreads:
+    """The mistake of threads that do not all come where they must meet."""
+    return DivergentThreads(
+        f"only some of {unit}'s threads reach {function}",
+        hint=f"move it out of the condition: all threads of {unit} must meet there",
+    )
 
 
 def whole_warps(state: Evaluator, function: str, lanes: int = WARP) -> np.ndarray:
@@ -30,7 +33,7 @@ def whole_warps(state: Evaluator, function: str, lanes: int = WARP) -> np.ndarra
     ------
     DivergentThreads : some threads of a warp are active and others are not.
     """
-    active = active_threads(state)
+    active = state.active
     if state.lanes[-1] % lanes:
         raise DivergentThreads(
             f"{function} needs whole warps of {lanes} threads, but the block has {state.lanes[-1]}",
@@ -38,10 +41,7 @@ def whole_warps(state: Evaluator, function: str, lanes: int = WARP) -> np.ndarra
         )
     warps = active.reshape(*state.lanes[:-1], -1, lanes)
     if (warps.any(axis=-1) != warps.all(axis=-1)).any():
-        raise DivergentThreads(
-            f"only some of a warp's threads reach {function}",
-            hint="move it out of the condition: all threads of a warp must meet there",
-        )
+        raise divergent("a warp", function)
     return active
 
 
@@ -56,7 +56,7 @@ def each_offset(state: Evaluator, region: Region) -> tuple[View, np.ndarray]:
     for step in (0, count - 1):
         ends = [*starts[:-1], starts[-1] + step]
         inside = place.locate(ends)[1]
-        if inside is not None and np.any(np.logical_and(~np.asarray(inside), active_threads(state))):
+        if inside is not None and np.any(np.logical_and(~np.asarray(inside), state.active)):
             raise OutOfBounds(place.name, f"[... + {step}]", place.shape, "read")
     first = np.broadcast_to(np.asarray(place.locate(starts)[0]), state.lanes)
     return place, first[..., None] + np.arange(count) * place.strides[-1]
@@ -65,7 +65,7 @@ def each_offset(state: Evaluator, region: Region) -> tuple[View, np.ndarray]:
 def read_each(state: Evaluator, region: Region) -> np.ndarray:
     """What each lane has in a region: an array shaped as the lanes and the number of elements."""
     place, offsets = each_offset(state, region)
-    missing = np.logical_and(place.unwritten(offsets), active_threads(state)[..., None])
+    missing = np.logical_and(place.unwritten(offsets), state.active[..., None])
     if missing.any():
         raise UninitializedRead(place.name, place.first_text(offsets, missing))
     return place.gather(offsets)
@@ -74,7 +74,7 @@ def read_each(state: Evaluator, region: Region) -> np.ndarray:
 def write_each(state: Evaluator, region: Region, values: np.ndarray) -> None:
     """Set what each active lane has in a region; `values` is shaped as `read_each` gives them."""
     place, offsets = each_offset(state, region)
-    active = np.broadcast_to(active_threads(state)[..., None], offsets.shape)
+    active = np.broadcast_to(state.active[..., None], offsets.shape)
     place.scatter(offsets[active], values[active])
 
 
@@ -92,7 +92,7 @@ def _shuffled(from_lane: Callable[[np.ndarray, Numbers], Numbers]) -> Callable[[
         wanted = np.broadcast_to(from_lane(lane, np.asarray(state.value(by))), state.lanes)
         source = threads - lane + wanted
         source = np.where((wanted >= 0) & (wanted < WARP) & (source < len(threads)), source, threads)
-        active = active_threads(state)
+        active = state.active
         if np.logical_and(active, ~np.take_along_axis(active, source, -1)).any():
             raise DivergentThreads(
                 f"{node.function} reads a thread that does not take part",
@@ -162,11 +162,8 @@ def _vote_of_block(fold: Callable[..., Numbers]) -> Callable[[Evaluator, Call], 
 
     def run(state: Evaluator, node: Call) -> Numbers:
         (condition,) = node.operands
-        if not active_threads(state).all():
-            raise DivergentThreads(
-                f"only some of the block's threads reach {node.function}",
-                hint="move it out of the condition: all threads of the block must meet there",
-            )
+        if not state.active.all():
+            raise divergent("the block", node.function)
         held = np.broadcast_to(np.asarray(state.value(condition)).astype(bool), state.lanes)
         return np.broadcast_to(fold(held), state.lanes).astype(node.dtype.numpy)
 

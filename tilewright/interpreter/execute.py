@@ -253,24 +253,16 @@ class Executor(Lines):
     def _channel(self, node: nodes.Channel) -> None:
         self.channels[node.name] = ChannelState(node, self.varying.instances)
 
-    def _acquire(self, node: nodes.Acquire) -> Steps:
+    def _await_slot(self, node: nodes.Acquire | nodes.Receive) -> Steps:
         ring, number = self.channels[node.channel], self.uniform(node.iteration)
-        while not ring.is_free(self.role, number):
+        is_ready = ring.is_free if isinstance(node, nodes.Acquire) else ring.is_full
+        while not is_ready(self.role, number):
             yield
         self.woken += 1
 
-    def _publish(self, node: nodes.Publish) -> None:
-        self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "publish")
-        self.woken += 1
-
-    def _receive(self, node: nodes.Receive) -> Steps:
-        ring, number = self.channels[node.channel], self.uniform(node.iteration)
-        while not ring.is_full(self.role, number):
-            yield
-        self.woken += 1
-
-    def _release(self, node: nodes.Release) -> None:
-        self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), "release")
+    def _hand_on(self, node: nodes.Publish | nodes.Release) -> None:
+        verb = "publish" if isinstance(node, nodes.Publish) else "release"
+        self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), verb)
         self.woken += 1
 
     # Facts and messages -------------------------------------------------------------------------
@@ -289,9 +281,6 @@ class Executor(Lines):
                 "this assumption does not hold",
                 hint="the compiler relies on what T.assume says: correct it, or pass arguments that satisfy it",
             )
-
-    def _print(self, node: nodes.Print) -> None:
-        show(self, node)
 
     # Operators and calls ------------------------------------------------------------------------
 
@@ -327,12 +316,12 @@ _SIMPLE: Mapping[type[Statement], _Simple] = {
     nodes.Return: Executor._return,
     nodes.Assert: Executor._assert,
     nodes.Assume: Executor._assume,
-    nodes.Print: Executor._print,
+    nodes.Print: show,
     nodes.Commit: Executor._landed,
     nodes.Wait: Executor._landed,
     nodes.Channel: Executor._channel,
-    nodes.Publish: Executor._publish,
-    nodes.Release: Executor._release,
+    nodes.Publish: Executor._hand_on,
+    nodes.Release: Executor._hand_on,
 }
 
 _COMPOUND: Mapping[type[Statement], _Compound] = {
@@ -343,8 +332,8 @@ _COMPOUND: Mapping[type[Statement], _Compound] = {
     nodes.While: Executor._while,
     nodes.Parallel: Executor._parallel,
     nodes.Kernel: Executor._kernel,
-    nodes.Acquire: Executor._acquire,
-    nodes.Receive: Executor._receive,
+    nodes.Acquire: Executor._await_slot,
+    nodes.Receive: Executor._await_slot,
     nodes.Roles: Executor._roles,
     nodes.Evaluate: Executor._evaluate_in_steps,
     TileOperator: Executor._operator,

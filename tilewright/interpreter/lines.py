@@ -59,7 +59,7 @@ class Lines(Evaluator):
                     self.woken += 1
                 else:
                     waiting.append((role, steps, self._line()))
-            if len(waiting) == len(running) and woken == self.woken and self._alone():
+            if len(waiting) == len(running) and woken == self.woken and len(self.peers) <= 1:  # no other block ends it
                 names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
                 awaited = {role.name: line["awaited"] for role, _, line in waiting if line["awaited"]}
                 raise RolesDeadlocked(
@@ -71,10 +71,6 @@ class Lines(Evaluator):
             yield
         self._enter(outside)
         self.values.update(before)
-
-    def _alone(self) -> bool:
-        """Whether no other block can end a wait."""
-        return len(self.peers) <= 1
 
     def _line(self) -> dict[str, Any]:
         """What belongs to one line of execution alone."""

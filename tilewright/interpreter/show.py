@@ -56,8 +56,8 @@ SPECIAL_CALLS["print_line"] = print_line
 
 
 def _active(state: Evaluator) -> Iterator[Lane]:
-    mask = np.broadcast_to(True if state.mask is None else state.mask, state.lanes)
-    yield from (lane for lane in np.ndindex(state.lanes) if mask[lane])
+    active = state.active
+    yield from (lane for lane in np.ndindex(state.lanes) if active[lane])
 
 
 def _of_lane(state: Evaluator, numbers: Sequence[Number], lane: Lane) -> list[Number]:

@@ -109,6 +109,11 @@ class State:
     counted: frozenset[Buffer] = frozenset()
     tiles: dict[int, Any] = field(default_factory=dict)
 
+    @property
+    def active(self) -> np.ndarray:
+        """Which of the lanes are active, one bool each."""
+        return np.broadcast_to(np.True_ if self.mask is None else self.mask, self.lanes)
+
     def place(self, buffer: Buffer) -> View | Cell:
         """Where a buffer's elements are."""
         found = self.places.get(buffer)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UninitializedRead
-from tilewright.interpreter.collectives import active_threads, each_offset, read_each, whole_warps, write_each
+from tilewright.interpreter.collectives import each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir.nodes import WARP, Call, Const, Region
 from tilewright.ops.atomic import combine
@@ -52,7 +52,7 @@ def _add_each(state: Evaluator, node: Call) -> int:
     assert isinstance(place, Region) and isinstance(part, Region)
     values = read_each(state, part)
     memory, offsets = each_offset(state, replace(place, extents=(*place.extents[:-1], part.extents[-1])))
-    active = np.broadcast_to(active_threads(state)[..., None], offsets.shape)
+    active = np.broadcast_to(state.active[..., None], offsets.shape)
     for at, value in zip(offsets[active], values[active], strict=True):
         memory.scatter(at[None], combine("add", memory.gather(at[None]), value[None], memory.dtype))
     return 0

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tilewright.errors import OutOfBounds
-from tilewright.interpreter.collectives import active_threads, each_offset, write_each
+from tilewright.interpreter.collectives import each_offset, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
 from tilewright.ir.intrinsics import Intrinsic, register
@@ -32,7 +32,7 @@ def start_copy(state: Evaluator, node: Call) -> int:
         with state.masked(both(state.mask, elements > 0)):
             start = Region(source.buffer, source.starts, (*source.extents[:-1], 1))
             memory, first = each_offset(state, start)
-            active = active_threads(state)[..., None] & (np.arange(length) < elements[..., None])
+            active = state.active[..., None] & (np.arange(length) < elements[..., None])
             ends = [*(state.value(index) for index in source.starts[:-1]),
                     state.value(source.starts[-1]) + elements - 1]  # fmt: skip
             inside = memory.locate(ends)[1]

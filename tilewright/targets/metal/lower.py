@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.interpreter.collectives import active_threads, each_offset, read_each, whole_warps
+from tilewright.interpreter.collectives import each_offset, read_each, whole_warps
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir.intrinsics import Intrinsic, register
 from tilewright.ir.nodes import Call, Region, Statement
@@ -34,7 +34,7 @@ def _store_matrix(state: Evaluator, node: Call) -> int:
     lane = np.arange(state.lanes[-1]) % LANES
     rows, columns = PLACES.coordinates(**{THREAD: lane[:, None], REGISTER: np.arange(values.shape[-1])[None]})
     places = begins[..., :1] + rows * apart + columns * memory.strides[-1]
-    active = np.broadcast_to(active_threads(state)[..., None], places.shape)
+    active = np.broadcast_to(state.active[..., None], places.shape)
     memory.scatter(places[active], values[active])
     return 0
 
