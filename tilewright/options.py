@@ -53,28 +53,13 @@ class Options:
     dump: str = ""
 
 
-VARIABLES = {
-    "cache_dir": "TILEWRIGHT_CACHE_DIR",
-    "cache": "TILEWRIGHT_CACHE",
-    "target": "TILEWRIGHT_TARGET",
-    "compiler": "TILEWRIGHT_CC",
-    "num_threads": "TILEWRIGHT_NUM_THREADS",
-    "verify": "TILEWRIGHT_VERIFY",
-    "poison": "TILEWRIGHT_POISON",
-    "dump": "TILEWRIGHT_DUMP",
-}
+VARIABLES = {field.name: f"TILEWRIGHT_{field.name.upper()}" for field in dataclasses.fields(Options)}
+VARIABLES["compiler"] = "TILEWRIGHT_CC"
 """Environment variable of each option."""
 
 _FLAGS = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-    "": False,
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off", ""), False),
 }
 _overrides: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("tilewright_overrides", default=())
 """Of each thread its own; threads that this package starts for somebody run in a copy of his context (`in_context`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     terminal = Terminal(color={"always": True, "never": False, "auto": None}[given.color])
     try:
-        return int(_COMMANDS[given.command](given, terminal))
+        # Each command is imported when it is asked for: the doctor must work where the rest does not.
+        module = importlib.import_module(f"tilewright.cli.{given.command}")
+        return int(getattr(module, f"run_{given.command}")(given, terminal))
     except (TilewrightError, MemoryError) as error:
         said = error if isinstance(error, TilewrightError) else f"this machine's memory does not suffice: {error}"
         Terminal(sys.stderr).write(f"{Terminal(sys.stderr).paint('error:', 'bold', 'red')} {said}")
@@ -125,52 +128,3 @@ def _size(text: str) -> int:
 
 def _sizes(text: str) -> tuple[int, ...]:
     return tuple(_size(part) for part in text.split(","))
-
-
-# Each command is imported when it is asked for: the doctor must work where the rest does not.
-
-
-def _doctor(given: argparse.Namespace, terminal: Terminal) -> int:
-    from tilewright.cli.doctor import run_doctor
-
-    return run_doctor(terminal)
-
-
-def _inspect(given: argparse.Namespace, terminal: Terminal) -> int:
-    from tilewright.cli.inspect import run_inspect
-
-    return run_inspect(given, terminal)
-
-
-def _bench(given: argparse.Namespace, terminal: Terminal) -> int:
-    from tilewright.cli.bench import run_bench
-
-    return run_bench(given, terminal)
-
-
-def _calibrate(given: argparse.Namespace, terminal: Terminal) -> int:
-    from tilewright.cli.calibrate import run_calibrate
-
-    return run_calibrate(terminal)
-
-
-def _convert(given: argparse.Namespace, terminal: Terminal) -> int:
-    from tilewright.cli.convert import run_convert
-
-    return run_convert(given, terminal)
-
-
-def _demo(given: argparse.Namespace, terminal: Terminal) -> int:
-    from tilewright.cli.demo import run_demo
-
-    return run_demo(given, terminal)
-
-
-_COMMANDS = {
-    "bench": _bench,
-    "calibrate": _calibrate,
-    "convert": _convert,
-    "demo": _demo,
-    "doctor": _doctor,
-    "inspect": _inspect,
-}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 
 from tilewright.cache import CacheUnavailable
@@ -19,7 +20,7 @@ UNITS = {
 """How each rate is called, and in what it is told."""
 
 
-def run_calibrate(terminal: Terminal) -> int:
+def run_calibrate(given: argparse.Namespace, terminal: Terminal) -> int:
     """Measure, keep, and say what changed; 1 where there is nothing to measure on."""
     arch, driver = detect(), find_driver()
     if arch is None or driver is None or arch.rates is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import ctypes
 import ctypes.util
@@ -44,7 +45,7 @@ class Finding:
     remedy: str = ""
 
 
-def run_doctor(terminal: Terminal) -> int:
+def run_doctor(given: argparse.Namespace, terminal: Terminal) -> int:
     """Print every finding; 1 where something that is needed is missing, else 0."""
     marks = {"ok": ("ok      ", "green"), "missing": ("MISSING ", "red"), "optional": ("-       ", "dim")}
     found = list(findings())
