@@ -87,7 +87,6 @@ def _atomic(kind: str) -> Callable[..., Any]:
         record_operator(ops.Atomic(destination, operand, kind, order, span=statement_here()), what)
         return None
 
-    call.__name__ = call.__qualname__ = f"atomic_{kind}"
     call.__doc__ = f"""``dst = dst {kind} value``, each element atomically.
 
     Parameters
@@ -104,7 +103,7 @@ def _atomic(kind: str) -> Callable[..., Any]:
     >>> for i in T.Parallel(64):
     ...     T.atomic_{kind}(N[0], N[i])
     """  # noqa: E501
-    return word(call)
+    return word(call, f"atomic_{kind}")
 
 
 def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) -> None:
@@ -188,7 +187,6 @@ def _packed(count: int) -> Callable[..., Any]:
         builder.append(For(lane, const(0), const(count), const(1), body, span=span))
         return lanes_of(before, builder.frame)
 
-    call.__name__ = call.__qualname__ = f"atomic_addx{count}"
     call.__doc__ = f"""`atomic_add` on {count} consecutive elements, from the first ones given.
 
     One access where the machine has such a one, and the first is known to be a multiple of {count}.
@@ -205,7 +203,7 @@ def _packed(count: int) -> Callable[..., Any]:
     >>> for j in T.Parallel(8):
     ...     T.atomic_addx{count}(C[0, j * {count}], A[0, j * {count}])
     """
-    return word(call)
+    return word(call, f"atomic_addx{count}")
 
 
 def _lane(value: object, count: int, lane: Var, what: str) -> Value:

@@ -403,7 +403,6 @@ def _kept(role: str, name: str, doing: str, default: int) -> Callable[..., None]
         attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
 
     made = taking(reg_count=default)(call)
-    made.__name__ = made.__qualname__ = name
     made.__doc__ = f"""Registers of the threads that {doing}, where the compiler divides the kernel into roles.
 
     Parameters
@@ -414,7 +413,7 @@ def _kept(role: str, name: str, doing: str, default: int) -> Callable[..., None]
     --------
     >>> T.{name}({default})
     """
-    return word(made)
+    return word(made, name)
 
 
 annotate_producer_reg_dealloc = _kept("producer", "annotate_producer_reg_dealloc", "load", 24)

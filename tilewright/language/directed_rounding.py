@@ -140,7 +140,6 @@ def _operation(name: str) -> Callable[..., object]:
             made = _rounded(sides(*wide), dtype, rounding_mode)
         return Scalar(_named(made), frame_of(*values))
 
-    call.__name__ = call.__qualname__ = name
     example = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:arity])
     call.__doc__ = f"""The operation on floats, rounded as the last argument says.
 
@@ -153,7 +152,7 @@ def _operation(name: str) -> Callable[..., object]:
         --------
         >>> C[i, 0] = T.{name}({example}, "rz")
         """
-    return word(call)
+    return word(call, name)
 
 
 def _nearest(name: str, operands: Sequence[Expr]) -> Expr:

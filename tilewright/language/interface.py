@@ -30,8 +30,13 @@ def called(*names: str) -> Callable[[Named], Named]:
     return list_it
 
 
-def word(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of a word of the language: authors find it in `T` under its own name, and call it (`author_facing`)."""
+def word(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """Decorator of a word of the language: authors find it in `T` under its own name, and call it (`author_facing`).
+
+    A function that was made for one of a family of words is given its `name` here.
+    """
+    if name:
+        function.__name__ = function.__qualname__ = name
     return called(function.__name__.rstrip("_"))(author_facing(function))
 
 

@@ -49,7 +49,6 @@ def _function(name: str) -> Callable[..., Value]:
         arguments = tuple(as_expr(value, common) for value in values)
         return Scalar(Call(dtypes.BOOL if gives_bool else common, name, arguments), frame_of(*values))
 
-    call.__name__ = call.__qualname__ = name
     operands = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[: len(names)])
     example = f"T.if_then_else(T.{name}({operands}), 1, 0)" if gives_bool else f"T.{name}({operands})"
     call.__doc__ = f"""``{name}`` of a float scalar, in its own dtype{"; a bool" if gives_bool else ""}.
@@ -62,7 +61,7 @@ def _function(name: str) -> Callable[..., Value]:
     --------
     >>> C[i, 0] = {example}
     """
-    return word(call)
+    return word(call, name)
 
 
 _TABLE: dict[str, Callable[..., Value]] = {
@@ -132,7 +131,6 @@ def _operator(
     def call(left: object, right: object) -> Any:
         return python(left, right) if of_program is None or _known(left, right) else of_program(left, right)
 
-    call.__name__ = call.__qualname__ = name
     told = "\n    ".join(f"{names} : {what}" for names, what in parameters.items())
     call.__doc__ = f"""{meaning}.
 
@@ -144,7 +142,7 @@ def _operator(
     --------
     >>> N[i] = T.{name}(N[i], {operand})
     """
-    return word(call)
+    return word(call, name)
 
 
 _DIVIDED = {"a, b": "integers; by 0 is the author's mistake."}
@@ -189,7 +187,6 @@ def _extreme(name: str, meaning: str, python: Callable[..., Any]) -> Callable[..
             found = python(found, item) if _known(found, item) else combine(name, found, item)
         return found
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"""The {meaning} of the values; of a number and a NaN, the number.
 
     Parameters
@@ -201,7 +198,7 @@ def _extreme(name: str, meaning: str, python: Callable[..., Any]) -> Callable[..
     --------
     >>> C[i, 0] = T.{name}(A[i, 0], B[i, 0])
     """
-    return stand_in(name)(word(call))
+    return stand_in(name)(word(call, name))
 
 
 max_, min_ = _extreme("max", "greatest", builtins.max), _extreme("min", "least", builtins.min)
@@ -371,7 +368,6 @@ def _limit(name: str, meaning: str, attribute: str) -> Callable[[object], Scalar
         record = dtypes.dtype(dtype)
         return Scalar(nodes.const(getattr(record, attribute), record))
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"""The {meaning} finite value of a dtype.
 
     Parameters
@@ -382,7 +378,7 @@ def _limit(name: str, meaning: str, attribute: str) -> Callable[[object], Scalar
     --------
     >>> T.fill(tile, T.{name}("float32"))
     """
-    return word(call)
+    return word(call, name)
 
 
 max_value, min_value = _limit("max_value", "largest", "maximum"), _limit("min_value", "smallest", "minimum")

@@ -252,13 +252,12 @@ def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable
 
     names = ("x",) if function.__code__.co_argcount == 1 else ("x1", "x2")
     made = taking(*names)(call)
-    made.__name__ = made.__qualname__ = what
     second = "\n    x2 : a number of the same type." if len(names) == 2 else ""
     made.__doc__ = (
         f"{doc}\n\n    Parameters\n    ----------\n    {names[0]} : a float; integers are taken as "
         f"float32.{second}\n    "
     )
-    return word(made)
+    return word(made, what)
 
 
 def _is_float(value: object) -> bool:

@@ -268,9 +268,8 @@ def _nothing(name: str, sentence: str) -> Any:
     def call() -> None:
         in_kernel(f"T.{name}")
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{sentence}\n\n    Examples\n    --------\n    >>> T.{name}()\n    "
-    return word(call)
+    return word(call, name)
 
 
 warpgroup_arrive = _nothing(

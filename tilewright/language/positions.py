@@ -34,7 +34,6 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
         REDUCTIONS["reduce_min"](places, least, axis)
         _elementwise(kept, lambda at: _result(least.buffer, destination, source.extents[axis], at))
 
-    call.__name__ = call.__qualname__ = f"reduce_arg{kind}"
     call.__doc__ = f"""The position of the {meaning} element along one dimension of a tile: of equal ones the first, of NaN the first of all.
 
     Parameters
@@ -49,7 +48,7 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
     >>> places = T.alloc_fragment((64,), "int32")
     >>> T.reduce_arg{kind}(tile, places, dim=1)
     """  # noqa: E501
-    return word(call)
+    return word(call, f"reduce_arg{kind}")
 
 
 def _checked(source: Region, destination: Region, dim: int, what: str) -> int:

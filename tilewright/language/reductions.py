@@ -30,7 +30,6 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
         else:
             _reduce(buffer, out, kind, dim, clear, what)
 
-    call.__name__ = call.__qualname__ = f"reduce_{kind}"
     dtype = "int32" if kind.startswith("bit") else "float32"
     call.__doc__ = f"""{meaning} along one dimension of a tile.
 
@@ -49,7 +48,7 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     >>> T.clear(values)
     >>> T.reduce_{kind}(values, result, dim=1)
     """
-    return word(call)
+    return word(call, f"reduce_{kind}")
 
 
 def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
@@ -191,7 +190,6 @@ def _condition_of_tile(name: str) -> Callable[..., Scalar]:
         region = region_of(buffer, f"the argument of T.{name}")
         return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
 
-    call.__name__ = call.__qualname__ = name
     call.__doc__ = f"""Whether {name.replace("_of", "")} element{"s" if name == "all_of" else ""} of a tile or slice differ{"" if name == "all_of" else "s"} from zero.
 
     Parameters
@@ -204,7 +202,7 @@ def _condition_of_tile(name: str) -> Callable[..., Scalar]:
     >>> if T.{name}(shared[0, 0:8]):
     ...     C[0, 0] = 1
     """  # noqa: E501
-    return word(call)
+    return word(call, name)
 
 
 any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")

@@ -98,7 +98,6 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
             return _named(Call(operand.dtype, function, (operand, by)), "other")
         return _named(Call(operand.dtype, "shuffle", (operand, _lane_in_group(function, by, size))), "other")
 
-    call.__name__ = name
     call.__doc__ = f"""The value that {meaning}.
 
     Parameters
@@ -112,7 +111,7 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
     --------
     >>> C[tx // 64, tx % 64] = T.{name}(tx, 1)
     """
-    return word(call)
+    return word(call, name)
 
 
 def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
@@ -146,7 +145,6 @@ def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) 
     def call(mask: object, value: object, lane: object, width: object, warp_size: object) -> Scalar:
         return shuffle(value, lane, width, mask)
 
-    call.__name__ = name
     call.__doc__ = f"""`{shuffle.__name__}` with its arguments in TVM's order.
 
     Parameters
@@ -158,7 +156,7 @@ def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) 
     --------
     >>> C[tx // 64, tx % 64] = T.{name}(T.tvm_warp_activemask(), tx, 1, 32, 32)
     """
-    return word(call)
+    return word(call, name)
 
 
 @word
@@ -272,7 +270,6 @@ def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
         every = binary("eq", as_expr(same), const(lanes, UINT32))
         return _named(nodes.Select(UINT32, every, as_expr(same), const(0, UINT32)), "same")
 
-    call.__name__ = name
     call.__doc__ = f"""A word whose bits are the lanes of the warp {meaning}.
 
     Parameters
@@ -284,7 +281,7 @@ def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
     --------
     >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.{name}(tx // 2)), "float32")
     """
-    return word(call)
+    return word(call, name)
 
 
 match_any_sync = _match("match_any", "match_any_sync", "with the same value as this one")
@@ -296,7 +293,6 @@ def _reduction(op: str, name: str) -> Callable[[object], Scalar]:
         operand = as_expr(value, what=f"the value of T.{name}")
         return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
 
-    call.__name__ = name
     call.__doc__ = f"""The values of all lanes of the warp combined, in every lane.
 
     Parameters
@@ -307,7 +303,7 @@ def _reduction(op: str, name: str) -> Callable[[object], Scalar]:
     --------
     >>> C[tx // 64, tx % 64] = T.{name}(tx)
     """
-    return word(call)
+    return word(call, name)
 
 
 warp_reduce_sum, warp_reduce_max, warp_reduce_min = (
@@ -344,7 +340,6 @@ def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callabl
     def call(predicate: object) -> Scalar:
         return _named(Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 
-    call.__name__ = name
     call.__doc__ = f"""The block's threads meet; {meaning}.
 
     Parameters
@@ -355,7 +350,7 @@ def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callabl
     --------
     >>> C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")
     """
-    return word(call)
+    return word(call, name)
 
 
 syncthreads_and = _vote("sync_threads_and", "syncthreads_and", "whether the condition holds in all of them", BOOL)

@@ -103,7 +103,6 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
         return lanes_of(buffer, frame)
 
     call = load if scope == "global" else lambda src: load(src)
-    call.__name__ = call.__qualname__ = name
     many = "a uint32" if words == 1 else f"a vector of {words} uint32"
     where, example = ("a tensor", "N[i]") if scope == "global" else ("a shared tile", "shared[0, 0]")
     first = "" if scope == "global" else "T.clear(shared)\n    >>> "
@@ -118,7 +117,7 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
     --------
     >>> {first}words = T.{name}({example})
     """
-    return word(call)
+    return word(call, name)
 
 
 def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
@@ -145,7 +144,6 @@ def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
         _where(pred, _over(words * 32 // bits.bits, written))
 
     call = store if scope == "global" else lambda dst, value: store(dst, value)
-    call.__name__ = call.__qualname__ = name
     where, example = ("a tensor", "N[i]") if scope == "global" else ("a shared tile", "shared[0, 0]")
     value = "T.uint32(7)" if words == 1 else f"T.Broadcast(T.uint32(7), {words})"
     predicate = "\n    pred : where false, nothing is written." if scope == "global" else ""
@@ -160,7 +158,7 @@ def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
     --------
     >>> T.{name}({example}, {value})
     """
-    return word(call)
+    return word(call, name)
 
 
 def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
@@ -226,7 +224,6 @@ def _packed(name: str, function: Callable[..., object], meaning: str, operands: 
         return of_pairs(x, y, z)
 
     call: Any = (of_one, of_two, of_three)[len(operands) - 1]
-    call.__name__ = call.__qualname__ = name
     given = ", ".join(f"{tensor}[i, 0:2]" for tensor in "ABC"[: len(operands)])
     call.__doc__ = f"""``{meaning}`` of two neighbouring floats at once.
 
@@ -238,7 +235,7 @@ def _packed(name: str, function: Callable[..., object], meaning: str, operands: 
     --------
     >>> C[i, 0:2] = T.{name}({given})
     """
-    return word(call)
+    return word(call, name)
 
 
 # Lanes --------------------------------------------------------------------------------------------
