@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -95,10 +96,6 @@ def _yielded(variables: Sequence[Scalar]) -> object:
     return variables[0] if len(variables) == 1 else tuple(variables)
 
 
-def _as_count(size: Extent) -> Expr:
-    return nodes.const(size) if isinstance(size, int) else size
-
-
 class ParallelLoop(LoopContext):
     """Element-wise work of the whole block."""
 
@@ -117,7 +114,7 @@ class ParallelLoop(LoopContext):
             yield _yielded([Scalar(var, frame) for var in variables])
             body = builder.pop(frame)
             for var, size in zip(reversed(variables), reversed(extents), strict=True):
-                loop = For(var, nodes.const(0), _as_count(size), nodes.const(1), body, span=span)
+                loop = For(var, nodes.const(0), nodes.expr(size), nodes.const(1), body, span=span)
                 body = Seq((loop,), span=span)
             builder.append(body)
             return
@@ -186,7 +183,7 @@ class PersistentLoop(LoopContext):
         builder, span = in_kernel("T.Persistent"), statement_here()
         if len(names) > 1 and len(names) != len(self.domain):
             raise WrongUnpacking("T.Persistent", len(self.domain), len(names))
-        total = self._count(self.domain)
+        total = functools.reduce(nodes.times, self.domain)
         waves = nodes.index_binary(
             "floordiv", _add(total, nodes.index_binary("sub", self.wave_size, 1)), self.wave_size
         )
@@ -200,16 +197,6 @@ class PersistentLoop(LoopContext):
         body = builder.pop(loop)
         builder.append(For(wave, nodes.const(0), nodes.cast(waves, INT32), nodes.const(1), body, span=span))
 
-    def _count(self, extents: Sequence[Extent]) -> Extent:
-        total: Extent = 1
-        for size in extents:
-            total = (
-                total * size
-                if isinstance(total, int) and isinstance(size, int)
-                else nodes.index_binary("mul", total, size)
-            )
-        return total
-
     def _position(self, tile: Expr) -> list[Expr]:
         """Where tile number `tile` lies: groups of rows of the first dimension, walked column by column.
 
@@ -217,7 +204,7 @@ class PersistentLoop(LoopContext):
         """
         if len(self.domain) == 1:
             return [tile]
-        rows, columns = self.domain[0], self._count(self.domain[1:])
+        rows, columns = self.domain[0], functools.reduce(nodes.times, self.domain[1:])
         per_group = nodes.index_binary("mul", self.group_size, columns)
         first = nodes.index_binary("mul", nodes.index_binary("floordiv", tile, per_group), self.group_size)
         height = nodes.index_binary("min", nodes.index_binary("sub", rows, first), self.group_size)

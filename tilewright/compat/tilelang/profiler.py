@@ -130,29 +130,30 @@ class Profiler:
         if sys.modules.get("torch") is None:
             rng = np.random.default_rng(0)
             return [self._filled(one, rng) for one in self.kernel.get_profiler(sizes=given).arguments()]
-        device = "cuda" if self.kernel.arch.has_threads else "cpu"
-        function = self.kernel.function
-        sizes = {var: given.get(var.name, 1024) for var in size_variables(function)}
-        return [self._made(one, sizes, device) for one in function.inputs]
+        return self._made(self.kernel.function.inputs, given)
 
     def _get_inputs(
         self, with_output: bool = False, dynamic_symbolic_constraints: Mapping[str, int] | None = None
     ) -> list[object]:
         """`arguments` under TileLang's name; with the tensors that a call returns, where they are asked for."""
-        given = self.arguments(dynamic_symbolic_constraints)
+        given, function = self.arguments(dynamic_symbolic_constraints), self.kernel.function
         if not with_output:
             return given
-        function, number = self.kernel.function, iter(given)
-        sizes = {var: (dynamic_symbolic_constraints or {}).get(var.name, 1024) for var in size_variables(function)}
-        device = "cuda" if self.kernel.arch.has_threads else "cpu"
-        made = [self._made(one, sizes, device) if one in function.outputs else next(number) for one in function.params]
-        return made
+        results, inputs = iter(self._made(function.outputs, dynamic_symbolic_constraints or {})), iter(given)
+        return [next(results if one in function.outputs else inputs) for one in function.params]
 
-    def _made(self, param: Buffer | Var, sizes: dict[Var, int], device: str) -> object:
-        if isinstance(param, Var):
-            return 1
-        shape = tuple(int(evaluate(extent, sizes)) for extent in param.shape)
-        return filled(NumberType(param.dtype), shape, self.supply, device)
+    def _made(self, params: Sequence[Buffer | Var], known: Mapping[str, int]) -> list[object]:
+        """Tensors of torch's of the declared shapes, and 1 for numbers."""
+        device = "cuda" if self.kernel.arch.has_threads else "cpu"
+        sizes = {var: known.get(var.name, 1024) for var in size_variables(self.kernel.function)}
+
+        def of(param: Buffer | Var) -> object:
+            if isinstance(param, Var):
+                return 1
+            shape = tuple(int(evaluate(extent, sizes)) for extent in param.shape)
+            return filled(NumberType(param.dtype), shape, self.supply, device)
+
+        return [of(param) for param in params]
 
     def _filled(self, value: object, rng: np.random.Generator) -> object:
         if not isinstance(value, np.ndarray) or value.dtype.kind == "b":
@@ -212,8 +213,7 @@ class Profiler:
                 "this kernel returns nothing to compare",
                 hint="name its outputs with out_idx, or let the reference change its arguments",
             )
-        pairs = zip(*(one if isinstance(one, (list, tuple)) else [one] for one in (found, expected)), strict=True)
-        for number, (a, b) in enumerate(pairs):
+        for number, (a, b) in enumerate(zip(_results(found), _results(expected), strict=True)):
             left, right = _as_float(a), _as_float(b)
             wrong = ~np.isclose(left, right, rtol=rtol, atol=atol, equal_nan=True)
             if wrong.mean() > max_mismatched_ratio:
@@ -233,8 +233,7 @@ class Profiler:
         given = self.arguments()
         first, *others = (self._run(*given) for _ in range(repeat))
         for other in others:
-            pairs = zip(*(one if isinstance(one, (list, tuple)) else [one] for one in (first, other)), strict=True)
-            for number, (a, b) in enumerate(pairs):
+            for number, (a, b) in enumerate(zip(_results(first), _results(other), strict=True)):
                 if not np.array_equal(_as_float(a), _as_float(b), equal_nan=True):
                     raise ResultsDiffer(f"result {number} differs from one run to the next")
 
@@ -246,11 +245,7 @@ class Profiler:
         given = self.arguments() if input_tensors is None else list(input_tensors)
         if manual_check_prog is None:
             raise InvalidUse("nothing says how to compare", hint="pass manual_check_prog=, or call assert_allclose")
-        found, expected = (
-            list(one) if isinstance(one, (list, tuple)) else [one]
-            for one in (self._run(*given), reference_program(*given))
-        )
-        manual_check_prog(found, expected)
+        manual_check_prog(_results(self._run(*given)), _results(reference_program(*given)))
 
     @property
     def func(self) -> Kernel:
@@ -266,6 +261,10 @@ class Profiler:
     def result_idx(self) -> list[int]:
         """Positions of the results among the parameters."""
         return list(self.kernel.out_idx)
+
+
+def _results(returned: object) -> list[Any]:
+    return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
 
 def _as_float(value: torch.Tensor) -> np.ndarray:
