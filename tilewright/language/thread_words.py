@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -321,11 +322,7 @@ def _named(value: Expr, name: str) -> Scalar:
 
 
 def _stride(dim: int) -> int:
-    extents = get_thread_extents()
-    stride = 1
-    for extent in extents[:dim]:
-        stride *= extent
-    return stride
+    return math.prod(get_thread_extents()[:dim])
 
 
 def _by_shuffles(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar | None:

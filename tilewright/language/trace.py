@@ -379,24 +379,11 @@ def check_sizes(function: Function) -> None:
         if isinstance(param, Buffer):
             bare.update(e for e in map(told_by, (*param.shape, *(param.strides or ()))) if e is not None)
     mentioned = dict.fromkeys(size_variables(function))
-    bound = set(nodes_bound(function))
-    mentioned.update(dict.fromkeys(v for v in variables_of(function) if v not in bound))
+    bound = {var for node in walk(function.body) for var in _BOUND.get(type(node), lambda _: ())(node)}
+    mentioned.update(dict.fromkeys(v for v in find(function.body, Var) if v not in bound))
     for var in mentioned:
         if var not in bare:
             raise UnboundDynamicSize(function.name, var.name, span=function.span)
-
-
-def variables_of(function: Function) -> list[Var]:
-    """Variables that the body mentions, in order."""
-    return list(find(function.body, Var))
-
-
-def nodes_bound(function: Function) -> list[Var]:
-    """Variables that statements of the body bind."""
-    found: list[Var] = []
-    for node in walk(function.body):
-        found.extend(_BOUND.get(type(node), lambda _: ())(node))
-    return found
 
 
 _BOUND: dict[type, Callable[[Any], Sequence[Var]]] = {
@@ -407,3 +394,4 @@ _BOUND: dict[type, Callable[[Any], Sequence[Var]]] = {
     nodes.Kernel: lambda s: (*s.block_vars, *s.thread_vars),
     nodes.Role: lambda s: () if s.index is None else (s.index,),
 }
+"""Variables that a statement binds."""
