@@ -27,9 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     terminal = Terminal(color={"always": True, "never": False, "auto": None}[given.color])
     try:
-        # Each command is imported when it is asked for: the doctor must work where the rest does not.
         module = importlib.import_module(f"tilewright.cli.{given.command}")
-        return int(getattr(module, f"run_{given.command}")(given, terminal))
+        return int(getattr(module, _COMMANDS[given.command])(given, terminal))
     except (TilewrightError, MemoryError) as error:
         said = error if isinstance(error, TilewrightError) else f"this machine's memory does not suffice: {error}"
         Terminal(sys.stderr).write(f"{Terminal(sys.stderr).paint('error:', 'bold', 'red')} {said}")
@@ -105,6 +104,17 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--spans", action="store_true", help="beside each statement, its place in your file")
     return parser
 
+
+_COMMANDS = {
+    "bench": "run_bench",
+    "calibrate": "run_calibrate",
+    "convert": "run_convert",
+    "demo": "run_demo",
+    "doctor": "run_doctor",
+    "inspect": "run_inspect",
+}
+"""What runs each command, in the module of its name, which is imported when it is asked for: the doctor must work where
+the rest does not."""
 
 _CONVERT_EXAMPLES = """schemes: w4a16, w4a16-g64-asym, w8a16, w8a8, w4a8, w8a8-fp8, int4-g32, nf4-g64, mxfp4, nvfp4, fp8_block, bitnet, ...
 
