@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ def its_own_cache(tmp_path: Path) -> Iterator[None]:
 
 def report() -> tuple[int, str]:
     stream = io.StringIO()
-    status = doctor.run_doctor(Terminal(stream))
+    status = doctor.run_doctor(argparse.Namespace(), Terminal(stream))
     return status, stream.getvalue()
 
 
