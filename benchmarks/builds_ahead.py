@@ -39,7 +39,7 @@ GROUP = 128
 
 _TYPES = {"bfloat16": "bfloat16", "float16": "float16", "int8": "int8", "e4m3": "float8_e4m3fn"}
 
-PATIENCE = 60
+PATIENCE = 40
 """Seconds that a case waits for its kernels at most: what a process that died was to build is built where it is met."""
 
 _machine: list[Machine] = []
@@ -79,10 +79,11 @@ class Builds:
             while True:
                 self._built.add(self._done.get_nowait())
         kind = self._cases[number][0]
+        builds_humming = self._with_humming and self._humming.is_alive()
         waits_for = {
             "ours": not self._ours[number].ready(),
             "triton": kind == "bfloat16" and any(one.is_alive() for one in self._triton),
-            "humming": kind.startswith("int") and self._with_humming and number not in self._built,
+            "humming": builds_humming and kind.startswith("int") and number not in self._built,
         }
         return " and ".join(name for name, waits in waits_for.items() if waits)
 
