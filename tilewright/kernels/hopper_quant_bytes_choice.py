@@ -41,6 +41,11 @@ END, NEXT, NEXT_RUN = 8500, 4500, 6000
 has brought its first operands before, and where its sums run on besides (34 products, 176 times, H200, 24 November
 2026; 23 products, 350 times, 27 November 2026)."""
 
+UNEVEN = {True: 1.0, False: 1.018}
+"""How much longer the steps of a launch take whose blocks do not take whole tiles each, by whether operands
+are integers: they ask for the same activations at different times (128 blocks beside 132: 12 products, 27 November
+2026)."""
+
 MET, MET_EACH = 1600, 0.1
 """Cycles in which blocks of a cluster that divide K hand sums over, and for each sum of a tile, for each of them but
 one."""
@@ -157,7 +162,8 @@ class ByteWays(Ways):
         waves = ceil_div(tiles * cluster, resident)
         chunks = across // of["records"]
         share, handed = handed_over(tiles % resident, chunks, resident, sums)
-        even = tiles // resident + share / chunks
+        uneven = np.where(tiles % resident > 0, UNEVEN[form.operand.is_integer], 1.0)
+        even = (tiles // resident + share / chunks) * uneven
         handed = np.where(stay, handed, 0.0)
         met = np.where(cluster > 1, MET + MET_EACH * sums * (cluster - 1), 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.

@@ -43,17 +43,19 @@ BESIDE = {
         "int2 by int8": 0.02,
     },
     "2026-11-27-h200-old-new": {
-        "bfloat16": 0.012, "int4 by e4m3": 0.015, "int4 by int8": 0.01, "int2 by int8": 0.01,
+        "bfloat16": 0.012, "int4 by e4m3": 0.01, "int4 by int8": 0.01, "int2 by int8": 0.01,
     },
+    "2026-11-27-h200-trials": {"bfloat16": 0.005, "int4 by e4m3": 0.015, "int4 by float16": 0.01},
 }  # fmt: skip
 """Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; another card, which nothing
 is fitted to; products that were behind cuBLAS or Humming at the public entry, of which what was chosen for low-bit ones then
-lost 0.056, 0.050, 0.016 and 0.113; and 96 products that were timed when no number was fitted any more, of which the model's
-numbers of before take kernels that lose 0.016, 0.022, 0.048 and 0.012."""
+lost 0.056, 0.050, 0.016 and 0.113; 96 products that were timed when no number was fitted any more, of which the model's
+numbers of before take kernels that lose 0.016, 0.022, 0.048 and 0.012; and some of those again beside what the model told to be
+near, of which those by e4m3 lost 0.030 where blocks that share tiles cost no more than others."""
 
 
 @pytest.mark.parametrize("log", BESIDE)
 def test_what_the_model_takes_elsewhere(log: str) -> None:
-    found = regrets(LOG.parent / f"{log}.jsonl", least=2 if "old-new" in log else 3)
+    found = regrets(LOG.parent / f"{log}.jsonl", least=3 if "candidates" in log or "worst" in log else 2)
     for kind, bound in BESIDE[log].items():
         assert found[kind][:, 1].mean() <= bound, (kind, found[kind])
