@@ -118,8 +118,8 @@ class Hunt:
         for record in map(json.loads, log.read_text().splitlines() if log and log.exists() else []):
             self.note(**record)
 
-    def note(self, number: int, sought: Sequence[str], found: dict[str, str]) -> None:
-        """Remember what a program has shown of the defects that were sought in it."""
+    def note(self, number: int, sought: Sequence[str], found: dict[str, str], changed: Sequence[str] = ()) -> None:
+        """Remember what a program has shown of the defects that were sought in it; `changed` are those that it could have shown."""
         for defect in sought:
             self.done.setdefault(defect, set()).add(number)
         for defect, how in found.items():
@@ -151,14 +151,12 @@ class Hunt:
                         yield Task(self.options.first + number - 1, sought, room)
 
             with Workers(look, self.options.workers if self.options.seconds else 0, MOST) as workers:
-                for task, found, reason in workers.results(tasks(), end, end + LEFT):
-                    if found is None:
+                for task, result, reason in workers.results(tasks(), end, end + LEFT):
+                    if result is None:
                         print(f"seed {task.seed}: {reason}", file=sys.stderr, flush=True)
-                    record = {
-                        "number": task.seed - self.options.first + 1,
-                        "sought": task.sought,
-                        "found": found or {},
-                    }
+                    found, changed = result or ({}, [])
+                    number = task.seed - self.options.first + 1
+                    record = {"number": number, "sought": task.sought, "found": found, "changed": changed}
                     self.note(**record)
                     if self.log is not None:
                         with self.log.open("a") as out:

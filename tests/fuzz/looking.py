@@ -6,6 +6,7 @@ die or hang without the hunt; and without the defect where it fails, so that onl
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import signal
@@ -42,8 +43,8 @@ class Task:
     room: Path
 
 
-def look(task: Task) -> dict[str, str]:
-    """The defects among those sought that a program shows, and how."""
+def look(task: Task) -> tuple[dict[str, str], list[str]]:
+    """The defects among those sought that a program shows, and how; and all that it may show."""
     global _known
     warnings.simplefilter("ignore")
     os.environ["TILEWRIGHT_CACHE_DIR"] = str(task.room / "cache")
@@ -64,7 +65,7 @@ def look(task: Task) -> dict[str, str]:
                 sound[targets] = apart(lambda: judged_with(program, targets)).kind in ("agrees", "refused")  # noqa: B023
             if sound[targets]:
                 found[defect] = f"{told.way}: {told.what[:90]}"
-    return found
+    return found, list(changed)
 
 
 def known_defects() -> Defects:
@@ -110,6 +111,7 @@ def apart(work: Callable[[], Verdict]) -> Verdict:
     child = os.fork()
     if child == 0:
         try:
+            faulthandler.disable()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(tile_fuzz.SLOW))
             os.write(there, pickle.dumps(work()))
