@@ -30,6 +30,7 @@ from hand_writer import HandWriter
 from judge import Verdict
 from mixed_writer import MixedWriter
 from own_writer import OwnWriter
+from product_writer import ProductWriter
 from scaled_writer import ScaledWriter
 from shrink import shrunk
 from swarm_writer import SwarmWriter
@@ -50,15 +51,17 @@ REPEATED = 3
 
 PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
 SCALED, THREADS, OWN, HAND, WORDS = 5_000_000, 6_000_000, 7_000_000, 8_000_000, 9_000_000
+PRODUCTS = 9_500_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often;
 products of 8-bit floats with scales; programs in which threads speak for themselves, such in which they change what they have under
-conditions, such whose authors do by hand what the compiler does for others, and such that say whatever the language has words for."""
+conditions, such whose authors do by hand what the compiler does for others, such that say whatever the language has words for, and such
+around products of which every part is drawn."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
 
-IN_TURN = (SWARM, 0, OWN, ENGINE, HAND, WORDS, LOOPS, MIXED, PIPELINES, SWARM, ROWS, THREADS)
+IN_TURN = (SWARM, 0, OWN, ENGINE, PRODUCTS, HAND, WORDS, LOOPS, MIXED, PIPELINES, SWARM, PRODUCTS, ROWS, THREADS)
 
 
 def program_of(seed: int) -> TileProgram:
@@ -69,6 +72,8 @@ def program_of(seed: int) -> TileProgram:
         return program_of(IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= PRODUCTS:
+        return ProductWriter(seed - PRODUCTS).write()
     if seed >= WORDS:
         return WordWriter(seed - WORDS).write()
     if seed >= HAND:
