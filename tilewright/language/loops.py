@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -183,7 +184,7 @@ class PersistentLoop(LoopContext):
         builder, span = in_kernel("T.Persistent"), statement_here()
         if len(names) > 1 and len(names) != len(self.domain):
             raise WrongUnpacking("T.Persistent", len(self.domain), len(names))
-        total = functools.reduce(nodes.times, self.domain)
+        total = functools.reduce(operator.mul, self.domain)
         waves = nodes.index_binary(
             "floordiv", _add(total, nodes.index_binary("sub", self.wave_size, 1)), self.wave_size
         )
@@ -204,7 +205,7 @@ class PersistentLoop(LoopContext):
         """
         if len(self.domain) == 1:
             return [tile]
-        rows, columns = self.domain[0], functools.reduce(nodes.times, self.domain[1:])
+        rows, columns = self.domain[0], functools.reduce(operator.mul, self.domain[1:])
         per_group = nodes.index_binary("mul", self.group_size, columns)
         first = nodes.index_binary("mul", nodes.index_binary("floordiv", tile, per_group), self.group_size)
         height = nodes.index_binary("min", nodes.index_binary("sub", rows, first), self.group_size)
