@@ -6,7 +6,7 @@ gives every atom a *text* by which terms are ordered, so that results do not dep
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any, TypeAlias
 
 from tilewright.arith.linear import Linear
@@ -87,7 +87,9 @@ class Interner:
             return frozenset((expr,))
         found = self._names.get(expr)
         if found is None:
-            found = self._names[expr] = frozenset(_names(expr))
+            found = self._names[expr] = frozenset(
+                node.function if isinstance(node, Call) else node for node in find(expr, Var, Buffer, Call)
+            )
         return found
 
     def shape(self, value: object) -> Hashable:
@@ -115,11 +117,6 @@ class Interner:
         if found is None:
             found = self._text[expr] = _spell(self, expr)
         return found
-
-
-def _names(expr: Expr) -> Iterator[Name]:
-    for node in find(expr, Var, Buffer, Call):
-        yield node.function if isinstance(node, Call) else node
 
 
 def _field_key(value: object) -> Hashable:

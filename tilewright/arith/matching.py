@@ -13,18 +13,11 @@ from typing import Any
 from tilewright.arith.rules import RULES, Rule
 from tilewright.arith.state import State
 from tilewright.ir.dtypes import BOOL, DType
+from tilewright.ir.expression_parser import OPERATORS
 from tilewright.ir.nodes import Binary, Const, Expr, Select, Unary, result_dtype
 
 Pattern = tuple[Any, ...]
 """``("any", name)``, ``("literal", name)``, ``("value", v)``, or ``(node class, op, *patterns)``."""
-
-_BINARY = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "floormod",
-    ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl", ast.RShift: "shr",
-    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
-    ast.And: "all", ast.Or: "any",
-}  # fmt: skip
-_UNARY = {ast.USub: "neg", ast.Invert: "invert", ast.Not: "not"}
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _DOMAINS: dict[str, Callable[[DType], bool]] = {
@@ -60,13 +53,13 @@ def _read(tree: ast.expr) -> Pattern:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
             return ("value", -value)
         case ast.UnaryOp(op=op, operand=operand):
-            return (Unary, _UNARY[type(op)], _read(operand))
+            return (Unary, OPERATORS[type(op)], _read(operand))
         case ast.BinOp(left=left, op=op, right=right):
-            return (Binary, _BINARY[type(op)], _read(left), _read(right))
+            return (Binary, OPERATORS[type(op)], _read(left), _read(right))
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return (Binary, _BINARY[type(op)], _read(left), _read(right))
+            return (Binary, OPERATORS[type(op)], _read(left), _read(right))
         case ast.BoolOp(op=op, values=[left, right]):
-            return (Binary, _BINARY[type(op)], _read(left), _read(right))
+            return (Binary, OPERATORS[type(op)], _read(left), _read(right))
         case ast.Call(func=ast.Name(id="select"), args=args):
             return (Select, "", *map(_read, args))
         case ast.Call(func=ast.Name(id=name), args=args):

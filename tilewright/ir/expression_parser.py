@@ -17,12 +17,13 @@ from tilewright.ir.literals import LITERALS, RECORDS
 from tilewright.ir.nodes import Buffer, Const, Expr, Extent, Region, Var
 from tilewright.ir.visitor import method_of
 
-_OPERATORS: Mapping[type, str] = {
+OPERATORS: Mapping[type, str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv",
     ast.Mod: "floormod", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.LShift: "shl",
     ast.RShift: "shr", ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt",
     ast.GtE: "ge", ast.And: "all", ast.Or: "any", ast.USub: "neg", ast.Not: "not", ast.Invert: "invert",
 }  # fmt: skip
+"""Operators by the nodes of Python's syntax that stand for them."""
 
 _FLOATS = {"inf": float("inf"), "nan": float("nan")}
 _DTYPE = re.compile(rf"({'|'.join(ALL)})(x\d+)?")
@@ -128,26 +129,26 @@ class ExpressionParser:
         return nodes.Binary(nodes.result_dtype(op, left.dtype), op, left, right)
 
     def read_BinOp(self, node: ast.BinOp) -> Expr:
-        if type(node.op) not in _OPERATORS:
+        if type(node.op) not in OPERATORS:
             raise self.fail("no such operator", node)
-        return self._make(_OPERATORS[type(node.op)], *self._pair(node.left, node.right))
+        return self._make(OPERATORS[type(node.op)], *self._pair(node.left, node.right))
 
     def read_Compare(self, node: ast.Compare) -> Expr:
-        if len(node.ops) != 1 or type(node.ops[0]) not in _OPERATORS:
+        if len(node.ops) != 1 or type(node.ops[0]) not in OPERATORS:
             raise self.fail("a comparison has two sides", node, "join several with `and`")
-        return self._make(_OPERATORS[type(node.ops[0])], *self._pair(node.left, node.comparators[0]))
+        return self._make(OPERATORS[type(node.ops[0])], *self._pair(node.left, node.comparators[0]))
 
     def read_BoolOp(self, node: ast.BoolOp) -> Expr:
         result = self.expression(node.values[0])
         for value in node.values[1:]:
-            result = self._make(_OPERATORS[type(node.op)], result, self.expression(value))
+            result = self._make(OPERATORS[type(node.op)], result, self.expression(value))
         return result
 
     def read_UnaryOp(self, node: ast.UnaryOp) -> Expr:
-        if type(node.op) not in _OPERATORS:
+        if type(node.op) not in OPERATORS:
             raise self.fail("no such operator", node)
         value = self.expression(node.operand)
-        return nodes.Unary(value.dtype, _OPERATORS[type(node.op)], value)
+        return nodes.Unary(value.dtype, OPERATORS[type(node.op)], value)
 
     def read_IfExp(self, node: ast.IfExp) -> Expr:
         then, otherwise = self._pair(node.body, node.orelse)

@@ -210,6 +210,15 @@ class Gemm(TileOperator):
         fits = all(count > 0 and extent % count == 0 for count, extent in zip(blocks, shape, strict=True))
         return (blocks[0], blocks[1]) if fits else None
 
+    def scale_blocks(self, is_a: bool) -> tuple[int, int]:
+        """Blocks of a scale across k, of rows of op(a) or columns of op(b), and along it; one of each without a
+        scale."""
+        scale, operand = (self.scale_a, self.a) if is_a else (self.scale_b, self.b)
+        blocks = (1, 1) if scale is None else self.blocks(scale, operand, is_a)
+        assert blocks is not None  # the operator has been checked
+        axis = self.axis_of_k(is_a)
+        return blocks[1 - axis], blocks[axis]
+
     def is_line(self, scale: Region, is_a: bool) -> bool:
         """Whether a scale has one dimension: a factor for each row of op(a), or each column of op(b).
 

@@ -204,13 +204,8 @@ class Scan(TileOperator):
 
     def _lower_line(self, index: dict[int, Var]) -> list[Statement]:
         """One line along the dimension: a scalar accumulator, stored after every element."""
-        length = self.shape[self.axis]
-        wide = self._wide()
-        total = accumulator("total", wide)
-
-        def at(k: Expr) -> list[Expr]:
-            place = binary("sub", const(length - 1), k) if self.reverse else k
-            return [index.get(axis, place) for axis in range(len(self.shape))]
+        total = accumulator("total", self._wide())
+        at = partial(self._of_part, index, const(0), 0)
 
         def step(k: Var) -> list[Statement]:
             return [
@@ -222,7 +217,7 @@ class Scan(TileOperator):
         return [
             begin(total, element(self.source, first)),
             store_element(self.destination, first, get(total)),
-            serial("k", 1, length, step),
+            serial("k", 1, self.shape[self.axis], step),
         ]
 
     def _wide(self) -> DType:

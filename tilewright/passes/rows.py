@@ -17,11 +17,9 @@ from tilewright.passes.lower.flatten_buffers import strides_of
 
 def placed_unsupported(tensor: Buffer) -> str | None:
     """Why the host cannot describe a tensor to the copy engine; None where it can."""
-    return (
-        f"only the kernel knows where {tensor.name} lies, and the host describes tensors to the engine"
-        if tensor.placed
-        else None
-    )
+    if not tensor.placed:
+        return None
+    return f"only the kernel knows where {tensor.name} lies, and the host describes tensors to the engine"
 
 
 def is_plain_tensor(tensor: Buffer) -> bool:

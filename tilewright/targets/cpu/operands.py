@@ -234,10 +234,7 @@ class Operands:
         if scale is None:
             return None
         op = self.op
-        blocks = op.blocks(scale, region, is_a)
-        assert blocks is not None
-        k_axis = op.axis_of_k(is_a)
-        other, along_k = blocks[1 - k_axis], blocks[k_axis]
+        other, along_k = op.scale_blocks(is_a)
         size = (op.m if is_a else op.n) // other
         one_dimension = op.is_line(scale, is_a)
 
@@ -249,7 +246,7 @@ class Operands:
         per_chunk = op.k // along_k // self.chunk
         if is_a:
             return Scale(lambda row, chunk: factor(row, chunk // per_chunk), along_k)
-        by_lines = one_dimension or k_axis == 0 or op.groups is not None
+        by_lines = one_dimension or op.axis_of_k(is_a) == 0 or op.groups is not None
         contiguous = size == 1 and by_lines and op.n % self.lanes == 0
         contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
         contiguous = contiguous and not unproven_beginning(scale, self.context.analyzer, (-1,))

@@ -212,9 +212,8 @@ def _group_plans(
 ) -> Iterator[GemmPlan]:
     """Ways to share the tile among warpgroups, those that read shared memory least first."""
     found = []
-    for rows in range(1, groups + 1):
-        columns = groups // rows
-        if rows * columns != groups or gemm.m % (rows * instruction.m) or gemm.n % columns:
+    for rows, columns in _factors(groups):
+        if gemm.m % (rows * instruction.m) or gemm.n % columns:
             continue
         across = gemm.n if gemm.c.is_whole else gemm.c.buffer.static_shape[-1]
         if across != gemm.n and (columns > 1 or all(across % n for n in instruction.n_choices)):
@@ -265,18 +264,18 @@ def _wanted(gemm: Product, groups: int, by_rows: bool) -> tuple[int, int] | None
 def _partitions(gemm: Product, warps: int, instruction: MatrixInstruction, by_rows: bool) -> Iterator[tuple[int, int]]:
     """Ways to share the tile among all warps, those that read operands least often first."""
     found = []
-    for rows in range(1, warps + 1):
-        columns = warps // rows
-        if rows * columns != warps or gemm.m % (rows * instruction.m) or gemm.n % (columns * instruction.n):
-            continue
-        # Each warp row reads all of b, each warp column all of a.
-        cost = gemm.n * rows + gemm.m * columns
-        found.append((cost, rows, columns))
+    for rows, columns in _factors(warps):
+        if not gemm.m % (rows * instruction.m) and not gemm.n % (columns * instruction.n):
+            # Each warp row reads all of b, each warp column all of a.
+            found.append((gemm.n * rows + gemm.m * columns, rows, columns))
     wanted = _wanted(gemm, warps, by_rows)
     ordered = [(rows, columns) for _, rows, columns in sorted(found)]
-    if wanted is not None and wanted in ordered:
-        return iter([wanted])
-    return iter(ordered)
+    return iter([wanted] if wanted in ordered else ordered)
+
+
+def _factors(count: int) -> list[tuple[int, int]]:
+    """Rows and columns of so many groups."""
+    return [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
 
 
 def in_registers(region: Region) -> bool:

@@ -102,21 +102,10 @@ class _Promote(Rewriter):
         return _promoted(gemm, self.parts)
 
 
-def _scale(gemm: Gemm, is_a: bool) -> tuple[Region | None, tuple[int, int]]:
-    """A scale and how many blocks it has along the operand's rows or columns, and along k."""
-    scale, operand = (gemm.scale_a, gemm.a) if is_a else (gemm.scale_b, gemm.b)
-    if scale is None:
-        return None, (1, 1)
-    blocks = gemm.blocks(scale, operand, is_a)
-    assert blocks is not None  # the operator has been checked
-    axis = gemm.axis_of_k(is_a)
-    return scale, (blocks[1 - axis], blocks[axis])
-
-
 def _fits(gemm: Gemm, is_a: bool) -> bool:
-    scale, (across, deep) = _scale(gemm, is_a)
-    size = gemm.m if is_a else gemm.n
-    return scale is None or (deep == 1 and (across == size or across <= MAXIMUM_BLOCKS))
+    """Whether a scale is one of whole rows or columns, or of few blocks of them."""
+    across, deep = gemm.scale_blocks(is_a)
+    return deep == 1 and (across == (gemm.m if is_a else gemm.n) or across <= MAXIMUM_BLOCKS)
 
 
 def _promoted(gemm: Gemm, parts: Parts) -> list[Statement]:
@@ -151,10 +140,10 @@ def _sum_type(gemm: Gemm) -> nodes.DType:
 
 def _factor(gemm: Gemm, is_a: bool, var: Var, behind: list[Statement]) -> Expr | None:
     """What row `var` of op(a), or column `var` of op(b), is multiplied by; what loads it goes to `behind`."""
-    scale, (across, _) = _scale(gemm, is_a)
+    scale, size = (gemm.scale_a, gemm.m) if is_a else (gemm.scale_b, gemm.n)
     if scale is None:
         return None
-    size = gemm.m if is_a else gemm.n
+    across, _ = gemm.scale_blocks(is_a)
     if across == size and size > 1:
         index = Var(INT32, var.name)
         line = Buffer("rows" if is_a else "columns", (size,), F32, "fragment")

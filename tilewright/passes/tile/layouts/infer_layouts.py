@@ -35,7 +35,7 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )  # fmt: skip
-from tilewright.ir.visitor import Rewriter, declared, find, walk
+from tilewright.ir.visitor import Rewriter, changed, declared, find, walk
 from tilewright.layout.algebra import compacted, permuted, reduced, replicate
 from tilewright.layout.digits import THREAD
 from tilewright.layout.layout import Layout
@@ -97,23 +97,18 @@ class _Anchors:
 
 def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> Kernel:
     """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
-    return _InferRoles(_Inference(kernel, anchors, arch, notes).run(), anchors, arch, notes).run()
+    made = _Inference(kernel, anchors, arch, notes).run()
+    layouts = made.layouts
 
+    def of_role(role: Role) -> Role:
+        nonlocal layouts
+        alone = replace(made, body=role.body, threads=(role.threads, 1, 1), layouts=layouts)
+        found = _Inference(alone, anchors, arch, notes).run()
+        layouts = found.layouts
+        return replace(role, body=found.body)
 
-class _InferRoles(Rewriter):
-    def __init__(self, kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> None:
-        self.kernel, self.anchors, self.arch, self.notes = kernel, anchors, arch, notes
-        self.layouts = kernel.layouts
-
-    def run(self) -> Kernel:
-        body = self(self.kernel.body)
-        return replace(self.kernel, body=body, layouts=self.layouts)
-
-    def visit_Role(self, role: Role) -> Role:
-        alone = replace(self.kernel, body=role.body, threads=(role.threads, 1, 1), layouts=self.layouts)
-        made = _Inference(alone, self.anchors, self.arch, self.notes).run()
-        self.layouts = made.layouts
-        return replace(role, body=made.body)
+    body = changed(made.body, Role, by=of_role)
+    return replace(made, body=body, layouts=layouts)
 
 
 def _own(body: Seq) -> Iterator[Any]:

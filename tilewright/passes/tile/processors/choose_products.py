@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Region
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
 from tilewright.machine.tile import TileInstruction, tile_instructions
@@ -104,9 +103,8 @@ def chunk_of(op: Gemm, plan: OperandPlan) -> int | None:
         chunk = gcd(chunk, op.promote_every)
     if op.groups is not None and op.shift is not None:
         chunk = gcd(chunk, op.k // op.groups)
-    for scale, region, is_a in ((op.scale_a, op.a, True), (op.scale_b, op.b, False)):
-        if scale is not None:
-            chunk = gcd(chunk, op.k // _k_blocks(op, scale, region, is_a))
+    for is_a in (True, False):
+        chunk = gcd(chunk, op.k // op.scale_blocks(is_a)[1])
     instruction = plan.instruction
     if op.c.dtype.is_float and instruction.accumulator.is_integer:
         largest = 255 * 255 * chunk  # of bytes, whatever their signs
@@ -115,12 +113,6 @@ def chunk_of(op: Gemm, plan: OperandPlan) -> int | None:
         if largest >= 1 << 31:
             return None
     return chunk if chunk % instruction.depth == 0 else None
-
-
-def _k_blocks(op: Gemm, scale: Region, region: Region, is_a: bool) -> int:
-    blocks = op.blocks(scale, region, is_a)
-    assert blocks is not None
-    return blocks[op.axis_of_k(is_a)]
 
 
 def shifts_left(gemm: Gemm, plan: OperandPlan, arch: Arch) -> OperandPlan | None:

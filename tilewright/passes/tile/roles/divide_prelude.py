@@ -49,9 +49,7 @@ def _is_common(effects: Touched, plan: LinkPlan) -> bool:
 
 def _must(statement: Statement, plan: LinkPlan, effects: dict[Statement, Touched]) -> bool:
     """Whether loads depend on a statement, or all threads may end in it."""
-    if holds(statement, Return):
-        return True
-    return bool(effects[statement].writes & plan.prepared)
+    return holds(statement, Return) or bool(effects[statement].writes & plan.prepared)
 
 
 def _is_needed(
