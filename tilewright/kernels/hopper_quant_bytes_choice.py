@@ -33,6 +33,9 @@ STEP, COPY, AHEAD = 30, 245, 210
 """Cycles of 128 columns that nothing hides, of a copy of weights, and of one whose first codes are decoded beside the
 product before."""
 
+LARGE = 25
+"""Cycles of 128 columns besides where copies of four records for twice 128 rows of W, 64 KB each, have two slots."""
+
 BEGIN = 1500
 """Cycles that it costs a launch that its blocks stay."""
 
@@ -172,6 +175,7 @@ class ByteWays(Ways):
         scaled = np.where(of["running"] > 0, SCALED["running"], SCALED[operand]) * form.sets if self.promoted else 0.0
         decoded = DECODED[form.operand.is_integer] * (0.5 if form.bits == 8 else 1.0)
         record = 4 * form.words / form.rows * rows
+        large = (of["tiles"] == 2) & (of["records"] == 4) & (of["weight_stages"] == 2)
         return Work(
             size=1, blocks=tiles * cluster * sharing, resident=resident * sharing, turns=np.where(stay, even, waves),
             steps=ceil_div(across, cluster), products=sums * COLUMNS,
@@ -179,7 +183,7 @@ class ByteWays(Ways):
             shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
             loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
             lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART,
-            fixed=STEP + np.where(self.ahead, AHEAD, COPY) / of["records"],
+            fixed=STEP + np.where(self.ahead, AHEAD, COPY) / of["records"] + LARGE * large,
             ends=np.where(stay, np.where(of["running"] > 0, NEXT_RUN, NEXT), END) * sums / (128 * 256),
             handed=handed + met, begins=np.where(stay, BEGIN, 0.0),
         )  # fmt: skip
