@@ -217,7 +217,7 @@ def _lane(value: object, count: int, lane: Var, what: str) -> Value:
 
 
 def _shifted(indices: tuple[Expr, ...], by: Expr) -> tuple[Expr, ...]:
-    return (*indices[:-1], nodes.index_binary("add", indices[-1], by))
+    return (*indices[:-1], indices[-1] + by)
 
 
 atomic_addx2, atomic_addx4 = _packed(2), _packed(4)

@@ -107,7 +107,7 @@ def _run(start: Extent, size: Extent, what: str) -> Vector:
     """Neighbouring indices from `start` on."""
     if not isinstance(size, int):
         raise NumberExpected(what, "one of known size", size_text(size))
-    return Vector(size, lambda lane: Scalar(nodes.index_binary("add", start, as_expr(lane)), lane.frame))
+    return Vector(size, lambda lane: Scalar(start + as_expr(lane), lane.frame))
 
 
 def vector_in(value: object, dtype: DType | None = None) -> object:
@@ -302,7 +302,7 @@ class BufferProxy(TensorProxy):
             builder = active()
             if builder is not None and is_negative(found, builder.ranges):
                 size = self._buffer.shape[dimension]
-                found = nodes.index_binary("add", found, nodes.cast(nodes.expr(size), found.dtype))
+                found = found + nodes.cast(nodes.expr(size), found.dtype)
             return nodes.cast(found, INT32) if found.dtype.bits < 32 else found
         if isinstance(value, int) and not isinstance(value, bool):
             return self._known_index(value, dimension)
@@ -321,7 +321,7 @@ class BufferProxy(TensorProxy):
             if not -size <= value < size:
                 raise IndexOutOfRange(value, dimension, self.description, size)
             return nodes.const(value % size)
-        return nodes.const(value) if value >= 0 else nodes.index_binary("add", size, value)
+        return nodes.const(value) if value >= 0 else size + value
 
     def _slice(self, part: slice, dimension: int) -> tuple[Expr, Extent]:
         """Start and extent of a slice."""
@@ -346,7 +346,7 @@ class BufferProxy(TensorProxy):
             size = self._buffer.shape[dimension]
             if value >= 0:
                 return value
-            return size + value if isinstance(size, int) else nodes.index_binary("add", size, value)
+            return size + value
         return self._index(value, dimension)
 
 

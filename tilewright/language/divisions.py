@@ -55,7 +55,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
     While,
-    index_binary,
     seq,
 )
 from tilewright.ir.signature import root
@@ -148,14 +147,14 @@ class _Divide:
     def indices(self, first: int) -> dict[Var, Expr]:
         """What the block's thread indices are in a role, whose threads count from 0 at number `first` of the block."""
         tx, ty, tz = self.thread_vars
-        thread = index_binary("add", tx, first)
+        thread = tx + first
         x, y, z = self.threads
         if (y, z) == (1, 1):
             return {tx: thread} if first else {}
-        rest = index_binary("floordiv", thread, x)
+        rest = thread // x
         return {
-            tx: index_binary("floormod", thread, x), ty: index_binary("floormod", rest, y),
-            tz: index_binary("floordiv", rest, y)
+            tx: thread % x, ty: rest % y,
+            tz: rest // y
         }  # fmt: skip
 
     # Conditions -----------------------------------------------------------------------------------

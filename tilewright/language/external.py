@@ -163,7 +163,7 @@ def access_ptr(
     if given:
         region = Region(region.buffer, region.starts, (*(1,) * (len(region.starts) - len(given)), *given))
     if not (isinstance(offset, int) and offset == 0):
-        moved = nodes.index_binary("add", region.starts[-1], as_expr(offset, what=f"the offset of {what}"))
+        moved = region.starts[-1] + as_expr(offset, what=f"the offset of {what}")
         region = Region(region.buffer, (*region.starts[:-1], moved), region.extents)
     return RegionProxy(region, getattr(base, "frame", None))
 

@@ -52,7 +52,7 @@ class RangeLoop(LoopContext):
         var = Var(dtype, names[0] if names else "i")
         builder.bound([var], [stop], start)
         frame = builder.push("for" if self.kind == "serial" else self.word, span)
-        yield Scalar(_add(first, nodes.index_binary("mul", var, self.step)) if down else var, frame)
+        yield Scalar(first + var * self.step if down else var, frame)
         low, high, by = (nodes.cast(nodes.expr(bound), dtype) for bound in (start, stop, step))
         builder.append(For(var, low, high, by, builder.pop(frame), self.kind, span=span))
 
@@ -74,8 +74,7 @@ def _range(bounds: tuple[object, ...], word: str) -> tuple[Extent, Extent, Exten
 def _steps_down(start: Extent, stop: Extent, step: Extent) -> Extent:
     """How many steps a loop with a negative step takes."""
     assert isinstance(step, int)
-    distance = nodes.index_binary("add", nodes.index_binary("sub", start, stop), -step - 1)
-    count = nodes.index_binary("floordiv", distance, -step)
+    count = (start - stop + (-step - 1)) // -step
     return int(count.value) if isinstance(count, Const) else count
 
 
@@ -185,12 +184,10 @@ class PersistentLoop(LoopContext):
         if len(names) > 1 and len(names) != len(self.domain):
             raise WrongUnpacking("T.Persistent", len(self.domain), len(names))
         total = functools.reduce(operator.mul, self.domain)
-        waves = nodes.index_binary(
-            "floordiv", _add(total, nodes.index_binary("sub", self.wave_size, 1)), self.wave_size
-        )
+        waves = nodes.expr((total + (self.wave_size - 1)) // self.wave_size)
         wave, tile = Var(INT32, "wave"), Var(INT32, "tile")
         loop = builder.push("for", span)
-        number = _add(nodes.index_binary("mul", wave, self.wave_size), self.index)
+        number = wave * self.wave_size + self.index
         builder.append(Let(tile, nodes.cast(number, INT32), span=span))
         inside = builder.push("if", span)
         yield _yielded([Scalar(index, inside) for index in self._position(tile)])
@@ -206,21 +203,17 @@ class PersistentLoop(LoopContext):
         if len(self.domain) == 1:
             return [tile]
         rows, columns = self.domain[0], functools.reduce(operator.mul, self.domain[1:])
-        per_group = nodes.index_binary("mul", self.group_size, columns)
-        first = nodes.index_binary("mul", nodes.index_binary("floordiv", tile, per_group), self.group_size)
-        height = nodes.index_binary("min", nodes.index_binary("sub", rows, first), self.group_size)
-        inside = nodes.index_binary("floormod", tile, per_group)
-        row = _add(first, nodes.index_binary("floormod", inside, height))
-        rest: Expr = nodes.index_binary("floordiv", inside, height)
+        per_group = self.group_size * columns
+        first = tile // per_group * self.group_size
+        height = nodes.index_binary("min", rows - first, self.group_size)
+        inside = tile % per_group
+        row = first + inside % height
+        rest: Expr = inside // height
         others: list[Expr] = []
         for size in reversed(self.domain[2:]):
-            others.append(nodes.index_binary("floormod", rest, size))
-            rest = nodes.index_binary("floordiv", rest, size)
+            others.append(rest % size)
+            rest = rest // size
         return [row, rest, *reversed(others)]
-
-
-def _add(left: Extent, right: Extent) -> Expr:
-    return nodes.index_binary("add", left, right)
 
 
 @called("parallel")  # iterations of TVM's are independent, and may as well come in turn

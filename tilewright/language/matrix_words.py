@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, INT32, DType
-from tilewright.ir.nodes import Call, Evaluate, Region, const, index_binary
+from tilewright.ir.nodes import Call, Evaluate, Region, const
 from tilewright.language.buffers import BufferProxy, RegionProxy, row
 from tilewright.language.builder import in_kernel
 from tilewright.language.external import access_ptr
@@ -35,7 +35,7 @@ def registers(value: object, index: object, count: int, what: str) -> Region:
     place = as_expr(index, INT32)
     if isinstance(value, (Element, RegionProxy)):
         region = access_ptr(value).region
-        value, place = BufferProxy(region.buffer, value.frame), index_binary("add", region.starts[-1], place)
+        value, place = BufferProxy(region.buffer, value.frame), region.starts[-1] + place
     if not isinstance(value, BufferProxy) or value.buffer.scope != "local":
         raise TileExpected(what, describe(value), "an array of T.alloc_local")
     buffer = value.buffer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Extent, Load, Parallel, Region, Select, Store, Var, binary, const, index_binary
+from tilewright.ir.nodes import Extent, Load, Parallel, Region, Select, Store, Var, binary, const
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import check_tile_place, in_kernel
 from tilewright.language.interface import word
@@ -80,7 +80,7 @@ def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, 
     others."""
     size = source.extents[axis]
     assert isinstance(size, int)
-    start = [index_binary("add", begin, var) for begin, var in zip(source.starts, at, strict=True)]
+    start = [begin + var for begin, var in zip(source.starts, at, strict=True)]
     element = Load(source.dtype, source.buffer, tuple(start))
     of_line = Load(source.dtype, best, tuple(var for place, var in enumerate(at) if place != axis) or (const(0),))
     number, count = at[axis], const(size)
@@ -95,7 +95,7 @@ def _result(least: nodes.Buffer, destination: Region, count: int | nodes.Expr, a
     position = Select(INT32, binary("lt", number, const(0)), binary("add", number, nodes.expr(count)), number)
     known = (step for step, size in zip(at, least.shape, strict=True) if size != 1)
     steps = [const(0) if size == 1 else next(known) for size in destination.extents]
-    indices = tuple(index_binary("add", begin, step) for begin, step in zip(destination.starts, steps, strict=True))
+    indices = tuple(begin + step for begin, step in zip(destination.starts, steps, strict=True))
     return Store(destination.buffer, indices, nodes.cast(position, destination.dtype), span=statement_here())
 
 

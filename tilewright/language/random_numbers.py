@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, INT32, UINT32, UINT64
 from tilewright.ir.nodes import Call, Expr, binary, cast, const
 from tilewright.language.builder import Builder, Frame, in_kernel, named
@@ -88,8 +87,8 @@ def _thread_of_grid() -> Expr:
     block: Expr = const(0)
     for index, extent in zip(reversed(get_block_bindings()), reversed(get_block_extents()), strict=False):
         at, size = as_expr(index, INT32), as_expr(extent, INT32)
-        block = nodes.index_binary("add", nodes.index_binary("mul", block, size), at)
-    return nodes.index_binary("add", nodes.index_binary("mul", block, math.prod(get_thread_extents())), linear_thread())
+        block = block * size + at
+    return block * math.prod(get_thread_extents()) + linear_thread()
 
 
 def _loops(builder: Builder, stream: Stream, what: str) -> Expr:

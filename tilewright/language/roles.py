@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from tilewright import ops
 from tilewright.ir import nodes
-from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var, index_binary
+from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var
 from tilewright.language.barriers import register_count
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
@@ -74,7 +74,7 @@ class Channel:
         number = as_expr(iteration, nodes.dtypes.INT32, f"the iteration of {word}")
         record(kind(self.name, number, span=statement_here()), word)
         frame = iteration.frame if isinstance(iteration, Scalar) else None
-        return Scalar(index_binary("floormod", number, self.stages), frame)
+        return Scalar(number % self.stages, frame)
 
 
 @word

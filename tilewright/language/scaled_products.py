@@ -14,7 +14,7 @@ from typing import NoReturn
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, INT32, UINT8
-from tilewright.ir.nodes import Expr, Extent, Load, Parallel, Region, Store, Var, binary, cast, const, index_binary
+from tilewright.ir.nodes import Expr, Extent, Load, Parallel, Region, Store, Var, binary, cast, const
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import called, word
@@ -236,7 +236,7 @@ def _from(region: Region, offset: object, size: int) -> Region:
 def _run(region: Region, axis: int, first: Expr | int, size: Extent) -> Region:
     """A part of a region along one of its dimensions, counted from the end."""
     place = len(region.extents) + axis
-    starts = [index_binary("add", one, first) if at == place else one for at, one in enumerate(region.starts)]
+    starts = [one + first if at == place else one for at, one in enumerate(region.starts)]
     extents = [size if at == place else one for at, one in enumerate(region.extents)]
     return Region(region.buffer, tuple(starts), tuple(extents))
 
@@ -284,10 +284,10 @@ class _Scale:
         """The scale of a row of A, or a column of B, for the run of K that begins at `first`, float32."""
         place = list(self.region.starts)
         for axis, step in (
-            (self.line_axis, index_binary("floordiv", line, self.each)), (self.part_axis, const(first // self.run))
+            (self.line_axis, line // self.each), (self.part_axis, const(first // self.run))
         ):  # fmt: skip
             if axis is not None:
-                place[axis] = index_binary("add", place[axis], step)
+                place[axis] = place[axis] + step
         return _as_float(Load(self.region.dtype, self.region.buffer, tuple(place)))
 
 
@@ -300,7 +300,7 @@ def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Regio
     factor = binary("mul", scales[0].at(i, first), scales[1].at(j, first))
     leading = len(c.extents) - 2
     offsets = (*(const(0),) * leading, i, j)
-    place = tuple(index_binary("add", start, step) for start, step in zip(c.starts, offsets, strict=True))
+    place = tuple(start + step for start, step in zip(c.starts, offsets, strict=True))
     old = cast(Load(c.dtype, c.buffer, place), part.dtype)
     total = binary("add", old, binary("mul", sums, factor))
     builder.append(Store(c.buffer, place, cast(total, c.dtype), span=span))

@@ -20,7 +20,7 @@ def length(start: Extent, stop: Extent) -> Extent:
     difference = _sum(_expand(nodes.expr(stop), atoms), _expand(nodes.expr(start), atoms), -1)
     if all(product == () for product in difference):
         return difference.get((), 0)
-    return nodes.index_binary("sub", stop, start)
+    return stop - start
 
 
 def _expand(expr: Expr, atoms: dict[object, int]) -> Polynomial:

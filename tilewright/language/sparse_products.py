@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright import ops
 from tilewright.ir.dtypes import UINT8
-from tilewright.ir.nodes import Expr, Var, index_binary
+from tilewright.ir.nodes import Expr, Var
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import in_kernel
@@ -89,8 +89,8 @@ def _bytes(tile: object, swapped: bool) -> Any:
     source, destination = region_of(seen, "E"), region_of(made, "E")
 
     def byte(row: Var, place: Var) -> list[Any]:
-        word, inside = index_binary("floordiv", place, size), index_binary("floormod", place, size)
-        column: Expr = index_binary("add", index_binary("mul", row, size), inside)
+        word, inside = place // size, place % size
+        column: Expr = row * size + inside
         return [store_element(destination, (row, place), element(source, (word, column)))]
 
     in_kernel("T.gemm_sp").append(parallel((columns, rows * size), byte, span=statement_here()))

@@ -66,7 +66,7 @@ class LaunchLoop(LoopContext):
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         """Launch, yield the index, end the launch with the outermost such loop."""
         with launch_thread(self.thread, self.count) as index:
-            yield Scalar(index_binary("add", as_expr(index), self.start), index.frame) if self.start else index
+            yield Scalar(as_expr(index) + self.start, index.frame) if self.start else index
 
 
 class ThreadLoop(Scalar, LoopContext):
@@ -80,7 +80,7 @@ class ThreadLoop(Scalar, LoopContext):
         self.span = statement_here()
         in_kernel(self.word)
         index = get_thread_binding(dim)
-        super().__init__(index_binary("add", as_expr(index, INT32), start) if start else as_expr(index), index.frame)
+        super().__init__(as_expr(index, INT32) + start if start else as_expr(index), index.frame)
 
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         """Open a condition where threads are more than iterations, yield the thread's index, close it."""
@@ -92,7 +92,7 @@ class ThreadLoop(Scalar, LoopContext):
             raise NumberExpected(self.word, f"no more iterations than the {threads}", str(count)).at(self.span)
         thread = as_expr(get_thread_binding(self.dim), INT32)
         frame = builder.push("T.thread_binding", self.span)
-        yield Scalar(index_binary("add", thread, self.start), frame)
+        yield Scalar(thread + self.start, frame)
         body = builder.pop(frame)
         if count == extent:
             builder.append(body)
@@ -360,11 +360,11 @@ def _through_shared(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar:
     first: Expr = thread
     for dim in dims:
         own = as_expr(get_thread_binding(dim), INT32)
-        first = index_binary("sub", first, index_binary("mul", own, _stride(dim)))
+        first = first - own * _stride(dim)
     counters = [Var(INT32, "other") for _ in dims]
     at = first
     for dim, counter in zip(dims, counters, strict=True):
-        at = index_binary("add", at, index_binary("mul", counter, _stride(dim)))
+        at = at + counter * _stride(dim)
     frame = builder.push("for", span)
     so_far = Scalar(Load(value.dtype, total, ()), frame)
     combined = reducer.function(so_far, Scalar(Load(value.dtype, scratch, (at,)), frame))

@@ -270,5 +270,5 @@ def shuffle_elect(thread_extent: object = WARP) -> Scalar:
     """
     what = "the argument of T.shuffle_elect"
     count = constant_that(lambda threads: threads % WARP == 0, thread_extent, what, "a multiple of 32")
-    index = nodes.index_binary("floormod", linear_thread(), count) if count else linear_thread()
+    index = linear_thread() % count if count else linear_thread()
     return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)

@@ -27,7 +27,7 @@ def linear_thread() -> Expr:
     for dim, extent in enumerate(get_thread_extents()):
         if extent > 1:
             index = as_expr(get_thread_binding(dim), INT32)
-            total = index_binary("add", total, index_binary("mul", index, stride))
+            total = total + index * stride
         stride *= extent
     return total
 
@@ -48,7 +48,7 @@ def get_lane_idx(warp_size: object = None) -> Scalar:
     --------
     >>> C[tx // 64, tx % 64] = T.get_lane_idx()
     """
-    return _named(index_binary("floormod", linear_thread(), _size(warp_size, "warp_size", WARP)), "lane")
+    return _named(linear_thread() % _size(warp_size, "warp_size", WARP), "lane")
 
 
 @called("get_warp_idx_sync")
@@ -64,7 +64,7 @@ def get_warp_idx(warp_size: object = None) -> Scalar:
     --------
     >>> C[tx // 64, tx % 64] = T.get_warp_idx()
     """
-    return _named(index_binary("floordiv", linear_thread(), _size(warp_size, "warp_size", WARP)), "warp")
+    return _named(linear_thread() // _size(warp_size, "warp_size", WARP), "warp")
 
 
 @word
@@ -81,7 +81,7 @@ def get_warp_group_idx(warp_size: object = None, warps_per_group: object = None)
     >>> C[tx // 64, tx % 64] = T.get_warp_group_idx()
     """
     group = _size(warp_size, "warp_size", WARP) * _size(warps_per_group, "warps_per_group", WARPGROUP // WARP)
-    return _named(index_binary("floordiv", linear_thread(), group), "warpgroup")
+    return _named(linear_thread() // group, "warpgroup")
 
 
 ALL_LANES = 0xFFFFFFFF
@@ -119,14 +119,14 @@ def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
 
     An exclusive or reaches into groups before its own, and not into those behind it, as the hardware's does.
     """
-    lane = index_binary("floormod", linear_thread(), WARP)
-    own = index_binary("floormod", lane, size)
-    first = index_binary("sub", lane, own)
+    lane = linear_thread() % WARP
+    own = lane % size
+    first = lane - own
     if function == "shuffle":
-        return index_binary("add", first, index_binary("floormod", by, size))
+        return first + by % size
     other = {"shuffle_xor": "xor", "shuffle_up": "sub", "shuffle_down": "add"}[function]
     asked = index_binary(other, lane, by)
-    there = binary("lt", asked, index_binary("add", first, const(size)))
+    there = binary("lt", asked, first + const(size))
     if other != "xor":
         there = binary("all", binary("ge", asked, first), there)
     return nodes.Select(INT32, there, asked, lane)

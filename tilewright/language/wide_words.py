@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.ir import dtypes, nodes
 from tilewright.ir.dtypes import UINT32, DType
-from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const, index_binary
+from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const
 from tilewright.language.buffers import region_of, vector_in
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing, word
@@ -38,12 +38,12 @@ def _place(value: object, scope: str, what: str) -> Region:
 
 def _element(place: Region, number: Expr) -> tuple[Expr, ...]:
     """Indices of the element that is so many behind the first one, along the last dimension."""
-    return (*place.starts[:-1], index_binary("add", place.starts[-1], number))
+    return (*place.starts[:-1], place.starts[-1] + number)
 
 
 def _part(value: Expr, number: Expr | int, to: DType) -> Expr:
     """Bits of a wider unsigned number."""
-    shifted = binary("shr", value, nodes.cast(nodes.expr(index_binary("mul", number, to.bits)), value.dtype))
+    shifted = binary("shr", value, nodes.cast(nodes.expr(number * to.bits), value.dtype))
     return nodes.cast(binary("and", shifted, const(2**to.bits - 1, value.dtype)), to)
 
 
@@ -64,9 +64,9 @@ def _word(place: Region, lane: Expr) -> Expr:
         return nodes.Reinterpret(bits, element) if bits != place.dtype else element
 
     if bits.bits == 64:
-        return _part(loaded(index_binary("floordiv", lane, 2)), index_binary("floormod", lane, 2), UINT32)
+        return _part(loaded(lane // 2), lane % 2, UINT32)
     per = 32 // bits.bits
-    numbers = [index_binary("add", index_binary("mul", lane, per), part) for part in range(per)]
+    numbers = [lane * per + part for part in range(per)]
     return _joined([loaded(number) for number in numbers], UINT32)
 
 
@@ -173,9 +173,9 @@ def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
         per = plain.bits // to.bits
         if per == 1:
             return code(number)
-        return _part(code(index_binary("floordiv", number, per)), index_binary("floormod", number, per), to)
+        return _part(code(number // per), number % per, to)
     per = to.bits // plain.bits
-    return _joined([code(index_binary("add", index_binary("mul", number, per), part)) for part in range(per)], to)
+    return _joined([code(number * per + part) for part in range(per)], to)
 
 
 @author_facing
