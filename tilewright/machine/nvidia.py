@@ -26,6 +26,8 @@ class Device:
     ----------
     name : a part of what the driver calls it.
     arch : of its own code, without the letter of what only that generation has.
+    l2_bytes : as the driver says where that is known: what is built for a GPU that is only named (``"cuda -arch=sm_90a
+        -cores=132"``) is found again on it.
     """
 
     name: str
@@ -60,7 +62,7 @@ instructions need not read again. The cache gives each core what its port takes.
 same chip have its numbers, which nobody measured there."""
 
 DEVICES = (
-    _device("H200", "sm_90", 132, 50, 1830, 4800, _HOPPER, "data sheet; caches measured", *_MEASURED),
+    _device("H200", "sm_90", 132, 60, 1830, 4800, _HOPPER, "data sheet; caches measured", *_MEASURED),
     _device("H100 PCIe", "sm_90", 114, 50, 1620, 2039, {"float16": 756.4, "float8_e4m3fn": 1513, "int8": 1513,
         "tfloat32": 378, "float64": 51.2},
             "data sheet; caches as on an H200", *_MEASURED),

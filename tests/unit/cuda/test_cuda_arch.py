@@ -110,6 +110,14 @@ def test_detection_takes_the_best_code_that_runs(monkeypatch, capability, name):
     assert found.matrix_instructions and found.copy_instructions
 
 
+def test_what_is_built_for_an_h200_elsewhere_is_found_on_one(monkeypatch):
+    driver = FakeDriver(9, 0)
+    driver.values |= {16: 132, 38: 62_914_560}  # the driver of an H200 says so (27 November 2026)
+    driver.name = lambda device: "NVIDIA H200"
+    monkeypatch.setattr(architectures, "find_driver", lambda: driver)
+    assert architectures.detect() == architectures.arch({"arch": "sm_90a", "cores": "132"})
+
+
 def test_a_device_without_code_is_no_device(monkeypatch):
     monkeypatch.setattr(architectures, "find_driver", lambda: FakeDriver(7, 5))
     assert architectures.detect() is None

@@ -168,9 +168,10 @@ def arch(options: Mapping[str, str]) -> CudaArch:
 
 
 def with_rates(found: CudaArch, name: str = "") -> CudaArch:
-    """An architecture with the rates of the GPU that has this name, or so many multiprocessors (`machine.nvidia`)."""
+    """An architecture with the cache and the rates of the GPU that has this name, or so many multiprocessors
+    (`machine.nvidia`)."""
     device = device_of(found.name, found.cores, name)
-    return found if device is None else replace(found, rates=device.rates)
+    return found if device is None else replace(found, rates=device.rates, l2_bytes=device.l2_bytes)
 
 
 def named(name: str) -> CudaArch:
@@ -200,13 +201,10 @@ def _detected(driver: Driver) -> CudaArch | None:
     found = _for_capability(major, minor)
     if found is None:
         return None
-    found = replace(
-        found,
-        cores=driver.attribute(0, Attribute.MULTIPROCESSORS),
-        l2_bytes=driver.attribute(0, Attribute.L2_BYTES) or found.l2_bytes,
-    )
+    found = replace(found, cores=driver.attribute(0, Attribute.MULTIPROCESSORS))
     name = driver.name(0)
     found = with_rates(with_instructions(found), name)
+    found = replace(found, l2_bytes=driver.attribute(0, Attribute.L2_BYTES) or found.l2_bytes)
     if found.rates is None:
         return found
     if any(one.name in name for one in DEVICES):
