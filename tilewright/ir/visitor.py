@@ -529,10 +529,15 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
         yield condition
 
 
-def conjunction(conditions: Iterable[Expr | None]) -> Expr | None:
-    """What holds where all of some conditions do; None where there is nothing to ask, as None among them is."""
+def conjunction(conditions: Sequence[Expr]) -> Expr:
+    """All of them; the first one that fails decides."""
+    return functools.reduce(lambda first, second: binary("all", first, second), conditions)
+
+
+def guard_of(conditions: Iterable[Expr | None]) -> Expr | None:
+    """The `conjunction` of some conditions; None where there is nothing to ask, as None among them is."""
     asked = [one for one in conditions if one is not None]
-    return functools.reduce(lambda one, other: binary("all", one, other), asked) if asked else None
+    return conjunction(asked) if asked else None
 
 
 def variables(node: object) -> set[Var]:

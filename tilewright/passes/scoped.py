@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -229,11 +228,6 @@ def bind_loop(analyzer: Analyzer, loop: nodes.For) -> None:
 def reads_nothing(expr: Expr) -> bool:
     """Whether the value of `expr` depends on variables alone, so that it holds as long as they do."""
     return not holds(expr, nodes.Load, nodes.Call)
-
-
-def conjunction(conditions: Sequence[Expr]) -> Expr:
-    """All of them; the first one that fails decides."""
-    return functools.reduce(lambda first, second: binary("all", first, second), conditions)
 
 
 def negated(condition: Expr) -> Expr:

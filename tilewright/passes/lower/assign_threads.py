@@ -61,7 +61,7 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )
-from tilewright.ir.visitor import Rewritten, conjunction, find, substitute, variables
+from tilewright.ir.visitor import Rewritten, find, guard_of, substitute, variables
 from tilewright.layout.constructors import row_major
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
@@ -390,7 +390,7 @@ class Assign(DecidingRewriter):
             return None
         ends = zip(indices, last or indices, buffer.shape, strict=True)
         tests = [(index_binary("ge", low, 0), index_binary("lt", high, extent)) for low, high, extent in ends]
-        return conjunction(test for pair in tests for test in pair if not self.analyzer.prove(test))
+        return guard_of(test for pair in tests for test in pair if not self.analyzer.prove(test))
 
     def is_outside(self, buffer: Buffer, indices: Sequence[Expr]) -> bool:
         """Whether an access is out of bounds whatever happens."""

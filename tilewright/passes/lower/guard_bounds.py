@@ -148,9 +148,7 @@ class _Guard(ScopedRewriter):
         return single if load.dtype.lanes == 1 else nodes.Broadcast(load.dtype, single)
 
     def conjunction(self, bounds: list[_Bound]) -> Expr:
-        condition = conjunction(self.visit(bound.condition) for bound in bounds)
-        assert condition is not None
-        return condition
+        return conjunction([self.visit(bound.condition) for bound in bounds])
 
     def visit_Store(self, store: nodes.Store) -> Rewritten:
         return self._guarded(store, self.open_bounds(store.buffer, store.indices))

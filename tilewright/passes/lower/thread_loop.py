@@ -30,7 +30,7 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.signature import root
-from tilewright.ir.visitor import conjunction, find, key, substitute, walk
+from tilewright.ir.visitor import find, guard_of, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero
@@ -85,7 +85,7 @@ class ThreadLoop:
             lifted = [self._of_first(one) for one in lifted]
             self.first = self._first_holder()
             if self.first is not None and not self._fills_registers():
-                inside = conjunction([inside, self.first])
+                inside = guard_of([inside, self.first])
                 self.first = None
             body = self._body()
         for one in reversed(lifted):
@@ -171,13 +171,13 @@ class ThreadLoop:
         """Whether the element exists, where the layout covers more than the loop."""
         pairs = zip(self.coordinates.values(), self.loop.extents, strict=True)
         tests = [index_binary("lt", coordinate, extent) for coordinate, extent in pairs]
-        return conjunction(test for test in tests if not self.owner.analyzer.prove(test))
+        return guard_of(test for test in tests if not self.owner.analyzer.prove(test))
 
     def _first_holder(self) -> Expr | None:
         """Whether this thread is the first of those that hold the same elements; None where each holds its own."""
         replicas = [one for one in self.layout.replicas if one.place == THREAD and one.extent > 1]
         copies = [self.owner.thread // one.stride % one.extent for one in replicas]
-        return conjunction(self.owner.analyzer.simplify(index_binary("eq", copy, 0)) for copy in copies)
+        return guard_of(self.owner.analyzer.simplify(index_binary("eq", copy, 0)) for copy in copies)
 
     def _fills_registers(self) -> bool:
         """Whether the loop's work is needed in every thread: it leaves something in registers that outlive it."""

@@ -18,7 +18,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.ir.signature import has_effect
-from tilewright.ir.visitor import children, conjunction, find, key, substitute, walk
+from tilewright.ir.visitor import children, find, guard_of, key, substitute, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store
@@ -139,7 +139,7 @@ def _loads_in(work: ThreadLoop, node: Record, condition: Expr | None) -> Iterato
     if isinstance(node, nodes.Select) and is_shared_by_group(work, node.condition):
         yield from _loads_in(work, node.condition, condition)
         for value, way in ((node.then, node.condition), (node.otherwise, negated(node.condition))):
-            yield from _loads_in(work, value, conjunction([condition, way]))
+            yield from _loads_in(work, value, guard_of([condition, way]))
         return
     for child in children(node):
         yield from _loads_in(work, child, condition)

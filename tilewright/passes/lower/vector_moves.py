@@ -27,7 +27,7 @@ from tilewright.ir.nodes import (
     counted,
     seq,
 )
-from tilewright.ir.visitor import conjunction, key, substitute, walk
+from tilewright.ir.visitor import guard_of, key, substitute, walk
 from tilewright.ops.base import zero
 from tilewright.passes.lower.matrix_stores import store_together
 from tilewright.passes.lower.thread_elements import rounds
@@ -104,7 +104,7 @@ def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
     dtype = vector.buffer.dtype.with_lanes(lanes)
     moved = Store(vector.part, (const(first),), Load(dtype, buffer, places), span=work.loop.span)
     guard = _whole_guard(work, vector.buffer, indices, lanes)
-    guard = conjunction([vector.condition, guard])
+    guard = guard_of([vector.condition, guard])
     if guard is None:
         return moved
     lane = Var(INT32, "lane")
@@ -197,7 +197,7 @@ def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], la
         if guard is not None:
             work.owner.analyzer.assume(guard)
         ends = work.owner.guard(buffer, (*indices[:-1], last))
-    return conjunction([guard, ends])
+    return guard_of([guard, ends])
 
 
 def _lane_guard(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr], lane: Var, count: int) -> Expr:

@@ -30,7 +30,7 @@ from tilewright.ir.nodes import (
     product,
     row_major_strides,
 )
-from tilewright.ir.visitor import conjunction
+from tilewright.ir.visitor import guard_of
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -120,7 +120,7 @@ class _Packing:
         whole = [Seq(tuple(self._pack(source, row, column)))]
         ends = (row + self.rows, limits[0]), (column + self.columns, limits[1])
         fits = [index_binary("le", end, limit) for end, limit in ends if not isinstance(limit, int)]
-        condition = conjunction([*self.conditions, *fits])
+        condition = guard_of([*self.conditions, *fits])
         if condition is None:
             return list(whole)
         return [If(condition, Seq(tuple(whole)), Seq(tuple(self._elements(row, column))))]

@@ -29,7 +29,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import conjunction
+from tilewright.ir.visitor import guard_of
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import spread
 from tilewright.ops.copy import CP_ASYNC, Copy
@@ -114,7 +114,7 @@ class Pieces(ABC):
     def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
         """Whether the piece exists, where threads are more than pieces."""
         tests = [index_binary("lt", coordinate, extent) for coordinate, extent in zip(coordinates, shape, strict=True)]
-        return conjunction(test for test in tests if not self.block.analyzer.prove(test))
+        return guard_of(test for test in tests if not self.block.analyzer.prove(test))
 
     def valid_bytes(self, tensor: Buffer, index: Expr, guard: Expr | None) -> Expr | None:
         """Bytes of a piece that exist, where `guard` says whether its first element does; None where all always do."""

@@ -19,7 +19,7 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import conjunction, holds
+from tilewright.ir.visitor import guard_of, holds
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
@@ -59,7 +59,7 @@ class _Rows(Pieces):
         places = [self._place(index, condition, named) for index in indices]
         tensor = gather.source.buffer
         source = Region(tensor, tuple(places), (*(1,) * (len(places) - 1), self.width))
-        guard = conjunction([condition, block.guard(tensor, places)])
+        guard = guard_of([condition, block.guard(tensor, places)])
         return seq(*named, start(place, source, self.valid_bytes(tensor, places[-1], guard), self.span))
 
     def _place(self, index: Expr, condition: Expr | None, named: list[Statement]) -> Expr:

@@ -7,7 +7,7 @@ from tilewright.errors import NotAsynchronous
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import UINT32
 from tilewright.ir.nodes import Call, Expr, If, Region, Statement, const, index_binary, seq
-from tilewright.ir.visitor import conjunction
+from tilewright.ir.visitor import guard_of
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy
@@ -39,7 +39,7 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     for register in range(0, registers.size, width):
         found = layout.held_at(block.thread, register)
         tests = [index_binary("lt", at, extent) for at, extent in zip(found, tile.static_shape, strict=True)]
-        inside = conjunction(test for test in tests if not block.analyzer.prove(test))
+        inside = guard_of(test for test in tests if not block.analyzer.prove(test))
         kept = [value for value, extent in zip(found, tile.static_shape, strict=True) if extent != 1]
         offsets: list[Expr] = [const(0) for _ in starts]
         for axis, value in zip(axes, kept, strict=True):

@@ -29,7 +29,7 @@ from tilewright.ir.nodes import (
     load,
     seq,
 )
-from tilewright.ir.visitor import conjunction
+from tilewright.ir.visitor import guard_of
 from tilewright.layout.digits import REGISTER, THREAD, Digit, extent_of
 from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero
@@ -268,7 +268,7 @@ class _Reduction:
             below = one.stride * one.extent
         if below < self.block.threads:
             conditions.append(index_binary("lt", self.block.thread, below))
-        return conjunction(conditions)
+        return guard_of(conditions)
 
     def _lines(self, body: Callable[[Var], Seq]) -> Statement:
         """A loop over the lines whose totals this thread has."""

@@ -28,9 +28,9 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import substitute
+from tilewright.ir.visitor import conjunction, substitute
 from tilewright.ops.copy import CP_ASYNC, Copy
-from tilewright.passes.scoped import conjunction, fresh, redirected
+from tilewright.passes.scoped import fresh, redirected
 from tilewright.passes.tile.pipelines.pipeline_plan import (
     Name,
     PipelinePlan,

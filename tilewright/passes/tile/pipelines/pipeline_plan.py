@@ -39,9 +39,8 @@ from tilewright.ir.nodes import (
     Wait,
 )
 from tilewright.ir.signature import has_effect, mentioned, root
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import conjunction, walk
 from tilewright.ops.copy import TMA_STORES, Copy
-from tilewright.passes.scoped import conjunction
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
 

@@ -46,12 +46,11 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import declared
+from tilewright.ir.visitor import conjunction, declared
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.ops.transpose import OWN, Transpose
-from tilewright.passes.scoped import conjunction
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load, touched

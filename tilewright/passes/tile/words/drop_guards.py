@@ -49,9 +49,9 @@ from tilewright.ir.nodes import (
     Var,
     index_binary,
 )
-from tilewright.ir.visitor import Rewritten, conjuncts, find, having, walk
+from tilewright.ir.visitor import Rewritten, conjunction, conjuncts, find, having, walk
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, conjunction, negated, reads_nothing
+from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 
 
 def drop_guards(function: Function, context: Context) -> Function:
