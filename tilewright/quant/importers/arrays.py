@@ -70,6 +70,20 @@ def matrix(tensors: Mapping[str, object], name: str) -> Array:
     return found
 
 
+def factor(name: str, value: object, dtypes: Sequence[str]) -> float:
+    """The one number of a tensor, by which a weight is multiplied or divided.
+
+    Raises
+    ------
+    MissingTensor, InvalidTensor : there is none, or several; it is not positive.
+    """
+    given = None if value is None else np.reshape(as_numpy(value), -1)
+    found = float(expect(name, given, dtypes, [1], "[1]")[0])
+    if not np.isfinite(found) or found <= 0.0:
+        raise InvalidTensor(f"{name} is {found}, where a positive number is due")
+    return found
+
+
 def positive(name: str, value: int) -> int:
     """A size given by metadata.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.arrays import FLOATS, expect
+from tilewright.quant.importers.arrays import FLOATS, expect, factor
 from tilewright.quant.importers.assemble import assemble
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
@@ -41,14 +41,11 @@ def from_hf_bitnet(
     N = 4 * rows if out_features is None else out_features
     if rows != -(-N // 4):
         raise InvalidTensor(f"{name}.weight has {rows} rows of bytes, where N = {N} needs {-(-N // 4)}")
-    scale = expect(f"{name}.weight_scale", np.reshape(weight_scale, -1), FLOATS, [1], "[1]").astype(np.float64)
-    if not np.isfinite(scale[0]) or scale[0] <= 0.0:
-        raise InvalidTensor(f"{name}.weight_scale is {scale[0]}, where a positive number is due")
+    scale = factor(f"{name}.weight_scale", weight_scale, FLOATS)
     fields = np.concatenate([packed >> np.uint8(2 * part) & np.uint8(3) for part in range(4)])[:N]
     if (fields == 3).any():
         n, k = np.argwhere(fields == 3)[0]
         raise InvalidTensor(f"{name}.weight holds the code 3 at [{n}, {k}]: a ternary weight has 0, 1 and 2")
-    factor = float(1.0 / scale[0] if divides else scale[0])
     # The codes of ternary are those of int2, two's complement: -1 is 3.
     codes = (fields - np.uint8(1)) & np.uint8(3)
-    return assemble(codes, "ternary", block=(N, K), tensor_scale=factor, name=name)
+    return assemble(codes, "ternary", block=(N, K), tensor_scale=1.0 / scale if divides else scale, name=name)

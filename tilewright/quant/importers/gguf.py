@@ -9,14 +9,15 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers import gguf_codebooks, gguf_k
+from tilewright.quant.importers import gguf_codebooks, gguf_fields, gguf_k
 from tilewright.quant.importers.arrays import expect, positive
 from tilewright.quant.importers.assemble import assemble
+from tilewright.quant.importers.gguf_fields import half, nibbles, weight
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
 
 BLOCK = 32
-"""Elements along K of a block, in all formats but those of `gguf_k`."""
+"""Elements along K of a block, in the formats that have no more (`gguf_fields.BLOCK`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,78 +73,52 @@ def from_gguf(data: Array | bytes, type_name: str, shape: Sequence[int], *, name
     return of.read(blocks.reshape(N, K // of.elements, of.bytes), name)
 
 
-def _halves(blocks: np.ndarray, start: int) -> np.ndarray:
-    return np.ascontiguousarray(blocks[:, :, start : start + 2]).view("<f2")[:, :, 0]
+def _plain(bits: int, has_least: bool) -> Callable[[np.ndarray, str], QuantizedWeight]:
+    """The reader of Q4_0 to Q5_1: half d, then where there are some half m, and the highest bits h of codes of 5 bits;
+    the nibbles q."""
 
+    def read(blocks: np.ndarray, name: str) -> QuantizedWeight:
+        rows, at = len(blocks), 4 if has_least else 2
+        codes = nibbles(blocks[:, :, -16:]).reshape(rows, -1)
+        if bits == 5:
+            high = np.ascontiguousarray(blocks[:, :, at : at + 4])
+            codes = codes | np.unpackbits(high, axis=2, bitorder="little").reshape(rows, -1) << np.uint8(4)
+        if has_least:
+            return weight(codes, f"uint{bits}", half(blocks, 0), name, -half(blocks, 2))
+        return assemble(
+            codes, f"uint{bits}", scales=half(blocks, 0)[:, :, 0], zeros=np.full((1, 1), 1 << bits - 1, np.uint8),
+            zeros_mode="quantized", block=(1, BLOCK), name=name,
+        )  # fmt: skip
 
-def _nibbles(blocks: np.ndarray, start: int) -> np.ndarray:
-    packed = blocks[:, :, start : start + 16]
-    return np.concatenate([packed & np.uint8(15), packed >> np.uint8(4)], axis=2).reshape(blocks.shape[0], -1)
-
-
-def _read_q4_0(blocks: np.ndarray, name: str) -> QuantizedWeight:
-    middle = np.full((1, 1), 8, np.uint8)
-    return assemble(
-        _nibbles(blocks, 2), "uint4", scales=_halves(blocks, 0), zeros=middle, zeros_mode="quantized", block=(1, BLOCK),
-        name=name,
-    )  # fmt: skip
-
-
-def _read_q4_1(blocks: np.ndarray, name: str) -> QuantizedWeight:
-    return assemble(
-        _nibbles(blocks, 4), "uint4", scales=_halves(blocks, 0), zeros=-_halves(blocks, 2), zeros_mode="rescale",
-        block=(1, BLOCK), name=name,
-    )  # fmt: skip
-
-
-def _fifth_bits(blocks: np.ndarray, start: int) -> np.ndarray:
-    """The highest bit of each element, as 16: of 4 bytes, low bits first."""
-    packed = np.ascontiguousarray(blocks[:, :, start : start + 4])
-    return np.unpackbits(packed, axis=2, bitorder="little").reshape(blocks.shape[0], -1) << np.uint8(4)
-
-
-def _read_q5_0(blocks: np.ndarray, name: str) -> QuantizedWeight:
-    middle = np.full((1, 1), 16, np.uint8)
-    return assemble(
-        _nibbles(blocks, 6) | _fifth_bits(blocks, 2), "uint5", scales=_halves(blocks, 0), zeros=middle,
-        zeros_mode="quantized", block=(1, BLOCK), name=name,
-    )  # fmt: skip
-
-
-def _read_q5_1(blocks: np.ndarray, name: str) -> QuantizedWeight:
-    return assemble(
-        _nibbles(blocks, 8) | _fifth_bits(blocks, 4), "uint5", scales=_halves(blocks, 0), zeros=-_halves(blocks, 2),
-        zeros_mode="rescale", block=(1, BLOCK), name=name,
-    )  # fmt: skip
+    return read
 
 
 def _read_q8_0(blocks: np.ndarray, name: str) -> QuantizedWeight:
-    codes = np.ascontiguousarray(blocks[:, :, 2:]).reshape(blocks.shape[0], -1)
-    return assemble(codes, "int8", scales=_halves(blocks, 0), block=(1, BLOCK), name=name)
+    return weight(np.ascontiguousarray(blocks[:, :, 2:]), "int8", half(blocks, 0), name)
 
 
 def _read_mxfp4(blocks: np.ndarray, name: str) -> QuantizedWeight:
     powers = np.ascontiguousarray(blocks[:, :, 0]).view(ml_dtypes.float8_e8m0fnu)
-    return assemble(_nibbles(blocks, 1), "e2m1", scales=powers, block=(1, BLOCK), name=name)
+    return weight(nibbles(blocks[:, :, 1:]), "e2m1", powers, name)
 
 
 FORMATS = {
-    "Q4_0": BlockFormat(18, _read_q4_0),
-    "Q4_1": BlockFormat(20, _read_q4_1),
-    "Q5_0": BlockFormat(22, _read_q5_0),
-    "Q5_1": BlockFormat(24, _read_q5_1),
+    "Q4_0": BlockFormat(18, _plain(4, False)),
+    "Q4_1": BlockFormat(20, _plain(4, True)),
+    "Q5_0": BlockFormat(22, _plain(5, False)),
+    "Q5_1": BlockFormat(24, _plain(5, True)),
     "Q8_0": BlockFormat(34, _read_q8_0),
-    "Q2_K": BlockFormat(84, gguf_k.read_q2, gguf_k.BLOCK),
-    "Q3_K": BlockFormat(110, gguf_k.read_q3, gguf_k.BLOCK),
-    "Q4_K": BlockFormat(144, gguf_k.read_q4, gguf_k.BLOCK),
-    "Q5_K": BlockFormat(176, gguf_k.read_q5, gguf_k.BLOCK),
-    "Q6_K": BlockFormat(210, gguf_k.read_q6, gguf_k.BLOCK),
+    "Q2_K": BlockFormat(84, gguf_k.read_q2, gguf_fields.BLOCK),
+    "Q3_K": BlockFormat(110, gguf_k.read_q3, gguf_fields.BLOCK),
+    "Q4_K": BlockFormat(144, gguf_k.read_q4, gguf_fields.BLOCK),
+    "Q5_K": BlockFormat(176, gguf_k.read_q5, gguf_fields.BLOCK),
+    "Q6_K": BlockFormat(210, gguf_k.read_q6, gguf_fields.BLOCK),
     "MXFP4": BlockFormat(17, _read_mxfp4),
     "NVFP4": BlockFormat(36, gguf_codebooks.read_nvfp4, 64),
     "IQ4_NL": BlockFormat(18, gguf_codebooks.read_iq4_nl),
-    "IQ4_XS": BlockFormat(136, gguf_codebooks.read_iq4_xs, gguf_codebooks.BLOCK),
-    "TQ1_0": BlockFormat(54, gguf_codebooks.read_tq1_0, gguf_codebooks.BLOCK),
-    "TQ2_0": BlockFormat(66, gguf_codebooks.read_tq2_0, gguf_codebooks.BLOCK),
-    **{n: BlockFormat(size, read, gguf_codebooks.BLOCK) for n, (size, read) in gguf_codebooks.BY_TABLES.items()},
+    "IQ4_XS": BlockFormat(136, gguf_codebooks.read_iq4_xs, gguf_fields.BLOCK),
+    "TQ1_0": BlockFormat(54, gguf_codebooks.read_tq1_0, gguf_fields.BLOCK),
+    "TQ2_0": BlockFormat(66, gguf_codebooks.read_tq2_0, gguf_fields.BLOCK),
+    **{n: BlockFormat(size, read, gguf_fields.BLOCK) for n, (size, read) in gguf_codebooks.BY_TABLES.items()},
 }
 """The block formats by the names that GGUF gives them."""

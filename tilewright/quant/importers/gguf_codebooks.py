@@ -29,34 +29,8 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.formats import number_format
-from tilewright.quant.importers.assemble import assemble
+from tilewright.quant.importers.gguf_fields import Bytes, nibbles, pairs, single, weight, words
 from tilewright.quant.weight import QuantizedWeight
-
-BLOCK = 256
-
-Bytes = np.ndarray
-"""Blocks ``[N, K / 256, bytes]``."""
-
-
-def _words(blocks: Bytes, start: int, stop: int, kind: str) -> np.ndarray:
-    return np.ascontiguousarray(blocks[:, :, start:stop]).view(kind)
-
-
-def _half(blocks: Bytes, start: int) -> np.ndarray:
-    return _words(blocks, start, start + 2, "<f2").astype(np.float32)
-
-
-def _weight(codes: np.ndarray, format: str, scales: np.ndarray, name: str, width: int) -> QuantizedWeight:
-    rows = len(codes)
-    scales = scales.reshape(rows, -1)
-    return assemble(
-        codes.reshape(rows, -1), format, scales=scales, block=(1, width // (scales.shape[1] or 1)), name=name
-    )
-
-
-def _nibble_pairs(blocks: Bytes) -> np.ndarray:
-    """The low and the high nibbles of the last dimension, one behind the other."""
-    return np.concatenate([blocks & np.uint8(15), blocks >> np.uint8(4)], -1)
 
 
 def _low_and_high(blocks: Bytes) -> np.ndarray:
@@ -66,22 +40,22 @@ def _low_and_high(blocks: Bytes) -> np.ndarray:
 
 def read_iq4_nl(blocks: Bytes, name: str) -> QuantizedWeight:
     """18 bytes for 32 elements: d, 16 of codes."""
-    return _weight(_nibble_pairs(blocks[:, :, 2:]), "iq4", _half(blocks, 0), name, 32 * blocks.shape[1])
+    return weight(nibbles(blocks[:, :, 2:]), "iq4", single(blocks, 0), name)
 
 
 def read_iq4_xs(blocks: Bytes, name: str) -> QuantizedWeight:
     """136 bytes: d, two with the upper bits of the scales, 4 with the lower ones, 128 of codes."""
-    upper = _words(blocks, 2, 4, "<u2").astype(np.int32) >> np.arange(0, 16, 2) & 3
-    scales = _half(blocks, 0) * ((_low_and_high(blocks[:, :, 4:8]) | upper << 4) - 32).astype(np.float32)
-    codes = _nibble_pairs(blocks[:, :, 8:].reshape(*blocks.shape[:2], 8, 16))
-    return _weight(codes, "iq4", scales, name, BLOCK * blocks.shape[1])
+    upper = words(blocks, 2, 4, "<u2").astype(np.int32) >> np.arange(0, 16, 2) & 3
+    scales = single(blocks, 0) * ((_low_and_high(blocks[:, :, 4:8]) | upper << 4) - 32).astype(np.float32)
+    codes = nibbles(blocks[:, :, 8:].reshape(*blocks.shape[:2], 8, 16))
+    return weight(codes, "iq4", scales, name)
 
 
 def _ternary(fields: np.ndarray, blocks: Bytes, scale_at: int, name: str) -> QuantizedWeight:
     if (fields > 2).any():
         raise InvalidTensor(f"{name} holds the code 3: a ternary weight has 0, 1 and 2")
     codes = (fields - np.uint8(1)) & np.uint8(3)  # two's complement of two bits
-    return _weight(codes, "ternary", _half(blocks, scale_at), name, BLOCK * blocks.shape[1])
+    return weight(codes, "ternary", single(blocks, scale_at), name)
 
 
 def read_tq1_0(blocks: Bytes, name: str) -> QuantizedWeight:
@@ -98,17 +72,15 @@ def read_tq1_0(blocks: Bytes, name: str) -> QuantizedWeight:
 
 def read_tq2_0(blocks: Bytes, name: str) -> QuantizedWeight:
     """66 bytes: 64 of four codes each, runs of 32 elements; d."""
-    halves = blocks[:, :, :64].reshape(*blocks.shape[:2], 2, 1, 32)
-    fields = np.concatenate([halves >> np.uint8(2 * run) & np.uint8(3) for run in range(4)], 3)
-    return _ternary(fields, blocks, 64, name)
+    return _ternary(pairs(blocks[:, :, :64]), blocks, 64, name)
 
 
 def read_nvfp4(blocks: Bytes, name: str) -> QuantizedWeight:
     """36 bytes for 64 elements: 4 e4m3 scales without sign, 32 of codes."""
     scales = np.ascontiguousarray(blocks[:, :, :4])
     scales = np.where(scales == 0x7F, np.uint8(0), scales).view(ml_dtypes.float8_e4m3fn)
-    codes = _nibble_pairs(blocks[:, :, 4:].reshape(*blocks.shape[:2], 4, 8))
-    return _weight(codes, "e2m1", scales, name, 64 * blocks.shape[1])
+    codes = nibbles(blocks[:, :, 4:].reshape(*blocks.shape[:2], 4, 8))
+    return weight(codes, "e2m1", scales, name)
 
 
 # Blocks by tables -------------------------------------------------------------------------------------
@@ -140,7 +112,7 @@ class TableBlocks:
         halves, plain = self.half(blocks)
         numbers = _stands_for(plain, self.type, name).reshape(*factors.shape, -1)
         codes = number_format(self.format).exact(numbers / (factors[..., None] * np.float32(self.unit)))
-        return _weight(codes, self.format, halves * factors * np.float32(self.unit), name, BLOCK * blocks.shape[1])
+        return weight(codes, self.format, halves * factors * np.float32(self.unit), name)
 
 
 def _stands_for(blocks: Bytes, type: str, name: str) -> np.ndarray:
@@ -167,24 +139,24 @@ def _at(start: int) -> Callable[[Bytes], tuple[np.ndarray, Bytes]]:
     def half(blocks: Bytes) -> tuple[np.ndarray, Bytes]:
         plain = np.array(blocks)
         plain[:, :, start : start + 2] = np.array([1], "<f2").view(np.uint8)
-        return _half(blocks, start), plain
+        return single(blocks, start), plain
 
     return half
 
 
 def _in_high_nibbles(blocks: Bytes) -> tuple[np.ndarray, Bytes]:
     """IQ1_M's half: the highest four bits of each of the four words of scales, the lowest first."""
-    words = _words(blocks, 48, 56, "<u2")
-    bits = sum((words[:, :, part : part + 1] >> np.uint16(12)) << np.uint16(4 * part) for part in range(4))
+    four = words(blocks, 48, 56, "<u2")
+    bits = sum((four[:, :, part : part + 1] >> np.uint16(12)) << np.uint16(4 * part) for part in range(4))
     plain, one = np.array(blocks), np.array([1], np.float16).view(np.uint16)[0]
-    fresh = [words[:, :, part] & 0xFFF | (one >> 4 * part & 15) << 12 for part in range(4)]
+    fresh = [four[:, :, part] & 0xFFF | (one >> 4 * part & 15) << 12 for part in range(4)]
     plain[:, :, 48:56] = np.stack(fresh, 2).astype("<u2").view(np.uint8)
     return np.asarray(bits, np.uint16).view(np.float16).astype(np.float32), plain
 
 
-def _of_words(start: int, stop: int, each: int) -> Callable[[Bytes], np.ndarray]:
+def _ofwords(start: int, stop: int, each: int) -> Callable[[Bytes], np.ndarray]:
     """Scales in the highest four bits of 32-bit words, one word in `each`: ``ls + 1/2``."""
-    return lambda blocks: (_words(blocks, start, stop, "<u4")[:, :, each - 1 :: each] >> np.uint32(28)) + 0.5
+    return lambda blocks: (words(blocks, start, stop, "<u4")[:, :, each - 1 :: each] >> np.uint32(28)) + 0.5
 
 
 def _of_nibbles(start: int, offset: float, step: float = 1.0) -> Callable[[Bytes], np.ndarray]:
@@ -196,17 +168,17 @@ def _three_bits(start: int, stop: int, shifts: tuple[int, ...]) -> Callable[[Byt
     """Scales of three bits at places of 16-bit words: ``2 * ls + 1``."""
 
     def scale(blocks: Bytes) -> np.ndarray:
-        words = _words(blocks, start, stop, "<u2").astype(np.int32)
-        return 2 * (words[..., None] >> np.array(shifts) & 7).reshape(*blocks.shape[:2], -1) + 1
+        found = words(blocks, start, stop, "<u2").astype(np.int32)
+        return 2 * (found[..., None] >> np.array(shifts) & 7).reshape(*blocks.shape[:2], -1) + 1
 
     return scale
 
 
 BY_TABLES = {
-    "IQ2_XXS": (66, TableBlocks("IQ2_XXS", "iq2", _of_words(2, 66, 2), 1 / 4, _at(0))),
+    "IQ2_XXS": (66, TableBlocks("IQ2_XXS", "iq2", _ofwords(2, 66, 2), 1 / 4, _at(0))),
     "IQ2_XS": (74, TableBlocks("IQ2_XS", "iq2", _of_nibbles(66, 0.5), 1 / 4, _at(0))),
     "IQ2_S": (82, TableBlocks("IQ2_S", "iq2", _of_nibbles(74, 0.5), 1 / 4, _at(0))),
-    "IQ3_XXS": (98, TableBlocks("IQ3_XXS", "iq3", _of_words(66, 98, 1), 1 / 2, _at(0))),
+    "IQ3_XXS": (98, TableBlocks("IQ3_XXS", "iq3", _ofwords(66, 98, 1), 1 / 2, _at(0))),
     "IQ3_S": (110, TableBlocks("IQ3_S", "iq3s", _of_nibbles(106, 1, 2), 1.0, _at(0))),
     "IQ1_S": (50, TableBlocks("IQ1_S", "iq1", _three_bits(34, 50, (12,)), 1 / 8, _at(0))),
     "IQ1_M": (56, TableBlocks("IQ1_M", "iq1", _three_bits(48, 56, (0, 3, 6, 9)), 1 / 8, _in_high_nibbles)),

@@ -16,39 +16,10 @@ Source: the block structures of ggml.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tilewright.quant.importers.assemble import assemble
+from tilewright.quant.importers.gguf_fields import BLOCK, Bytes, nibbles, pairs, single, weight
 from tilewright.quant.weight import QuantizedWeight
-
-BLOCK = 256
-
-Bytes = np.ndarray
-"""Blocks ``[N, K / 256, bytes]``."""
-
-
-def _half(blocks: Bytes, start: int) -> np.ndarray:
-    return np.ascontiguousarray(blocks[:, :, start : start + 2]).view("<f2").astype(np.float32)
-
-
-def _weight(codes: Any, format: str, scales: Any, name: str, zeros: Any = None) -> QuantizedWeight:
-    """The weight of codes ``[N, blocks, 256]`` with scales (and what is subtracted) ``[N, blocks, groups]``."""
-    rows = len(codes)
-    rest = {} if zeros is None else {"zeros": zeros.reshape(rows, -1), "zeros_mode": "rescale"}
-    return assemble(
-        codes.reshape(rows, -1), format, scales=scales.reshape(rows, -1), block=(1, BLOCK // scales.shape[2]),
-        name=name, **rest,
-    )  # fmt: skip
-
-
-def _pairs(packed: Bytes) -> np.ndarray:
-    """Codes of 2 bits, four runs of 32 in each 32 bytes: ``[N, blocks, 256]`` of 64 bytes."""
-    halves = packed.reshape(*packed.shape[:2], 2, 1, 32)
-    return np.concatenate([halves >> np.uint8(2 * run) & np.uint8(3) for run in range(4)], 3).reshape(
-        *packed.shape[:2], BLOCK
-    )
 
 
 def _six_bits(packed: Bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -59,48 +30,49 @@ def _six_bits(packed: Bytes) -> tuple[np.ndarray, np.ndarray]:
     return scales, minima
 
 
-def _nibbles(packed: Bytes) -> np.ndarray:
-    """Codes of 4 bits, two runs of 32 in each 32 bytes: ``[N, blocks, 256]`` of 128 bytes."""
-    quarters = packed.reshape(*packed.shape[:2], 4, 1, 32)
-    return np.concatenate([quarters & 15, quarters >> 4], 3).reshape(*packed.shape[:2], BLOCK)
+def _runs(packed: Bytes, width: int) -> np.ndarray:
+    """Codes of 4 bits, two runs of so many in each as many bytes: ``[N, blocks, 256]`` of 128 bytes."""
+    return nibbles(packed.reshape(*packed.shape[:2], -1, 1, width)).reshape(*packed.shape[:2], BLOCK)
+
+
+def _ones(packed: Bytes) -> np.ndarray:
+    """Single bits of 256 elements, eight runs of 32 in 32 bytes."""
+    runs = [packed >> np.uint8(run) & np.uint8(1) for run in range(8)]
+    return np.stack(runs, 2).reshape(*packed.shape[:2], BLOCK)
 
 
 def read_q2(blocks: Bytes, name: str) -> QuantizedWeight:
     """84 bytes: 16 bytes of scales and minima, 64 of codes, d, m."""
-    both, d, m = blocks[:, :, :16], _half(blocks, 80), _half(blocks, 82)
-    return _weight(_pairs(blocks[:, :, 16:80]), "uint2", d * (both & 15), name, m * (both >> 4))
+    both, d, m = blocks[:, :, :16], single(blocks, 80), single(blocks, 82)
+    return weight(pairs(blocks[:, :, 16:80]), "uint2", d * (both & 15), name, m * (both >> 4))
 
 
 def read_q3(blocks: Bytes, name: str) -> QuantizedWeight:
     """110 bytes: 32 of the codes' highest bits, 64 of the others, 12 of scales, d."""
     high, packed = blocks[:, :, :32], blocks[:, :, 96:108]
-    ones = np.stack([high >> np.uint8(run) & np.uint8(1) for run in range(8)], 2).reshape(*blocks.shape[:2], BLOCK)
-    low, lows = _pairs(blocks[:, :, 32:96]), packed[:, :, :8]
+    ones = _ones(high)
+    low, lows = pairs(blocks[:, :, 32:96]), packed[:, :, :8]
     tops = np.concatenate([packed[:, :, 8:] >> np.uint8(2 * part) & np.uint8(3) for part in range(4)], 2)
     scales = (np.concatenate([lows & 15, lows >> 4], 2) | tops << 4).astype(np.int8) - np.int8(32)
     # Less 4 where the highest bit is not set: two's complement of 3 bits has it the other way round.
-    return _weight(low | (ones ^ 1) << 2, "int3", _half(blocks, 108) * scales, name)
+    return weight(low | (ones ^ 1) << 2, "int3", single(blocks, 108) * scales, name)
 
 
 def read_q4(blocks: Bytes, name: str) -> QuantizedWeight:
     """144 bytes: d, m, 12 of scales and minima, 128 of codes."""
     scales, minima = _six_bits(blocks[:, :, 4:16])
-    return _weight(_nibbles(blocks[:, :, 16:]), "uint4", _half(blocks, 0) * scales, name, _half(blocks, 2) * minima)
+    return weight(_runs(blocks[:, :, 16:], 32), "uint4", single(blocks, 0) * scales, name, single(blocks, 2) * minima)
 
 
 def read_q5(blocks: Bytes, name: str) -> QuantizedWeight:
     """176 bytes: d, m, 12 of scales and minima, 32 of the codes' highest bits, 128 of the others."""
     scales, minima = _six_bits(blocks[:, :, 4:16])
-    high = blocks[:, :, 16:48]
-    ones = np.stack([high >> np.uint8(run) & np.uint8(1) for run in range(8)], 2).reshape(*blocks.shape[:2], BLOCK)
-    codes = _nibbles(blocks[:, :, 48:]) | ones << 4
-    return _weight(codes, "uint5", _half(blocks, 0) * scales, name, _half(blocks, 2) * minima)
+    codes = _runs(blocks[:, :, 48:], 32) | _ones(blocks[:, :, 16:48]) << 4
+    return weight(codes, "uint5", single(blocks, 0) * scales, name, single(blocks, 2) * minima)
 
 
 def read_q6(blocks: Bytes, name: str) -> QuantizedWeight:
     """210 bytes: 128 of the codes' lower 4 bits, 64 of the others, 16 int8 scales, d."""
-    low = blocks[:, :, :128].reshape(*blocks.shape[:2], 2, 1, 64)
-    low = np.concatenate([low & 15, low >> 4], 3).reshape(*blocks.shape[:2], BLOCK)
-    codes = (low | _pairs(blocks[:, :, 128:192]) << 4) - np.uint8(32) & np.uint8(63)
+    codes = (_runs(blocks[:, :, :128], 64) | pairs(blocks[:, :, 128:192]) << 4) - np.uint8(32) & np.uint8(63)
     scales = np.ascontiguousarray(blocks[:, :, 192:208]).view(np.int8)
-    return _weight(codes, "int6", _half(blocks, 208) * scales, name)
+    return weight(codes, "int6", single(blocks, 208) * scales, name)

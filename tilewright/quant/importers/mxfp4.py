@@ -54,10 +54,8 @@ def from_mxfp4(blocks: object, scales: object, *, name: str = "weight") -> Quant
     packed = expect(f"{name}_blocks", packed, ["uint8"], [None, None, 16], "[N, K / 32, 16]")
     N, groups, _ = packed.shape
     powers = expect(f"{name}_scales", scales, _POWERS, [N, groups], "[N, K / 32]")
-    codes = np.empty((N, groups, 16, 2), np.uint8)
-    codes[..., 0], codes[..., 1] = packed & 15, packed >> 4
     return assemble(
-        codes.reshape(N, groups * BLOCK),
+        fields(packed.reshape(N, -1), 4, groups * BLOCK),
         "e2m1",
         scales=powers_of_two(f"{name}_scales", powers),
         block=(1, BLOCK),

@@ -3,10 +3,8 @@ for the whole weight."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.arrays import expect
+from tilewright.quant.importers.arrays import expect, factor
 from tilewright.quant.importers.assemble import assemble, fields
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
@@ -49,11 +47,8 @@ def from_nvfp4(
     if K % group:
         raise InvalidTensor(f"{name}.weight has rows of {K} codes, which blocks of {group} do not divide")
     scales = expect(f"{name}.weight_scale", weight_scale, ["float8_e4m3fn"], [N, K // group], f"[N, K / {group}]")
-    whole = expect(f"{name}: the weight's scale", np.reshape(tensor_scale, -1), ["float32"], [1], "[1]")
-    factor = float(whole[0])
-    if not np.isfinite(factor) or factor <= 0.0:
-        raise InvalidTensor(f"{name}: the weight's scale is {factor}, where a positive number is due")
+    whole = factor(f"{name}: the weight's scale", tensor_scale, ["float32"])
     return assemble(
-        fields(packed, 4, K), "e2m1", scales=scales, block=(1, group), tensor_scale=1.0 / factor if divides else factor,
+        fields(packed, 4, K), "e2m1", scales=scales, block=(1, group), tensor_scale=1.0 / whole if divides else whole,
         name=name,
     )  # fmt: skip
