@@ -15,7 +15,7 @@ tiles), which are much the same on all machines. What cannot be counted is corre
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -192,7 +192,7 @@ class Work:
     beside: Number = BESIDE
     heat: Number = 0.0
     cluster: Number = False
-    begins: Number = field(default=0.0)
+    begins: Number = 0.0
     busy: Number | None = None
 
 

@@ -20,7 +20,7 @@ from tilewright.matmul.arrays import (
     with_numbers,
 )
 from tilewright.matmul.facts import Request
-from tilewright.matmul.grouped_calls import GroupedCall, epilogue_behind, result_type
+from tilewright.matmul.grouped_calls import GroupedCall, check_token_scales, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.planning import result_columns
@@ -158,15 +158,9 @@ def _check_operands(
     for number, weight in enumerate(() if isinstance(weights, PackedExperts) else weights):
         if not isinstance(weight, PackedWeight):
             raise WrongArgumentKind(f"weight {number} is {an(type(weight).__name__)}, expected a PackedWeight")
-    if activation_scales is None:
-        return
-    if quantize is not None:
+    if activation_scales is not None and quantize is not None:
         raise Unsupported("activation_scales beside quantize", ("one of the two: quantising makes scales",))
-    device_of(activation_scales, "activation_scales")
-    if tuple(activation_scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
-        raise WrongArgumentShape(
-            f"activation_scales have shape {list(activation_scales.shape)}, expected [{x.shape[0]}, 1]"
-        )
+    check_token_scales(x, activation_scales)
 
 
 def _check_epilogue(weights: Sequence[PackedWeight], bias: Array | None, function: str | None) -> None:

@@ -32,7 +32,7 @@ from tilewright.matmul.arrays import (
     with_rows_at,
 )
 from tilewright.matmul.fp8_operator import register_fp8
-from tilewright.matmul.known_calls import check_transforms, is_watched
+from tilewright.matmul.known_calls import check_transforms, is_watched, wants_gradients
 from tilewright.matmul.tiers.dispatch import quantizing_kernel
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
@@ -96,18 +96,12 @@ def fp8_scaled_matmul(
         if not compiling:
             register_fp8(_multiply, _width)
             check_transforms(a, a_scale, b, b_scale, of="fp8_scaled_matmul")  # type: ignore[arg-type]
-        if compiling or is_watched() or a.is_meta or _wants_gradients(a, a_scale, b, b_scale):
+        if compiling or is_watched() or a.is_meta or wants_gradients(a, a_scale, b, b_scale):
             if target is not None:
                 raise Unsupported("target= in a call that torch follows", ("kernels for the device of a",))
             of = out_dtype if isinstance(out_dtype, torch.dtype) else torch_type(dtype(out_dtype))
             return torch.ops.tilewright.fp8_scaled_matmul(a, a_scale, b, b_scale, transpose_B, block_N, of, exact, fast)
     return _multiply(a, a_scale, b, b_scale, transpose_B, block_N, out_dtype, exact, fast, target)
-
-
-def _wants_gradients(*tensors: Any) -> bool:
-    """Whether torch shall remember a call: of what has no gradient it says so when it is asked."""
-    grad_enabled: bool = sys.modules["torch"].is_grad_enabled()
-    return grad_enabled and any(is_torch(one) and one.requires_grad for one in tensors)
 
 
 def _multiply(

@@ -50,21 +50,21 @@ VERSION = 3
 class GroupedCall:
     """A grouped product in one launch: its kernels and their arguments."""
 
-    def __init__(self, launches: Sequence[tuple[Kernel, Sequence[object]]], out: Array) -> None:
-        self.launches, self.out = launches, out
+    def __init__(self, launches: Sequence[tuple[Kernel, Sequence[object]]], result: Array) -> None:
+        self.launches, self.result = launches, result
         self.kind: Any = None
 
     def run(self) -> Array:
         """Launch; returns the result."""
         for kernel, arguments in self.launches:
             kernel(*arguments)
-        return self.out
+        return self.result
 
     def emulate(self) -> Array:
         """Run the device text on this machine; returns the result."""
         for kernel, arguments in self.launches:
             kernel.emulate(*arguments)
-        return self.out
+        return self.result
 
     @staticmethod
     def of(
@@ -82,10 +82,7 @@ class GroupedCall:
         if x.shape[1] != facts.columns:
             raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, {facts.columns}]")
         scaled = "none" if activation_scales is None else "token"
-        if activation_scales is not None and tuple(activation_scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
-            raise WrongArgumentShape(
-                f"activation_scales have shape {list(activation_scales.shape)}, expected [{x.shape[0]}, 1]"
-            )
+        check_token_scales(x, activation_scales)
         out = result_type(x, out_dtype).name
         request = Request(
             source, out, scaled, quantize=quantize, bias=None if bias is None else element_type(bias).name,
@@ -138,6 +135,15 @@ def explain_grouped(weights: PackedExperts, request: Request, arch: Arch) -> tup
     if reason is None:
         return "fragments", reasons
     return "", [*reasons, f"fragments: {reason}"]
+
+
+def check_token_scales(x: Array, scales: Array | None) -> None:
+    """Scales of activations are one a token, where there are some.  Raises WrongArgumentKind, WrongArgumentShape."""
+    if scales is None:
+        return
+    device_of(scales, "activation_scales")
+    if tuple(scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
+        raise WrongArgumentShape(f"activation_scales have shape {list(scales.shape)}, expected [{x.shape[0]}, 1]")
 
 
 def result_type(x: Array, out_dtype: object) -> DType:

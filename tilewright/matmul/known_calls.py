@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.errors import Unsupported
 from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed
-from tilewright.runtime.tensors import Array
+from tilewright.runtime.tensors import Array, is_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,16 @@ def is_touched(*tensors: Any) -> bool:
     if not tensors:
         return False
     torch = sys.modules["torch"]
-    graded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if graded or is_watched() or torch.autograd.forward_ad._current_level >= 0:
+    if wants_gradients(*tensors) or is_watched() or torch.autograd.forward_ad._current_level >= 0:
         return True
     return any(
         t.is_meta or torch.is_autocast_enabled(t.device.type) or t.is_neg() or t._is_zerotensor() for t in tensors
     )
+
+
+def wants_gradients(*tensors: object) -> bool:
+    """Whether somebody will ask for gradients of these; of what has none torch says so when it is asked."""
+    return sys.modules["torch"].is_grad_enabled() and any(is_torch(one) and one.requires_grad for one in tensors)
 
 
 def is_watched() -> bool:

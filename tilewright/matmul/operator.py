@@ -20,9 +20,10 @@ from tilewright.matmul.arrays import (
 )
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.facts import Request
+from tilewright.matmul.known_calls import wants_gradients
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
-from tilewright.matmul.product import Product, explain, is_followed, quant_matmul, wants_gradients
+from tilewright.matmul.product import Product, explain, is_followed, quant_matmul
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.raw_weights import RawWeights
 from tilewright.matmul.results import Result, result_for

@@ -33,7 +33,7 @@ from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.quantize import quantize
-from tilewright.quant.weight import QuantizedWeight
+from tilewright.quant.weight import QuantizedWeight, meaning
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
 
 if TYPE_CHECKING:
@@ -101,15 +101,8 @@ class PackedWeight:
     def __getstate__(self) -> dict[str, object]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
         held = {name: plain_words(array) for name, array in self.held.items()}
-        return {
-            **self.__dict__,
-            "_derived": {},
-            "prepared": {},
-            "calls": None,
-            "held": held,
-            "handle": None,
-            "owner": None,
-        }
+        again: dict[str, object] = {"_derived": {}, "prepared": {}, "calls": None, "handle": None, "owner": None}
+        return {**self.__dict__, **again, "held": held}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
@@ -250,15 +243,12 @@ class PackedWeight:
             values = getattr(weight, name)
             if values is not None:
                 arrays[name] = np.ascontiguousarray(values, _held(name, values, weight.zeros_mode))
-        made = cls(
-            weight.format, weight.shape, arrays, block=weight.block, zeros_mode=weight.zeros_mode,
-            tensor_scale=weight.tensor_scale,
-        )  # fmt: skip
+        made = cls(weight.format, weight.shape, arrays, **meaning(weight))
         return named(made) if device is None else made.to(device)
 
     def unpack(self) -> QuantizedWeight:
         """The weight that was packed."""
-        arrays = {name: as_numpy(array) for name, array in self.arrays.items()}
+        arrays: dict[str, Any] = {name: as_numpy(array) for name, array in self.arrays.items()}
         gathered, codes = self.gathered, arrays.pop("codes")
         columns = self.shape[1] if gathered is None else len(gathered)
         if not self.format.is_dense:
@@ -267,9 +257,7 @@ class PackedWeight:
             ordered = np.empty(self.shape, codes.dtype)
             ordered[:, gathered[gathered >= 0]] = codes[:, gathered >= 0]
             codes = ordered
-        return QuantizedWeight(
-            codes, self.format, block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale, **arrays
-        )
+        return QuantizedWeight(codes, self.format, **meaning(self), **arrays)
 
     def to_dense(self) -> np.ndarray:
         """The weight that activations are multiplied by in effect, ``[N, K]`` float64."""
@@ -278,11 +266,7 @@ class PackedWeight:
     def to(self, device: object) -> PackedWeight:
         """The same weight as torch tensors on a device."""
         arrays = {name: as_torch(array, device) for name, array in self.held.items()}
-        made = PackedWeight(
-            self.format, self.shape, arrays, block=self.block, zeros_mode=self.zeros_mode,
-            tensor_scale=self.tensor_scale, order=self.order,
-        )  # fmt: skip
-        return named(made)
+        return named(PackedWeight(self.format, self.shape, arrays, **meaning(self), order=self.order))
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file: the arrays, and in its metadata what they do not say.
@@ -436,14 +420,7 @@ def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
         raise CannotQuantize(f"it has the arrays {', '.join(sorted(weight.held))}, where {', '.join(named)} are due")
     arrays = {name: weight.held[name] for name in named if name != "codes"}
     anything = np.broadcast_to(np.zeros((), weight.format.carrier), weight.shape)
-    QuantizedWeight(
-        anything,
-        weight.format,
-        block=weight.block,
-        zeros_mode=weight.zeros_mode,
-        tensor_scale=weight.tensor_scale,
-        **arrays,
-    )
+    QuantizedWeight(anything, weight.format, **meaning(weight), **arrays)
     bits = 8 * weight.format.carrier.itemsize if weight.format.is_dense else weight.format.bits
     width = -(-weight.facts.K * bits // 8) // weight.format.carrier.itemsize
     codes = weight.held["codes"]

@@ -13,6 +13,7 @@ from tilewright.matmul.arrays import kept
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.tiers.records import Coding, can_be_lifted, records_of
 from tilewright.matmul.tiers.scaled import channel_scales
+from tilewright.quant.weight import meaning
 from tilewright.runtime.tensors import Array
 from tilewright.targets.registry import resolve_device
 
@@ -53,12 +54,9 @@ class PackedExperts(Sequence[PackedWeight]):
         }
         """Codes row by row (gone where there are records instead), scales and the like, stacked."""
         self._weights = tuple(
-            named(PackedWeight(
-                one.format, one.shape, {name: array[number] for name, array in self.held.items()}, block=one.block,
-                zeros_mode=one.zeros_mode, tensor_scale=one.tensor_scale,
-            ))
+            named(PackedWeight(one.format, one.shape, {k: v[number] for k, v in self.held.items()}, **meaning(one)))
             for number, one in enumerate(weights)
-        )  # fmt: skip
+        )
         self._derived: dict[object, Any] = {}
         self.handle: Array | None = None
         named(self)

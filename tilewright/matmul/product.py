@@ -31,7 +31,7 @@ from tilewright.matmul.arrays import (
 )
 from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.facts import Request, WeightFacts
-from tilewright.matmul.known_calls import Calls, check_transforms, is_watched
+from tilewright.matmul.known_calls import Calls, check_transforms, is_watched, wants_gradients
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request, result_columns
 from tilewright.matmul.replay import replay
@@ -121,11 +121,6 @@ def is_followed(*tensors: Array | None) -> bool:
         return torch is not None
     check_transforms(*tensors, of="a product")
     return is_watched() or wants_gradients(*tensors)
-
-
-def wants_gradients(*tensors: Array | None) -> bool:
-    """Whether somebody will ask for gradients of these."""
-    return sys.modules["torch"].is_grad_enabled() and any(is_torch(t) and t.requires_grad for t in tensors)
 
 
 def _traced(

@@ -78,18 +78,8 @@ def register_operators() -> None:
         )  # fmt: skip
 
     @run.register_fake
-    def shaped(
-        x: torch.Tensor,
-        out_features: int,
-        handle: torch.Tensor,
-        activation_scales: object,
-        activation_group: object,
-        bias: object,
-        residual: object,
-        quantize: object,
-        function: object,
-        out_dtype: torch.dtype,
-    ) -> torch.Tensor:
+    def shaped(x: torch.Tensor, out_features: int, *others: Any) -> torch.Tensor:
+        *_, out_dtype = others
         return x.new_empty((*x.shape[:-1], out_features), dtype=out_dtype)
 
     @torch.library.custom_op("tilewright::quant_matmul_gradient", mutates_args=())
@@ -167,10 +157,7 @@ def _register_grouped() -> None:
         return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)
 
     @run.register_fake
-    def shaped(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: object, quantize: object,
-        function: object
-    ) -> torch.Tensor:  # fmt: skip
+    def shaped(x: torch.Tensor, sizes: torch.Tensor, columns: int, *others: object) -> torch.Tensor:
         return x.new_empty((x.shape[0], columns))
 
     @torch.library.custom_op("tilewright::grouped_matmul_gradient", mutates_args=())

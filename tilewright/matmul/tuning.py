@@ -3,7 +3,8 @@ then on."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from tilewright.errors import TilewrightError
 from tilewright.matmul.arrays import agree, device_of, element_type
@@ -26,10 +27,37 @@ class WrongCandidate(TilewrightError):
         )
 
 
-def check(found: object, expected: object, chosen: Candidate) -> None:
-    """No options are kept, however fast, with which a call gives another result."""
-    if not agree(found, expected):
-        raise WrongCandidate(chosen)
+class Call(Protocol):
+    """A call that is ready, and its result."""
+
+    @property
+    def result(self) -> Any:  # of the call's library
+        """What it gives, filled by `run`."""
+
+    def run(self) -> Any:  # of the call's library
+        """Launch."""
+
+
+def measured(
+    known: Call, candidates: Sequence[Candidate], made: Callable[[Candidate], Call], topk: int, parallel: bool
+) -> list[Outcome]:  # fmt: skip
+    """What ways to make a call cost, the fastest first. None is kept, however fast, with which the result is another.
+
+    Parameters
+    ----------
+    known : the call as it is, which has run: its weight is in the kernel's form before threads ask for it at once.
+    made : a call with such options, and a result of its own.
+    """
+
+    def build(chosen: Candidate) -> Call:
+        call = made(chosen)
+        call.run()
+        if not agree(call.result, known.result):
+            raise WrongCandidate(chosen)
+        return call
+
+    where = device_of(known.result)
+    return search(candidates, build, lambda call: time_call(call.run, where), topk=topk, parallel=parallel)
 
 
 def tune(
@@ -57,20 +85,12 @@ def tune(
     ArgumentError, Unsupported : as `quant_matmul`.
     """
     known = Product.of(x, weight, **options)
-    known.run()  # the weight is brought into the kernel's form before threads ask for it at once
+    known.run()
     request, machine = known.request, known.machine
-    # Each candidate has a result of its own, to be compared.
     options = {**options, "out": None, "out_dtype": element_type(known.result).name}
-
-    def build(chosen: Candidate) -> Product:
-        made = Product.of(x, weight, chosen=chosen, **options)
-        made.run()
-        check(made.result, known.result, chosen)
-        return made
-
-    found = search(
-        candidates(weight, request, machine), build, lambda made: time_call(made.run, device_of(known.result)),
-        topk=topk, parallel=parallel,
+    found = measured(
+        known, candidates(weight, request, machine),
+        lambda chosen: Product.of(x, weight, chosen=chosen, **options), topk, parallel,
     )  # fmt: skip
     Database().put(tuning_key(weight, request, machine), found[0].options)
     weight.forget_kernels()
@@ -85,17 +105,13 @@ def tune_grouped(
     if isinstance(known, str):
         return []
     known.run()
-    options = {**options, "out": None, "out_dtype": element_type(known.out).name}
+    options = {**options, "out": None, "out_dtype": element_type(known.result).name}
 
-    def build(chosen: Candidate) -> GroupedCall:
-        made = GroupedCall.of(x, weights, sizes, chosen=chosen, **options)
-        assert isinstance(made, GroupedCall)
-        made.run()
-        check(made.out, known.out, chosen)
-        return made
+    def made(chosen: Candidate) -> GroupedCall:
+        call = GroupedCall.of(x, weights, sizes, chosen=chosen, **options)
+        assert isinstance(call, GroupedCall)
+        return call
 
-    found = search(
-        known.candidates, build, lambda made: time_call(made.run, device_of(known.out)), topk=topk, parallel=parallel
-    )
+    found = measured(known, known.candidates, made, topk, parallel)
     known.choose(found[0].options)
     return found

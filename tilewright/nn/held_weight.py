@@ -18,6 +18,7 @@ from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, metadata_name, read_metadata
+from tilewright.quant.weight import meaning
 from tilewright.runtime.call_keys import made_function
 from tilewright.runtime.tensors import as_numpy
 
@@ -80,14 +81,7 @@ class HeldWeight(torch.nn.Module):
         self.dense_dtype = torch.get_default_dtype()
 
     def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
-        return QuantizedWeight(
-            codes,
-            number_format(self.W_dtype),
-            block=self.block,
-            zeros_mode=self.zeros_mode,
-            tensor_scale=self.tensor_scale,
-            **arrays,
-        )
+        return QuantizedWeight(codes, number_format(self.W_dtype), **meaning(self), **arrays)
 
     def _hold(self, packed: PackedWeight, device: object = None) -> None:
         """Make the weight's arrays the module's buffers."""
@@ -132,8 +126,7 @@ class HeldWeight(torch.nn.Module):
             arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
             packed = self._packed = PackedWeight(
                 self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
-                block=self.block, zeros_mode=self.zeros_mode, tensor_scale=self.tensor_scale,
-                order=self._order if self._is_in_order() else None,
+                **meaning(self), order=self._order if self._is_in_order() else None,
             )  # fmt: skip
             packed.handle = shared_with(packed, self.handle)
             packed.owner = weakref.WeakMethod(self.load_quantized)

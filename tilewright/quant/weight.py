@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -220,6 +221,11 @@ class QuantizedWeight:
     def scale_dtype(self) -> str:
         """Name of the type that scales are held in."""
         return "float32" if self.scales is None else dtype(self.scales.dtype).name
+
+
+def meaning(weight: object) -> dict[str, Any]:
+    """What arrays, format and shape of a weight of any kind do not say of it, by the names that all kinds have."""
+    return {name: getattr(weight, name) for name in ("block", "zeros_mode", "tensor_scale")}
 
 
 def _whole_block(block: tuple[int, int]) -> tuple[int, int]:

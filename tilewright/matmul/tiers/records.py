@@ -18,7 +18,6 @@ from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
 from tilewright.matmul.arrays import (
     as_torch,
     contiguous,
-    element_type,
     placed_like,
     torch_type,
     viewed,
@@ -237,7 +236,7 @@ def _power(largest: float) -> int:
     return int(np.floor(np.log2(ROOM["float16"] / largest)))
 
 
-def _wide(weight: PackedWeight, form: FragmentRecords) -> tuple[object, object]:
+def _wide(weight: PackedWeight, form: FragmentRecords) -> tuple[Any, Any]:
     """Scales, those of both levels multiplied, and zeros where records hold some: float32 tensors or float64 arrays."""
     scales: Any = weight.held.get("scales")
     zeros: Any = weight.held["zeros"] if form.zero is not None else None
@@ -266,52 +265,18 @@ def scales_and_zeros(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[
     """Scales (and zeros) ``[N, groups of the form]``, and the factor that they were divided by.
 
     Scales that the operand's type has only rounded, or that would make weights too large for it, are divided by a power
-    of two first, so that the largest weight is just below what the type has room for.
+    of two first, so that the largest weight is just below what the type has room for. All is done where they are, and
+    exact, until they are rounded, once, to the form's types.
     """
-    facts = weight.facts
-    found = _as_tensors(weight, form)
-    if found is not None:
-        return found
-    assert form.scale is not None
-    scales = np.ones((1, 1), form.scale.numpy) if facts.scale is None else as_numpy(weight.held["scales"])
-    if facts.multiplier is not None:
-        scales = scales.astype(np.float64) * as_numpy(weight.held["multipliers"]).astype(np.float64)
-    parts, power = {"scales": scales}, _sizes(weight, form).power
-    if form.zero is not None:
-        parts["zeros"] = as_numpy(weight.held["zeros"])
-    if power:
-        parts["scales"] = np.ldexp(scales.astype(np.float64), power)
-        if facts.zeros == "rescale":
-            parts["zeros"] = np.ldexp(parts["zeros"].astype(np.float64), power)
-    held = {"scales": form.scale, "zeros": form.zero}
-    return {
-        name: by_row(weight, form, _rounded(values, held[name])) for name, values in parts.items()
-    }, weight.tensor_scale * 2.0**-power
-
-
-def _as_tensors(weight: PackedWeight, form: FragmentRecords) -> tuple[dict[str, Array], float] | None:
-    """What `scales_and_zeros` gives, worked out where the weight's tensors are; None for arrays of NumPy and rare
-    kinds.
-
-    Numbers are float32 until they are rounded, once, to the form's types: all that is done to them before is exact.
-    """
-    if not _stays(weight, form):
-        return None
-    scales: Any = weight.held.get("scales")
-    of_powers = element_type(scales) == ALL["float8_e8m0fnu"]
-    if form.scale == ALL["float8_e8m0fnu"] and not of_powers:
-        return None
-    wide = [array.float() for array in (scales, *([] if form.zero is None else [weight.held["zeros"]]))]
+    scales, zeros = _wide(weight, form)
     power = _sizes(weight, form).power
+    parts = {"scales": _rounded(scales * 2.0**power, form.scale)}
     if form.scale == ALL["float8_e8m0fnu"]:
-        wide[0] = scales
-    elif power:
-        wide[0] = wide[0] * 2.0**power
-        if weight.facts.zeros == "rescale":
-            wide[1:] = [zeros * 2.0**power for zeros in wide[1:]]
-    types = [of for of in (form.scale, form.zero) if of is not None]
-    lines = [by_row(weight, form, array.to(torch_type(of))) for array, of in zip(wide, types)]
-    return dict(zip(("scales", "zeros"), lines)), weight.tensor_scale * 2.0**-power
+        parts["scales"] = weight.held["scales"]
+    if form.zero is not None:
+        parts["zeros"] = _rounded(zeros * 2.0**power if weight.facts.zeros == "rescale" else zeros, form.zero)
+    lines = {name: by_row(weight, form, values) for name, values in parts.items()}
+    return lines, weight.tensor_scale * 2.0**-power
 
 
 def _stays(weight: PackedWeight, form: FragmentRecords) -> bool:
@@ -327,9 +292,11 @@ def _numbers(found: Sequence[torch.Tensor]) -> list[float]:
     return torch.stack(list(found)).tolist()
 
 
-def _rounded(values: np.ndarray, of: DType | None) -> np.ndarray:
-    """Values in a type, rounded once."""
+def _rounded(values: Any, of: DType | None) -> Any:
+    """Values, in memory of NumPy's or torch's, in a type, rounded once."""
     assert of is not None
+    if is_torch(values):
+        return values.to(torch_type(of))
     if values.dtype == of.numpy or not of.is_float:
         return values.astype(of.numpy, copy=False)
     return round_float(values.astype(np.float64), of).astype(of.numpy, copy=False)
@@ -380,10 +347,10 @@ def _pack_on_device(
 
 def _as_bits(part: Array, of: DType, plain: torch.Tensor) -> torch.Tensor:
     """Scales or zeros as unsigned integers with the bits of their type, where the codes are."""
-    if is_torch(part):
-        return viewed(part.to(plain.device, torch_type(of)), ALL[f"uint{of.bits}"])
-    rounded = np.ascontiguousarray(_rounded(part, of))
-    return as_torch(rounded.view(f"u{rounded.itemsize}"), plain.device)
+    rounded = _rounded(part, of)
+    if is_torch(rounded):
+        return viewed(rounded.to(plain.device), ALL[f"uint{of.bits}"])
+    return as_torch(np.ascontiguousarray(rounded).view(f"u{rounded.itemsize}"), plain.device)
 
 
 def packing_begun(weight: PackedWeight, form: FragmentRecords) -> None:

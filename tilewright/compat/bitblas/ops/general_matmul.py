@@ -25,7 +25,7 @@ from tilewright.matmul.product import Product
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.tiers import ladder
 from tilewright.matmul.tiers.base import Machine, Ready
-from tilewright.matmul.tuning import check
+from tilewright.matmul.tuning import measured
 from tilewright.matmul.weight_forms import MatmulCall
 from tilewright.quant.importers.bitblas import (
     BitblasOrder,
@@ -37,7 +37,7 @@ from tilewright.quant.importers.bitblas import (
 )
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_torch
-from tilewright.tuning import Candidate, Database, Outcome, search, time_call
+from tilewright.tuning import Candidate, Database, Outcome
 
 logger = logging.getLogger("bitblas")
 
@@ -354,18 +354,11 @@ class Matmul(OwnMatmul):
         known.run()
         facts, request, machine = self.config.facts(), known.request, Machine(self.target, self.arch)
 
-        def build(chosen: Candidate) -> Product:
+        def made(chosen: Candidate) -> Product:
             tensors, operands, result = self._checked(given)
-            made = Product(self._prepared(tensors, A, request, chosen), operands, result, request, self.arch)
-            made.run()
-            check(made.result, known.operands.out, chosen)
-            return made
+            return Product(self._prepared(tensors, A, request, chosen), operands, result, request, self.arch)
 
-        found = search(
-            ladder.candidates(facts, request, self.arch), build, lambda made: time_call(made.run, self._device()),
-            topk=topk,
-            parallel=parallel,
-        )  # fmt: skip
+        found = measured(known, ladder.candidates(facts, request, self.arch), made, topk, parallel)
         key = ladder.key(facts, request, machine.arch)
         Database().put(key, found[0].options)
         self.tuned[key] = found[0].options
