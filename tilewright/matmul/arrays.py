@@ -138,9 +138,9 @@ def contiguous(array: Array) -> Array:
     """The array itself where it is row-major and aligned, else a copy that is."""
     if isinstance(array, np.ndarray):
         array = np.ascontiguousarray(array)
-        return array if array.flags.aligned else array.copy()
+        return array if _is_aligned(array) else array.copy()
     array = array.contiguous()
-    return array.clone() if array.data_ptr() % _alignment(array) else array
+    return array if _is_aligned(array) else array.clone()
 
 
 def with_rows_at(unit: int, array: Array) -> Array:
@@ -148,12 +148,9 @@ def with_rows_at(unit: int, array: Array) -> Array:
     of a wider copy. Copy engines take no others."""
     rows, columns = array.shape
     each = unit // array.itemsize
-    if isinstance(array, np.ndarray):
-        strides = tuple(stride // array.itemsize for stride in array.strides)
-        starts_there = array.flags.aligned
-    else:
-        strides, starts_there = tuple(array.stride()), array.data_ptr() % _alignment(array) == 0
-    if starts_there and strides[1] == 1 and strides[0] >= columns and strides[0] % each == 0:
+    own = (stride // array.itemsize for stride in array.strides) if isinstance(array, np.ndarray) else array.stride()
+    strides = tuple(own)
+    if _is_aligned(array) and strides[1] == 1 and strides[0] >= columns and strides[0] % each == 0:
         return array
     wide = empty_like(array, (rows, -(-columns // each) * each), element_type(array))
     wide[:, :columns] = array
@@ -163,14 +160,15 @@ def with_rows_at(unit: int, array: Array) -> Array:
 def is_row_major(array: Array) -> bool:
     """Whether a kernel can write to an array as it is."""
     if isinstance(array, np.ndarray):
-        return array.flags.c_contiguous and array.flags.aligned
-    aligned = array.data_ptr() % _alignment(array) == 0
-    return tuple(array.stride()) == tuple(row_major_strides(tuple(array.shape))) and aligned
+        return array.flags.c_contiguous and _is_aligned(array)
+    return tuple(array.stride()) == tuple(row_major_strides(tuple(array.shape))) and _is_aligned(array)
 
 
-def _alignment(array: torch.Tensor) -> int:
-    """Bytes at multiples of which kernels take a tensor's elements."""
-    return array.itemsize if array.device.type == "cpu" else ALIGNMENT
+def _is_aligned(array: Array) -> bool:
+    """Whether elements begin where kernels take them."""
+    if isinstance(array, np.ndarray):
+        return bool(array.flags.aligned)
+    return array.data_ptr() % (array.itemsize if array.device.type == "cpu" else ALIGNMENT) == 0
 
 
 def is_capturing(array: Array) -> bool:

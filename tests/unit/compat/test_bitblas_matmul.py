@@ -145,7 +145,7 @@ def test_any_number_of_rows_is_served(M: Any, rows: int) -> None:
 @pytest.mark.parametrize(
     ("A_dtype", "W_dtype", "K"),
     [
-        ("int8", "int4", 40), ("int8", "int4", 43), ("int8", "uint2", 24), ("int8", "uint1", 17), ("float16", "uint4", 61),
+        ("int8", "int4", 36), ("int8", "int4", 43), ("int8", "uint2", 24), ("int8", "uint1", 17), ("float16", "uint4", 61),
         ("float32", "uint4", 33), ("uint8", "int2", 9),
     ],
 )  # fmt: skip

@@ -24,39 +24,6 @@ from tilewright.specialization import JITFactory
 from tilewright.tuning import Candidate
 
 
-class General(Tier):
-    """Every combination, on every machine: each tile of codes is decoded by arithmetic or by table."""
-
-    name = "general"
-    version = 2
-    machines = "all machines"
-
-    def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
-        return True
-
-    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
-        return iter(())
-
-    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
-        return iter(CANDIDATES)
-
-    def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
-    ) -> Prepared:
-        """See `Tier`."""
-        recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
-        arrays = dict(weight.arrays)
-        if weight.tensor_scale != 1.0:
-            arrays["factor"] = np.array([weight.tensor_scale], wide_of(recipe))
-        if weight.gathered is not None:
-            arrays["gathered"] = weight.gathered
-        call = general_call(recipe, machine, example, options)
-        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
-
-
 class GeneralCall:
     """The general kernel of a recipe on a machine, with one element in the place of each tensor that it does not
     use."""
@@ -119,6 +86,41 @@ class GeneralCall:
 
 _HELD = ("codes", "table", "scales", "zeros", "multipliers", "factor", "slots", "divisors", "gathered")
 """The weight's tensors in the order of the general kernel's parameters."""
+
+
+class General(Tier):
+    """Every combination, on every machine: each tile of codes is decoded by arithmetic or by table."""
+
+    name = "general"
+    version = 2
+    machines = "all machines"
+    call: type[GeneralCall] = GeneralCall
+    """What brings a weight into the form of the tier's kernel."""
+
+    def runs_on(self, arch: Arch) -> bool:
+        """See `Tier`."""
+        return True
+
+    def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
+        """See `Tier`."""
+        return iter(())
+
+    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+        """See `Tier`."""
+        return iter(CANDIDATES)
+
+    def prepare(
+        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
+    ) -> Prepared:
+        """See `Tier`."""
+        recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
+        arrays = dict(weight.arrays)
+        if weight.tensor_scale != 1.0:
+            arrays["factor"] = np.array([weight.tensor_scale], wide_of(recipe))
+        if weight.gathered is not None:
+            arrays["gathered"] = weight.gathered
+        call = general_call(recipe, machine, example, options, self.call)
+        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
 
 
 def wide_of(recipe: Recipe) -> type:

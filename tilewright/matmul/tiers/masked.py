@@ -6,17 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-import numpy as np
-
 from tilewright.ir.dtypes import FLOAT16, dtype
 from tilewright.kernels.masked_matmul import WARP, is_masked, masked_matmul, rows_unit, run_of
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import viewed
 from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.planning import recipe_for
-from tilewright.matmul.tiers.base import Machine, Prepared, Tier
-from tilewright.matmul.tiers.general import GeneralCall, general_call
+from tilewright.matmul.tiers.base import Machine, Prepared
+from tilewright.matmul.tiers.general import General, GeneralCall
 from tilewright.runtime.tensors import Array
 from tilewright.specialization import JITFactory
 from tilewright.tuning import Candidate
@@ -47,11 +44,23 @@ DECODING = {"lanes": 4.0, "shifts": 3.0}
 """What the general kernel spends on an element of each of its tiles of codes."""
 
 
-class Masked(Tier):
+class MaskedCall(GeneralCall):
+    """The same tensors as for the general kernel, codes as words of what rows are multiples of."""
+
+    program: ClassVar[JITFactory] = masked_matmul
+
+    def _codes(self, codes: Array) -> Array:
+        unit = rows_unit(self.recipe)
+        return viewed(codes, dtype(f"uint{8 * unit}"))
+
+
+class Masked(General):
     """Each lane multiplies a run of codes of a row of the weight by the rows of A, out of registers."""
 
     name = "masked"
+    version = 1
     machines = "GPUs whose rates are known"
+    call = MaskedCall
 
     def runs_on(self, arch: Arch) -> bool:
         """See `Tier`."""
@@ -84,23 +93,8 @@ class Masked(Tier):
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
         """See `Tier`."""
-        recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
-        arrays = dict(weight.arrays)
-        if weight.tensor_scale != 1.0:
-            arrays["factor"] = np.array([weight.tensor_scale], np.float32)
-        options = {**options, "by_bytes": machine.arch.has("bytes_to_floats")}
-        call = general_call(recipe, machine, example, options, MaskedCall)
-        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
-
-
-class MaskedCall(GeneralCall):
-    """The same tensors as for the general kernel, codes as words of what rows are multiples of."""
-
-    program: ClassVar[JITFactory] = masked_matmul
-
-    def _codes(self, codes: Array) -> Array:
-        unit = rows_unit(self.recipe)
-        return viewed(codes, dtype(f"uint{8 * unit}"))
+        by_bytes = machine.arch.has("bytes_to_floats")
+        return super().prepare(weight, request, machine, example, {**options, "by_bytes": by_bytes})
 
 
 def ways(facts: WeightFacts) -> list[Candidate]:
