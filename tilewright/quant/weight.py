@@ -223,7 +223,7 @@ class QuantizedWeight:
         return "float32" if self.scales is None else dtype(self.scales.dtype).name
 
 
-def meaning(weight: object) -> dict[str, Any]:
+def meaning(weight: object) -> dict[str, Any]:  # arguments by name, of several types
     """What arrays, format and shape of a weight of any kind do not say of it, by the names that all kinds have."""
     return {name: getattr(weight, name) for name in ("block", "zeros_mode", "tensor_scale")}
 
