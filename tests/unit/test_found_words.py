@@ -65,6 +65,46 @@ def test_tiles_of_blocks_that_stay_lie_where_their_author_says(persistent: bool 
         np.testing.assert_array_equal(found, right)
 
 
+@pytest.mark.parametrize("form", ["variable", "constant", "array", "name"])
+def test_roles_leave_alone_what_threads_of_others_have(form: str) -> None:
+    """In kernels whose warps are divided, the interpreter stored what the last role did into the variables of all threads; what
+    differed among threads it refused with an error of NumPy's."""
+
+    def program(A: Any, B: Any) -> Any:
+        A: T.Tensor((256,), "int32")
+        B: T.Tensor((16, 16), "int32")
+        C = T.empty((2, 256), "int32")
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            own = T.alloc_var("int32", init=A[tx] if form != "constant" else 7)
+            parts = T.alloc_local((2,), "int32")
+            parts[1] = A[tx] * 2
+            y = A[tx] + 1
+            s, u = T.alloc_shared((16, 16), "int32"), T.alloc_shared((16, 16), "int32")
+            with T.ws(1):
+                T.fill(s, 3)
+            if tx < 192:
+                T.copy(B, u)
+            else:
+                T.copy(B, s)
+                own = 5
+                if form == "array":
+                    parts[1] = s[tx % 16, 3]
+                if form == "name":
+                    own = y * s[1, tx % 16]
+            C[0, tx] = own
+            C[1, tx] = parts[1] + y
+        return C
+
+    a, b = numbers(256, dtype="int32"), numbers(16, 16, dtype="int32")
+    tx, late = np.arange(256), np.arange(256) >= 192
+    own = np.where(late, (a + 1) * b[1, tx % 16] if form == "name" else 5, 7 if form == "constant" else a)
+    parts = np.where(late & (form == "array"), b[tx % 16, 3], 2 * a)
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(a, b)
+    for found in (kernel.emulate(a, b), kernel.interpret(a, b)):
+        np.testing.assert_array_equal(found, np.stack([own, parts + a + 1]))
+
+
 def test_a_product_is_waited_for_before_the_next_ones_sum_is_declared() -> None:
     """Every wait held the registers of all sums of its block, of those too that were declared below it: an internal error."""
 

@@ -16,6 +16,7 @@ from tilewright.errors import RolesDeadlocked
 from tilewright.interpreter.arithmetic import convert
 from tilewright.interpreter.clusters import cluster_of
 from tilewright.interpreter.evaluate import Evaluator
+from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.state import NOBODY
 from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
@@ -43,12 +44,12 @@ class Lines(Evaluator):
 
     def _roles(self, node: nodes.Roles) -> Steps:
         """Run all roles in turn, each until it waits for another."""
-        outside = self._line()
-        running = [
-            (role, self.run(role.body), self._line_of(role, instance))
-            for role in node.roles
-            for instance in range(role.instances)
-        ]
+        outside, first, running = self._line(), 0, []
+        for role in node.roles:
+            for instance in range(role.instances):
+                running.append((role, self.run(role.body), self._line_of(role, instance, first)))
+                first += role.threads
+        lines = [line for _, _, line in running]
         before = {var: self.values[var] for var in self.thread_vars}
         while running:
             waiting, woken = [], self.woken
@@ -71,17 +72,34 @@ class Lines(Evaluator):
             yield
         self._enter(outside)
         self.values.update(before)
+        for buffer, place in self.places.items():
+            if isinstance(place, Cell) and place.lanes == self.threads:
+                place.join([line["places"][buffer] for line in lines])
 
     def _line(self) -> dict[str, Any]:
         """What belongs to one line of execution alone."""
         return {name: getattr(self, name) for name in _LINE}
 
-    def _line_of(self, role: nodes.Role, instance: int) -> dict[str, Any]:
-        """A role's own line, with names and tiles of its own where it has several instances."""
+    def _line_of(self, role: nodes.Role, instance: int, first: int) -> dict[str, Any]:
+        """A role's own line, with names and tiles of its own where it has several instances; its threads, from `first`
+        on, have what they had outside."""
         line = {**self._line(), "threads": (role.threads,), "role": (role.name, instance)}
+        threads = slice(first, first + role.threads)
+        values = {
+            var: value[threads]
+            for var, value in self.values.items()
+            if var in self.varying.names and var not in self.thread_vars and np.shape(value) == self.threads
+        }
+        own = [buffer for buffer, place in self.places.items() if place.lanes == self.threads]
         if role.index is not None:
-            line["values"] = {**self.values, role.index: instance}
+            values[role.index] = instance
+        line["values"] = {**self.values, **values} if values else self.values
+        if own or role.index is not None:
             line["places"], line["memories"] = dict(self.places), dict(self.memories)
+        for buffer in own:
+            if buffer.source is None and buffer in self.memories:
+                line["memories"][buffer] = self.memories[buffer].of(threads)
+            line["places"][buffer] = self.places[buffer].of(threads)
         return line
 
     def _enter(self, line: Mapping[str, object]) -> None:

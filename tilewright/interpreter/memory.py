@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,12 @@ class Memory:
     def nbytes(self) -> int:
         """Bytes of one copy."""
         return self.lane_bytes if self.lanes else self.data.nbytes
+
+    def of(self, threads: slice) -> Memory:
+        """The copies of some of the lanes."""
+        part = slice(threads.start * self.lane_bytes, threads.stop * self.lane_bytes)
+        shadow = None if self.shadow is None else self.shadow[part]
+        return Memory(self.data[part], shadow, (threads.stop - threads.start,), self.lane_bytes)
 
 
 def row_major(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
@@ -131,6 +138,12 @@ class View:
         self.lane_elements = per_lane if memory.lanes else 0
         if memory.lanes:
             self.lane_offset = np.arange(math.prod(memory.lanes), dtype=np.int64).reshape(memory.lanes) * per_lane
+
+    def of(self, threads: slice) -> View:
+        """The same of some of the lanes: their parts lie behind those of the lanes before."""
+        made = copy(self)
+        made.lanes, made.lane_offset = (threads.stop - threads.start,), np.asarray(self.lane_offset)[threads]
+        return made
 
     # Elements by flat offset --------------------------------------------------------------------
 
@@ -317,6 +330,18 @@ class Cell:
         self.name, self.dtype, self.lanes = name, dtype, lanes
         self.value: Numbers = settle(np.zeros((), dtype.numpy), dtype)
         self.valid: Numbers = False
+
+    def of(self, threads: slice) -> Cell:
+        """What some of the lanes have, on their own."""
+        made = Cell(self.name, self.dtype, (threads.stop - threads.start,))
+        made.value, made.valid = (one[threads] if np.ndim(one) else one for one in (self.value, self.valid))
+        return made
+
+    def join(self, parts: Sequence[Cell]) -> None:
+        """Take over what parts of the lanes have, one after another."""
+        values = [np.broadcast_to(carried(part.value, self.dtype), part.lanes) for part in parts]
+        self.value = settle(np.concatenate(values), self.dtype)
+        self.valid = np.concatenate([np.broadcast_to(part.valid, part.lanes) for part in parts])
 
     def load(self, mask: object) -> Numbers:
         """The value; `mask` says which lanes ask for it (None: all)."""

@@ -53,6 +53,11 @@ def find_varying(kernel: Kernel) -> Varying:
     for node in walk(kernel.body, lambda node: not isinstance(node, nodes.Parallel)):
         if isinstance(node, Statement) and updates(node):  # each thread for itself
             mentions[node] |= {kernel.thread_vars[0]}
+    for role in find(kernel.body, nodes.Role):  # what its threads have from outside is not the other roles'
+        inside = {node.buffer for node in find(role.body, nodes.Allocate)}
+        for statement in _statements(role.body):
+            if any(root(one) not in inside and root(one).scope in PRIVATE for one in own_writes(statement)):
+                mentions[statement] |= {kernel.thread_vars[0]}
     result = Varying(set(kernel.thread_vars))
     result.instances = {node.name: node.instances for node in mentions if isinstance(node, nodes.Role)}
     if not any(var in names for names in mentions.values() for var in kernel.thread_vars):
