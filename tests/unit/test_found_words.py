@@ -191,3 +191,13 @@ def test_numbers_that_only_a_call_knows_are_asked_for_by_name() -> None:
     assert "the size of T.tvm_thread_allreduce" in asked(allreduce)
     assert asked(mma).startswith("T.ptx_mma is ")
     assert asked(lambda A, n, tx: T.clear(A[0:8:n])) == SliceStep().message
+
+
+def test_slices_of_nothing_say_where_they_begin_and_end() -> None:
+    """Both were called symbolic."""
+
+    first = "index -7:9 is out of range in dimension 0 of "
+    assert asked(lambda A, n, tx: T.clear(A[n * 0 - 7 : n * 0 + 9])).startswith(first)
+    assert asked(lambda A, n, tx: T.clear(A[n : n - 2])).startswith(
+        "index n:(n - 2) is out of range in dimension 0 of "
+    )

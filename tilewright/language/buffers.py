@@ -335,7 +335,9 @@ class BufferProxy(TensorProxy):
             known_start = start if isinstance(start, int) else None
             beyond = known_start is not None and isinstance(size, int) and known_start + extent > size
             if extent <= 0 or (beyond and self._buffer.scope != "global"):
-                raise IndexOutOfRange(f"{part.start}:{part.stop}", dimension, self.description, size)
+                given = ((known_value(part.start), start), (known_value(part.stop), stop))
+                said = ("" if one is None else str(one) if isinstance(one, int) else size_text(at) for one, at in given)
+                raise IndexOutOfRange(":".join(said), dimension, self.description, size)
         return nodes.expr(start), extent
 
     def _bound(self, value: object, default: Extent, dimension: int) -> Extent:
