@@ -67,10 +67,7 @@ FOUND = (
 )  # fmt: skip
 """Seeds of the pipelined families, which are what they were, that once failed."""
 
-OPEN: dict[int, str] = {
-    PRODUCTS
-    + 9001: "refused with an internal error: a name of an outer pipelined loop is not in scope where an inner one, in a loop that may be left, loads ahead",
-}
+OPEN: dict[int, str] = {}
 """Seeds of the sample that fail today, and why."""
 
 

@@ -439,3 +439,26 @@ def test_loops_and_branches_around_nothing(target: str) -> None:
         return O
 
     agree(program, target, numbers(16, 16, dtype="int32"))
+
+
+@pytest.mark.parametrize("kept", ["tensor", "tile"])
+@pytest.mark.parametrize("target", [AMPERE, AMD])
+def test_what_a_name_of_a_pipelined_loop_chooses_is_read_in_each_iteration(target: str, kept: str) -> None:
+    """Fuzz seed 9509001: AMD's loops took it for the same in all, and read it before the loop, where the name is not known."""
+
+    def program(A, F):
+        A: T.Tensor((2, 16), "float32")
+        F: T.Tensor((8,), "int32")
+        O = T.empty((4, 16), "float32")
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((8,), "int32")
+            T.copy(F, s)
+            for k in T.Pipelined(4, num_stages=2):
+                row = F[k] if kept == "tensor" else s[F[k]]
+                f = T.alloc_fragment((16,), "float32")
+                for i in T.Parallel(16):
+                    f[i] = A[row, i] + k
+                T.copy(f, O[k, 0])
+        return O
+
+    agree(program, target, numbers(2, 16), np.array([1, 0, 0, 1, 1, 0, 1, 0], np.int32))

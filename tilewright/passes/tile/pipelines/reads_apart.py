@@ -122,9 +122,10 @@ class _Take(Rewriter):
     def __init__(
         self, loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var], count: int
     ) -> None:
-        self.loop, self.work, self.written, self.count = loop, work, written, count
+        self.work, self.written, self.count = work, written, count
         inner = {node.var for node in find(work.body, For)}
         self.inner = inner | set(threads)
+        self.changing = {loop.var, *(let.var for let in find(loop.body, Let))}
         self.names: dict[Var, Expr] = {}
         self.found = Apart(work)
         self.made: dict[Expr, Expr] = {}
@@ -204,7 +205,7 @@ class _Take(Rewriter):
         firsts = {var: index_binary("mul", new, run) for var, new, run in zip(self.work.vars, own, runs, strict=True)}
         body = seq([Store(held, own, substitute(value, firsts), span=self.work.span)])
         read = Read(held, Parallel(own, shape, body, span=self.work.span))
-        each = any(node is self.loop.var for node in walk(value))
+        each = not self.changing.isdisjoint(walk(value))
         (self.found.each if each else self.found.once).append(read)
         share = -(-math.prod(extents) // self.count) // math.prod(runs)
         self.found.registers += -(-max(share, 1) * buffer.dtype.bits // 32)
