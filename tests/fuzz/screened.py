@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.context import CHOICES, Context, Facts, Schedule
 from tilewright.passes.manager import Step, Trace, run_passes
 from tilewright.runtime import facts
+from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,6 +160,7 @@ class Recording:
         self.program, self.target = program, target
         self.lowerings: list[Lowering] = []
         self.outside: set[str] = set()
+        self.kernel: Kernel | None = None
         with self._lowered_by(self._recorded):
             note_in(self.outside)
             self.said = self._said()
@@ -168,10 +170,21 @@ class Recording:
     def reached(self) -> set[str]:
         return self.outside.union(*(one.reached for lowering in self.lowerings for one in lowering.passes))
 
+    def interpreted(self) -> set[str]:
+        """The defects that a run of the interpreter goes through."""
+        found: set[str] = set()
+        if self.kernel is not None:
+            note_in(found)
+            with suppress(Exception):
+                judge.run(self.kernel.interpret, self.program.arguments)
+            note_in(set())
+        return found
+
     def _said(self) -> str:
         """What the compiler of the machine is given; or what the error is called."""
         try:
-            return repr(self.program.compile(self.target).variant(*self.program.arguments).program.source)
+            self.kernel = self.program.compile(self.target)
+            return repr(self.kernel.variant(*self.program.arguments).program.source)
         except Exception as error:
             return said_of(error)
 
@@ -273,15 +286,23 @@ class Defects:
         note_in(set())
         self.unmarked = mark(lines, live)
         self.swaps = {name: Swap(made, live) for name, made in texts.items()}
+        self.of_interpreter = {
+            name for name, made in texts.items() if any("interpreter" in file.parts for file in made)
+        }
         self.words = {name: _words(patch) for name, patch in patches.items() if name not in texts}
 
     def changed(self, seed: int, sought: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The targets on which a program may show a defect: of most those whose text it changes, of one of headers those
-        whose text mentions it."""
+        whose text mentions it, of one that the interpreter goes through all."""
         program = tile_fuzz.program_of(seed)
         recordings = {target: Recording(program, target) for target in screens(seed)}
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
+        telling = tuple(one for one in recordings if one.startswith(TELLING))
+        interpreted = recordings[telling[0]].interpreted() if telling and self.of_interpreter & {*sought} else set()
         for defect in sought:
+            if defect in interpreted:
+                found[defect] = telling
+                continue
             if defect in self.words:
                 pattern = re.compile("|".join(map(re.escape, self.words[defect])))
                 found[defect] = tuple(

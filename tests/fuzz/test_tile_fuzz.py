@@ -145,6 +145,7 @@ def known() -> Iterator[screened.Defects]:
 def test_passes_that_run_again_tell_whether_a_text_changes(number: int, known: screened.Defects) -> None:
     """For every defect as the whole compilation with it says, whichever lines of it run."""
     seed = tile_fuzz.ALL + number
+    known.of_interpreter.clear()
     with looking.compiled_afresh():
         told = known.changed(seed, list(known.swaps))
         for target in (one for one in screened.screens(seed) if one.startswith(screened.TELLING)):
