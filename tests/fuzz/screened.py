@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,15 +170,18 @@ class Recording:
     def reached(self) -> set[str]:
         return self.outside.union(*(one.reached for lowering in self.lowerings for one in lowering.passes))
 
-    def interpreted(self) -> set[str]:
-        """The defects that a run of the interpreter goes through."""
+    def interpreted(self) -> tuple[set[str], str]:
+        """The defects that a run of the interpreter goes through, and what it gives."""
         found: set[str] = set()
+        said = ""
         if self.kernel is not None:
             note_in(found)
-            with suppress(Exception):
-                judge.run(self.kernel.interpret, self.program.arguments)
+            try:
+                said = repr([array.tobytes() for array in judge.run(self.kernel.interpret, self.program.arguments)])
+            except Exception as error:
+                said = said_of(error)
             note_in(set())
-        return found
+        return found, said
 
     def _said(self) -> str:
         """What the compiler of the machine is given; or what the error is called."""
@@ -293,16 +296,21 @@ class Defects:
 
     def changed(self, seed: int, sought: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The targets on which a program may show a defect: of most those whose text it changes, of one of headers those
-        whose text mentions it, of one that the interpreter goes through all."""
+        whose text mentions it, of one by which the
+        interpreter gives something else all."""
         program = tile_fuzz.program_of(seed)
         recordings = {target: Recording(program, target) for target in screens(seed)}
         found: dict[str, tuple[str, ...]] = {}
         telling = tuple(one for one in recordings if one.startswith(TELLING))
-        interpreted = recordings[telling[0]].interpreted() if telling and self.of_interpreter & {*sought} else set()
+        interpreted, numbers = set[str](), ""
+        if telling and self.of_interpreter & {*sought}:
+            interpreted, numbers = recordings[telling[0]].interpreted()
         for defect in sought:
             if defect in interpreted:
-                found[defect] = telling
-                continue
+                with self.swaps[defect].in_place():
+                    if recordings[telling[0]].interpreted()[1] != numbers:
+                        found[defect] = telling
+                        continue
             if defect in self.words:
                 pattern = re.compile("|".join(map(re.escape, self.words[defect])))
                 found[defect] = tuple(
