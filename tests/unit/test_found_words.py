@@ -105,6 +105,37 @@ def test_roles_leave_alone_what_threads_of_others_have(form: str) -> None:
         np.testing.assert_array_equal(found, np.stack([own, parts + a + 1]))
 
 
+@pytest.mark.parametrize("form", ["changed", "read before", "met"])
+def test_what_all_threads_have_alike_changes_once_for_each(form: str) -> None:
+    """On processors a statement that threads run one by one changed a variable that they have alike as often as there are threads."""
+
+    def program(A: Any) -> Any:
+        A: T.Tensor((96,), "int32")
+        C = T.empty((2, 96), "int32")
+        with T.Kernel(1, threads=96):
+            tx = T.get_thread_binding()
+            o, y = T.alloc_var("int32", init=1), T.alloc_var("int32", init=0)
+            if form == "read before":
+                C[0, tx] = o
+            for _ in T.serial(2):
+                if form == "met":
+                    T.sync_threads()
+                    if A[tx] > 0:
+                        y += 1
+                o -= 6
+                y += A[tx]
+            if form != "read before":
+                C[0, tx] = o
+            C[1, tx] = y
+        return C
+
+    a = numbers(96, dtype="int32")
+    kernel = tilewright.jit(target="cpu")(program).compile(a)
+    right = np.stack([np.full(96, 1 if form == "read before" else -11), 2 * a + 2 * ((a > 0) & (form == "met"))])
+    for found in (kernel(a), kernel.interpret(a)):
+        np.testing.assert_array_equal(found, right)
+
+
 def test_a_product_is_waited_for_before_the_next_ones_sum_is_declared() -> None:
     """Every wait held the registers of all sums of its block, of those too that were declared below it: an internal error."""
 

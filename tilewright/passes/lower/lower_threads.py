@@ -65,7 +65,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import changed, find, holds, substitute, walk
 from tilewright.passes.context import Context
-from tilewright.passes.lower.thread_differences import ThreadDifferences
+from tilewright.passes.lower.thread_differences import PRIVATE, ThreadDifferences, statements_under
 from tilewright.passes.scoped import fresh, map_kernels, reads_nothing, redirected
 
 
@@ -132,6 +132,25 @@ class _Threads(ThreadDifferences):
             start = self._over_threads([Store(self.running, (self._thread_number(),), const(True))], first=True)
             made = replace(made, statements=(Allocate(self.running), start, *made.statements))
         return made
+
+    def find_varying(self, body: Seq) -> None:
+        super().find_varying(body)
+        while found := self._stored_alone(body) - self.buffers:
+            self.buffers |= found
+            super().find_varying(body)
+
+    def _stored_alone(self, body: Seq) -> set[Buffer]:
+        """Private memory from outside that statements store into which threads run one by one: each has its own."""
+        found: set[Buffer] = set()
+        for statement in body.statements:
+            if not self.synchronizes(statement):
+                if self.varies(statement):
+                    stores = {one.buffer for one in find(statement, Store) if one.buffer.scope in PRIVATE}
+                    found |= stores - {one.buffer for one in find(statement, Allocate)}
+            elif not isinstance(statement, Parallel):
+                for child in statements_under(statement):
+                    found |= self._stored_alone(child if isinstance(child, Seq) else seq(child))
+        return found
 
     def _check(self, body: Seq) -> None:
         for statement in walk(body):
