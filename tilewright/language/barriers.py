@@ -481,6 +481,8 @@ def sync_grid() -> None:
     --------
     >>> T.sync_grid()
     """
+    if in_kernel("T.sync_grid").enclosing("T.role", "T.ws") is not None:
+        raise MisplacedRole("`T.sync_grid` stands in a role", "meet before the warps part, or where all are back")
     call("grid_sync")
 
 

@@ -37,7 +37,7 @@ from tilewright.language.external import access_ptr
 from tilewright.language.interface import word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
-from tilewright.language.mistakes import NumberExpected
+from tilewright.language.mistakes import MisplacedRole, NumberExpected
 from tilewright.language.proxies import (
     Scalar,
     Value,
@@ -347,6 +347,11 @@ def _by_shuffles(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar | Non
 def _through_shared(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar:
     """Each thread leaves its value, and combines those of all that belong to it."""
     builder = in_kernel("a reduction of threads")
+    if builder.enclosing("T.role", "T.ws") is not None:
+        raise MisplacedRole(
+            "`T.tvm_thread_allreduce` stands in a role, and combines values of threads that are not the role's",
+            "reduce a fragment with T.reduce, or do it before the warps part",
+        )
     span = statement_here()
     x, y, z = get_thread_extents()
     scratch = Buffer("parts", (x * y * z,), value.dtype, "shared")

@@ -127,6 +127,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(promote_sums, "before instructions and roles: what is left are gemms like any other", _many_threads),
     Step(store_names, "before statements of pipelined loops get places of their own", _many_threads),
     Step(specialize_warps, "before all that loads: roles decide who does, and by which instruction", _many_threads),
+    Step(replace_words, "roles are known: a vote of one is of its own threads", _many_threads),
     Step(form_clusters, "roles are known: which loads neighbours share can be seen", _many_threads),
     Step(persist_grid, "clusters are known: they are what tiles are dealt to", _many_threads),
     Step(rasterize_grid, "what is not persistent is launched in this order", _many_threads),

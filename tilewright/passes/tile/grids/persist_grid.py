@@ -94,6 +94,7 @@ from tilewright.passes.tile.grids.rasterize_grid import RASTER, panel_place, wit
 from tilewright.passes.tile.grids.running_numbers import Renumber
 from tilewright.passes.tile.grids.second_slots import with_second_slots
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
+from tilewright.passes.tile.roles.specialize_warps import OF_CLUSTERS
 
 
 def persist_grid(function: Function, context: Context) -> Function:
@@ -242,7 +243,7 @@ class _Persist:
             return "it has no roles"
         if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
             return "what follows its loop needs the ring's bytes"
-        if any(node.function == "cluster_sync" for node in find(self.source.body, Call)):
+        if any(node.function in OF_CLUSTERS for node in find(self.source.body, Call)):
             return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
         if self.claims is not None and self.grid.blocks > 1:
             return "blocks of a cluster would have to claim the same tiles"

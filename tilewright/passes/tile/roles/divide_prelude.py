@@ -6,13 +6,17 @@ Initialisation of registers and everything else goes to the role that needs it, 
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Allocate, Assume, Let, Return, Statement
+from tilewright.ir.nodes import Allocate, Assume, Call, Let, Parallel, Return, Statement, Var
+from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import find, holds, variables
 from tilewright.passes.tile.pipelines.pipeline_plan import Touched, touched
 from tilewright.passes.tile.roles.role_links import LinkPlan
 from tilewright.passes.tile.roles.role_survey import PRIVATE
 
 _OF_THREADS = (*PRIVATE, "scalar")
+
+_AS_OFTEN = ("sync_threads", "griddepcontrol_wait", "griddepcontrol_launch_dependents")
+"""Functions with an effect that is the same however many threads call them."""
 
 
 def divide_prelude(plan: LinkPlan, anchor: int) -> list[Statement] | str:
@@ -26,13 +30,19 @@ def divide_prelude(plan: LinkPlan, anchor: int) -> list[Statement] | str:
         if not more:
             break
         chosen |= more
-    work = [one for one in before if one in chosen and not isinstance(one, (Allocate, Let, Assume))]
+    work = [
+        one for one in before if one in chosen and (has_effect(one) or not isinstance(one, (Allocate, Let, Assume)))
+    ]
     reason = _obstacle(work, [one for one in plan.survey.kernel.body.statements if one not in chosen], plan, effects)
     if reason is not None:
         return reason
+    own: set[Var] = set()
     for one in before:
-        if isinstance(one, (Let, Assume)) and _is_common(effects[one], plan):
-            chosen.add(one)
+        if isinstance(one, (Let, Assume)):
+            if _is_common(effects[one], plan) and not has_effect(one) and not variables(one) & own:
+                chosen.add(one)
+            elif isinstance(one, Let):
+                own.add(one.var)
         if isinstance(one, Allocate) and any(one.buffer in effects[other].all for other in work):
             chosen.add(one)
     for one in before:
@@ -80,7 +90,16 @@ def _obstacle(
             return f"loads depend on {line}, which is itself to be done ahead"
         if variables(statement) & set(plan.survey.kernel.thread_vars):
             return f"loads depend on {line}, which speaks of its threads"
+        if _of_each_thread(statement):
+            return f"loads depend on {line}, which every thread does once more"
         shared = {buffer for buffer in effects[statement].all if buffer.scope in _OF_THREADS} & later
         if shared:
             return f"loads depend on {line}, and the work needs {min(one.name for one in shared)} too"
     return None
+
+
+def _of_each_thread(statement: Statement) -> bool:
+    """Whether something has an effect as often as there are threads: with warps on top, that is more often."""
+    of_loops = {call for loop in find(statement, Parallel) for call in find(loop, Call)}
+    calls = (call for call in find(statement, Call) if call not in of_loops and call.function not in _AS_OFTEN)
+    return any(has_effect(call) for call in calls)

@@ -297,6 +297,8 @@ class _Slice:
             return self._control(statement)
         if isinstance(statement, Allocate):
             return [] if statement.buffer in self.division.rings else [statement]
+        if isinstance(statement, Let) and has_effect(statement.value):
+            return [] if self.moves else [statement]
         # Every role waits for the kernel before, ahead of touching what that kernel wrote.
         if isinstance(statement, (Let, Break, Continue)) or performed(statement) == "griddepcontrol_wait":
             return [statement]

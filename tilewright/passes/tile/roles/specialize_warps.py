@@ -49,13 +49,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.ir import nodes
-from tilewright.ir.control import flattened
+from tilewright.ir.control import flattened, performed
 from tilewright.ir.nodes import (
     WARPGROUP,
     Function,
     Kernel,
     Pipelined,
     Seq,
+    Statement,
     TileOperator,
 )
 from tilewright.ir.visitor import Rewriter, find, walk, with_statements
@@ -69,6 +70,9 @@ from tilewright.passes.tile.roles.role_survey import Survey
 
 SPECIALIZE = "specialize"
 """The kernel's attribute by which the author asks for roles, or forbids them."""
+
+OF_CLUSTERS = ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait")
+"""Words in which all threads of several blocks meet, but for those that have ended."""
 
 
 def specialize_warps(function: Function, context: Context) -> Function:
@@ -121,6 +125,9 @@ class _Specialize(ScopedRewriter):
             position for position, statement in enumerate(kernel.body.statements)
             if any(node in wanted for node in find(statement, Pipelined))
         )  # fmt: skip
+        meeting = _meeting(kernel, loops)
+        if meeting is not None:
+            return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", meeting)
         survey = Survey(kernel, anchor)
         plan = plan_links(survey, wanted)
         if plan.refused and not (asked and plan.links):
@@ -149,6 +156,21 @@ def _kernel_unsupported(kernel: Kernel, context: Context, asked: bool) -> RoleRe
             return RoleRefusal("the author has barriers of his own", node)
     if kernel.threads[1:] != (1, 1) or threads % WARPGROUP or threads + WARPGROUP > context.arch.max_threads:
         return RoleRefusal(f"{threads} threads are no warpgroups with room for one more")
+    return None
+
+
+def _meeting(kernel: Kernel, loops: Sequence[Pipelined]) -> Statement | None:
+    """Where blocks meet though a producer may have loads to do: behind the last loop its threads have ended, which
+    clusters do not wait for."""
+    last = max(
+        position for position, statement in enumerate(kernel.body.statements)
+        if any(loop in loops for loop in find(statement, Pipelined))
+    )  # fmt: skip
+    for position, statement in enumerate(kernel.body.statements):
+        for node in find(statement, Statement):
+            word = performed(node)
+            if word == "grid_sync" or (word in OF_CLUSTERS and position <= last):
+                return node
     return None
 
 

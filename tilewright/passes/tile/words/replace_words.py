@@ -1,6 +1,7 @@
 """Words that a machine does not have and can do without, in others.
 
-Votes of a block are counted in shared memory: those who agree add to a counter that all read. The rank of a block in
+Votes of a block are counted in shared memory: those who agree add to a counter that all read. So are those of a role
+on every machine: the words that there are wait for all threads of the block, and count them. The rank of a block in
 its cluster is worked out of the block's index. Fences of the copy engine go where there is none. Lanes of a warp meet
 with the block where there are no warps.
 
@@ -47,6 +48,7 @@ from tilewright.ir.nodes import (
     Kernel,
     Load,
     Region,
+    Role,
     Statement,
     Store,
     Unary,
@@ -67,9 +69,10 @@ RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
 def replace_words(function: Function, context: Context) -> Function:
     """Say in other words what the machine has no word for."""
     has = context.arch.has
+    voting = any(call.function in VOTES for role in find(function.body, Role) for call in find(role, Call))
     needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", LANES: "threads"}
     absent = {word for word, feature in needs.items() if not has(feature)}
-    if not any(call.function in absent for call in find(function.body, Call)):
+    if not voting and not any(call.function in absent for call in find(function.body, Call)):
         return function
     return function.with_body(_Replace(frozenset(absent))(function.body))
 
@@ -79,6 +82,10 @@ class _Replace(HoistingRewriter):
         super().__init__()
         self.absent = absent
         self.kernel: Kernel | None = None
+
+    def visit_Role(self, role: Role) -> Role:
+        with having(self, absent=self.absent | {*VOTES}):
+            return self.generic(role)
 
     def visit_Kernel(self, kernel: Kernel) -> Kernel:
         with having(self, kernel=kernel):
