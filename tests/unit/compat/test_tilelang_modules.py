@@ -1,5 +1,6 @@
 """TileLang's modules: one copy of each under every name, what they say of machines, and a program that runs as it is."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -138,6 +139,26 @@ def test_words_of_tvm(tmp_path):
     command = [sys.executable, "-W", "ignore", "-m", "tilewright.compat.tilelang", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "right True\n", done.stderr
+
+
+NAMED_AS_MODULES = [
+    (parent, tail)
+    for parent, _, tail in (name.rpartition(".") for name in MODULES)
+    for source in MODULES.get(parent, ())
+    if not isinstance(vars(importlib.import_module(source)).get(tail, sys), ModuleType)
+]
+
+
+@pytest.mark.parametrize(("parent", "tail"), NAMED_AS_MODULES)
+def test_a_module_below_takes_no_name_away(parent, tail):
+    """As `tools.Analyzer`, a class, when `tools.Analyzer`, a module, was imported."""
+    above = importlib.import_module(f"tilewright.compat.tilelang.{parent}")
+    importlib.import_module(f"tilewright.compat.tilelang.{parent}.{tail}")
+    assert not isinstance(getattr(above, tail), ModuleType)
+
+
+def test_some_modules_have_the_name_of_a_word():
+    assert ("tools", "Analyzer") in NAMED_AS_MODULES
 
 
 def test_modules_are_attributes_without_an_import():

@@ -148,6 +148,18 @@ for _parent, _children in INSIDES.items():
         MODULES.setdefault(f"{_parent}.{_child}".lstrip("."), _sources)
 
 
+class _Names(ModuleType):
+    """A module with the names of others, which no module below it takes away: Python puts each that is imported into
+    the one above, and ``tilelang.tools.Analyzer`` is a module and the class that it is named after."""
+
+    __sources__: Sequence[ModuleType] = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        words = (vars(source)[name] for source in self.__sources__ if name in vars(source))
+        if not isinstance(value, ModuleType) or all(isinstance(word, ModuleType) for word in words):
+            super().__setattr__(name, value)
+
+
 class _Shared(Loader):
     """Gives a module that is there already, or one made of the names of others."""
 
@@ -163,6 +175,8 @@ class _Shared(Loader):
             module.__spec__ = self.spec  # its own again
             return
         found = [importlib.import_module(name) for name in self.sources]
+        module.__class__ = _Names
+        vars(module)["__sources__"] = found
 
         def lookup(name: str) -> object:
             if not name.startswith("__"):
