@@ -124,4 +124,5 @@ def apart(work: Callable[[], Verdict]) -> Verdict:
     if said:
         made: Any = pickle.loads(said)
         return Verdict(made.kind, made.way, made.what)
-    return Verdict("fails", "process", f"its process ended with {os.waitstatus_to_exitcode(status)}")
+    code = os.waitstatus_to_exitcode(status)
+    return Verdict("slow" if code == -signal.SIGALRM else "fails", "process", f"its process ended with {code}")

@@ -28,8 +28,8 @@ class TensorView:
     shape, strides : in elements.
     device : kind and index, ``("cpu", 0)``.
     owner : keeps the memory alive.
-    handle : of the memory, where addresses are none (Metal's): those of tensors with other handles say nothing of one
-        another.
+    handle : of the memory, where devices have no addresses: tensors with other handles say nothing of one another.
+    bytes_for_floats : whether frameworks have no floats of 8 bits on this device, and keep them as bytes.
     """
 
     pointer: int
@@ -40,6 +40,7 @@ class TensorView:
     read_only: bool
     owner: object
     handle: int = 0
+    bytes_for_floats: bool = False
 
 
 def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -175,7 +176,7 @@ class Expectations:
         stored_bytes = expected.name == "uint8" and view.dtype.name in ("int8", "uint8")
         carried = param.dtype.name == "tfloat32" and view.dtype.name == "float32"
         as_bytes = param.dtype.name in dtypes.AS_BYTES
-        as_bytes = as_bytes or (view.device[0] == "metal" and param.dtype.is_float and param.dtype.bits == 8)  # MLX's
+        as_bytes = as_bytes or (view.bytes_for_floats and param.dtype.is_float and param.dtype.bits == 8)
         carried = carried or (as_bytes and view.dtype.name == "uint8")
         carried = carried or (param.name in self.pointers and view.dtype.name == "int64")
         if view.dtype != expected and not (stored_bytes and expected is not param.dtype) and not carried:

@@ -93,9 +93,11 @@ def view(tensor: Any) -> TensorView:
     kind = _METAL if _said(tensor) == _METAL else record.device.type
     device = (_DEVICES.get(kind, f"dlpack device {kind}"), record.device.id)
     pointer = (record.data or 0) + record.byte_offset
-    handle = (record.data or 0) if kind == _METAL else 0
+    apple = kind == _METAL
+    handle = (record.data or 0) if apple else 0
     # The capsule is not consumed: its own destructor gives the tensor back once the view is dropped.
-    return TensorView(pointer, shape, strides, dtypes.dtype(name), device, read_only, (capsule, tensor), handle)
+    owner = (capsule, tensor)
+    return TensorView(pointer, shape, strides, dtypes.dtype(name), device, read_only, owner, handle, apple)
 
 
 def _said(tensor: Any) -> int:

@@ -80,7 +80,8 @@ def tensor_view(value: object) -> TensorView:
     if is_torch(value):
         return _torch_view(value)
     if isinstance(value, Promised):
-        return TensorView(0, value.shape, row_major_strides(value.shape), value.dtype, ("metal", 0), False, value)
+        strides = row_major_strides(value.shape)
+        return TensorView(0, value.shape, strides, value.dtype, ("metal", 0), False, value, bytes_for_floats=True)
     return dlpack.view(value)
 
 
@@ -99,9 +100,10 @@ def _torch_view(tensor: Any) -> TensorView:
     if tensor.is_neg():
         raise UnreadableTensor("a tensor of torch is a negated view of another", hint="pass tensor.resolve_neg()")
     kind = "hip" if device.type == "cuda" and sys.modules["torch"].version.hip else _KINDS.get(device.type, device.type)
-    handle = tensor.untyped_storage().data_ptr() if kind == "metal" and pointer else 0
+    apple = kind == "metal"
+    handle = tensor.untyped_storage().data_ptr() if apple and pointer else 0
     place = (kind, device.index or 0)
-    return TensorView(pointer, tuple(tensor.shape), tuple(tensor.stride()), dtype, place, False, tensor, handle)
+    return TensorView(pointer, tuple(tensor.shape), tuple(tensor.stride()), dtype, place, False, tensor, handle, apple)
 
 
 def _address(tensor: Any) -> int:
