@@ -1,4 +1,4 @@
-"""Memory that is let go of goes back to the system."""
+"""The host's memory: what tensors call it, and that what is let go of goes back to the system."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import functools
 import sys
 from collections.abc import Callable
 from typing import Any
+
+HOST = ("cpu", 0)
+"""The device of arrays of NumPy's, as frameworks say it: kind and index."""
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Extent, Function, Var
 from tilewright.ir.signature import POINTERS, size_variables, written_parameters
 from tilewright.ir.sizes import evaluate, size_text, solve, told_by
+from tilewright.memory import HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class TensorView:
     ----------
     pointer : address of the first element.
     shape, strides : in elements.
-    device : kind and index, ``("cpu", 0)``.
+    device : kind and index, as frameworks say them.
     owner : keeps the memory alive.
     handle : of the memory, where devices have no addresses: tensors with other handles say nothing of one another.
     bytes_for_floats : whether frameworks have no floats of 8 bits on this device, and keep them as bytes.
@@ -85,7 +86,7 @@ def numpy_view(array: np.ndarray) -> TensorView:
     if any(stride % size for stride in array.strides):
         strides = tuple(-1 for _ in strides)  # no whole number of elements: never row-major
     pointer = array.__array_interface__["data"][0]
-    return TensorView(pointer, array.shape, strides, dtype, ("cpu", 0), not array.flags.writeable, array)
+    return TensorView(pointer, array.shape, strides, dtype, HOST, not array.flags.writeable, array)
 
 
 class Expectations:
