@@ -84,7 +84,7 @@ def rounded(x: np.ndarray, to: str) -> np.ndarray:
     return codes.astype(np.float64) * (most / np.float32(largest)).astype(np.float64)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("format", "kind", "way"), CASES)
 def test_every_kind_of_weight(format: str, kind: str, way: str) -> None:
     draw = np.random.default_rng(CASES.index((format, kind, way)))
