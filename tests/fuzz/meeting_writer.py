@@ -314,10 +314,11 @@ class MeetingWriter(HandWriter):
         mine = self.handed()
         if mine is None or mine.elements * ALL[mine.dtype].bits % 128:
             return
+        assert mine.range is not None
         theirs, bar, k = self.name("s"), self.name("e"), self.name("k")
         total = self.new_tile(mine.shape, "int32", self.pick(("fragment", "shared")))
         turns = self.between(1, 3)
-        bound = turns * max(map(abs, mine.range))  # type: ignore[arg-type]
+        bound = turns * max(map(abs, mine.range))
         if total.holder.sums_in or bound > 2**20:
             return
         self.emit(
@@ -345,15 +346,16 @@ class MeetingWriter(HandWriter):
         mine = self.handed()
         if mine is None:
             return
+        assert mine.range is not None
         other = self.new_tile(mine.shape, self.pick((mine.dtype, "float32")))
-        if other.holder is mine.holder or other.holder.sums_in or not self.takes(other, mine.range):  # type: ignore[arg-type]
+        if other.holder is mine.holder or other.holder.sums_in or not self.takes(other, mine.range):
             return
         self.emit(
             "T.cluster_sync()",
             f"T.copy({mine.name}, {other.name}, rank={self.rank()})",
             *self.pick((("T.cluster_sync()",), ("T.cluster_arrive()", "T.cluster_wait()"))),
         )
-        self.wrote(other, mine.range)  # type: ignore[arg-type]
+        self.wrote(other, mine.range)
         self.feature("meeting", "of another", mine.dtype)
 
     def loaded_once(self) -> None:

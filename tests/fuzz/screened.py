@@ -108,8 +108,6 @@ class Given:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Given) and self.text is not None and self.text == other.text
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 @dataclass
 class Lowering:

@@ -98,8 +98,9 @@ def test_a_reader_finds_what_it_reads_in_its_own_registers(seed: int) -> None:
         )
         reader = replace(owner, digits=digits)
     elif kind == 2:  # a row statistic read along its row
-        reader, axes = owner, [pick.randrange(2)]
-        owner = reduced(owner, 1 - axes[0])  # type: ignore[operator]
+        along = pick.randrange(2)
+        reader, axes = owner, [along]
+        owner = reduced(owner, 1 - along)
     elif kind == 3:  # transposed
         reader, axes = permuted(owner, [1, 0]), [1, 0]
     else:  # unrelated
