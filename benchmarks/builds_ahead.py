@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from tilewright import cache
+from tilewright.kernels.recipe import Request
 from tilewright.machine.arch import Arch
 from tilewright.matmul import PackedWeight
-from tilewright.matmul.facts import Request
 from tilewright.matmul.tiers.base import Machine
 from tilewright.matmul.tiers.dispatch import prepare
 from tilewright.matmul.tiers.records import Records

@@ -93,7 +93,7 @@ TYPES = {"bfloat16": ("bfloat16", "bfloat16"), "e4m3": ("float8_e4m3fn", "bfloat
 
 def request(kind: str, M: int) -> Any:
     """What a problem asks of the library."""
-    from tilewright.matmul.facts import Request
+    from tilewright.kernels.recipe import Request
 
     activations = kind.rpartition(" by ")[2]
     a, out = TYPES.get(activations, ("float16", "float16"))

@@ -1,9 +1,10 @@
-"""`Recipe`: everything that a product with a quantised weight must know at compile time."""
+"""What is known of a product with a quantised weight before it is compiled: of its weight (`WeightFacts`), of the call
+(`Request`), and how it is computed (`Recipe`)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,72 +59,119 @@ def tile_place(i: int | np.ndarray, j: int | np.ndarray, tiles: tuple[int, int])
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """``C = function((A a_scale) ((values - zeros) multipliers scales)^T factor + bias) + residual``, and how to
-    compute it.
+class WeightFacts:
+    """A packed weight without its numbers.
 
     Attributes
     ----------
     N, K : of the weight as packed; `columns` is the width of A, which differs where K is gathered or padded.
     format : of the codes.
-    activations : element type of A as the caller holds it.
-    left, right : types that are multiplied, of A's tiles and of the weight's.
-    accumulate : ``"int32"``, ``"float32"`` or ``"float64"``.
-    group : columns of a group (a multiple of 16 where partial sums are scaled).
-    scaled : where scales enter: ``"none"``, ``"result"`` (the epilogue), ``"sums"`` (partial sums of groups) or
-        ``"weight"`` (each element, before it is rounded to `right`).
+    group : columns of a group.
     zeros : ``"none"``, ``"one"`` (`zero` for all), ``"groups"`` (a tensor, subtracted first), ``"packed"`` (the same as
         codes ``[groups, N * bits / 8]``), ``"rescale"`` (a tensor, subtracted from the scaled weight).
     scale, zero_point, multiplier : shapes and types of these tensors; multipliers are second-level int8 scales.
     factor : whether the result is multiplied by one more number (the scaled weight where zeros are subtracted from
         that).
-    whole : table values were multiplied by this to be whole numbers.
+    divisors : A is divided by a vector first (SmoothQuant).
+    gather : columns of A are taken in another order (act-order, padding).
     slots : place of every code within its 32-bit word; empty where codes lie in order.
     tiles : columns of the tiles of 16 rows that the weight is cut into, and the stage of BitBLAS's permutation inside
         them (see `tile_place`); (0, 0) for rows.
     offset_binary : signed codes are values plus half their range, not two's complement.
-    activation_scales : ``"none"``, ``"tensor"``, ``"token"``, ``"group"`` (of `activation_group` columns, scaling
-        partial sums) or ``"element"`` (the same, each element scaled before it is rounded to `left`).
-    divisors : A is divided by a vector first (SmoothQuant).
-    gather : columns of A are taken in another order (act-order, padding).
-    bias : its type, None for none.
-    residual, function : the rest of the epilogue.
-    out : type of C; integers are rounded to nearest and saturate.
     """
 
     N: int
     K: int
     columns: int
     format: Format
-    activations: str
-    left: str
-    right: str
-    accumulate: str
     group: int
-    scaled: str = "none"
+    scale: Grouped | None = None
     zeros: str = "none"
     zero: float = 0.0
-    scale: Grouped = UNUSED
-    zero_point: Grouped = UNUSED
+    zero_point: Grouped | None = None
     multiplier: Grouped | None = None
     factor: bool = False
-    whole: int = 1
+    divisors: bool = False
+    gather: bool = False
     slots: tuple[int, ...] = ()
     tiles: tuple[int, int] = (0, 0)
     offset_binary: bool = False
-    activation_scales: str = "none"
-    activation_group: int = 0
-    activation_scale_dtype: str = "float32"
-    divisors: bool = False
-    gather: bool = False
-    bias: str | None = None
-    residual: bool = False
-    function: str | None = None
-    out: str = "float32"
 
     @property
     def groups(self) -> int:
         return -(-self.K // self.group)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One kind of call.
+
+    Attributes
+    ----------
+    activations : element type of A.
+    out : of C.
+    activation_scales : ``"none"``, ``"tensor"``, ``"token"`` or ``"group"``; with their type.
+    activation_group : columns that share an activation scale.
+    quantize : type that A is quantised to as part of the call, or None.
+    divided : whether A was divided by the weight's divisors already.
+    bias : its element type, None for none.
+    residual, function : the rest of the epilogue.
+    rows : of A; 0 for any number.  Kernels take any number: a tier chooses among the few that serve a weight by it.
+    """
+
+    activations: str
+    out: str
+    activation_scales: str = "none"
+    activation_scale_dtype: str = "float32"
+    activation_group: int = 0
+    quantize: str | None = None
+    divided: bool = False
+    bias: str | None = None
+    residual: bool = False
+    function: str | None = None
+    rows: int = 0
+
+    @property
+    def kind(self) -> Request:
+        """The request for the next power of two of rows: what tuning found for some holds for others near them."""
+        return replace(self, rows=1 << max(self.rows - 1, 0).bit_length())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(WeightFacts):
+    """``C = function((A a_scale) ((values - zeros) multipliers scales)^T factor + bias) + residual``, and how to
+    compute it: a weight as the kernel meets it, and what is done with it.
+
+    Attributes
+    ----------
+    activations : element type of A as the caller holds it.
+    left, right : types that are multiplied, of A's tiles and of the weight's.
+    accumulate : ``"int32"``, ``"float32"`` or ``"float64"``.
+    scaled : where scales enter: ``"none"``, ``"result"`` (the epilogue), ``"sums"`` (partial sums of groups, which are
+        multiples of 16 columns) or ``"weight"`` (each element, before it is rounded to `right`).
+    whole : table values were multiplied by this to be whole numbers.
+    activation_scales : ``"none"``, ``"tensor"``, ``"token"``, ``"group"`` (of `activation_group` columns, scaling
+        partial sums) or ``"element"`` (the same, each element scaled before it is rounded to `left`).
+    bias : its type, None for none.
+    residual, function : the rest of the epilogue.
+    out : type of C; integers are rounded to nearest and saturate.
+    """
+
+    activations: str
+    left: str
+    right: str
+    accumulate: str
+    scaled: str = "none"
+    scale: Grouped = UNUSED
+    zero_point: Grouped = UNUSED
+    whole: int = 1
+    activation_scales: str = "none"
+    activation_group: int = 0
+    activation_scale_dtype: str = "float32"
+    bias: str | None = None
+    residual: bool = False
+    function: str | None = None
+    out: str = "float32"
 
     @property
     def period(self) -> int | None:

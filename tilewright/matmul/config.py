@@ -13,8 +13,7 @@ import numpy as np
 from tilewright.errors import Unsupported
 from tilewright.formats import Format, number_format
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.recipe import Grouped
-from tilewright.matmul.facts import Request, WeightFacts
+from tilewright.kernels.recipe import Grouped, Request, WeightFacts
 from tilewright.matmul.planning import ACTIVATIONS, check_request, check_sums
 
 LAYOUTS = ("nt", "nn", "tt", "tn")

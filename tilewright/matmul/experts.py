@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
+from tilewright.kernels.recipe import Request
 from tilewright.matmul.arrays import (
     check_device,
     check_strided,
@@ -19,7 +20,6 @@ from tilewright.matmul.arrays import (
     is_row_major,
     with_numbers,
 )
-from tilewright.matmul.facts import Request
 from tilewright.matmul.grouped_calls import GroupedCall, check_token_scales, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts

@@ -18,6 +18,7 @@ from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import expert_quant_choices
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import (
@@ -30,7 +31,6 @@ from tilewright.matmul.arrays import (
     torch_type,
     viewed,
 )
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.planning import result_columns
 from tilewright.matmul.tiers.base import begun, kernel_of

@@ -12,14 +12,13 @@ import numpy as np
 
 from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.recipe import Recipe
+from tilewright.kernels.recipe import Recipe, Request
 from tilewright.matmul.arrays import (
     contiguous,
     device_of,
     element_type,
 )
 from tilewright.matmul.config import MatmulConfig
-from tilewright.matmul.facts import Request
 from tilewright.matmul.known_calls import wants_gradients
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for

@@ -26,9 +26,8 @@ from tilewright.errors import (
     an,
 )
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
-from tilewright.kernels.recipe import Grouped
+from tilewright.kernels.recipe import Grouped, WeightFacts
 from tilewright.matmul.arrays import as_torch, device_of, element_type
-from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder

@@ -8,6 +8,7 @@ scaled weight, does a scale enter the element.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 
 import numpy as np
 
@@ -15,9 +16,8 @@ from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
-from tilewright.kernels.recipe import UNUSED, Recipe
+from tilewright.kernels.recipe import UNUSED, Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import RUN
 from tilewright.ops.rounding import round_float
 
@@ -62,15 +62,16 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
     if dtype(left).bits == 8 and (scaled == "weight" or weight_scaled):
         left, right, whole = _float_operand(arch, numbers), _float_operand(arch, numbers), 1
     integers = dtype(left).is_integer
+    own = {field.name: getattr(facts, field.name) for field in fields(facts)} | {
+        "zero": facts.zero * whole, "scale": facts.scale or UNUSED, "zero_point": facts.zero_point or UNUSED,
+        "factor": facts.factor or whole > 1, "divisors": facts.divisors and not request.divided,
+    }  # fmt: skip
     return Recipe(
-        N=facts.N, K=facts.K, columns=facts.columns, format=facts.format, activations=request.activations, left=left,
-        right=right, accumulate="int32" if integers else "float64" if left == "float64" else "float32",
-        group=facts.group, scaled=scaled, zeros=facts.zeros, zero=facts.zero * whole, scale=facts.scale or UNUSED,
-        zero_point=facts.zero_point or UNUSED, multiplier=facts.multiplier, factor=facts.factor or whole > 1,
-        whole=whole, slots=facts.slots, tiles=facts.tiles, offset_binary=facts.offset_binary,
+        **own, activations=request.activations, left=left, right=right,
+        accumulate="int32" if integers else "float64" if left == "float64" else "float32", scaled=scaled, whole=whole,
         activation_scales=activation_scales, activation_group=request.activation_group,
-        activation_scale_dtype=request.activation_scale_dtype, divisors=facts.divisors and not request.divided,
-        gather=facts.gather, bias=request.bias, residual=request.residual, function=request.function, out=request.out,
+        activation_scale_dtype=request.activation_scale_dtype, bias=request.bias, residual=request.residual,
+        function=request.function, out=request.out,
     )  # fmt: skip
 
 

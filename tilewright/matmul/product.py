@@ -18,6 +18,7 @@ from tilewright.errors import (
 )
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.matmul.arrays import (
     aside,
     check_device,
@@ -30,7 +31,6 @@ from tilewright.matmul.arrays import (
     with_numbers,
 )
 from tilewright.matmul.config import is_size, whole
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.known_calls import Calls, check_transforms, is_watched, wants_gradients
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request, result_columns

@@ -12,9 +12,9 @@ from torch.compiler import is_compiling
 from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.formats import SCHEMES, number_format
 from tilewright.ir.dtypes import dtype
+from tilewright.kernels.recipe import Request
 from tilewright.matmul.arrays import as_torch, check_strided
 from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
-from tilewright.matmul.facts import Request
 from tilewright.matmul.known_calls import check_transforms, is_watched
 from tilewright.matmul.packed import OPTIONAL, PackedWeight
 from tilewright.matmul.planning import check_request, check_sums

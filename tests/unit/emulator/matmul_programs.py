@@ -136,7 +136,8 @@ def unpacked_records() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 def general() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The kernel for everything, on int8 by uint4."""
     N, K, M = 40, 128, 20
-    recipe = Recipe(N, K, K, number_format("uint4"), "int8", "int8", "int8", "int32", 64, out="int32")
+    kinds = {"activations": "int8", "left": "int8", "right": "int8", "accumulate": "int32", "out": "int32"}
+    recipe = Recipe(N, K, K, number_format("uint4"), 64, **kinds)
     weight = np.random.default_rng(2).integers(0, 256, (N, K // 2)).astype(np.uint8)
     one = np.zeros((1, 1), np.float32)
     rest = (one, one, np.zeros((1, 1), np.int8), one[0], np.zeros(1, np.int32), one[0], np.zeros(1, np.int32), one[0])
@@ -149,9 +150,8 @@ def masked(name: str, K: int = 100, **options: Any) -> tuple[Any, tuple[Any, ...
     """The kernel that masks codes where they lie, groups of 32 with zero points of their own."""
     N, M, of = 11, 3, number_format(name)
     grouped = Grouped("float32", N, -(-K // 32))
-    recipe = Recipe(
-        N, K, K, of, "float16", "float16", "float16", "float32", 32, "sums", "groups", scale=grouped, zero_point=grouped
-    )
+    kinds = {"activations": "float16", "left": "float16", "right": "float16", "accumulate": "float32"}
+    recipe = Recipe(N, K, K, of, 32, zeros="groups", scaled="sums", scale=grouped, zero_point=grouped, **kinds)
     weight = np.random.default_rng(2).integers(0, 128, (N, -(-K * of.bits // 8))).astype(np.uint8)
     word = next(size for size in (4, 2, 1) if weight.shape[1] % size == 0)
     one, groups = np.zeros((1, 1), np.float32), (N, -(-K // 32))

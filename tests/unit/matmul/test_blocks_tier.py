@@ -9,8 +9,8 @@ import pytest
 from products import random_weight
 
 from tilewright.ir.dtypes import dtype
+from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight
-from tilewright.matmul.facts import Request
 from tilewright.matmul.product import Product, explain
 from tilewright.quant import quantize
 

@@ -10,8 +10,8 @@ from products import UNIT, random_weight
 
 from tilewright.formats import FORMATS
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight
-from tilewright.matmul.facts import Request
 from tilewright.matmul.product import Product, explain
 from tilewright.matmul.tiers.base import Behind
 from tilewright.quant import QuantizedWeight, quantize

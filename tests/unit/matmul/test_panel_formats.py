@@ -7,8 +7,8 @@ import pytest
 
 from tilewright.formats import number_format
 from tilewright.kernels.quant_matmul import quant_matmul as kernel_of
+from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight, quant_matmul
-from tilewright.matmul.facts import Request
 from tilewright.matmul.tiers.panels import panel_codes, panel_floats, panel_type
 from tilewright.quant import QuantizedWeight
 

@@ -12,8 +12,8 @@ import pytest
 
 from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import number_format
+from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight, grouped_matmul, quant_matmul
-from tilewright.matmul.facts import Request
 from tilewright.matmul.product import explain
 from tilewright.matmul.tiers.dispatch import choose
 from tilewright.quant import QuantizedWeight, quantize

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight
 from tilewright.matmul import product as products
-from tilewright.matmul.facts import Request
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers import dispatch
 from tilewright.quant import quantize

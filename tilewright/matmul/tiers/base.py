@@ -11,10 +11,9 @@ import numpy as np
 
 from tilewright.ir.dtypes import FLOAT32, DType, dtype
 from tilewright.kernels.arranged_activations import arranged_activations
-from tilewright.kernels.recipe import Recipe
+from tilewright.kernels.recipe import Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import empty_like, placed_like
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch

@@ -13,9 +13,9 @@ from tilewright.errors import Unsupported
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Behind, Machine, Ready, Tier, begun, kernel_of
 from tilewright.matmul.tiers.bytes import Bytes

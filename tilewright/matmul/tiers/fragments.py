@@ -9,10 +9,10 @@ from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.fragment_matmul import FragmentWays, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands
 from tilewright.matmul.tiers.records import (

@@ -11,10 +11,9 @@ import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.general_matmul import general_matmul
-from tilewright.kernels.recipe import Recipe
+from tilewright.kernels.recipe import Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import contiguous, device_of, placed_like, viewed
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier

@@ -16,11 +16,11 @@ from tilewright.ir.dtypes import ALL, UINT32
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways, fitted
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.arrays import device_of, placed_like, viewed
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.tiers.base import Machine, Prepared
 from tilewright.matmul.tiers.bytes import byte_arguments
 from tilewright.runtime.kernel import Kernel

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from tilewright.ir.dtypes import FLOAT16, dtype
 from tilewright.kernels.masked_matmul import WARP, is_masked, masked_matmul, rows_unit, run_of
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import viewed
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Prepared
 from tilewright.matmul.tiers.general import General, GeneralCall

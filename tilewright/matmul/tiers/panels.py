@@ -13,9 +13,9 @@ from tilewright.formats import Format, number_format
 from tilewright.ir.dtypes import DType, dtype, pack
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.quant_matmul import quant_matmul
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import (
     Machine,

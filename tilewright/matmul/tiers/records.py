@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format, unpack_plain
 from tilewright.ir.dtypes import ALL, UINT8, DType
+from tilewright.kernels.recipe import WeightFacts
 from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
 from tilewright.matmul.arrays import (
@@ -23,7 +24,6 @@ from tilewright.matmul.arrays import (
     viewed,
     wait_for_copies,
 )
-from tilewright.matmul.facts import WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float

@@ -11,12 +11,12 @@ import numpy as np
 
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.dense_matmul import SCALES_AT, dense_matmul, scaled_matmul
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tiles import BLOCK, Parts, Tiles
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import contiguous, placed_like, viewed, with_rows_at
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier, begun
 from tilewright.runtime.tensors import Array, as_float32, as_numpy, is_torch

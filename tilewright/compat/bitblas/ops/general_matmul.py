@@ -15,10 +15,10 @@ from tilewright.compat.bitblas.utils import target_name
 from tilewright.errors import NoDevice, NotRepresentable
 from tilewright.formats import Format
 from tilewright.ir.dtypes import UINT8, dtype
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.matmul.arrays import as_torch, viewed
 from tilewright.matmul.config import MatmulConfig as OwnConfig
 from tilewright.matmul.config import OptimizeStrategy, TransformKind
-from tilewright.matmul.facts import Request, WeightFacts
 from tilewright.matmul.operator import Matmul as OwnMatmul
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
