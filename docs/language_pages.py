@@ -35,7 +35,7 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "threads": ("Threads and warps", ("warps", "thread_words", "matrix_words", "random_numbers")),
     "barriers": (
         "Barriers, roles and asynchronous copies",
-        ("barriers", "transfers", "roles", "meetings", "schedules"),
+        ("barriers", "warpgroups", "transfers", "roles", "meetings", "schedules"),
     ),
     "hints": (
         "Hints, checks and foreign text",

@@ -34,6 +34,7 @@ from tilewright.language import (  # for the words that they have
     source_kernels,
     thread_words,
     transfers,
+    warpgroups,
     warps,
     wide_words,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Region, Var, Wait, const, seq
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -87,23 +87,16 @@ def _atomic(kind: str) -> Callable[..., Any]:
         record_operator(ops.Atomic(destination, operand, kind, order, span=statement_here()), what)
         return None
 
-    call.__doc__ = f"""``dst = dst {kind} value``, each element atomically.
-
-    Parameters
-    ----------
-    dst : an element, or a tile or slice.
-    value : a scalar, or (for tiles) a tile of the same shape.
-    memory_order : relaxed unless given.
-    return_prev : give back the element's old value.
-    use_tma : have the copy engine (sm_90 and above) add a shared tile to a tensor; it has been read when the statement ends.
-    annotations : accepted for TileLang's sake.
-
-    Examples
-    --------
-    >>> for i in T.Parallel(64):
-    ...     T.atomic_{kind}(N[0], N[i])
-    """  # noqa: E501
-    return word(call, f"atomic_{kind}")
+    parameters = {
+        "dst": "an element, or a tile or slice.", "value": "a scalar, or (for tiles) a tile of the same shape.",
+        "memory_order": "relaxed unless given.", "return_prev": "give back the element's old value.",
+        "use_tma": "have the copy engine (sm_90 and above) add a shared tile to a tensor; it has been read when the "
+            "statement ends.",
+        "annotations": "accepted for TileLang's sake.",
+    }  # fmt: skip
+    meaning = f"``dst = dst {kind} value``, each element atomically."
+    example = "for i in T.Parallel(64):", f"    T.atomic_{kind}(N[0], N[i])"
+    return made_word(call, f"atomic_{kind}", meaning, parameters, *example)
 
 
 def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) -> None:
@@ -187,23 +180,18 @@ def _packed(count: int) -> Callable[..., Any]:
         builder.append(For(lane, const(0), const(count), const(1), body, span=span))
         return lanes_of(before, builder.frame)
 
-    call.__doc__ = f"""`atomic_add` on {count} consecutive elements, from the first ones given.
-
-    One access where the machine has such a one, and the first is known to be a multiple of {count}.
-
-    Parameters
-    ----------
-    dst : the first of the elements, in a tensor or a shared tile.
-    value : the first of the values, an element of a buffer; or a vector of them.
-    return_prev : give back the old values, a vector.
-    memory_order : accepted for TileLang's sake: relaxed.
-
-    Examples
-    --------
-    >>> for j in T.Parallel(8):
-    ...     T.atomic_addx{count}(C[0, j * {count}], A[0, j * {count}])
-    """
-    return word(call, f"atomic_addx{count}")
+    parameters = {
+        "dst": "the first of the elements, in a tensor or a shared tile.",
+        "value": "the first of the values, an element of a buffer; or a vector of them.",
+        "return_prev": "give back the old values, a vector.",
+        "memory_order": "accepted for TileLang's sake: relaxed.",
+    }  # fmt: skip
+    meaning = (
+        f"`atomic_add` on {count} consecutive elements, from the first ones given.\n\n"
+        f"One access where the machine has such a one, and the first is known to be a multiple of {count}."
+    )
+    example = "for j in T.Parallel(8):", f"    {what}(C[0, j * {count}], A[0, j * {count}])"
+    return made_word(call, f"atomic_addx{count}", meaning, parameters, *example)
 
 
 def _lane(value: object, count: int, lane: Var, what: str) -> Value:

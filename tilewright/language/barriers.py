@@ -1,5 +1,5 @@
-"""Words of those who order the threads of a block themselves: mbarriers, copies that signal them, warpgroups, named
-barriers.
+"""Words of those who order the threads of a block themselves: mbarriers, copies that signal them, named barriers,
+meetings of clusters and grids.
 
 >>> full, empty = T.alloc_barrier([128] * stages), T.alloc_barrier([128] * stages)
 >>> with T.ws(1):
@@ -19,29 +19,24 @@ announced in it have landed.  Every thread that executes an arrival counts once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
 from tilewright.ir.nodes import (
     WARP,
-    WARPGROUP,
     Allocate,
     Buffer,
     Call,
     Evaluate,
     Expr,
-    If,
     Region,
-    binary,
     const,
     index_binary,
 )
-from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import called, taking, word
+from tilewright.language.builder import in_kernel
+from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -178,44 +173,24 @@ def mbarrier_arrive(mbarrier: object, cta_id: object = None) -> None:
     call("mbarrier_arrive_cluster", barrier, as_expr(cta_id, INT32, "cta_id of T.mbarrier_arrive"))
 
 
-@word
-def mbarrier_expect_tx(mbarrier: object, tx: object) -> None:
-    """Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.
+def _expecting(name: str, meaning: str, *example: str) -> Callable[..., None]:
+    def expect(mbarrier: object, tx: object) -> None:
+        number = as_expr(tx, UINT32, f"the bytes of T.{name}")
+        call(name, barrier_of(mbarrier, f"T.{name}"), number)
 
-    Parameters
-    ----------
-    mbarrier : one of `alloc_barrier`.
-    tx : bytes.
-
-    Examples
-    --------
-    >>> ready = T.alloc_barrier(128)
-    >>> if tx == 0:
-    ...     T.mbarrier_expect_tx(ready, 0)
-    >>> T.mbarrier_arrive(ready)
-    >>> T.mbarrier_wait_parity(ready, 0)
-    """
-    number = as_expr(tx, UINT32, "the bytes of T.mbarrier_expect_tx")
-    call("mbarrier_expect_tx", barrier_of(mbarrier, "T.mbarrier_expect_tx"), number)
+    parameters = {"mbarrier": "one of `alloc_barrier`.", "tx": "bytes."}
+    return made_word(expect, name, meaning, parameters, "ready = T.alloc_barrier(128)", *example)
 
 
-@word
-def mbarrier_arrive_expect_tx(mbarrier: object, tx: object) -> None:
-    """`mbarrier_expect_tx`, then `mbarrier_arrive`.
-
-    Parameters
-    ----------
-    mbarrier : one of `alloc_barrier`.
-    tx : bytes.
-
-    Examples
-    --------
-    >>> ready = T.alloc_barrier(128)
-    >>> T.mbarrier_arrive_expect_tx(ready, 0)
-    >>> T.mbarrier_wait_parity(ready, 0)
-    """
-    number = as_expr(tx, UINT32, "the bytes of T.mbarrier_arrive_expect_tx")
-    call("mbarrier_arrive_expect_tx", barrier_of(mbarrier, "T.mbarrier_arrive_expect_tx"), number)
+mbarrier_expect_tx = _expecting(
+    "mbarrier_expect_tx", "Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.",
+    "if tx == 0:", "    T.mbarrier_expect_tx(ready, 0)", "T.mbarrier_arrive(ready)",
+    "T.mbarrier_wait_parity(ready, 0)",
+)  # fmt: skip
+mbarrier_arrive_expect_tx = _expecting(
+    "mbarrier_arrive_expect_tx", "`mbarrier_expect_tx`, then `mbarrier_arrive`.",
+    "T.mbarrier_arrive_expect_tx(ready, 0)", "T.mbarrier_wait_parity(ready, 0)",
+)  # fmt: skip
 
 
 @word
@@ -314,122 +289,6 @@ def fence_proxy_async() -> None:
     >>> T.fence_proxy_async()
     """
     call("fence_proxy_async")
-
-
-# Warpgroups ---------------------------------------------------------------------------------------
-
-
-class WarpGroups(BlockContext):
-    """The ``with`` frame of what some warpgroups do."""
-
-    def __init__(self, groups: tuple[int, ...]) -> None:
-        self.groups, self.span = groups, statement_here()
-
-    def __enter__(self) -> None:
-        builder = in_kernel("T.ws")
-        if builder.enclosing("T.role") is not None:
-            raise MisplacedRole("`T.ws` stands in a role", "a role's warps cannot be divided once more")
-        self.frame = builder.push("T.ws", self.span)
-
-    def __exit__(self, *exception: object) -> None:
-        body = current("T.ws").pop(self.frame)
-        if exception[0] is not None:
-            return
-        context = current("T.ws").kernel
-        context.divided = True
-        thread = context.thread_vars[0]
-        first, last = min(self.groups) * WARPGROUP, (max(self.groups) + 1) * WARPGROUP
-        inside = binary("lt", thread, const(last))
-        condition = binary("all", binary("ge", thread, const(first)), inside) if first else inside
-        current("T.ws").append(If(condition, body, span=self.span))
-
-
-@called("WarpSpecialize")
-@word
-def ws(*warp_group_ids: object) -> WarpGroups:
-    """``with T.ws(0):`` holds what only these warpgroups (of 128 threads, from 0) do.
-
-    Neighbouring ``with T.ws`` run at once, but where one changes shared tiles that the next uses and neither speaks of
-    barriers: these run one after the other. In one the block's threads are those of its warpgroups: tile operators act
-    on them alone; fragments that it alone uses are its own, wherever they are allocated.
-
-    Parameters
-    ----------
-    warp_group_ids : ints from 0, below a fourth of the block's warps.
-
-    Examples
-    --------
-    >>> with T.ws(0):
-    ...     T.copy(A, shared)
-    """
-    threads = in_kernel("T.ws").kernel.threads
-    if threads[1:] != (1, 1):
-        raise NumberExpected(
-            "threads= of a kernel with T.ws", f"one dimension, threads={math.prod(threads)}", str(threads)
-        )
-    count = threads[0] // WARPGROUP
-    groups = sorted(constant(group, "a warpgroup of T.ws") for group in warp_group_ids)
-    there = f"neighbouring warpgroups of the block's {count}"
-    if not groups or groups[0] < 0 or groups[-1] >= count or groups != list(range(groups[0], groups[-1] + 1)):
-        raise NumberExpected("T.ws", there, str(tuple(groups)))
-    return WarpGroups(tuple(groups))
-
-
-def register_count(value: object, what: str, expected: str = "a multiple of 8 from 24 to 256") -> int:
-    """Registers that a thread may keep."""
-    return constant_that(lambda count: count % 8 == 0 and 24 <= count <= 256, value, what, expected)
-
-
-@word
-def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
-    """How many registers each thread of these warpgroups keeps; the first statement of what they do.  It says nothing
-    to a machine whose warps keep those that they start with.
-
-    Parameters
-    ----------
-    reg_count : a multiple of 8 from 24 to 256.
-    is_inc : accepted for TileLang's sake: the compiler knows how many they had.
-    """
-    count = register_count(reg_count, "the argument of T.set_max_nreg")
-    in_kernel("T.set_max_nreg").kernel.divided = True
-    call("setmaxnreg", const(count))
-
-
-def _kept(role: str, name: str, doing: str, default: int) -> Callable[..., None]:
-    def call(reg_count: object) -> None:
-        what = f"T.{name}"
-        count = register_count(reg_count, f"the argument of {what}")
-        attributes = in_kernel(what).kernel.attributes
-        attributes["registers"] = tuple(sorted({**dict(attributes.get("registers", ())), role: count}.items()))
-
-    made = taking(reg_count=default)(call)
-    made.__doc__ = f"""Registers of the threads that {doing}, where the compiler divides the kernel into roles.
-
-    Parameters
-    ----------
-    reg_count : a multiple of 8 from 24 to 240.
-
-    Examples
-    --------
-    >>> T.{name}({default})
-    """
-    return word(made, name)
-
-
-annotate_producer_reg_dealloc = _kept("producer", "annotate_producer_reg_dealloc", "load", 24)
-annotate_consumer_reg_alloc = _kept("consumer", "annotate_consumer_reg_alloc", "compute", 240)
-
-
-@called("disable_warp_group_reg_alloc")
-@word
-def no_set_max_nreg() -> None:
-    """The compiler leaves every warpgroup its share of the registers, where it divides the kernel into roles.
-
-    Examples
-    --------
-    >>> T.disable_warp_group_reg_alloc()
-    """
-    in_kernel("T.no_set_max_nreg").kernel.attributes["registers"] = ()
 
 
 # Clusters -----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64, DType
 from tilewright.ir.nodes import Call, Expr, Var, binary, const
 from tilewright.language.builder import named
-from tilewright.language.interface import taking, word
+from tilewright.language.interface import made_word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, Value, as_expr, frame_of
@@ -119,7 +119,6 @@ def _round_down(name: str, operands: Sequence[Expr], dtype: DType) -> Expr:
 def _operation(name: str) -> Callable[..., object]:
     arity, sides, _ = OPERATIONS[name]
 
-    @taking(*"xyz"[:arity], rounding_mode="rn")
     def call(*given: object) -> Value:
         *values, rounding_mode = given
         if rounding_mode not in MODES:
@@ -141,18 +140,12 @@ def _operation(name: str) -> Callable[..., object]:
         return Scalar(_named(made), frame_of(*values))
 
     example = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[:arity])
-    call.__doc__ = f"""The operation on floats, rounded as the last argument says.
-
-        Parameters
-        ----------
-        {", ".join("xyz"[:arity])} : the operand{"s" * (arity > 1)}, floats of one type.
-        rounding_mode : ``"rn"`` to nearest even, ``"rz"`` towards zero, ``"ru"`` up, ``"rd"`` down.
-
-        Examples
-        --------
-        >>> C[i, 0] = T.{name}({example}, "rz")
-        """
-    return word(call, name)
+    parameters = {
+        ", ".join("xyz"[:arity]): f"the operand{'s' * (arity > 1)}, floats of one type.",
+        "rounding_mode": '``"rn"`` to nearest even, ``"rz"`` towards zero, ``"ru"`` up, ``"rd"`` down.',
+    }
+    meaning = "The operation on floats, rounded as the last argument says."
+    return made_word(call, name, meaning, parameters, f'C[i, 0] = T.{name}({example}, "rz")', rounding_mode="rn")
 
 
 def _nearest(name: str, operands: Sequence[Expr]) -> Expr:

@@ -70,31 +70,54 @@ def author_facing(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def taking(*required: str, **optional: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Decorator of a function that takes its arguments by position: authors call it by these names, too.
+def _by_names(function: Callable[..., R], names: Sequence[str], defaults: Mapping[str, object]) -> Callable[..., R]:
+    """A function that takes its arguments by position, to be called by these names too.
 
     Words that one function makes have parameters of different names: ``T.shfl_up(value, delta)``,
     ``T.shfl_sync(value, srcLane)``.
     """
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    signature = inspect.Signature(
-        [
-            *(inspect.Parameter(name, kind) for name in required),
-            *(inspect.Parameter(name, kind, default=value) for name, value in optional.items()),
-        ]
-    )
+    kind, needed = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    signature = inspect.Signature([inspect.Parameter(name, kind, default=defaults.get(name, needed)) for name in names])
 
-    def decorate(function: Callable[..., R]) -> Callable[..., R]:
-        def call(*arguments: object, **keywords: object) -> R:
-            bound = signature.bind(*arguments, **keywords)
-            bound.apply_defaults()
-            return function(*bound.args)
+    def call(*arguments: object, **keywords: object) -> R:
+        bound = signature.bind(*arguments, **keywords)
+        bound.apply_defaults()
+        return function(*bound.args)
 
-        call.__module__ = function.__module__
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        return call
+    call.__module__ = function.__module__
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
 
-    return decorate
+
+def made_word(
+    function: Callable[..., R],
+    name: str,
+    meaning: str,
+    parameters: Mapping[str, str],
+    *example: str,
+    **defaults: object,
+) -> Callable[..., R]:
+    """A word that is made and not written out, as words of a family are: its docstring is put together here.
+
+    Parameters
+    ----------
+    function : what it does; where its parameters have other names than the word's, they are given by position.
+    parameters : what each means; several that mean one thing stand together, ``"x, y"``.
+    example : its lines.
+    defaults : of those parameters that may be left out, where `function` does not say so itself.
+    """
+    names = [one for together in parameters for one in together.split(", ")]
+    if set(names) != set(inspect.signature(function).parameters):
+        function = _by_names(function, names, defaults)
+    sections = [meaning]
+    if parameters:
+        told = (f"{together} : {what}" for together, what in parameters.items())
+        sections.append("\n".join(["Parameters", "----------", *told]))
+    if example:
+        lines = (f"{'...' if line.startswith(' ') else '>>>'} {line}" for line in example)
+        sections.append("\n".join(["Examples", "--------", *lines]))
+    function.__doc__ = "\n\n".join(sections)
+    return word(function, name)
 
 
 def mismatch(

@@ -16,7 +16,7 @@ from tilewright.ir.dtypes import FLOAT32
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Call
 from tilewright.language.branches import is_symbolic, stand_in
-from tilewright.language.interface import author_facing, called, taking, word
+from tilewright.language.interface import author_facing, called, made_word, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import absolute, combine, floor_divide, floor_modulo, select, shift
 from tilewright.language.promotion import promote
@@ -40,7 +40,6 @@ def _function(name: str) -> Callable[..., Value]:
     names = PARAMETERS.get(name, ("x", "y", "z")[: INTRINSICS[name].arity])
     gives_bool = name.startswith("is")
 
-    @taking(*names)
     def call(*values: object) -> Value:
         exprs = [as_expr(value, what=f"the argument of T.{name}") for value in values]
         common = functools.reduce(promote, (expr.dtype for expr in exprs if expr.dtype.is_float), exprs[0].dtype)
@@ -51,17 +50,9 @@ def _function(name: str) -> Callable[..., Value]:
 
     operands = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[: len(names)])
     example = f"T.if_then_else(T.{name}({operands}), 1, 0)" if gives_bool else f"T.{name}({operands})"
-    call.__doc__ = f"""``{name}`` of a float scalar, in its own dtype{"; a bool" if gives_bool else ""}.
-
-    Parameters
-    ----------
-    {", ".join(names)} : scalar{"s" if len(names) > 1 else ""}; of integers the result is float32.
-
-    Examples
-    --------
-    >>> C[i, 0] = {example}
-    """
-    return word(call, name)
+    meaning = f"``{name}`` of a float scalar, in its own dtype{'; a bool' if gives_bool else ''}."
+    parameters = {", ".join(names): f"scalar{'s' * (len(names) > 1)}; of integers the result is float32."}
+    return made_word(call, name, meaning, parameters, f"C[i, 0] = {example}")
 
 
 _TABLE: dict[str, Callable[..., Value]] = {
@@ -127,22 +118,10 @@ def _operator(
     """An operator of Python's as a word; `of_program` records it where Python does not know both operands, unless they
     do so themselves."""
 
-    @taking(*", ".join(parameters).split(", "))
     def call(left: object, right: object) -> Any:
         return python(left, right) if of_program is None or _known(left, right) else of_program(left, right)
 
-    told = "\n    ".join(f"{names} : {what}" for names, what in parameters.items())
-    call.__doc__ = f"""{meaning}.
-
-    Parameters
-    ----------
-    {told}
-
-    Examples
-    --------
-    >>> N[i] = T.{name}(N[i], {operand})
-    """
-    return word(call, name)
+    return made_word(call, name, f"{meaning}.", parameters, f"N[i] = T.{name}(N[i], {operand})")
 
 
 _DIVIDED = {"a, b": "integers; by 0 is the author's mistake."}
@@ -187,18 +166,11 @@ def _extreme(name: str, meaning: str, python: Callable[..., Any]) -> Callable[..
             found = python(found, item) if _known(found, item) else combine(name, found, item)
         return found
 
-    call.__doc__ = f"""The {meaning} of the values; of a number and a NaN, the number.
-
-    Parameters
-    ----------
-    values : scalars, or one list of them.
-    keywords : those of Python's ``{name}``, for Python values.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.{name}(A[i, 0], B[i, 0])
-    """
-    return stand_in(name)(word(call, name))
+    meaning = f"The {meaning} of the values; of a number and a NaN, the number."
+    parameters = {
+        "values": "scalars, or one list of them.", "keywords": f"those of Python's ``{name}``, for Python values."
+    }  # fmt: skip
+    return stand_in(name)(made_word(call, name, meaning, parameters, f"C[i, 0] = T.{name}(A[i, 0], B[i, 0])"))
 
 
 max_, min_ = _extreme("max", "greatest", builtins.max), _extreme("min", "least", builtins.min)
@@ -368,17 +340,8 @@ def _limit(name: str, meaning: str, attribute: str) -> Callable[[object], Scalar
         record = dtypes.dtype(dtype)
         return Scalar(nodes.const(getattr(record, attribute), record))
 
-    call.__doc__ = f"""The {meaning} finite value of a dtype.
-
-    Parameters
-    ----------
-    dtype : a number type.
-
-    Examples
-    --------
-    >>> T.fill(tile, T.{name}("float32"))
-    """
-    return word(call, name)
+    meaning, example = f"The {meaning} finite value of a dtype.", f'T.fill(tile, T.{name}("float32"))'
+    return made_word(call, name, meaning, {"dtype": "a number type."}, example)
 
 
 max_value, min_value = _limit("max_value", "largest", "maximum"), _limit("min_value", "smallest", "minimum")

@@ -13,7 +13,7 @@ from tilewright.ir.dtypes import INT32, UINT32, UINT64
 from tilewright.ir.nodes import Call, Select, binary, const
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel, named
-from tilewright.language.interface import author_facing, called, taking, word
+from tilewright.language.interface import author_facing, called, made_word, word
 from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS, abs_, cast, if_then_else
 from tilewright.language.memory import alloc_buffer, view
@@ -250,14 +250,9 @@ def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable
     def call(*values: object) -> object:
         return function(*(value if _is_float(value) else cast(value, "float32") for value in values))
 
-    names = ("x",) if function.__code__.co_argcount == 1 else ("x1", "x2")
-    made = taking(*names)(call)
-    second = "\n    x2 : a number of the same type." if len(names) == 2 else ""
-    made.__doc__ = (
-        f"{doc}\n\n    Parameters\n    ----------\n    {names[0]} : a float; integers are taken as "
-        f"float32.{second}\n    "
-    )
-    return word(made, what)
+    first = "a float; integers are taken as float32."
+    both = {"x1": first, "x2": "a number of the same type."}
+    return made_word(call, what, doc, {"x": first} if function.__code__.co_argcount == 1 else both)
 
 
 def _is_float(value: object) -> bool:

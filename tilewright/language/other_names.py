@@ -10,14 +10,13 @@ from tilewright.ir.nodes import Expr
 from tilewright.language.barriers import (
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
-    set_max_nreg,
     sync_threads,
     sync_warp,
 )  # fmt: skip
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
-from tilewright.language.interface import called, word
+from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
 from tilewright.language.math import ceildiv, if_then_else
 from tilewright.language.memory import alloc_buffer
@@ -27,6 +26,7 @@ from tilewright.language.proxies import Scalar, Value, describe
 from tilewright.language.roles import wait_wgmma
 from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tile_ops import GemmWarpPolicy
+from tilewright.language.warpgroups import set_max_nreg
 
 
 @word
@@ -47,50 +47,18 @@ def truncdiv(a: Value, b: Value) -> Value:
     return if_then_else(((a < 0) == (b < 0)) | (a == down * b), down, down + 1)
 
 
-@word
-def truncmod(a: Value, b: Value) -> Value:
-    """What `truncdiv` leaves: it has the sign of `a`.
-
-    Parameters
-    ----------
-    a, b : integers; by 0 is the author's mistake.
-
-    Examples
-    --------
-    >>> N[i] = T.truncmod(N[i], 4)
-    """
-    return a - truncdiv(a, b) * b
-
-
-@word
-def likely(cond: Value) -> Value:
-    """The condition: which way is taken oftener is nothing that the compiler asks.
-
-    Parameters
-    ----------
-    cond : a condition.
-
-    Examples
-    --------
-    >>> if T.likely(i < 60):
-    ...     N[i] = 1
-    """
-    return cond
-
-
-@word
-def fmul(x: Value, y: Value) -> Value:
-    """``x * y``, rounded by itself, as every product is.
-
-    Parameters
-    ----------
-    x, y : floats.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.fmul(A[i, 0], B[i, 0])
-    """
-    return x * y
+truncmod = made_word(
+    lambda a, b: a - truncdiv(a, b) * b, "truncmod", "What `truncdiv` leaves: it has the sign of `a`.",
+    {"a, b": "integers; by 0 is the author's mistake."}, "N[i] = T.truncmod(N[i], 4)",
+)  # fmt: skip
+likely = made_word(
+    lambda cond: cond, "likely", "The condition: which way is taken oftener is nothing that the compiler asks.",
+    {"cond": "a condition."}, "if T.likely(i < 60):", "    N[i] = 1",
+)  # fmt: skip
+fmul = made_word(
+    lambda x, y: x * y, "fmul", "``x * y``, rounded by itself, as every product is.", {"x, y": "floats."},
+    "C[i, 0] = T.fmul(A[i, 0], B[i, 0])",
+)  # fmt: skip
 
 
 @word
@@ -149,60 +117,32 @@ def allocate(
 # Registers, barriers, clusters --------------------------------------------------------------------
 
 
-@word
-def inc_max_nreg(reg_count: object) -> None:
-    """`set_max_nreg` of more registers than the block begins with.
+_REGISTERS = {"reg_count": "a multiple of 8 from 24 to 256."}
 
-    Parameters
-    ----------
-    reg_count : a multiple of 8 from 24 to 256.
-    """
-    set_max_nreg(reg_count, 1)
-
-
-@word
-def dec_max_nreg(reg_count: object) -> None:
-    """`set_max_nreg` of fewer registers than the block begins with.
-
-    Parameters
-    ----------
-    reg_count : a multiple of 8 from 24 to 256.
-    """
-    set_max_nreg(reg_count, 0)
-
-
-@word
-def ptx_arrive_cluster_barrier(mbarrier: object, cta_id: object) -> None:
-    """`mbarrier_arrive` at the barrier of another block of the cluster.
-
-    Parameters
-    ----------
-    mbarrier, cta_id : as those of `mbarrier_arrive`.
-    """
-    mbarrier_arrive(mbarrier, cta_id)
+inc_max_nreg = made_word(
+    lambda reg_count: set_max_nreg(reg_count, 1), "inc_max_nreg",
+    "`set_max_nreg` of more registers than the block begins with.", _REGISTERS,
+)  # fmt: skip
+dec_max_nreg = made_word(
+    lambda reg_count: set_max_nreg(reg_count, 0), "dec_max_nreg",
+    "`set_max_nreg` of fewer registers than the block begins with.", _REGISTERS,
+)  # fmt: skip
+ptx_arrive_cluster_barrier = made_word(
+    lambda mbarrier, cta_id: mbarrier_arrive(mbarrier, cta_id), "ptx_arrive_cluster_barrier",
+    "`mbarrier_arrive` at the barrier of another block of the cluster.",
+    {"mbarrier, cta_id": "as those of `mbarrier_arrive`."},
+)  # fmt: skip
+ptx_arrive_barrier_expect_tx = made_word(
+    lambda barrier, count: mbarrier_arrive_expect_tx(barrier, count), "ptx_arrive_barrier_expect_tx",
+    "`mbarrier_arrive_expect_tx` under TVM's name.",
+    {"barrier_id": "a barrier.", "byte_count": "bytes that are announced."},
+)  # fmt: skip
 
 
-@word
-def ptx_arrive_barrier_expect_tx(barrier_id: object, byte_count: object) -> None:
-    """`mbarrier_arrive_expect_tx` under TVM's name.
-
-    Parameters
-    ----------
-    barrier_id : a barrier.
-    byte_count : bytes that are announced.
-    """
-    mbarrier_arrive_expect_tx(barrier_id, byte_count)
-
-
-@word
-def get_cluster_size() -> int:
-    """How many blocks a cluster has; 1 where there are none.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.get_cluster_size()
-    """
-    return math.prod(get_cluster_dims())
+get_cluster_size = made_word(
+    lambda: math.prod(get_cluster_dims()), "get_cluster_size", "How many blocks a cluster has; 1 where there are none.",
+    {}, "C[tx // 64, tx % 64] = T.get_cluster_size()",
+)  # fmt: skip
 
 
 @word
@@ -221,15 +161,10 @@ def get_cluster_id(dim: int = 0) -> Value:
     return blocks[dim] // get_cluster_dims()[dim] if dim < len(blocks) else 0
 
 
-@word
-def get_cluster_ids() -> list[Value]:
-    """`get_cluster_id` along every dimension of the grid.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.get_cluster_ids()[0]
-    """
-    return [get_cluster_id(dim) for dim in range(len(get_block_bindings()))]
+get_cluster_ids = made_word(
+    lambda: [get_cluster_id(dim) for dim in range(len(get_block_bindings()))], "get_cluster_ids",
+    "`get_cluster_id` along every dimension of the grid.", {}, "C[tx // 64, tx % 64] = T.get_cluster_ids()[0]",
+)  # fmt: skip
 
 
 @word
@@ -248,15 +183,10 @@ def get_cluster_extent(dim: int = 0) -> Value:
     return ceildiv(blocks[dim], get_cluster_dims()[dim]) if dim < len(blocks) else 1
 
 
-@word
-def get_cluster_extents() -> list[Value]:
-    """`get_cluster_extent` along all three dimensions.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.get_cluster_extents()[2]
-    """
-    return [get_cluster_extent(dim) for dim in range(3)]
+get_cluster_extents = made_word(
+    lambda: [get_cluster_extent(dim) for dim in range(3)], "get_cluster_extents",
+    "`get_cluster_extent` along all three dimensions.", {}, "C[tx // 64, tx % 64] = T.get_cluster_extents()[2]",
+)  # fmt: skip
 
 
 # Products by warpgroups ---------------------------------------------------------------------------
@@ -268,8 +198,7 @@ def _nothing(name: str, sentence: str) -> Any:
     def call() -> None:
         in_kernel(f"T.{name}")
 
-    call.__doc__ = f"{sentence}\n\n    Examples\n    --------\n    >>> T.{name}()\n    "
-    return word(call, name)
+    return made_word(call, name, sentence, {}, f"T.{name}()")
 
 
 warpgroup_arrive = _nothing(
@@ -298,15 +227,10 @@ def warpgroup_fence_operand(
     in_kernel("T.warpgroup_fence_operand")
 
 
-@word
-def warpgroup_wait(num_mma: object) -> None:
-    """`wait_wgmma` under another name.
-
-    Parameters
-    ----------
-    num_mma : how many may still run.
-    """
-    wait_wgmma(num_mma)
+warpgroup_wait = made_word(
+    lambda num_mma: wait_wgmma(num_mma), "warpgroup_wait", "`wait_wgmma` under another name.",
+    {"num_mma": "how many may still run."},
+)  # fmt: skip
 
 
 @word

@@ -9,7 +9,7 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Extent, Load, Parallel, Region, Select, Store, Var, binary, const
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import check_tile_place, in_kernel
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word
 from tilewright.language.memory import alloc_fragment
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import constant
@@ -34,21 +34,16 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
         REDUCTIONS["reduce_min"](places, least, axis)
         _elementwise(kept, lambda at: _result(least.buffer, destination, source.extents[axis], at))
 
-    call.__doc__ = f"""The position of the {meaning} element along one dimension of a tile: of equal ones the first, of NaN the first of all.
-
-    Parameters
-    ----------
-    buffer : a tile.
-    out : a tile of integers, of the shape of `buffer` without `dim`, or with 1 there.
-    dim : the dimension, counted in the tile's own shape; from the end where negative.
-
-    Examples
-    --------
-    >>> T.copy(A, tile)
-    >>> places = T.alloc_fragment((64,), "int32")
-    >>> T.reduce_arg{kind}(tile, places, dim=1)
-    """  # noqa: E501
-    return word(call, f"reduce_arg{kind}")
+    parameters = {
+        "buffer": "a tile.",
+        "out": "a tile of integers, of the shape of `buffer` without `dim`, or with 1 there.",
+        "dim": "the dimension, counted in the tile's own shape; from the end where negative.",
+    }
+    return made_word(
+        call, f"reduce_arg{kind}", f"The position of the {meaning} element along one dimension of a tile: of equal "
+        "ones the first, of NaN the first of all.", parameters, "T.copy(A, tile)",
+        'places = T.alloc_fragment((64,), "int32")', f"{what}(tile, places, dim=1)",
+    )  # fmt: skip
 
 
 def _checked(source: Region, destination: Region, dim: int, what: str) -> int:

@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.nodes import Call, Region, Statement, Var
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel, record_operator
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word, word
 from tilewright.language.proxies import Scalar, constant
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import record_tiles
@@ -31,24 +31,18 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
             _reduce(buffer, out, kind, dim, clear, what)
 
     dtype = "int32" if kind.startswith("bit") else "float32"
-    call.__doc__ = f"""{meaning} along one dimension of a tile.
-
-    Parameters
-    ----------
-    buffer : a tile, or a slice of one.
-    out : the shape of `buffer` without `dim`, or with 1 there.
-    dim : the dimension, from the end where negative.
-    clear : False combines with what `out` holds.
-    batch, annotations : accepted for TileLang's sake.
-    nan_propagate : whether NaN among the elements is the result; the greatest and least leave it out otherwise.
-
-    Examples
-    --------
-    >>> values, result = T.alloc_fragment((64, 8), "{dtype}"), T.alloc_fragment((64,), "{dtype}")
-    >>> T.clear(values)
-    >>> T.reduce_{kind}(values, result, dim=1)
-    """
-    return word(call, f"reduce_{kind}")
+    parameters = {
+        "buffer": "a tile, or a slice of one.", "out": "the shape of `buffer` without `dim`, or with 1 there.",
+        "dim": "the dimension, from the end where negative.", "clear": "False combines with what `out` holds.",
+        "batch, annotations": "accepted for TileLang's sake.",
+        "nan_propagate":
+            "whether NaN among the elements is the result; the greatest and least leave it out otherwise.",
+    }  # fmt: skip
+    return made_word(
+        call, f"reduce_{kind}", f"{meaning} along one dimension of a tile.", parameters,
+        f'values, result = T.alloc_fragment((64, 8), "{dtype}"), T.alloc_fragment((64,), "{dtype}")',
+        "T.clear(values)", f"T.reduce_{kind}(values, result, dim=1)",
+    )  # fmt: skip
 
 
 def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
@@ -133,76 +127,41 @@ def reduce(
     _reduce(buffer, out, reduce_type, dim, clear, "T.reduce")
 
 
-def _scan(src: object, dst: object, kind: str, dim: object, reverse: bool) -> None:
+def _scan(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.cum{kind}"
-    in_kernel(what)
-    source = region_of(src, f"the source of {what}")
-    destination = source if dst is None else region_of(dst, f"the destination of {what}")
-    operator = ops.Scan(
-        source, destination, kind, constant(dim, f"dim of {what}"), bool(reverse), span=statement_here()
-    )
-    record_tiles(operator, what, source=source, destination=destination)
+
+    def call(
+        src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None
+    ) -> None:
+        in_kernel(what)
+        source = region_of(src, f"the source of {what}")
+        destination = source if dst is None else region_of(dst, f"the destination of {what}")
+        axis = constant(dim, f"dim of {what}")
+        operator = ops.Scan(source, destination, kind, axis, bool(reverse), span=statement_here())
+        record_tiles(operator, what, source=source, destination=destination)
+
+    parameters = {
+        "src": "a tile.", "dst": "a tile of the same shape, or None.",
+        "dim": "the dimension, from the end where negative.", "reverse": "from the last element to the first.",
+        "annotations": "accepted for TileLang's sake.",
+    }  # fmt: skip
+    meaning = f"Running {meaning} along a dimension; in place where `dst` is None."
+    return made_word(call, f"cum{kind}", meaning, parameters, "T.copy(A, tile)", f"{what}(tile, dim=1)")
 
 
-@word
-def cumsum(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
-    """Running sums along a dimension; in place where `dst` is None.
-
-    Parameters
-    ----------
-    src : a tile.
-    dst : a tile of the same shape, or None.
-    dim : the dimension, from the end where negative.
-    reverse : from the last element to the first.
-    annotations : accepted for TileLang's sake.
-
-    Examples
-    --------
-    >>> T.copy(A, tile)
-    >>> T.cumsum(tile, dim=1)
-    """
-    _scan(src, dst, "sum", dim, reverse)
+cumsum, cummax = _scan("sum", "sums"), _scan("max", "maxima")
 
 
-@word
-def cummax(src: object, dst: object = None, dim: object = 0, reverse: bool = False, annotations: object = None) -> None:
-    """Running maxima along a dimension; in place where `dst` is None.
-
-    Parameters
-    ----------
-    src : a tile.
-    dst : a tile of the same shape, or None.
-    dim : the dimension, from the end where negative.
-    reverse : from the last element to the first.
-    annotations : accepted for TileLang's sake.
-
-    Examples
-    --------
-    >>> T.copy(A, tile)
-    >>> T.cummax(tile, dim=1)
-    """
-    _scan(src, dst, "max", dim, reverse)
-
-
-def _condition_of_tile(name: str) -> Callable[..., Scalar]:
+def _condition_of_tile(name: str, found: str, differ: str) -> Callable[..., Scalar]:
     def call(buffer: object) -> Scalar:
         in_kernel(f"T.{name}")
         region = region_of(buffer, f"the argument of T.{name}")
         return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
 
-    call.__doc__ = f"""Whether {name.replace("_of", "")} element{"s" if name == "all_of" else ""} of a tile or slice differ{"" if name == "all_of" else "s"} from zero.
-
-    Parameters
-    ----------
-    buffer : a shared tile, or a slice of one.
-
-    Examples
-    --------
-    >>> T.copy(A, shared)
-    >>> if T.{name}(shared[0, 0:8]):
-    ...     C[0, 0] = 1
-    """  # noqa: E501
-    return word(call, name)
+    meaning = f"Whether {found} of a tile or slice {differ} from zero."
+    example = "T.copy(A, shared)", f"if T.{name}(shared[0, 0:8]):", "    C[0, 0] = 1"
+    return made_word(call, name, meaning, {"buffer": "a shared tile, or a slice of one."}, *example)
 
 
-any_of, all_of = _condition_of_tile("any_of"), _condition_of_tile("all_of")
+any_of = _condition_of_tile("any_of", "any element", "differs")
+all_of = _condition_of_tile("all_of", "all elements", "differ")

@@ -24,7 +24,6 @@ from dataclasses import replace
 from tilewright import ops
 from tilewright.ir import nodes
 from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var
-from tilewright.language.barriers import register_count
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
@@ -33,6 +32,7 @@ from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpe
 from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, one_of, positive
 from tilewright.language.source import statement_here
 from tilewright.language.tile_ops import gemm
+from tilewright.language.warpgroups import register_count
 
 KEPT = "a multiple of 8 from 24 to 256, the same for all roles of 4, 8, 12, ... warps"
 """What registers of a role may be."""

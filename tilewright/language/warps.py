@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
 from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, binary, const, index_binary
-from tilewright.language.interface import called, taking, word
+from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, constant_within, named_by_author
 
@@ -88,7 +88,6 @@ ALL_LANES = 0xFFFFFFFF
 
 
 def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable[..., Scalar]:
-    @taking("value", lane_name, width=WARP, mask=ALL_LANES)
     def call(value: object, lane: object, width: object, mask: object) -> Scalar:
         operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
         what, expected = f"the width of T.{name}", "1, 2, 4, 8, 16 or 32"
@@ -98,20 +97,13 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
             return _named(Call(operand.dtype, function, (operand, by)), "other")
         return _named(Call(operand.dtype, "shuffle", (operand, _lane_in_group(function, by, size))), "other")
 
-    call.__doc__ = f"""The value that {meaning}.
-
-    Parameters
-    ----------
-    value : of each thread.
-    {lane_name} : an integer, as the sentence above says.
-    width : lanes of a group, within which lanes count from 0.
-    mask : the lanes that use the result, an int; all of the warp meet.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.{name}(tx, 1)
-    """
-    return word(call, name)
+    parameters = {
+        "value": "of each thread.", lane_name: "an integer, as the sentence above says.",
+        "width": "lanes of a group, within which lanes count from 0.",
+        "mask": "the lanes that use the result, an int; all of the warp meet.",
+    }  # fmt: skip
+    example = f"C[tx // 64, tx % 64] = T.{name}(tx, 1)"
+    return made_word(call, name, f"The value that {meaning}.", parameters, example, width=WARP, mask=ALL_LANES)
 
 
 def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
@@ -141,22 +133,16 @@ shfl_down = _shuffle(
 
 
 def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) -> Callable[..., Scalar]:
-    @taking("mask", "value", lane_name, width=WARP, warp_size=WARP)
     def call(mask: object, value: object, lane: object, width: object, warp_size: object) -> Scalar:
         return shuffle(value, lane, width, mask)
 
-    call.__doc__ = f"""`{shuffle.__name__}` with its arguments in TVM's order.
-
-    Parameters
-    ----------
-    mask, value, {lane_name}, width : as those of `{shuffle.__name__}`.
-    warp_size : accepted for TVM's sake.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.{name}(T.tvm_warp_activemask(), tx, 1, 32, 32)
-    """
-    return word(call, name)
+    own = shuffle.__name__
+    parameters = {
+        f"mask, value, {lane_name}, width": f"as those of `{own}`.", "warp_size": "accepted for TVM's sake."
+    }  # fmt: skip
+    example = f"C[tx // 64, tx % 64] = T.{name}(T.tvm_warp_activemask(), tx, 1, 32, 32)"
+    meaning = f"`{own}` with its arguments in TVM's order."
+    return made_word(call, name, meaning, parameters, example, width=WARP, warp_size=WARP)
 
 
 @word
@@ -270,18 +256,11 @@ def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
         every = binary("eq", as_expr(same), const(lanes, UINT32))
         return _named(nodes.Select(UINT32, every, as_expr(same), const(0, UINT32)), "same")
 
-    call.__doc__ = f"""A word whose bits are the lanes of the warp {meaning}.
-
-    Parameters
-    ----------
-    value : a number of each thread.
-    mask : the lanes that count, an int; all of the warp meet.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.{name}(tx // 2)), "float32")
-    """
-    return word(call, name)
+    parameters = {
+        "value": "a number of each thread.", "mask": "the lanes that count, an int; all of the warp meet."
+    }  # fmt: skip
+    example = f'C[tx // 64, tx % 64] = T.cast(T.popcount(T.{name}(tx // 2)), "float32")'
+    return made_word(call, name, f"A word whose bits are the lanes of the warp {meaning}.", parameters, example)
 
 
 match_any_sync = _match("match_any", "match_any_sync", "with the same value as this one")
@@ -293,17 +272,8 @@ def _reduction(op: str, name: str) -> Callable[[object], Scalar]:
         operand = as_expr(value, what=f"the value of T.{name}")
         return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
 
-    call.__doc__ = f"""The values of all lanes of the warp combined, in every lane.
-
-    Parameters
-    ----------
-    value : of each thread.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.{name}(tx)
-    """
-    return word(call, name)
+    meaning, example = "The values of all lanes of the warp combined, in every lane.", f"T.{name}(tx)"
+    return made_word(call, name, meaning, {"value": "of each thread."}, f"C[tx // 64, tx % 64] = {example}")
 
 
 warp_reduce_sum, warp_reduce_max, warp_reduce_min = (
@@ -340,17 +310,8 @@ def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callabl
     def call(predicate: object) -> Scalar:
         return _named(Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 
-    call.__doc__ = f"""The block's threads meet; {meaning}.
-
-    Parameters
-    ----------
-    predicate : of each thread.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")
-    """
-    return word(call, name)
+    example = f'C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")'
+    return made_word(call, name, f"The block's threads meet; {meaning}.", {"predicate": "of each thread."}, example)
 
 
 syncthreads_and = _vote("sync_threads_and", "syncthreads_and", "whether the condition holds in all of them", BOOL)

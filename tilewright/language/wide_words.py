@@ -14,7 +14,7 @@ from tilewright.ir.dtypes import UINT32, DType
 from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const
 from tilewright.language.buffers import region_of, vector_in
 from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing, word
+from tilewright.language.interface import author_facing, made_word, word
 from tilewright.language.math import FUNCTIONS, abs_, max_, min_
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant_within, describe, is_number
@@ -105,19 +105,12 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
     call = load if scope == "global" else lambda src: load(src)
     many = "a uint32" if words == 1 else f"a vector of {words} uint32"
     where, example = ("a tensor", "N[i]") if scope == "global" else ("a shared tile", "shared[0, 0]")
-    first = "" if scope == "global" else "T.clear(shared)\n    >>> "
-    predicate = "\n    pred : where false, nothing is read and the words are 0." if scope == "global" else ""
-    call.__doc__ = f"""{words * 4} neighbouring bytes of {where} as {many}.
-
-    Parameters
-    ----------
-    src : the first element, or a slice or buffer that begins with it.{predicate}
-
-    Examples
-    --------
-    >>> {first}words = T.{name}({example})
-    """
-    return word(call, name)
+    first = () if scope == "global" else ("T.clear(shared)",)
+    parameters = {"src": "the first element, or a slice or buffer that begins with it."}
+    if scope == "global":
+        parameters["pred"] = "where false, nothing is read and the words are 0."
+    meaning = f"{words * 4} neighbouring bytes of {where} as {many}."
+    return made_word(call, name, meaning, parameters, *first, f"words = T.{name}({example})")
 
 
 def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
@@ -146,19 +139,14 @@ def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
     call = store if scope == "global" else lambda dst, value: store(dst, value)
     where, example = ("a tensor", "N[i]") if scope == "global" else ("a shared tile", "shared[0, 0]")
     value = "T.uint32(7)" if words == 1 else f"T.Broadcast(T.uint32(7), {words})"
-    predicate = "\n    pred : where false, nothing is written." if scope == "global" else ""
-    call.__doc__ = f"""Write {words * 4} bytes to neighbouring elements of {where}.
-
-    Parameters
-    ----------
-    dst : the first element, or a slice or buffer that begins with it.
-    value : as many bytes, what the load of this size gives.{predicate}
-
-    Examples
-    --------
-    >>> T.{name}({example}, {value})
-    """
-    return word(call, name)
+    parameters = {
+        "dst": "the first element, or a slice or buffer that begins with it.",
+        "value": "as many bytes, what the load of this size gives.",
+    }
+    if scope == "global":
+        parameters["pred"] = "where false, nothing is written."
+    meaning = f"Write {words * 4} bytes to neighbouring elements of {where}."
+    return made_word(call, name, meaning, parameters, f"T.{name}({example}, {value})")
 
 
 def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
@@ -214,28 +202,13 @@ def _packed(name: str, function: Callable[..., object], meaning: str, operands: 
             raise NumberExpected(f"the operands of {what}", "floats of one type", found)
         return kept(Vector(2, lambda lane: function(*(lane_of(pair, lane) for pair in pairs))), name)
 
-    def of_one(x: object) -> Vector:
-        return of_pairs(x)
-
-    def of_two(x: object, y: object) -> Vector:
-        return of_pairs(x, y)
-
-    def of_three(x: object, y: object, z: object) -> Vector:
-        return of_pairs(x, y, z)
-
-    call: Any = (of_one, of_two, of_three)[len(operands) - 1]
     given = ", ".join(f"{tensor}[i, 0:2]" for tensor in "ABC"[: len(operands)])
-    call.__doc__ = f"""``{meaning}`` of two neighbouring floats at once.
-
-    Parameters
-    ----------
-    {", ".join(operands)} : pairs of floats of one type: slices such as ``A[i, 0:2]``, or ``T.float32x2(a, b)``.
-
-    Examples
-    --------
-    >>> C[i, 0:2] = T.{name}({given})
-    """
-    return word(call, name)
+    parameters = {
+        ", ".join(operands):
+            "pairs of floats of one type: slices such as ``A[i, 0:2]``, or ``T.float32x2(a, b)``."
+    }  # fmt: skip
+    meaning, example = f"``{meaning}`` of two neighbouring floats at once.", f"C[i, 0:2] = T.{name}({given})"
+    return made_word(of_pairs, name, meaning, parameters, example)
 
 
 # Lanes --------------------------------------------------------------------------------------------
