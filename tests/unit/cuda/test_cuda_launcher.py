@@ -67,7 +67,7 @@ class FakeLibrary:
 def prepared(library, monkeypatch, shape, codes=(POINTER, "i")):
     driver = Driver(library)
     monkeypatch.setattr(launcher, "require_driver", lambda doing: driver)
-    monkeypatch.setattr(launcher, "current_stream_functions", lambda driver: (lambda: 0, lambda device: 5))
+    driver.streams = lambda: (lambda: 0, lambda device: 5)
     return CudaKernel(b"cubin", "scale", codes).prepare(shape)
 
 
@@ -251,9 +251,7 @@ def streams(monkeypatch):
     driver = Driver(library)
     monkeypatch.setattr(workspaces, "require_driver", lambda doing: driver)
     monkeypatch.setattr(graph_memory, "require_driver", lambda doing: driver)
-    monkeypatch.setattr(
-        workspaces, "current_stream_functions", lambda driver: (lambda: 0, lambda device: library.stream)
-    )
+    driver.streams = lambda: (lambda: 0, lambda device: library.stream)
     monkeypatch.setattr(workspaces, "_ASKED", [lambda: library.capture is not None])
     monkeypatch.setattr(workspaces, "MEMORY", StreamMemory())
     monkeypatch.setattr(workspaces, "GRAPHS", GraphMemory())
@@ -401,5 +399,5 @@ class FakeTorch:
 @pytest.mark.parametrize("internals", [{}, {"_cuda_getDevice": lambda: 3}, {"_cuda_getCurrentRawStream": lambda i: 91}])
 def test_a_torch_without_its_quick_functions_is_still_one_with_cuda(monkeypatch, internals):
     monkeypatch.setitem(sys.modules, "torch", FakeTorch(internals))
-    device, stream = launcher.current_stream_functions(driver=None)
+    device, stream = Driver(FakeLibrary()).streams()
     assert device() == 3 and stream(device()) == 91

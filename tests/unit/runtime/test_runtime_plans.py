@@ -49,8 +49,8 @@ def device(monkeypatch):
     for module in (launcher, target):
         monkeypatch.setattr(module, "require_driver", lambda doing: driver)
     streams = lambda driver: (lambda: library.current, lambda index: library.stream + index)  # noqa: E731
-    monkeypatch.setattr(launcher, "current_stream_functions", streams)
-    monkeypatch.setattr(target, "on_device", on)
+    monkeypatch.setattr(Driver, "streams", streams)
+    monkeypatch.setattr(Driver, "on_device", lambda driver, index: on(index))
     return library
 
 

@@ -109,7 +109,7 @@ class Driver(DriverLibrary):
     version : version of CUDA that the driver speaks.
     """
 
-    maker, explanations = "the CUDA driver", _EXPLANATIONS
+    maker, prefix, explanations = "the CUDA driver", "cu", _EXPLANATIONS
 
     def __init__(self, library: ctypes.CDLL) -> None:
         super().__init__(library)
@@ -245,10 +245,6 @@ class Driver(DriverLibrary):
         if result:
             release(held, 1)
         self.check(result, "cuGraphRetainUserObject")
-
-    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
-        doing = f"looking for {name}"
-        return self.asked(ctypes.c_void_p, "cuModuleGetFunction", module, name.encode(), doing=doing)
 
     def set_function_attribute(self, function: ctypes.c_void_p, attribute: int, value: int, doing: str) -> None:
         self.check(

@@ -10,8 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +25,6 @@ from tilewright.targets.cuda.driver import (
     require_driver,
 )
 from tilewright.targets.gpu.host import TENSOR_MAP
-from tilewright.targets.gpu.library import loaded_torch, torch_functions
 
 _CONFIG = "<3I3II4xQQI4x"
 """CUlaunchConfig for `struct`: grid, block, shared bytes, stream, attributes and their count."""
@@ -147,7 +145,7 @@ class PreparedKernel:
         self.launch = driver.library.cuLaunchKernelEx
         self.functions: dict[int, ctypes.c_void_p] = {}
         self._states: list[LaunchState] = []
-        self.current_device, self.current_stream = current_stream_functions(driver)
+        self.current_device, self.current_stream = driver.streams()
 
     def __call__(self, grid: tuple[int, int, int], values: Sequence[Any], stream: int | None = None) -> None:
         """Launch on the current device.
@@ -268,20 +266,3 @@ def _attribute(number: int, *words: int) -> LaunchAttribute:
     for index, word in enumerate(words):
         attribute.value[index] = word
     return attribute
-
-
-def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:
-    """Functions that give the current device, and its current stream's handle, as cheaply as possible.
-
-    Where torch has CUDA its own are asked; else the device is that of the thread's context and the stream the
-    default one.
-    """
-    return torch_functions() or (driver.current_device, lambda device: 0)
-
-
-def on_device(device: int) -> AbstractContextManager[Any]:
-    """A context in which another device is current, for torch too where it is loaded."""
-    torch = loaded_torch()
-    if torch is not None:
-        return torch.cuda.device(device)
-    return require_driver("changing the device").on(device)

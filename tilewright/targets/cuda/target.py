@@ -14,14 +14,13 @@ from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import arch, detect
 from tilewright.targets.cuda.compiler import Binary, compile_text
-from tilewright.targets.cuda.driver import require_driver
+from tilewright.targets.cuda.driver import Driver, require_driver
 from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.headers import headers_hash
 from tilewright.targets.cuda.launcher import (
     CudaKernel,
     LaunchShape,
     PreparedKernel,
-    on_device,
 )
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import nvrtc_identity
@@ -30,6 +29,7 @@ from tilewright.targets.cuda.tma import descriptor, encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, code_of, is_dependent, prints
+from tilewright.targets.gpu.launcher import HostLauncher
 from tilewright.texts import write_text
 
 
@@ -52,7 +52,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     ------
     DriverError : there is no GPU here, or its driver refuses.
     """
-    require_driver(f"launching {function.name}")
+    driver = require_driver(f"launching {function.name}")
     binary = Binary.load(directory)
     shared = dict(source.metadata)["shared_bytes"]
     prepared = []
@@ -61,29 +61,17 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
         code = CudaKernel(binary.image, name, codes, binary.assembly, prints(kernel))
         cluster, cooperative, dependent = cluster_of(kernel, arch), syncs_grid(kernel), is_dependent(kernel)
         prepared.append(code.prepare(LaunchShape(kernel.num_threads, shared_bytes, cluster, cooperative, dependent)))
-    return Launcher(function, prepared)
+    return Launcher(function, driver, prepared)
 
 
-class Launcher:
-    """Runs a function's host program on the current GPU; called with the entry arguments.
+class Launcher(HostLauncher):
+    """A launcher whose calls can be recorded."""
 
-    Attributes
-    ----------
-    current_device, on_device : the index of the calling thread's device, and a context in which another is current.
-    """
+    prepared: Sequence[PreparedKernel]
 
-    def __init__(self, function: Function, prepared: list[PreparedKernel]) -> None:
-        self.function, self.prepared = function, prepared
+    def __init__(self, function: Function, driver: Driver, prepared: list[PreparedKernel]) -> None:
         self.workspaces = Workspaces(function)
-        self.program = HostProgram(function, self._launch, self.workspaces.address, _describe)
-        self.current_device = prepared[0].current_device if prepared else lambda: 0
-        self.on_device = on_device
-
-    def __call__(self, *entry: Any) -> None:
-        self.program.run(entry)
-
-    def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
-        self.prepared[number](grid, values)
+        super().__init__(function, driver, prepared, self.workspaces.address, _describe)
 
     def prepare(self, entry: Sequence[Any], device: int | None = None) -> Callable[..., None]:
         """A function of one value a parameter, addresses for buffers, that runs again what `entry` ran, on one device.
@@ -96,7 +84,7 @@ class Launcher:
         if self.program.prints:
 
             def again(*values: Any) -> None:
-                with on_device(place):
+                with self.on_device(place):
                     self.program.run([*values, *entry[count:]])
 
             return again

@@ -20,7 +20,6 @@ from tilewright.ir.signature import counted_workspaces
 from tilewright.ir.visitor import find
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.graph_memory import GRAPHS
-from tilewright.targets.cuda.launcher import current_stream_functions
 from tilewright.targets.gpu.library import loaded_torch
 
 
@@ -74,7 +73,7 @@ class Workspaces:
 
     def address(self, buffer: Buffer, size: int) -> int:
         """Where a workspace of so many bytes is for the current stream."""
-        current_device, current_stream = current_stream_functions(require_driver("allocating a workspace"))
+        current_device, current_stream = require_driver("allocating a workspace").streams()
         device = current_device()
         return self.on_stream(buffer, size).address(device, current_stream(device))
 

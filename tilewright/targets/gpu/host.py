@@ -27,7 +27,7 @@ Describe = Callable[[TensorMap, Any, tuple[int, ...], tuple[int, ...]], Any]
 """Called with a tensor map, the tensor's own argument, and its extents and strides in elements, outermost first."""
 
 
-def _no_map(node: TensorMap, *_: object) -> object:
+def no_map(node: TensorMap, *_: object) -> object:
     """What would describe a tensor to a copy engine."""
     raise InternalError(f"a map of {node.tensor.name} on a machine that has no copy engine")
 
@@ -48,7 +48,7 @@ class HostProgram:
         function: Function,
         launch: Launch,
         allocate: Callable[[Buffer, int], object],
-        describe: Describe = _no_map,
+        describe: Describe = no_map,
     ) -> None:
         self.function, self.launch, self.allocate, self.describe = function, launch, allocate, describe
         self.parameters = entry_parameters(function)

@@ -9,6 +9,7 @@ import ctypes
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -37,10 +38,12 @@ class DriverLibrary(ABC):
     ----------
     library : ctypes handle; `check` turns results into errors.
     maker : what messages call it.
+    prefix : of its calls' names.
     explanations : what results mean, in words.
     """
 
     maker: ClassVar[str]
+    prefix: ClassVar[str]
     explanations: ClassVar[Mapping[int, str]]
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -69,6 +72,32 @@ class DriverLibrary(ABC):
 
     @abstractmethod
     def device_count(self) -> int: ...
+
+    @abstractmethod
+    def on(self, device: int) -> AbstractContextManager[None]:
+        """Make a device current in this thread for a while."""
+
+    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        call, doing = f"{self.prefix}ModuleGetFunction", f"looking for {name}"
+        return self.asked(ctypes.c_void_p, call, module, name.encode(), doing=doing)
+
+    def torch(self) -> Any:  # a module that may not be here
+        """Torch, where it is loaded and drives GPUs of this maker's."""
+        return loaded_torch()
+
+    def streams(self) -> tuple[Callable[[], int], Callable[[int], int]]:
+        """Functions that give the current device, and its current stream's handle, as cheaply as possible.
+
+        Where torch drives such GPUs its own are asked; else the device is that of the thread and the stream the
+        default one.
+        """
+        found = None if self.torch() is None else torch_functions()
+        return found or (self.current_device, lambda device: 0)
+
+    def on_device(self, device: int) -> AbstractContextManager[Any]:
+        """A context in which another device is current, for torch too where it drives it."""
+        torch = self.torch()
+        return self.on(device) if torch is None else torch.cuda.device(device)
 
 
 def loaded_torch() -> Any:  # a module that may not be here

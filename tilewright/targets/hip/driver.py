@@ -10,13 +10,12 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tilewright.errors import LaunchFailed
-from tilewright.targets.gpu.library import DriverLibrary, first_loaded, loaded_torch, needed, torch_functions
+from tilewright.targets.gpu.library import DriverLibrary, first_loaded, loaded_torch, needed
 
 _NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll")
 
@@ -44,7 +43,7 @@ _EXPLANATIONS = {
 class Driver(DriverLibrary):
     """The library, initialised."""
 
-    maker, explanations = "HIP", _EXPLANATIONS
+    maker, prefix, explanations = "HIP", "hip", _EXPLANATIONS
 
     def __init__(self, library: Any) -> None:
         super().__init__(library)
@@ -53,6 +52,11 @@ class Driver(DriverLibrary):
 
     def name_of(self, result: int) -> bytes | None:
         return bytes(self.library.hipGetErrorName(result) or b"")
+
+    def torch(self) -> Any:
+        """See `DriverLibrary`."""
+        torch = loaded_torch()
+        return torch if torch is not None and torch.version.hip else None
 
     def device_count(self) -> int:
         count = ctypes.c_int()
@@ -92,10 +96,6 @@ class Driver(DriverLibrary):
     def load_module(self, image: bytes) -> ctypes.c_void_p:
         """Load a code object on the current device."""
         return self.asked(ctypes.c_void_p, "hipModuleLoadData", image, doing="loading a kernel")
-
-    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
-        doing = f"looking for {name}"
-        return self.asked(ctypes.c_void_p, "hipModuleGetFunction", module, name.encode(), doing=doing)
 
     def launch(
         self, function: ctypes.c_void_p, grid: tuple[int, int, int], threads: int, stream: int, addresses: Any,
@@ -143,18 +143,3 @@ def require_driver(doing: str) -> Driver:
     DriverError : there is no AMD GPU here.
     """
     return needed(find_driver(), doing, "AMD")
-
-
-def on_device(device: int) -> AbstractContextManager[Any]:
-    """A context in which another device is current, for torch too where it has ROCm."""
-    torch = loaded_torch()
-    if torch is not None and torch.version.hip:
-        return torch.cuda.device(device)
-    return require_driver("changing the device").on(device)
-
-
-def current_stream_functions(driver: Driver) -> tuple[Callable[[], int], Callable[[int], int]]:
-    """Functions that give the current device, and its current stream's handle: torch's where it has ROCm."""
-    torch = loaded_torch()
-    found = torch_functions() if torch is not None and torch.version.hip else None
-    return found or (driver.current_device, lambda device: 0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir.nodes import Buffer
-from tilewright.targets.hip.driver import Driver, current_stream_functions, require_driver
+from tilewright.targets.hip.driver import Driver, require_driver
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class HipKernel:
         if 0 in grid:
             return
         driver = require_driver(f"launching {self.name}")
-        current_device, current_stream = current_stream_functions(driver)
+        current_device, current_stream = driver.streams()
         device = current_device()
         packed = [struct.pack("<" + code, value) for code, value in zip(self.codes, values, strict=True)]
         buffers = [ctypes.create_string_buffer(one, len(one)) for one in packed]
@@ -70,7 +70,7 @@ class Workspaces:
     def address(self, buffer: Buffer, size: int) -> int:
         """Where a workspace of so many bytes is for the current stream."""
         driver = require_driver("allocating a workspace")
-        current_device, current_stream = current_stream_functions(driver)
+        current_device, current_stream = driver.streams()
         device = current_device()
         stream = current_stream(device)
         key = (buffer, device, stream)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tilewright.ir.nodes import Function
 from tilewright.ir.visitor import kernels
@@ -12,11 +11,12 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
-from tilewright.targets.gpu.host import HostProgram, code_of
+from tilewright.targets.gpu.host import code_of
+from tilewright.targets.gpu.launcher import HostLauncher
 from tilewright.targets.hip import emulation
 from tilewright.targets.hip.arch import arch, detect
 from tilewright.targets.hip.compiler import Binary, compile_text, compiler_key
-from tilewright.targets.hip.driver import current_stream_functions, on_device, require_driver
+from tilewright.targets.hip.driver import require_driver
 from tilewright.targets.hip.emit import emit
 from tilewright.targets.hip.launcher import HipKernel, Workspaces
 from tilewright.targets.hip.lower import OVERRIDES
@@ -40,34 +40,13 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     ------
     DriverError : there is no GPU here, or its driver refuses.
     """
-    require_driver(f"launching {function.name}")
+    driver = require_driver(f"launching {function.name}")
     binary = Binary.load(directory)
     prepared = []
     for kernel, name in zip(kernels(function), source.entries, strict=True):
         codes = tuple(map(code_of, kernel_parameters(kernel)))
         prepared.append(HipKernel(binary.image, name, codes, kernel.num_threads, syncs_grid(kernel)))
-    return Launcher(function, prepared)
-
-
-class Launcher:
-    """Runs a function's host program on the current GPU; called with the entry arguments.
-
-    Attributes
-    ----------
-    current_device, on_device : the index of the calling thread's device, and a context in which another is current.
-    """
-
-    def __init__(self, function: Function, prepared: list[HipKernel]) -> None:
-        self.prepared = prepared
-        self.current_device = current_stream_functions(require_driver(f"launching {function.name}"))[0]
-        self.on_device = on_device
-        self.program = HostProgram(function, self._launch, Workspaces().address)
-
-    def __call__(self, *entry: Any) -> None:
-        self.program.run(entry)
-
-    def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
-        self.prepared[number](grid, values)
+    return HostLauncher(function, driver, prepared, Workspaces().address)
 
 
 def notes(directory: Path, arch: Arch) -> list[str]:
