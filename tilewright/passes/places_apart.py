@@ -75,7 +75,7 @@ class _Search(ScopedRewriter):
     def _stride(self, start: Expr, extent: Extent, var: Var) -> int:
         """How far a block's part begins from that of the block before, where it ends before that; else 0."""
         constant = self.analyzer.linear(start)[0].get(var, 0)
-        rest = index_binary("sub", start, index_binary("mul", var, constant))
-        end = index_binary("add", rest, extent)
+        rest = start - var * constant
+        end = rest + extent
         inside = self.analyzer.nonnegative(rest) and self.analyzer.prove(index_binary("le", end, constant))
         return constant if free_of(self.analyzer.simplify(rest), var) and inside else 0

@@ -26,6 +26,6 @@ def unproven_beginning(region: Region, analyzer: Analyzer | None, reaching: Sequ
     for axis, (start, extent) in enumerate(zip(region.starts, region.extents, strict=True)):
         conditions.append(binary("ge", start, const(0, start.dtype)))
         if axis not in reaches:
-            end, size = index_binary("add", start, extent), expr(region.buffer.shape[axis])
+            end, size = start + extent, expr(region.buffer.shape[axis])
             conditions.append(index_binary("le", end, size))
     return [one for one in conditions if analyzer is None or not analyzer.prove(one)]

@@ -177,7 +177,7 @@ def _is_even(region: Region, analyzer: Analyzer, bytes_: int) -> bool:
     unit = bytes_ * 8 // buffer.dtype.stored_bits
     offset: Expr = const(0)
     for start, stride in zip(region.starts, strides_of(buffer), strict=True):
-        offset = index_binary("add", offset, index_binary("mul", start, stride))
+        offset = offset + start * stride
     return piece is not None and piece % unit == 0 and analyzer.divides(offset, unit)
 
 

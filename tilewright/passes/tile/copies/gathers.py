@@ -31,7 +31,6 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
-    index_binary,
 )
 from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import find, substitute, walk
@@ -153,7 +152,7 @@ def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
     `width`."""
     start, lane = Var(INT32, "piece"), Var(INT32, "lane")
     rows = gather.loop.vars[:-1]
-    place = index_binary("add", index_binary("mul", start, width), lane)
+    place = start * width + lane
     with analyzer.scope():
         for var, extent in zip(rows, gather.shape, strict=False):
             analyzer.bind_extent(var, extent)
@@ -165,7 +164,7 @@ def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
             outer.append(analyzer.simplify(condition))
         if any(lane in walk(value) for value in outer):
             return False
-        first = analyzer.simplify(index_binary("sub", inner, lane))
+        first = analyzer.simplify(inner - lane)
         return lane not in walk(first) and analyzer.divides(first, width)
 
 

@@ -52,7 +52,7 @@ def _waves_unsupported(copy: Copy, instruction: CopyInstruction, size: int, site
         or tile.dtype.nbytes(tile.size) % 1024
     ):
         return f"no whole waves of {instruction.threads} lanes bring its pieces of {size} bytes"
-    end, extent = index_binary("add", source.starts[-1], source.extents[-1]), source.buffer.shape[-1]
+    end, extent = source.starts[-1] + source.extents[-1], source.buffer.shape[-1]
     if not (site.analyzer.divides(extent, width) or site.analyzer.prove(index_binary("le", end, extent))):
         return f"rows of {source.buffer.name} may end within a piece of {size} bytes"
     wanted = copy.prefer == CP_ASYNC or 32 * threads * MOST_REGISTERS < tile.size * source.dtype.stored_bits

@@ -118,7 +118,7 @@ class _Roles(RoleRewriter):
         words = Buffer(f"{name}_first", (WORDS,), UINT32, "local")
         transposed = Buffer(f"{name}_transposed", (plan.left_registers,), gemm.a.dtype, "local")
         plan = replace(plan, words=words, transposed=transposed)
-        following = index_binary("add", loop.var, 1)
+        following = loop.var + 1
         simplify = Analyzer().simplify
 
         def brought(number: Expr) -> list[Statement]:

@@ -98,7 +98,7 @@ def iterations_of(loop: For, home: Seq, number: Expr) -> Iterations | None:
         if sum(isinstance(node, Store) and node.buffer is counter for node in walk(loop)) != 1:
             return None
         start, now = Var(number.dtype, "first"), Load(number.dtype, counter, ())
-        last = index_binary("sub", now, 1)
+        last = now - 1
         return Iterations((Let(start, now, span=loop.span),), number, start, last, binary("gt", now, start))
     if home is not loop.body or not isinstance(loop.step, Const) or loop.step.value != 1:
         return None
@@ -107,7 +107,7 @@ def iterations_of(loop: For, home: Seq, number: Expr) -> Iterations | None:
         return None
     analyzer = Analyzer()
     first = analyzer.simplify(substitute(number, {loop.var: loop.start}))
-    last = analyzer.simplify(substitute(number, {loop.var: index_binary("sub", loop.stop, 1)}))
+    last = analyzer.simplify(substitute(number, {loop.var: loop.stop - 1}))
     return Iterations((), number, first, last, analyzer.simplify(index_binary("lt", loop.start, loop.stop)))
 
 
@@ -190,7 +190,7 @@ class _Roles(RoleRewriter):
             started = replace(started, clear=index_binary("eq", first.number, first.first))
         waited: list[Statement] = [Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
         for release, iterations in releases:
-            earlier = replace(release, iteration=index_binary("sub", iterations.number, 1))
+            earlier = replace(release, iteration=iterations.number - 1)
             waited += conditional(index_binary("gt", iterations.number, iterations.first), [earlier], release.span)
         gone = {release for release, _ in releases}
 

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, index_binary, seq
+from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, seq
 from tilewright.ir.visitor import substitute
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.scoped import fresh
@@ -70,11 +70,11 @@ def pair_iterations(looped: Callable[[Product], For], gemm: SparseGemm) -> list[
     def iteration(parity: int, number: Expr) -> Seq:
         """One iteration of the loop, its gemm's metadata in the registers of its parity."""
         loop = loops[parity]
-        return fresh(substitute(loop.body, {loop.var: index_binary("add", loop.start, number)}))
+        return fresh(substitute(loop.body, {loop.var: loop.start + number}))
 
     pair = Var(INT32, "pair")
-    twice = index_binary("mul", pair, 2)
-    both = seq(iteration(0, twice).statements, iteration(1, index_binary("add", twice, 1)).statements)
+    twice = pair * 2
+    both = seq(iteration(0, twice).statements, iteration(1, twice + 1).statements)
     made.append(For(pair, const(0), const(trips // 2), const(1), both, span=gemm.span))
     if trips % 2:
         made += iteration(0, const(trips - 1)).statements

@@ -172,5 +172,5 @@ def _element(gemm: Gemm, scale: Region, is_a: bool, block: Expr) -> Expr:
         kept = [axis for axis, extent in enumerate(scale.extents) if extent != 1]
         last_two = range(len(starts) - 2, len(starts))
         axis = kept[0] if kept else last_two[1 - gemm.axis_of_k(is_a)]
-    starts[axis] = index_binary("add", starts[axis], block)
+    starts[axis] = starts[axis] + block
     return Load(scale.dtype, scale.buffer, tuple(starts))

@@ -186,14 +186,14 @@ class _Rotation:
         begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
         before, gemm, after = _around_gemm(begins)
         prologue = [*before, *self._started(gemm, first_token), Wait(first_token), *after]
-        before, gemm, after = _around_gemm(self._earlier(index_binary("sub", loop.var, 1)))
+        before, gemm, after = _around_gemm(self._earlier(loop.var - 1))
         settled = [Wait(last_token, span=loop.span), *after]
         steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *before]
         steady += [*self._started(gemm, last_token), Wait(first_token, others=1, span=loop.span)]
         free = next((i for i, one in enumerate(self.between) if self._disturbs(one)), len(self.between))
         steady += [*self.between[:free], *settled, *self.between[free:]]
-        second = index_binary("add", nodes.cast(loop.start, loop.var.dtype), 1)
-        before, gemm, after = _around_gemm(self._earlier(index_binary("sub", loop.stop, 1)))
+        second = nodes.cast(loop.start, loop.var.dtype) + 1
+        before, gemm, after = _around_gemm(self._earlier(loop.stop - 1))
         epilogue = [*before, *self._started(gemm, last_token), Wait(last_token), *after]
         body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
         return [*self.declared, *conditional(index_binary("lt", loop.start, loop.stop), body, loop.span)]
@@ -210,7 +210,7 @@ class _Rotation:
             if self._number(let):
                 inside = any(node is self.loop.var for node in find(iteration, Var))
                 now = let.var if inside else self._now(let, names)
-                values[let.var] = index_binary("sub", now, 1)
+                values[let.var] = now - 1
             else:
                 names.append(let)
         return self._copied([*names, *self.last], values)

@@ -98,7 +98,7 @@ class Claims:
         claims : whether this is the role that takes numbers.
         ending : what is done when there are no more.
         """
-        slot = index_binary("floormod", iteration, const(SLOTS))
+        slot = iteration % const(SLOTS)
         none_left = index_binary("ge", tile, total)
         body = seq(
             self._claim(iteration, slot, total, blocks, span) if claims else (),
@@ -109,11 +109,11 @@ class Claims:
             Assume(index_binary("ge", tile, 0), span=span),
             work.statements,
         )
-        return For(iteration, const(0), cast(index_binary("add", total, 1), INT32), const(1), body, span=span)
+        return For(iteration, const(0), cast(total + 1, INT32), const(1), body, span=span)
 
     def _claim(self, iteration: Var, slot: Expr, total: Expr, blocks: Expr, span: Span | None) -> list[Statement]:
         number, index = Var(INT32, "number"), Var(INT32, "i")
-        last = index_binary("sub", index_binary("add", total, blocks), 1)
+        last = total + blocks - 1
         word = Region(self.claimed, (const(0),), (1,))
         taken = seq(
             Let(number, Call(INT32, "atomic_add", (word, const(1), "relaxed")), span=span),

@@ -27,14 +27,14 @@ def dealt_loop(
     """
     iterations, place = _iterations(total, group, groups), group
     if uneven:
-        back = index_binary("sub", index_binary("sub", groups, 1), group)
-        there = index_binary("eq", index_binary("floormod", iteration, 2), 0)
+        back = groups - 1 - group
+        there = index_binary("eq", iteration % 2, 0)
         place = Select(INT32, there, cast(group, INT32), cast(back, INT32))
-        whole = index_binary("floordiv", total, groups)
-        left = index_binary("sub", total, index_binary("mul", whole, groups))
+        whole = total // groups
+        left = total - whole * groups
         is_one_more = index_binary("lt", substitute(place, {iteration: whole}), left)
-        iterations = index_binary("add", whole, Select(INT32, is_one_more, const(1), const(0)))
-    number = index_binary("add", index_binary("mul", iteration, groups), place)
+        iterations = whole + Select(INT32, is_one_more, const(1), const(0))
+    number = iteration * groups + place
     body = seq(Let(tile, cast(number, INT32), span=span), work.statements)
     return For(iteration, const(0), cast(iterations, INT32), const(1), body, span=span)
 
@@ -42,9 +42,9 @@ def dealt_loop(
 def _iterations(total: Expr, group: Expr, groups: Expr) -> Expr:
     """Tiles of a group: as many for each where they are known to come out even."""
     even = isinstance(total, Const) and isinstance(groups, Const) and total.value % groups.value == 0
-    return ceildiv(total if even else index_binary("sub", total, group), groups)
+    return ceildiv(total if even else total - group, groups)
 
 
 def ceildiv(value: Expr, divisor: Expr) -> Expr:
     """The quotient rounded up."""
-    return index_binary("floordiv", index_binary("add", value, index_binary("sub", divisor, 1)), divisor)
+    return (value + (divisor - 1)) // divisor

@@ -243,7 +243,7 @@ def _joined(kernel: Kernel, axes: Sequence[_Axis], dims: tuple[int, ...]) -> Ker
     for number, (extent, size) in enumerate(zip(kernel.grid, dims)):
         if isinstance(extent, int) and extent % size == 0:
             continue
-        padded = index_binary("mul", index_binary("floordiv", index_binary("add", extent, size - 1), size), size)
+        padded = (extent + (size - 1)) // size * size
         grid[number] = int(padded.value) if isinstance(padded, nodes.Const) else padded
         below = index_binary("lt", kernel.block_vars[number], extent)
         inside = below if inside is None else nodes.binary("all", inside, below)

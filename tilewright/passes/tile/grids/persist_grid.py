@@ -170,9 +170,7 @@ class _Grid:
     @property
     def counts(self) -> list[Extent]:
         """Groups along each grid dimension."""
-        return [
-            known_extent(index_binary("floordiv", extent, size)) for extent, size in zip(self.source.grid, self.dims)
-        ]
+        return [known_extent(extent // size) for extent, size in zip(self.source.grid, self.dims)]
 
     @property
     def total(self) -> Expr:
@@ -276,9 +274,9 @@ class _Persist:
         if len(loops) != 1 or not any(one is found[0] for one in loops[0].body.statements):
             return None
         loop = loops[0]
-        count = index_binary("sub", loop.stop, loop.start)
+        count = loop.stop - loop.start
         own = {node.var for node in find(role.body, Let)}
-        counted = self.analyzer.equal(found[0].iteration, index_binary("sub", loop.var, loop.start))
+        counted = self.analyzer.equal(found[0].iteration, loop.var - loop.start)
         return count if counted and not variables(count) & own and not reads_own_memory(count) else None
 
     @property
@@ -329,7 +327,7 @@ class _Persist:
         attributes = {name: value for name, value in source.attributes if name not in (RASTER, PERSISTENT, PING_PONG)}
         if CLUSTER in attributes:
             attributes[CLUSTER] = (blocks, 1, 1)
-        launched = known_extent(self.analyzer.simplify(index_binary("mul", count, blocks)))
+        launched = known_extent(self.analyzer.simplify(count * blocks))
         return replace(
             self.source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
             attributes=tuple(attributes.items()),
@@ -338,7 +336,7 @@ class _Persist:
     def _role(self, role: Role, block: Var, groups: Expr, names: Sequence[Statement]) -> Role:
         """A role that goes through the tiles of its block's group."""
         iteration, tile = Var(INT32, "iteration"), Var(INT32, "tile")
-        total, group = self.grid.total, index_binary("floordiv", block, self.grid.blocks)
+        total, group = self.grid.total, block // self.grid.blocks
         counters: list[Statement] = []
         numbers: list[Statement] = []
         bases: dict[str, Expr] = {}
@@ -346,10 +344,10 @@ class _Persist:
             count = self.passes(role, channel)
             if count is None:
                 continue
-            bases[channel.name] = index_binary("mul", iteration, count)
+            bases[channel.name] = iteration * count
             if self.varies(count):
                 counter, base = Buffer(f"{channel.name}_passes", (), INT32, "scalar"), Var(INT32, "passes")
-                after = index_binary("add", base, cast(index_binary("max", count, 0), INT32))
+                after = base + cast(index_binary("max", count, 0), INT32)
                 counters.append(Allocate(counter, initial=const(0), span=role.span))
                 numbers += [
                     Let(base, Load(INT32, counter, ()), span=role.span),
@@ -396,12 +394,12 @@ class _Persist:
         source, dims = self.source, self.grid.dims
         counts, vars = self.grid.counts, source.block_vars
         places, names = panel_place(tile, counts, (self.grid.order, self.grid.panel), source.span)
-        rank: Expr = index_binary("floormod", block, self.grid.blocks)
+        rank: Expr = block % self.grid.blocks
         for var, place, size, extent in zip(vars, places, dims, source.grid):
-            index = index_binary("mul", place, size)
+            index = place * size
             if size > 1:
-                index = index_binary("add", index, index_binary("floormod", rank, size))
-                rank = index_binary("floordiv", rank, size)
+                index = index + rank % size
+                rank = rank // size
             names.append(Let(var, cast(index, INT32), span=source.span))
             names.append(within(var, extent))
         return names

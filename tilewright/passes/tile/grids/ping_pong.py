@@ -143,7 +143,7 @@ def _own_tiles(kernel: Kernel, consumer: Role) -> set[Buffer]:
 def own_turn(role: Role, iteration: Var, work: Seq, span: Span | None) -> Statement:
     """A tile's work, for the consumer whose turn it is."""
     assert role.index is not None
-    mine = index_binary("eq", index_binary("floormod", iteration, role.instances), role.index)
+    mine = index_binary("eq", iteration % role.instances, role.index)
     first = index_binary("eq", iteration, 0)
     taken, passed = perform("take_turn", first, span=span), perform("pass_turn", span=span)
     return If(mine, seq(taken, work.statements, passed), span=span)
@@ -152,7 +152,7 @@ def own_turn(role: Role, iteration: Var, work: Seq, span: Span | None) -> Statem
 def last_turn(role: Role, iterations: Expr, span: Span | None) -> Statement:
     """Takes what the last of so many tiles passed."""
     assert role.index is not None
-    mine = index_binary("eq", index_binary("floormod", iterations, role.instances), role.index)
+    mine = index_binary("eq", iterations % role.instances, role.index)
     passed = binary("all", index_binary("gt", iterations, 0), mine)
     return If(passed, seq(perform("take_turn", const(False), span=span)), span=span)
 

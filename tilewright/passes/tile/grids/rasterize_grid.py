@@ -60,7 +60,7 @@ def _rasterize(kernel: Kernel) -> Kernel:
     columns = kernel.grid[0]
     launched = (Var(INT32, "block_x"), Var(INT32, "block_y"))
     block = Var(INT32, "block")
-    number = index_binary("add", launched[0], index_binary("mul", launched[1], columns))
+    number = launched[0] + launched[1] * columns
     places, names = panel_place(block, kernel.grid[:2], wanted, kernel.span)
     names.insert(0, Let(block, cast(number, INT32), span=kernel.span))
     for var, place, extent in zip(kernel.block_vars[:2], places, kernel.grid[:2]):
@@ -100,20 +100,20 @@ def panel_place(
     columns, rows = counts[:2]
     rest, deep = number, []
     if len(counts) == 3:
-        plane = index_binary("mul", columns, rows)
-        deep = [index_binary("floordiv", number, plane)]
-        rest = name("rest", index_binary("floormod", number, plane))
+        plane = columns * rows
+        deep = [number // plane]
+        rest = name("rest", number % plane)
     along, width = (rows, columns) if order == "column" else (columns, rows)
-    per_panel = index_binary("mul", along, size)
-    panel = name("panel", index_binary("floordiv", rest, per_panel))
-    first = index_binary("mul", panel, size)
-    height = name("height", index_binary("min", index_binary("sub", width, first), size))
-    place = name("place", index_binary("sub", rest, index_binary("mul", panel, per_panel)))
-    across = name("across", index_binary("floordiv", place, height))
-    forwards = index_binary("eq", index_binary("floormod", panel, 2), 0)
-    backwards = index_binary("sub", index_binary("sub", along, 1), across)
+    per_panel = along * size
+    panel = name("panel", rest // per_panel)
+    first = panel * size
+    height = name("height", index_binary("min", width - first, size))
+    place = name("place", rest - panel * per_panel)
+    across = name("across", place // height)
+    forwards = index_binary("eq", panel % 2, 0)
+    backwards = along - 1 - across
     turned = across if order == "mlx" else Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
-    inside = index_binary("add", first, index_binary("sub", place, index_binary("mul", across, height)))
+    inside = first + (place - across * height)
     return [inside, turned, *deep] if order == "column" else [turned, inside, *deep], names
 
 

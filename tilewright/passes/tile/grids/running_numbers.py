@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Binary, Buffer, ChannelStatement, Expr, Statement, index_binary
+from tilewright.ir.nodes import Binary, Buffer, ChannelStatement, Expr, Statement
 from tilewright.ir.signature import root
 from tilewright.passes.scoped import PlaceRewriter
 
@@ -24,7 +24,7 @@ class Renumber(PlaceRewriter):
         self.bases, self.rings, self.stages = bases, rings, stages
 
     def visit_ChannelStatement(self, statement: ChannelStatement) -> Statement:
-        return replace(statement, iteration=index_binary("add", self.bases[statement.channel], statement.iteration))
+        return replace(statement, iteration=self.bases[statement.channel] + statement.iteration)
 
     def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
         """The slot of a ring that the tiles before leave next."""
@@ -33,5 +33,5 @@ class Renumber(PlaceRewriter):
             return buffer, indices
         first, *others = indices
         number = first.left if isinstance(first, Binary) and first.op == "floormod" else first
-        slot = index_binary("floormod", index_binary("add", self.bases[name], number), self.stages[name])
+        slot = (self.bases[name] + number) % self.stages[name]
         return buffer, (slot, *others)

@@ -35,7 +35,6 @@ from tilewright.ir.nodes import (
     Store,
     TileOperator,
     const,
-    index_binary,
     seq,
 )
 from tilewright.ir.signature import root
@@ -159,8 +158,8 @@ def _counted(index: Sequence[Expr], extents: Sequence[int], shape: Sequence[int]
         covered = 1
         while covered < extent:
             var, count = waiting.pop()
-            step = index_binary("mul", var, covered) if covered > 1 else var
-            place = step if place is None else index_binary("add", step, place)
+            step = var * covered if covered > 1 else var
+            place = step if place is None else step + place
             covered *= count
         places.insert(0, const(0) if place is None else place)
     return tuple(places)
@@ -173,13 +172,13 @@ def _as(value: Expr, buffer: Buffer) -> Expr:
 def _flattened(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
     total: Expr = const(0)
     for one, extent in zip(index, shape, strict=True):
-        total = index_binary("add", index_binary("mul", total, extent), one)
+        total = total * extent + one
     return total
 
 
 def _unflattened(flat: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
     found: list[Expr] = []
     for extent in reversed(shape):
-        found.append(index_binary("floormod", flat, extent))
-        flat = index_binary("floordiv", flat, extent)
+        found.append(flat % extent)
+        flat = flat // extent
     return tuple(reversed(found))

@@ -31,7 +31,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Token,
     Var,
-    index_binary,
 )
 from tilewright.ir.signature import UPDATES, root
 from tilewright.ir.visitor import children, find, holds, key, substitute
@@ -72,7 +71,7 @@ def _apart(first: Expr, second: Expr) -> bool:
     if modulus is not None and modulus == _modulus(second):
         assert isinstance(first, Binary) and isinstance(second, Binary)
         first, second = first.left, second.left
-    difference = Analyzer().simplify(index_binary("sub", first, second))
+    difference = Analyzer().simplify(first - second)
     return isinstance(difference, Const) and difference.value % (modulus or (1 << 30)) != 0
 
 
@@ -155,7 +154,7 @@ class Pending:
     def next_iteration(self, loop: For) -> Pending:
         """What an iteration leaves, said with the loop variable of the one that follows."""
         bound = bound_in(loop.body)
-        previous = index_binary("sub", loop.var, loop.step)
+        previous = loop.var - loop.step
 
         def change(slot: Expr) -> Expr | None:
             return None if any(node in bound for node in find(slot, Var)) else substitute(slot, {loop.var: previous})

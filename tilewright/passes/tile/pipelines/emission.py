@@ -164,7 +164,7 @@ class Emission:
             statements = self._under_conditions(numbers, self._outer_names(last))
             return [self._redirected(one, loop.var) for one in statements]
         lead = self.plan.depth - stage if step is None else step - stage
-        iteration = index_binary("add", loop.var if step is None else nodes.cast(loop.start, loop.var.dtype), lead)
+        iteration = (loop.var if step is None else nodes.cast(loop.start, loop.var.dtype)) + lead
         names = self._outer_names(numbers)
         body = Seq((*names, *self._under_conditions(numbers, names)))
         body = self._redirected(fresh(substitute(body, {loop.var: iteration})), iteration)
@@ -183,11 +183,8 @@ class Emission:
         return statement
 
     def _redirected(self, statement: S, iteration: Expr) -> S:
-        origin = index_binary("sub", iteration, nodes.cast(self.plan.loop.start, self.plan.loop.var.dtype))
-        slots = {
-            buffer: (staged, index_binary("floormod", origin, staged.static_shape[0]))
-            for buffer, staged in self.staged.items()
-        }
+        origin = iteration - nodes.cast(self.plan.loop.start, self.plan.loop.var.dtype)
+        slots = {buffer: (staged, origin % staged.static_shape[0]) for buffer, staged in self.staged.items()}
         return redirected(statement, with_views(slots, self.views_of_stages, self.views))
 
     # Waits -----------------------------------------------------------------------------------
@@ -202,7 +199,7 @@ class Emission:
             return const(False)
         ahead = (self.plan.depth if step is None else step) - min(stages) - 1
         first = loop.var if step is None else nodes.cast(loop.start, loop.var.dtype)
-        full = index_binary("lt", index_binary("add", first, ahead), nodes.cast(loop.stop, loop.var.dtype))
+        full = index_binary("lt", first + ahead, nodes.cast(loop.stop, loop.var.dtype))
         return None if self.analyzer.prove(full) else full
 
     def copies_of_groups(self) -> tuple[tuple[Copy, ...], ...]:

@@ -45,7 +45,6 @@ from tilewright.ir.nodes import (
     Var,
     While,
     const,
-    index_binary,
     seq,
 )
 from tilewright.ir.signature import root
@@ -171,7 +170,7 @@ class _Take(Rewriter):
         var, extent = self.work.vars[-1], int(str(self.work.extents[-1]))
         runs = (run for run in (16, 8, 4, 2) if extent % run == 0)
         run = next((run for run in runs if self._agree(condition, var, run)), 1)
-        first = index_binary("mul", index_binary("floordiv", var, run), run)
+        first = var // run * run
         return substitute(condition, {var: first}) if run > 1 or extent == 1 else None
 
     def _agree(self, condition: Expr, var: Var, run: int) -> bool:
@@ -183,8 +182,8 @@ class _Take(Rewriter):
         if not (isinstance(condition, Binary) and condition.op in ("lt", "ge")):
             return False
         place, lane, analyzer = self._place(var, run)
-        beyond = substitute(index_binary("sub", condition.left, condition.right), {var: place})
-        start = analyzer.simplify(index_binary("sub", beyond, lane))
+        beyond = substitute(condition.left - condition.right, {var: place})
+        start = analyzer.simplify(beyond - lane)
         return lane not in walk(start) and analyzer.divides(start, run)
 
     def _is_known(self, node: object) -> bool:
@@ -202,14 +201,14 @@ class _Take(Rewriter):
         shape = tuple(extent // run for extent, run in zip(extents, runs, strict=True))
         held = Buffer(f"{buffer.name}_ahead", shape, buffer.dtype, "fragment")
         own = tuple(Var(var.dtype, var.name) for var in self.work.vars)
-        firsts = {var: index_binary("mul", new, run) for var, new, run in zip(self.work.vars, own, runs, strict=True)}
+        firsts = {var: new * run for var, new, run in zip(self.work.vars, own, runs, strict=True)}
         body = seq([Store(held, own, substitute(value, firsts), span=self.work.span)])
         read = Read(held, Parallel(own, shape, body, span=self.work.span))
         each = not self.changing.isdisjoint(walk(value))
         (self.found.each if each else self.found.once).append(read)
         share = -(-math.prod(extents) // self.count) // math.prod(runs)
         self.found.registers += -(-max(share, 1) * buffer.dtype.bits // 32)
-        places = (index_binary("floordiv", var, run) for var, run in zip(self.work.vars, runs, strict=True))
+        places = (var // run for var, run in zip(self.work.vars, runs, strict=True))
         indices = (const(0) if extent == 1 else place for extent, place in zip(shape, places, strict=True))
         return Load(buffer.dtype, held, tuple(indices))
 
@@ -228,7 +227,7 @@ class _Take(Rewriter):
             analyzer.bind_extent(other, extent)
         analyzer.bind(first, 0, None)
         analyzer.bind_extent(lane, run)
-        return index_binary("add", index_binary("mul", first, run), lane), lane, analyzer
+        return first * run + lane, lane, analyzer
 
 
 def _is_guarded(select: Select) -> bool:

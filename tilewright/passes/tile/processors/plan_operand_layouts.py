@@ -29,7 +29,6 @@ from tilewright.ir.nodes import (
     Statement,
     TileOperator,
     const,
-    index_binary,
 )
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import children, find
@@ -69,7 +68,7 @@ class PhysicalOperand:
         """Number of the tile that an element or region starts in, from its indices."""
         number: Expr = const(0)
         for index, extent in zip(indices, self.leading):
-            number = index_binary("add", index_binary("mul", number, extent), index)
+            number = number * extent + index
         return number
 
     def position(self, indices: Sequence[Expr]) -> Expr:
@@ -77,7 +76,7 @@ class PhysicalOperand:
         within = self.layout.position(*indices[len(self.leading) :])
         if not self.leading:
             return within
-        return index_binary("add", index_binary("mul", self.tile(indices), self.layout.size), within)
+        return self.tile(indices) * self.layout.size + within
 
 
 def physical_operand(region: Region, context: Context) -> PhysicalOperand | None:

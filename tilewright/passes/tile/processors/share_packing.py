@@ -124,7 +124,7 @@ class _Hosts(Rewriter):
         surely = self.sharing(kernel, [isinstance(count, int) and count > 1 for count in counts])
         if not unknown:
             return surely if surely != [kernel] else kernel
-        several = functools.reduce(lambda one, other: index_binary("mul", one, other), unknown)
+        several = functools.reduce(lambda one, other: one * other, unknown)
         both = self.sharing(_another(kernel), [count != 1 for count in counts])
         return [If(index_binary("gt", several, 1), Seq(tuple(both)), Seq(tuple(surely)), span=kernel.span)]
 

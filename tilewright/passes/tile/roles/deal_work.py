@@ -111,7 +111,7 @@ class _Some:
 
     def rank(self) -> Expr:
         """A thread's number among them."""
-        return index_binary("floordiv", index_binary("sub", self.number, self.first), self.step)
+        return (self.number - self.first) // self.step
 
 
 @dataclass(slots=True)
@@ -139,8 +139,8 @@ class _Deal(Rewriter):
         threads = np.arange(kernel.num_threads)
         places = (threads % x, threads // x % y, threads // (x * y))
         self.indices = dict(zip(kernel.thread_vars, places, strict=True))
-        row = index_binary("add", ty, index_binary("mul", tz, y)) if kernel.threads[2] > 1 else ty
-        self.number: Expr = tx if kernel.threads[1:] == (1, 1) else index_binary("add", tx, index_binary("mul", row, x))
+        row = ty + tz * y if kernel.threads[2] > 1 else ty
+        self.number: Expr = tx if kernel.threads[1:] == (1, 1) else tx + row * x
         self.varying = find_varying(kernel)
         self.names: dict[Var, Expr] = {}
         self.coming: Mask = np.ones(kernel.num_threads, bool)
@@ -328,16 +328,16 @@ def _one_by_one(loop: Statement, some: _Some) -> Statement:
     extents = [nodes.expr(extent) for extent in loop.extents]
     total = nodes.expr(nodes.product(loop.extents))
     iteration, element = Var(INT32, "iteration"), Var(INT32, "element")
-    at = index_binary("add", some.rank(), index_binary("mul", iteration, some.count))
+    at = some.rank() + iteration * some.count
     rest: Expr = element
     places: list[Statement] = []
     for var, extent in reversed(list(zip(loop.vars, extents, strict=True))):
-        inner = rest if var is loop.vars[0] else index_binary("floormod", rest, extent)
+        inner = rest if var is loop.vars[0] else rest % extent
         places.insert(0, Let(var, nodes.cast(inner, var.dtype)))
-        rest = index_binary("floordiv", rest, extent)
+        rest = rest // extent
     body: Seq = Seq((*places, *loop.body.statements), span=loop.span)
     known = total.value if isinstance(total, nodes.Const) else None
-    iterations = index_binary("floordiv", index_binary("add", total, some.count - 1), some.count)
+    iterations = (total + (some.count - 1)) // some.count
     if known is None or known % some.count:
         body = Seq((If(index_binary("lt", element, total), body, span=loop.span),))
     inside = Seq((Let(element, at), body), span=loop.span)

@@ -158,7 +158,7 @@ class Division:
             return None
         if isinstance(loop, For) and not (isinstance(loop.step, nodes.Const) and loop.step.value == 1):
             return None
-        return index_binary("sub", loop.var, nodes.cast(loop.start, loop.var.dtype))
+        return loop.var - nodes.cast(loop.start, loop.var.dtype)
 
     # The kernel -----------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Division:
     def slots(self, home: Seq) -> dict[Buffer, tuple[Buffer, Expr]]:
         """The slots that stand for tiles in a sequence."""
         slots: dict[Buffer, tuple[Buffer, Expr]] = {
-            tile: (self.rings[tile], index_binary("floormod", self.numbers[link, home], link.stages))
+            tile: (self.rings[tile], self.numbers[link, home] % link.stages)
             for link in self.plan.links
             if link.at(home) is not None
             for tile in link.tiles
@@ -352,7 +352,7 @@ class _Slice:
 def _next_iteration(number: Var, counter: Buffer) -> list[Statement]:
     """Names what a counter says, and counts on."""
     not_negative = Assume(index_binary("ge", number, 0))
-    return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), index_binary("add", number, 1))]
+    return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), number + 1)]
 
 
 def _pruned(body: Seq) -> Seq:

@@ -39,7 +39,6 @@ from tilewright.ir.nodes import (
     Var,
     binary,
     const,
-    index_binary,
 )
 from tilewright.ir.visitor import substitute
 from tilewright.passes.scoped import redirected
@@ -122,7 +121,7 @@ def _counted(
             continue
         counter, begin = counters[number], Var(number.dtype, "begin")
         before.append(Let(begin, Load(number.dtype, counter, ()), span=loop.span))
-        iterations = binary("max", index_binary("sub", loop.stop, loop.start), const(0))
-        after.append(Store(counter, (), index_binary("add", begin, iterations), span=loop.span))
-        values[number] = index_binary("add", begin, index_binary("sub", loop.var, loop.start))
+        iterations = binary("max", loop.stop - loop.start, const(0))
+        after.append(Store(counter, (), begin + iterations, span=loop.span))
+        values[number] = begin + (loop.var - loop.start)
     return before, after, values

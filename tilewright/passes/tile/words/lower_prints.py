@@ -51,7 +51,6 @@ from tilewright.ir.nodes import (
     binary,
     const,
     expr,
-    index_binary,
     seq,
     whole,
 )
@@ -128,7 +127,7 @@ class _Lower(Rewriter):
         if self.role is None:
             for axis, size in ((1, self.kernel.threads[0]), (2, self.kernel.threads[0] * self.kernel.threads[1])):
                 if self.kernel.threads[axis] > 1:
-                    total = index_binary("add", total, index_binary("mul", self.kernel.thread_vars[axis], size))
+                    total = total + self.kernel.thread_vars[axis] * size
         return total
 
     def _by_one(self, node: Print, lines: list[Statement], apart: bool) -> list[Statement]:
@@ -161,7 +160,7 @@ class _Lower(Rewriter):
         count = _rows_at_once(rows, tile.dtype.nbytes(math.prod(others)), 1 if others else PER_LINE)
         shown = Buffer(f"{tile.buffer.name}_shown", (count, *others), tile.dtype, "shared")
         part = Var(INT32, "part")
-        first = index_binary("add", tile.starts[0], index_binary("mul", part, count) if count < rows else const(0))
+        first = tile.starts[0] + (part * count if count < rows else const(0))
         piece = Region(tile.buffer, (first, *tile.starts[1:]), (count, *others))
         body = [
             _brought(piece, shown, node),
@@ -199,11 +198,11 @@ def _brought(piece: Region, shown: Buffer, node: Print) -> Parallel:
     """Each thread brings what it holds of a piece of a fragment."""
     names = _loop_names(len(piece.extents))
     places = [Var(INT32, name) for name in names]
-    at = tuple(index_binary("sub", place, start) for place, start in zip(places, piece.starts, strict=True))
+    at = tuple(place - start for place, start in zip(places, piece.starts, strict=True))
     store: Statement = Store(shown, at, Load(piece.dtype, piece.buffer, tuple(places)), span=node.span)
     for place, start, extent, size in zip(places, piece.starts, piece.extents, piece.buffer.shape, strict=True):
         if extent != size:
-            inside = binary("all", binary("ge", place, start), binary("lt", place, index_binary("add", start, extent)))
+            inside = binary("all", binary("ge", place, start), binary("lt", place, start + extent))
             store = If(inside, seq(store), span=node.span)
     extents = tuple(piece.buffer.shape)
     return Parallel(tuple(places), extents, seq(store), None, span=node.span)
@@ -216,18 +215,18 @@ def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, nod
 
     def piece(first: Expr, count: int) -> Statement:
         inside = [*outer, first]
-        indices = [index_binary("add", start, at) for start, at in zip(tile.starts, inside, strict=True)]
-        ends = [index_binary("add", indices[-1], count)] if count > 1 else []
+        indices = [start + at for start, at in zip(tile.starts, inside, strict=True)]
+        ends = [indices[-1] + count] if count > 1 else []
         elements = []
         for number in range(count):
-            at = [*outer, index_binary("add", first, number)]
+            at = [*outer, first + number]
             elements.append(_element(shown, at))
         name = element_place(tile.buffer.name, len(tile.extents), count)
         return perform("print_line", line((text, name)), *numbers, *indices, *ends, *elements, span=node.span)
 
     at = Var(INT32, "at")
     if isinstance(last, int):
-        first = index_binary("mul", at, PER_LINE)
+        first = at * PER_LINE
         body = [_loop(at, last // PER_LINE, piece(first, PER_LINE), node)] if last >= PER_LINE else []
         body += [piece(const(last - last % PER_LINE), last % PER_LINE)] if last % PER_LINE else []
     else:
@@ -238,7 +237,7 @@ def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, nod
 
 
 def _element(region: Region, at: list[Expr]) -> Expr:
-    indices = tuple(index_binary("add", start, place) for start, place in zip(region.starts, at, strict=True))
+    indices = tuple(start + place for start, place in zip(region.starts, at, strict=True))
     return Load(region.dtype, region.buffer, indices)
 
 

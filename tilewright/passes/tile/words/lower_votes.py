@@ -40,7 +40,6 @@ from tilewright.ir.nodes import (
     cast,
     const,
     expr,
-    index_binary,
     seq,
     whole,
 )
@@ -114,7 +113,7 @@ class _Votes(HoistingRewriter):
         """What a thread finds that looks at every element."""
         found = Buffer("found", (), BOOL, "scalar")
         vars = tuple(Var(INT32, "i") for _ in region.extents)
-        place = tuple(index_binary("add", start, var) for start, var in zip(region.starts, vars, strict=True))
+        place = tuple(start + var for start, var in zip(region.starts, vars, strict=True))
         element: Expr = Load(region.dtype, region.buffer, place)
         if region.dtype != BOOL:
             element = binary("ne", element, zero(region.dtype))

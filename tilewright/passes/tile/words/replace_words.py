@@ -55,7 +55,6 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    index_binary,
     seq,
 )
 from tilewright.ir.visitor import Rewritten, find, having
@@ -107,8 +106,8 @@ class _Replace(HoistingRewriter):
         rank: Expr = const(0)
         below = 1
         for index, extent in zip(self.kernel.block_vars, self.kernel.attribute("cluster", (1, 1, 1)), strict=False):
-            place = index_binary("floormod", index, const(extent))
-            rank, below = index_binary("add", rank, index_binary("mul", place, const(below))), below * extent
+            place = index % const(extent)
+            rank, below = rank + place * const(below), below * extent
         return cast(rank, INT32)
 
     def _votes(self, call: Call) -> Expr:
