@@ -20,8 +20,8 @@ from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.state import NOBODY
 from tilewright.interpreter.varying import Varying, find_varying
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Statement
-from tilewright.ir.signature import root
 
 Steps: TypeAlias = "Generator[None, None, None]"
 

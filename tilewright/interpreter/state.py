@@ -15,8 +15,8 @@ import numpy as np
 from tilewright.errors import InternalError, Span, WrongPointer
 from tilewright.interpreter.memory import Cell, Memory, View, allocate, flat_length, row_major
 from tilewright.interpreter.varying import Varying
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import WARP, Buffer, Const, Var
-from tilewright.ir.signature import root
 
 Mask = Any
 """Which lanes are active: None for all, else a boolean array that broadcasts to the lanes."""

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import has_effect, own_writes, root, updates
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Statement, TileOperator, Var
-from tilewright.ir.signature import has_effect, mentioned, own_writes, root, updates
+from tilewright.ir.signature import mentioned
 from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = frozenset({"scalar", "local", "register"})

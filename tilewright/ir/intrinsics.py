@@ -33,7 +33,8 @@ class Intrinsic:
     floats_only : arguments must be floats.
     collective : threads meet in it (barriers, warp shuffles); it may not stand under a divergent condition.
     checks_bounds : it may be given places out of bounds, and looks after that itself.
-    writes : numbers of the arguments whose places it may write; None for all, unless it is pure.
+    reads_only : numbers of the arguments whose places it only reads; it may write all others, unless it is pure.
+    fills : numbers of those of which it reads nothing.
     formula : how other functions make it (`formulas`), where no target has one of its own.
     """
 
@@ -44,12 +45,17 @@ class Intrinsic:
     floats_only: bool = False
     collective: bool = False
     checks_bounds: bool = False
-    writes: tuple[int, ...] | None = None
+    reads_only: tuple[int, ...] = ()
+    fills: tuple[int, ...] = ()
     formula: str | None = None
 
     def may_write(self, number: int) -> bool:
         """Whether it may write to the place that it is given as argument of this number."""
-        return not self.pure if self.writes is None else number in self.writes
+        return not self.pure and number not in self.reads_only
+
+    def may_read(self, number: int) -> bool:
+        """Whether it may read what is at that place."""
+        return number not in self.fills
 
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -178,8 +184,8 @@ register(Intrinsic("schedule_fence", 0, None, pure=False))  # compilers move not
 register(Intrinsic("settled", 1, lambda x: x))  # a value that is there, not only on its way
 register(Intrinsic("agreed", 1, lambda x: x))  # the same of a condition that all threads answer alike
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
-register(Intrinsic("cp_async", 2, None, pure=False))
-register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True))
+register(Intrinsic("cp_async", 2, None, pure=False, reads_only=(1,)))
+register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True, reads_only=(1,)))
 
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 register(Intrinsic("lane_index", 0, None))
@@ -213,8 +219,8 @@ register(Intrinsic("dp4a", 3, None, pure=False))
 # A function of the device's own language: its name, then numbers and places.
 # Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does
 # not exist.
-register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True))
-register(Intrinsic("prefetch_far", 1, lambda _: 0, pure=False, checks_bounds=True))
+register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True, reads_only=(0,)))
+register(Intrinsic("prefetch_far", 1, lambda _: 0, pure=False, checks_bounds=True, reads_only=(0,)))
 # Vectors stored one behind the other past the caches, where a condition holds; in order for other threads behind a
 # fence.
 register(Intrinsic("stream", None, None, pure=False))

@@ -5,25 +5,18 @@ Every room that passes or receives arguments (interpreter, emitters, launchers) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.effects import root, touched
 from tilewright.ir.nodes import (
     Buffer,
     Call,
-    Evaluate,
     Expr,
     Function,
     If,
-    Let,
     Region,
-    Statement,
-    Store,
-    TensorMap,
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import children, find, walk
+from tilewright.ir.visitor import find, walk
 
 POINTERS = "pointers"
 """Function attribute: names of the parameters that are tables of pointers, whose entries are addresses of tensors."""
@@ -54,14 +47,7 @@ def entry_parameters(function: Function) -> tuple[Buffer | Var, ...]:
 
 def written_parameters(function: Function) -> frozenset[Buffer]:
     """Global buffers among the parameters that some statement may write, views resolved to their source."""
-    written: set[Buffer] = set()
-    for node in find(function.body, Store, TileOperator, Call):
-        if isinstance(node, Store):
-            written.add(root(node.buffer))
-        elif isinstance(node, TileOperator):
-            written.update(root(region.buffer) for region in node.effects().writes)
-        elif isinstance(node, Call) and not INTRINSICS[node.function].pure:
-            written.update(writes_of(node))
+    written = touched(function.body).writes
     return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
 
 
@@ -72,20 +58,6 @@ def conditional_parameters(function: Function) -> frozenset[Buffer]:
         mentioned = walk(one.condition) if isinstance(one, If) else (one,)
         touched.update(root(buffer) for buffer in mentioned if isinstance(buffer, Buffer))
     return frozenset(p for p in function.inputs if isinstance(p, Buffer) and p not in touched)
-
-
-def own_writes(statement: Statement) -> Iterator[Buffer]:
-    """Buffers that a statement itself, not one below it, may write."""
-    if isinstance(statement, Store):
-        yield statement.buffer
-    elif isinstance(statement, TileOperator):
-        yield from (region.buffer for region in statement.effects().writes)
-    elif isinstance(statement, Evaluate):
-        yield from (found.buffer for found in find(statement.value, Region))
-    if isinstance(statement, (Let, Store)):  # an atomic gives what was there before
-        for call in find(statement.value, Call):
-            if not INTRINSICS[call.function].pure:
-                yield from writes_of(call)
 
 
 def counted_workspaces(function: Function) -> frozenset[Buffer]:
@@ -99,57 +71,6 @@ def counted_workspaces(function: Function) -> frozenset[Buffer]:
         elif isinstance(node, Call) and node.function.startswith(("atomic_", "grid_sync")):
             found.update(root(place.buffer) for place in node.arguments if isinstance(place, Region))
     return frozenset(buffer for buffer in found if buffer.scope == "global")
-
-
-def has_effect(node: object) -> bool:
-    """Whether something calls a function that has an effect."""
-    return any(not INTRINSICS[call.function].pure for call in find(node, Call))
-
-
-UPDATES = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
-"""Functions that change an element by what it is: that many threads call them is not the same as that one does."""
-
-
-def updates(statement: Statement) -> bool:
-    """Whether each thread that comes to a statement's own expressions changes memory by what is there."""
-    calls = (found for child in children(statement) if isinstance(child, Expr) for found in find(child, Call))
-    return any(found.function in UPDATES for found in calls)
-
-
-READS = {
-    "cp_async": 1, "cp_async_zfill": 1, "cp_async_hint": 1, "cp_async_zfill_hint": 1, "cp_async_prefetch": 1,
-    "cp_async_zfill_prefetch": 1, "bulk_load": 1, "bulk_load_hint": 1,
-    "bulk_load_multicast": 1, "prefetch": 0, "prefetch_far": 0, "load_first": 0, "stream_head": 0,
-    "tma_load": 1, "tma_load_hint": 1, "tma_load_multicast": 1, "tma_load_multicast_hint": 1, "cpu.tile_load": 1,
-    "simdgroup_store": 2,
-}  # fmt: skip
-"""Functions of places: which argument of each is the one that they only read."""
-
-
-FILLS = frozenset({"simdgroup_store"})
-"""Functions of places that read none but the one in `READS`."""
-
-
-def reads_of(call: Call) -> set[Buffer]:
-    """Memory that a call may read: places among its arguments."""
-    places = [call.arguments[READS[call.function]]] if call.function in FILLS else call.arguments
-    return {root(part.buffer) for part in places if isinstance(part, Region)}
-
-
-def writes_of(call: Call) -> set[Buffer]:
-    """Memory that a call may write: places among its arguments, and tensors that the copy engine knows by their
-    maps."""
-    read = call.arguments[READS[call.function]] if call.function in READS else None
-    places = [part for part in call.arguments if part is not read]
-    regions = {root(part.buffer) for part in places if isinstance(part, Region)}
-    return regions | {root(part.tensor) for part in places if isinstance(part, TensorMap)}
-
-
-def root(buffer: Buffer) -> Buffer:
-    """The buffer that owns the memory of a view."""
-    while buffer.source is not None:
-        buffer = buffer.source
-    return buffer
 
 
 def mentioned(node: object) -> set[Var | Buffer]:

@@ -11,11 +11,12 @@ from typing import Any
 from tilewright.errors import InvalidProgram, near
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import UINT64
+from tilewright.ir.effects import root
 from tilewright.ir.expression_rules import counted, extent_problems, index_problems
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.scope_rules import ScopeRules
-from tilewright.ir.signature import root, size_variables
+from tilewright.ir.signature import size_variables
 from tilewright.ir.sizes import told_by
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
 from tilewright.ir.visitor import children, holds, method_of

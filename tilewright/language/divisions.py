@@ -36,6 +36,7 @@ import numpy as np
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir import nodes
 from tilewright.ir.control import flattened
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     WARP,
     Allocate,
@@ -57,7 +58,6 @@ from tilewright.ir.nodes import (
     While,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substitute, walk, with_statements
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.shared_work import (

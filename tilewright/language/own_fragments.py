@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Allocate, Buffer, Call, Load, Parallel, Region, Seq, Store, TileOperator
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.fill import Fill
 

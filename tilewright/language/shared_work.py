@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Buffer,
     Call,
@@ -20,7 +21,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     While,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, walk
 from tilewright.language.sinking import TOGETHER, all_written
 from tilewright.ops.copy import TMA_LOADS, TMA_STORES

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir.effects import own_writes, root
 from tilewright.ir.nodes import (
     WARP,
     Allocate,
@@ -30,7 +31,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import find, fresh, substitute
 from tilewright.language.mistakes import MisplacedRole
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Region
-from tilewright.ir.signature import root
 from tilewright.layout.access import vector_width
 from tilewright.layout.layout import Layout
 from tilewright.passes.lower.flatten_buffers import strides_of

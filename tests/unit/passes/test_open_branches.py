@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import Pipelined, Statement
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
@@ -11,7 +12,6 @@ from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import find, kernels
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.pipelines.open_branches import open_branches
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 HEAD = """\
 @stage("traced")

@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.arith import Analyzer as Arithmetic
 from tilewright.compat.tilelang.carver import Device
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Extent, For, Kernel, Load, Parallel, Pipelined, Store, index_binary
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import children
 from tilewright.kernels.roofline import speed_of
 from tilewright.ops.copy import Copy

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import InternalError
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -31,7 +32,6 @@ from tilewright.ir.nodes import (
     cast,
     product,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, Rewritten
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand

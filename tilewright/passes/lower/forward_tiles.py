@@ -40,6 +40,7 @@ from collections.abc import Collection
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
+from tilewright.ir.effects import root, touched
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
@@ -61,14 +62,13 @@ from tilewright.ir.nodes import (
     Var,
     While,
 )
-from tilewright.ir.signature import of_views, root
+from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import Rewriter, Rewritten, children, find, same, walk, with_statements
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.words.forward_locals import Filled, again, filling, is_lasting
 
 MOST_OPERATIONS = 2

@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Buffer,
@@ -50,7 +51,6 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewritten, children, conjunction, conjuncts, find, key, listed, substitute, walk
 from tilewright.ops.base import is_one, zero
 from tilewright.passes.context import Context

@@ -20,8 +20,8 @@ import math
 from dataclasses import replace
 
 from tilewright.errors import InternalError
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Expr, Role, Seq
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import declared
 from tilewright.passes.scoped import PlaceRewriter
 

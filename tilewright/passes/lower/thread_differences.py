@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import updates
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -20,7 +21,6 @@ from tilewright.ir.nodes import (
     Var,
     While,
 )
-from tilewright.ir.signature import updates
 from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = ("local", "scalar")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL
+from tilewright.ir.effects import has_effect
 from tilewright.ir.nodes import (
     Buffer,
     Call,
@@ -25,7 +26,6 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import Rewriter, find, holds, key
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import register_of

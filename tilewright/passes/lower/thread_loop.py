@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -29,7 +30,6 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, guard_of, key, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout

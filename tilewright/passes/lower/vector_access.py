@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import has_effect
 from tilewright.ir.nodes import (
     Buffer,
     Expr,
@@ -17,7 +18,6 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import children, find, guard_of, key, substitute, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Break,
@@ -37,7 +38,6 @@ from tilewright.ir.nodes import (
     Statement,
     While,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, own, uses
 
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})

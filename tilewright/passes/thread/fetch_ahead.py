@@ -42,6 +42,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Buffer,
     Call,
@@ -58,7 +59,6 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, with_statements
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one

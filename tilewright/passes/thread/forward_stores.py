@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
@@ -48,7 +49,6 @@ from tilewright.ir.nodes import (
     Var,
     binary,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, children, find, holds, put, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter

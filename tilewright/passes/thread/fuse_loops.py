@@ -40,6 +40,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
@@ -59,7 +60,6 @@ from tilewright.ir.nodes import (
     binary,
     const,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values

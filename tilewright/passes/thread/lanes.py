@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import EVERY_OTHER, INTRINSICS
 from tilewright.ir.nodes import (
     LOGICAL,
@@ -35,7 +36,6 @@ from tilewright.ir.nodes import (
     index_binary,
     product,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, find, holds, key, walk
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})

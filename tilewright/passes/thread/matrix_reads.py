@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Call, Const, Expr, Let, Region, Seq, Statement, Var
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import children, find, own, variables
 
 

@@ -37,6 +37,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
 from tilewright.ir.control import perform, performed
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -48,7 +49,6 @@ from tilewright.ir.nodes import (
     Statement,
     const,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context

@@ -40,6 +40,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -64,7 +65,6 @@ from tilewright.ir.nodes import (
     expr,
     index_binary,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewritten, find, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
-from tilewright.ir.signature import counted_workspaces, entry_parameters, root, writes_of, written_parameters
-from tilewright.ir.visitor import find, own_names, walk
+from tilewright.ir.signature import counted_workspaces, entry_parameters, written_parameters
+from tilewright.ir.visitor import own_names, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
@@ -184,8 +185,7 @@ class _Block(CpuStatements):
         self.host, self.kernel, self.captured = host, kernel, captured
         self.promoted = promotable(kernel.body)
         self.nonnegative |= host.nonnegative | set(kernel.block_vars)
-        stored = {root(node.buffer) for node in find(kernel.body, nodes.Store)}
-        self.written = stored.union(*map(writes_of, find(kernel.body, nodes.Call)))
+        self.written = touched(kernel.body).writes
         for thing in (*captured, *kernel.block_vars):
             self.names.of(thing)
 

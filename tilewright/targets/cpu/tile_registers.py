@@ -177,6 +177,7 @@ for _name, _arity, _meaning in (
     ("tile_us", 3, _integer_product(np.uint8, np.int8)), ("tile_uu", 3, _integer_product(np.uint8, np.uint8)),
     ("tile_bf16", 3, _bfloat16_product),
 ):  # fmt: skip
-    register(Intrinsic(f"cpu.{_name}", _arity, None, pure=False, checks_bounds=True))
+    _only = (1,) if _name == "tile_load" else ()
+    register(Intrinsic(f"cpu.{_name}", _arity, None, pure=False, checks_bounds=True, reads_only=_only))
     SPECIAL_CALLS[f"cpu.{_name}"] = _meaning
     DEVICE_FUNCTIONS[f"cpu.{_name}"] = _spell(_name)

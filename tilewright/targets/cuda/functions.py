@@ -11,11 +11,11 @@ for _name in ("mma_sparse_m16n8k16", "mma_sparse_m16n8k32", "mma_sparse_m16n8k64
 register(Intrinsic("sparse_places", None, None, pure=False))
 register(Intrinsic("sparse_hold", 1, None, pure=False))
 for _name in ("ldmatrix", "ldmatrix_trans"):
-    register(Intrinsic(_name, 3, None, pure=False, collective=True, writes=(0,)))
-register(Intrinsic("cp_async_prefetch", 3, None, pure=False))
-register(Intrinsic("cp_async_zfill_prefetch", 4, None, pure=False, checks_bounds=True))
-register(Intrinsic("cp_async_hint", 3, None, pure=False))
-register(Intrinsic("cp_async_zfill_hint", 4, None, pure=False, checks_bounds=True))
+    register(Intrinsic(_name, 3, None, pure=False, collective=True, reads_only=(1, 2)))
+register(Intrinsic("cp_async_prefetch", 3, None, pure=False, reads_only=(1,)))
+register(Intrinsic("cp_async_zfill_prefetch", 4, None, pure=False, checks_bounds=True, reads_only=(1,)))
+register(Intrinsic("cp_async_hint", 3, None, pure=False, reads_only=(1,)))
+register(Intrinsic("cp_async_zfill_hint", 4, None, pure=False, checks_bounds=True, reads_only=(1,)))
 # Neighbours of a tensor get what as many registers hold, each added atomically.
 register(Intrinsic("atomic_add_fragment", 2, None, pure=False))
 # How barriers in shared memory come to be, what sees the writes of other blocks, and copies of the engine.
@@ -23,18 +23,19 @@ for _name, _arity in (
     ("mbarrier_init", 2), ("fence_mbarrier_init", 0), ("mbarrier_wait_cluster", 2),
     ("mbarrier_arrive_cluster_release", 2),
     ("mbarrier_arrive_expect_tx_cluster", 3), ("bulk_copy_cluster", 4),
-    ("tma_load", None), ("tma_load_hint", None), ("tma_store", None), ("tma_reduce_add", None), ("bulk_commit", 0),
-    ("bulk_wait", 1), ("bulk_wait_read", 1),
-    ("bulk_store", 3), ("bulk_load_multicast", 5), ("tma_load_multicast_hint", None), ("fence_proxy_async_shared", 0),
+    ("tma_store", None), ("tma_reduce_add", None), ("bulk_commit", 0), ("bulk_wait", 1), ("bulk_wait_read", 1),
+    ("bulk_store", 3), ("fence_proxy_async_shared", 0),
 ):  # fmt: skip
     register(Intrinsic(_name, _arity, None, pure=False))
 register(Intrinsic("warp_uniform", 1, None))
-register(Intrinsic("bulk_load", 4, None, pure=False))
-register(Intrinsic("bulk_load_hint", 5, None, pure=False))
+for _name, _arity in (
+    ("bulk_load", 4), ("bulk_load_hint", 5), ("bulk_load_multicast", 5), ("tma_load", None), ("tma_load_hint", None),
+    ("tma_load_multicast", None), ("tma_load_multicast_hint", None),
+):  # fmt: skip
+    register(Intrinsic(_name, _arity, None, pure=False, reads_only=(1,)))
 # Clusters: an arrival in another block, a load for several.
 register(Intrinsic("mapa", 2, None))
 register(Intrinsic("load_cluster_fragment", 3, None, pure=False))
-register(Intrinsic("tma_load_multicast", None, None, pure=False))
 register(Intrinsic("pack_f16x2", 2, None))
 register(Intrinsic("pack_bf16x2", 2, None))
 # Pairs of 16-bit floats in a word, and bytes of two words.

@@ -6,15 +6,16 @@ has besides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, MissingCapability, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import BOOL, DType
+from tilewright.ir.effects import accesses, root, touched
 from tilewright.ir.nodes import Buffer, Function, Kernel, Statement, TensorMap, Var
-from tilewright.ir.signature import reads_of, root, size_variables, writes_of, written_parameters
+from tilewright.ir.signature import size_variables, written_parameters
 from tilewright.ir.visitor import children, find, kernels, key, own, own_names, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
@@ -135,7 +136,7 @@ def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
     return list(found.values())
 
 
-def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
+def unsettled_buffers(kernel: Kernel) -> frozenset[Buffer]:
     """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited
     for.
 
@@ -144,14 +145,9 @@ def unsettled_buffers(kernel: Kernel) -> set[Buffer]:
     (``__restrict__``) reads early: above ``griddepcontrol.wait``, or above the wait for a flag, since neither names the
     buffer.
     """
-    read = {root(load.buffer) for load in find(kernel.body, nodes.Load)}
-    written = {root(store.buffer) for store in find(kernel.body, nodes.Store)}
-    dependent = False
-    for call in find(kernel.body, nodes.Call):
-        dependent = dependent or call.function == "griddepcontrol_wait"
-        read |= reads_of(call)
-        written |= writes_of(call)
-    return read if dependent else read & written
+    found = touched(kernel.body)
+    dependent = any(call.function == "griddepcontrol_wait" for call in find(kernel.body, nodes.Call))
+    return found.reads if dependent else found.reads & found.writes
 
 
 def hands_over_tensors(kernel: Kernel) -> bool:
@@ -179,23 +175,20 @@ class _Handing:
 
     def sequence(self, body: Statement) -> None:
         for node in own(body):
-            if isinstance(node, nodes.Load):
-                self._access({root(node.buffer)}, set())
-            elif isinstance(node, nodes.Call) and node.function.startswith("sync_threads"):
+            if isinstance(node, nodes.Call) and node.function.startswith("sync_threads"):
                 self.read_before |= self.read
                 self.written_before |= self.written
-            elif isinstance(node, nodes.Call):
-                self._access(reads_of(node), writes_of(node))
-        if isinstance(body, nodes.Store):
-            self._access(set(), {root(body.buffer)})
+            else:
+                self._access(*accesses(node))
+        self._access(*accesses(body))
         for iteration in range(2 if isinstance(body, (nodes.For, nodes.While)) else 1):
             for child in children(body):
                 if isinstance(child, Statement) and not (iteration and self.found):
                     self.sequence(child)
 
-    def _access(self, read: set[Buffer], written: set[Buffer]) -> None:
+    def _access(self, *touched: Iterable[Buffer]) -> None:
         read, written = (
-            {_PLACED if one.placed else one for one in them if one.scope == "global"} for them in (read, written)
+            {_PLACED if one.placed else one for one in map(root, some) if one.scope == "global"} for some in touched
         )
         self.found |= bool(written & (self.read_before | self.written_before) or read & self.written_before)
         self.read |= read

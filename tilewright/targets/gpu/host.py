@@ -11,8 +11,9 @@ from typing import Any
 
 from tilewright.errors import AssertionFailed, InternalError
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, TensorMap, Var
-from tilewright.ir.signature import entry_parameters, root
+from tilewright.ir.signature import entry_parameters
 from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import find, kernels, walk
 from tilewright.machine.arch import Arch

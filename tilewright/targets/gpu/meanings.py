@@ -36,7 +36,9 @@ def _register(instructions: Iterable[MatrixInstruction], arity: int, meaning: Ca
     for one in instructions:
         _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
         if one.function not in INTRINSICS:
-            register(Intrinsic(one.function, arity, None, pure=False, collective=True, writes=(0,)))
+            register(
+                Intrinsic(one.function, arity, None, pure=False, collective=True, reads_only=tuple(range(1, arity)))
+            )
             SPECIAL_CALLS[one.function] = meaning
 
 

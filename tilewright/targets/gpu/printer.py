@@ -9,9 +9,9 @@ from typing import ClassVar
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
+from tilewright.ir.effects import has_effect, root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var, const, seq
-from tilewright.ir.signature import has_effect, root
 from tilewright.ir.visitor import conjuncts, find, own, uses, walk
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text

@@ -9,9 +9,9 @@ from typing import ClassVar
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT32
+from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Function, Region
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, kernels, substitute, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source

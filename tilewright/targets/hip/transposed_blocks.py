@@ -19,7 +19,7 @@ from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 
-register(Intrinsic("transpose_blocks", 4, None, pure=False, writes=(2,)))
+register(Intrinsic("transpose_blocks", 4, None, pure=False, reads_only=(0, 1, 3)))
 
 
 def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from tilewright.ir.nodes import Buffer, Call, Function, Kernel, Store, TensorMap, Var
-from tilewright.ir.signature import root, writes_of
-from tilewright.ir.visitor import find
+from tilewright.ir.effects import touched
+from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
@@ -137,12 +136,11 @@ class MlxKernel(MetalKernel):
 
     def __init__(self, function: Function, kernel: Kernel, arch: Arch, small: Collection[int] = ()) -> None:
         super().__init__(function, kernel, arch)
-        own = {root(one.buffer) for one in find(kernel.body, Store)}
-        own.update(*(writes_of(call) for call in find(kernel.body, Call)))
+        own = touched(kernel.body).writes
         self.outputs = [p for p in self.parameters if isinstance(p, Buffer) and p in own]
         self.inputs = [p for p in self.parameters if p not in self.outputs]
         self.small = {self.inputs[number] for number in small}
-        self.written, self.workspaces = frozenset(own), set()
+        self.written, self.workspaces = own, set()
         assert isinstance(self.printer, MetalPrinter)
         self.printer.small = {one for one in self.small if isinstance(one, Buffer)}
 

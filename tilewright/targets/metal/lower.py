@@ -39,7 +39,7 @@ def _store_matrix(state: Evaluator, node: Call) -> int:
     return 0
 
 
-register(Intrinsic("simdgroup_store", 3, None, pure=False, collective=True))
+register(Intrinsic("simdgroup_store", 3, None, pure=False, collective=True, reads_only=(2,), fills=(0, 1)))
 SPECIAL_CALLS["simdgroup_store"] = _store_matrix
 
 OVERRIDES: Mapping[type[Statement], Override] = {Gemm: lower_gemm, Reduce: lower_reduce}

@@ -11,8 +11,8 @@ from tilewright.arith import Analyzer
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import DType
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Region
-from tilewright.ir.signature import root
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu.printer import GpuPrinter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.ir.signature import root
+from tilewright.ir.effects import root
 from tilewright.machine.instructions import GLOBAL, SHARED
 from tilewright.ops.copy import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
 from tilewright.passes.rows import row_unsupported

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import has_effect
 from tilewright.ir.nodes import (
     Buffer,
     Const,
@@ -32,7 +33,6 @@ from tilewright.ir.nodes import (
     binary,
     const,
 )
-from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction

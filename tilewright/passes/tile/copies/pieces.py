@@ -4,8 +4,8 @@ can, in words."""
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Const, Load, Region, index_binary
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import walk
 from tilewright.layout.digits import MEMORY
 from tilewright.layout.layout import Layout

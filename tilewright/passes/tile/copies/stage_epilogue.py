@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import INT32, DType
+from tilewright.ir.effects import root, touched
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -40,7 +41,6 @@ from tilewright.ir.nodes import (
     Var,
     While,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewritten, find, having, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
@@ -55,7 +55,6 @@ from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.engine_checks import leaving_unsupported
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.pipelines.tiles_behind import behind_rings
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.words.widen_indices import is_long

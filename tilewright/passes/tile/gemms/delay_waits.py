@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Allocate,
     Commit,
@@ -51,7 +52,6 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
 """What may run beside a gemm: statements that meet nobody, and meetings with other roles."""

@@ -39,6 +39,7 @@ from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import UINT32
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Acquire,
     Allocate,
@@ -69,7 +70,6 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
 from tilewright.passes.tile.gemms.overlap_gemms import iterations_of
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 WORDS = 4
 """Registers of 32 bits that a lane loads for one instruction."""

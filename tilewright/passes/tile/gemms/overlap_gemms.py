@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir.control import LOOPS
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Commit,
     Const,
@@ -61,7 +62,6 @@ from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
 from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_of
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 
 def overlap_gemms(function: Function, context: Context) -> Function:

@@ -44,6 +44,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.ir import nodes
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -68,7 +69,7 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import conditional
-from tilewright.passes.tile.pipelines.pipeline_plan import needed_names, touched
+from tilewright.passes.tile.pipelines.pipeline_plan import needed_names
 
 
 def rotate_gemms(loop: For, channels: dict[str, Channel], token: Callable[[], str]) -> list[Statement] | None:

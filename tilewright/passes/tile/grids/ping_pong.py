@@ -39,6 +39,7 @@ from dataclasses import replace
 from tilewright.errors import Span
 from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     WARPGROUP,
     Allocate,
@@ -59,7 +60,6 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy

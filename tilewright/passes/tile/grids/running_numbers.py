@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Binary, Buffer, ChannelStatement, Expr, Statement
-from tilewright.ir.signature import root
 from tilewright.passes.scoped import PlaceRewriter
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.control import perform, performed
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     BOOL,
     Buffer,
@@ -44,7 +45,6 @@ from tilewright.ir.nodes import (
     Wait,
     While,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product

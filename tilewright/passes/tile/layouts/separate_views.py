@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -37,7 +38,6 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute
 from tilewright.ops.base import parallel
 from tilewright.passes.context import Context

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir.control import bodies, header
+from tilewright.ir.effects import UPDATES, root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Binary,
@@ -32,7 +33,6 @@ from tilewright.ir.nodes import (
     Token,
     Var,
 )
-from tilewright.ir.signature import UPDATES, root
 from tilewright.ir.visitor import children, find, holds, key, substitute
 from tilewright.ops.atomic import Atomic
 

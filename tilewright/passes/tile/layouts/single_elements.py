@@ -26,6 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import LayoutConflict
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Buffer,
     Expr,
@@ -43,7 +44,6 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, walk, with_statements
 from tilewright.passes.tile.layouts.through_shared import through_shared
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 
 def single_fragments(body: Seq) -> set[Buffer]:

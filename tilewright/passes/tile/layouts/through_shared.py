@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilewright.ir.effects import has_effect, root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -18,7 +19,6 @@ from tilewright.ir.nodes import (
     seq,
     whole,
 )
-from tilewright.ir.signature import has_effect, root
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Fact

@@ -49,6 +49,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.ir.control import bodies, header
+from tilewright.ir.effects import root, touched
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -61,7 +62,6 @@ from tilewright.ir.nodes import (
     Token,
     Wait,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, uses, walk, without_tiles
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
@@ -71,13 +71,7 @@ from tilewright.passes.context import Context, Fact
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines.emission import Emission, plain_loop
-from tilewright.passes.tile.pipelines.pipeline_plan import (
-    PipelinePlan,
-    obstacle,
-    plan_pipeline,
-    said,
-    touched,
-)
+from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan, obstacle, plan_pipeline, said
 from tilewright.passes.tile.pipelines.register_staging import (
     Under,
     opened,

@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilewright.ir.effects import has_effect
 from tilewright.ir.nodes import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
-from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import Rewriter, Rewritten, having, key, walk
 from tilewright.passes.context import Context
 

@@ -14,31 +14,27 @@ from typing import TypeGuard, TypeVar
 
 from tilewright.errors import PipelinePlanError
 from tilewright.ir.control import leaving, performed
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.effects import Touched, has_effect, touched
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
-    Call,
     Channel,
     ChannelStatement,
     Commit,
     Expr,
     If,
     Let,
-    Load,
     Parallel,
     Pipelined,
-    Region,
     Return,
     Roles,
     Seq,
     Statement,
-    Store,
     TileOperator,
     Var,
     Wait,
 )
-from tilewright.ir.signature import has_effect, mentioned, root
+from tilewright.ir.signature import mentioned
 from tilewright.ir.visitor import conjunction, walk
 from tilewright.ops.copy import TMA_STORES, Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
@@ -51,38 +47,6 @@ N = TypeVar("N", Let, Name)
 
 MANUAL = (ChannelStatement, Channel, Commit, Wait, Roles)
 """What says who waits for whom; what the engine stores and adds, only the statements that work on it wait for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """Memory that a statement reads and writes, by the buffers that own it."""
-
-    reads: frozenset[Buffer]
-    writes: frozenset[Buffer]
-
-    @property
-    def all(self) -> frozenset[Buffer]:
-        return self.reads | self.writes
-
-
-def touched(statement: Statement | Expr) -> Touched:
-    """The memory that a statement, or a value, and all below it read and write."""
-    reads: set[Buffer] = set()
-    writes: set[Buffer] = set()
-    for node in walk(statement):
-        if isinstance(node, Load):
-            reads.add(root(node.buffer))
-        elif isinstance(node, Store):
-            writes.add(root(node.buffer))
-        elif isinstance(node, TileOperator):
-            effects = node.effects()
-            reads.update(root(region.buffer) for region in effects.reads)
-            writes.update(root(region.buffer) for region in effects.writes)
-        elif isinstance(node, Call):
-            regions = {n: root(part.buffer) for n, part in enumerate(node.arguments) if isinstance(part, Region)}
-            reads.update(regions.values())
-            writes.update(buffer for n, buffer in regions.items() if INTRINSICS[node.function].may_write(n))
-    return Touched(frozenset(reads), frozenset(writes))
 
 
 def is_load(statement: Statement) -> bool:

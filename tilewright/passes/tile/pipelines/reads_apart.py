@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
@@ -47,7 +48,6 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.ops.base import zero
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL
+from tilewright.ir.effects import touched
 from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import (
     Allocate,
@@ -53,7 +54,7 @@ from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
-from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load, touched
+from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
 from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, TransposedTile, transpose_gemms
 

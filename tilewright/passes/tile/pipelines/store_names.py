@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir.effects import has_effect, touched
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -48,10 +49,8 @@ from tilewright.ir.nodes import (
     Var,
     const,
 )
-from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
 from tilewright.passes.context import Context
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 
 def store_names(function: Function, context: Context) -> Function:

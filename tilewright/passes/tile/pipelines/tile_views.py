@@ -9,8 +9,8 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tilewright.errors import LayoutConflict
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, TileOperator
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, own
 from tilewright.layout.algebra import viewed
 from tilewright.layout.layout import Layout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import Buffer, ChannelStatement, Kernel, Role, Statement, Wait
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import find, holds, uses, walk
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 

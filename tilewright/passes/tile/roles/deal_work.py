@@ -40,6 +40,7 @@ from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes
 from tilewright.ir.control import LEAVING, flattened
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import own_writes, root
 from tilewright.ir.nodes import (
     Binary,
     Buffer,
@@ -60,7 +61,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import mentioned, own_writes, root
+from tilewright.ir.signature import mentioned
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses, with_statements
 from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work

@@ -16,6 +16,7 @@ from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.control import bodies, leaving, performed
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import has_effect
 from tilewright.ir.nodes import (
     WARP,
     WARPGROUP,
@@ -47,7 +48,6 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.signature import has_effect
 from tilewright.ir.visitor import declared, find, put, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch

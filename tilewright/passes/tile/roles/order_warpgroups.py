@@ -41,6 +41,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.ir.control import LOOPS, perform, performed
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Call,
     Commit,
@@ -66,7 +67,6 @@ from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.gemm_groups import conditional
 from tilewright.passes.tile.grids.ping_pong import narrowed
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 
 GROUP = 4

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     Buffer,
     Expr,
@@ -43,7 +44,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import substitute
 from tilewright.passes.scoped import redirected
 from tilewright.passes.tile.pipelines.emission import Emission
-from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan, touched
+from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir.control import LOOPS, header, leaving
+from tilewright.ir.effects import own_writes, root
 from tilewright.ir.nodes import (
     Break,
     Buffer,
@@ -33,7 +34,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.signature import own_writes, root
 from tilewright.ir.visitor import declared, find
 from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of

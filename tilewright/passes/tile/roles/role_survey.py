@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir import nodes
 from tilewright.ir.control import bodies, header
+from tilewright.ir.effects import Touched, root, touched
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import (
     Allocate,
@@ -29,11 +30,9 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import fields_of, find, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
-from tilewright.passes.tile.pipelines.pipeline_plan import Touched, touched
 
 PRIVATE = ("fragment", "local")
 """Scopes whose memory is registers of the threads that work on it."""

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilewright.interpreter.varying import find_varying
+from tilewright.ir.effects import has_effect, root, touched
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -43,11 +44,9 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.signature import has_effect, root
 from tilewright.ir.visitor import changed, declared, find, put, substitute, without_tiles
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 T = TypeVar("T")
 

@@ -33,6 +33,7 @@ from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes
+from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
     For,
     Function,
@@ -46,7 +47,6 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.pipelines.pipeline_plan import touched
 
 UNROLLED = 64
 """Iterations up to which a loop over a local tile is unrolled, so that the tile stays in registers."""

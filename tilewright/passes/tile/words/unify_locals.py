@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
+from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,
@@ -35,7 +36,6 @@ from tilewright.ir.nodes import (
     Statement,
     Store,
 )
-from tilewright.ir.signature import root
 from tilewright.ir.visitor import Rewriter, Rewritten, declared, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels

@@ -1,0 +1,89 @@
+"""What memory statements read and write, and which calls have an effect: one answer for all who ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir.nodes import (
+    Buffer,
+    Call,
+    Evaluate,
+    Expr,
+    Let,
+    Load,
+    Region,
+    Statement,
+    Store,
+    TensorMap,
+    TileOperator,
+)
+from tilewright.ir.visitor import children, find
+
+
+def root(buffer: Buffer) -> Buffer:
+    """The buffer that owns the memory of a view."""
+    while buffer.source is not None:
+        buffer = buffer.source
+    return buffer
+
+
+def has_effect(node: object) -> bool:
+    """Whether something calls a function that has an effect."""
+    return any(not INTRINSICS[call.function].pure for call in find(node, Call))
+
+
+UPDATES = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
+"""Functions that change an element by what it is: that many threads call them is not the same as that one does."""
+
+
+def updates(statement: Statement) -> bool:
+    """Whether each thread that comes to a statement's own expressions changes memory by what is there."""
+    calls = (found for child in children(statement) if isinstance(child, Expr) for found in find(child, Call))
+    return any(found.function in UPDATES for found in calls)
+
+
+def accesses(node: object) -> tuple[Iterable[Buffer], Iterable[Buffer]]:
+    """The buffers that a node itself, nothing below it, may read, and those that it may write."""
+    if isinstance(node, Load):
+        return (node.buffer,), ()
+    if isinstance(node, Store):
+        return (), (node.buffer,)
+    if isinstance(node, TileOperator):
+        effects = node.effects()
+        return [region.buffer for region in effects.reads], [region.buffer for region in effects.writes]
+    if isinstance(node, Call):
+        record, places = INTRINSICS[node.function], list(enumerate(node.arguments))
+        reads = [part.buffer for n, part in places if isinstance(part, Region) and record.may_read(n)]
+        written = [part for n, part in places if record.may_write(n)]
+        maps = [part.tensor for part in written if isinstance(part, TensorMap)]  # what the copy engine stores to
+        return reads, [*(part.buffer for part in written if isinstance(part, Region)), *maps]
+    return (), ()
+
+
+def own_writes(statement: Statement) -> Iterator[Buffer]:
+    """Buffers that a statement itself, not one below it, may write; an atomic gives what was there before."""
+    yield from accesses(statement)[1]
+    if isinstance(statement, (Evaluate, Let, Store)):
+        for call in find(statement.value, Call):
+            yield from accesses(call)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Memory that a statement reads and writes, by the buffers that own it."""
+
+    reads: frozenset[Buffer]
+    writes: frozenset[Buffer]
+
+    @property
+    def all(self) -> frozenset[Buffer]:
+        return self.reads | self.writes
+
+
+def touched(node: object) -> Touched:
+    """The memory that a statement, or a value, and all below it read and write."""
+    found = [accesses(one) for one in find(node, Load, Store, TileOperator, Call)]
+    reads, writes = (frozenset(root(one) for pair in found for one in pair[side]) for side in (0, 1))
+    return Touched(reads, writes)
