@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
+from tilewright.errors import Span
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Record, Region, Seq, Statement, Var, binary
 from tilewright.ir.signature import size_variables
@@ -20,6 +21,43 @@ N = TypeVar("N")
 def map_kernels(function: Function, change: Callable[[Kernel], Any], stage: str | None = None) -> Function:
     """`function` with every kernel changed, or statements in its place; the very function where none was."""
     return function.with_body(changed(function.body, Kernel, by=change), stage)
+
+
+def linear_thread(kernel: Kernel) -> Expr:
+    """The index of the executing thread in its block, x fastest."""
+    x, y, z = kernel.thread_vars
+    total: Expr = x
+    if kernel.threads[1] > 1:
+        total = total + y * kernel.threads[0]
+    if kernel.threads[2] > 1:
+        total = total + z * (kernel.threads[0] * kernel.threads[1])
+    return total
+
+
+def counted_off(loop: nodes.Parallel, number: Expr) -> list[nodes.Let]:
+    """Names for the variables of a loop, the last one first, in the iteration of a running number."""
+    names: list[nodes.Let] = []
+    for var, extent in zip(reversed(loop.vars), reversed(loop.extents), strict=True):
+        names.append(nodes.Let(var, nodes.cast(number if var is loop.vars[0] else number % extent, var.dtype)))
+        number = number // extent
+    return names
+
+
+def nested(
+    vars: Sequence[Var], extents: Sequence[nodes.Extent], body: Seq, kinds: Sequence[str], span: Span | None = None
+) -> nodes.For:
+    """Loops in loops, one for each variable, that each count from 0."""
+    for var, extent, kind in reversed(list(zip(vars, extents, kinds, strict=True))):
+        stop = nodes.cast(nodes.expr(extent), var.dtype)
+        made = nodes.For(var, nodes.const(0, var.dtype), stop, nodes.const(1, var.dtype), body, kind, span=span)
+        body = Seq((made,), span=span)
+    return made
+
+
+def plain_loop(loop: nodes.Pipelined) -> nodes.For:
+    """A pipelined loop without overlap."""
+    start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
+    return nodes.For(loop.var, start, stop, nodes.const(1, loop.var.dtype), loop.body, span=loop.span)
 
 
 def free_of(expr: Expr, *things: Var) -> bool:

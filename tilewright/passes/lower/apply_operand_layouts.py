@@ -14,9 +14,9 @@ Micro-kernels already speak of the memory itself; this pass is for everything el
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from tilewright.errors import InternalError
+from tilewright.ir.dtypes import DType
 from tilewright.ir.effects import root
 from tilewright.ir.nodes import (
     Allocate,
@@ -27,38 +27,29 @@ from tilewright.ir.nodes import (
     Load,
     Region,
     Seq,
-    Statement,
     Store,
     cast,
     product,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten
+from tilewright.ir.visitor import Rewritten
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import PlaceRewriter
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
 
 
 def apply_operand_layouts(function: Function, context: Context) -> Function:
     """Replace logical indices of tiles in panel order by places in their memory."""
-    tiles = {buffer: operand for buffer, operand in _operands(context).items() if buffer.scope != "global"}
-    if not tiles:
-        return function
-    return function.with_body(_Tiles(tiles)(function.body))
+    tiles = {buffer: operand for buffer, operand in context.facts[FACT].items() if buffer.scope != "global"}
+    return function.with_body(_Tiles(tiles)(function.body)) if tiles else function
 
 
 def apply_packed_layouts(function: Function, context: Context) -> Function:
     """The same for single elements of packed parameters, once their guards are written."""
-    weights = {buffer: operand for buffer, operand in _operands(context).items() if buffer.scope == "global"}
-    if not weights:
-        return function
-    rewriter = _Weights(weights)
-    return function.with_body(rewriter(function.body))
+    weights = {buffer: operand for buffer, operand in context.facts[FACT].items() if buffer.scope == "global"}
+    return function.with_body(_Weights(weights)(function.body)) if weights else function
 
 
-def _operands(context: Context) -> dict[Buffer, PhysicalOperand]:
-    return context.facts[FACT]
-
-
-class _Tiles(Rewriter):
+class _Tiles(PlaceRewriter):
     def __init__(self, operands: dict[Buffer, PhysicalOperand]) -> None:
         self.operands = operands
 
@@ -66,32 +57,25 @@ class _Tiles(Rewriter):
         operand = self.operands.get(buffer)
         return buffer if operand is None else operand.memory
 
-    def visit_Allocate(self, allocate: Allocate) -> Statement:
-        operand = self.operands.get(allocate.buffer)
-        return allocate if operand is None else replace(allocate, buffer=operand.memory)
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        operand = self.operands.get(buffer)
+        return (buffer, indices) if operand is None else (operand.memory, (operand.layout.position(*indices),))
 
     def visit_Load(self, load: Load) -> Expr:
-        operand = self.operands.get(load.buffer)
-        made = self.generic(load)
-        if operand is None:
-            return made
-        if load.dtype.lanes > 1:
-            raise InternalError(
-                f"{load.buffer.name} is in panel order, but is read as a vector of consecutive elements"
-            )
-        return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),))
+        self.check_single(load.buffer, load.dtype)
+        made: Expr = self._moved(load)
+        return made
 
     def visit_Store(self, store: Store) -> Rewritten:
-        operand = self.operands.get(store.buffer)
-        made = self.generic(store)
-        if operand is None:
+        self.check_single(store.buffer, store.value.dtype)
+        made: Store = self._moved(store)
+        if store.buffer not in self.operands:
             return made
-        if store.value.dtype.lanes > 1:
-            raise InternalError(
-                f"{store.buffer.name} is in panel order, but is written as a vector of consecutive elements"
-            )
-        value = cast(made.value, operand.memory.dtype)  # every value of the tile's type is one of the memory's
-        return replace(made, buffer=operand.memory, indices=(operand.layout.position(*made.indices),), value=value)
+        return replace(made, value=cast(made.value, made.buffer.dtype))  # which has every value of the tile's type
+
+    def check_single(self, buffer: Buffer, dtype: DType) -> None:
+        if buffer in self.operands and dtype.lanes > 1:
+            raise InternalError(f"{buffer.name} is in panel order, but is touched by vectors of consecutive elements")
 
     def visit_Region(self, region: Region) -> Region:
         if region.buffer in self.operands:
@@ -99,7 +83,7 @@ class _Tiles(Rewriter):
         return self.generic(region)
 
 
-class _Weights(Rewriter):
+class _Weights(PlaceRewriter):
     """Accesses of single elements go through one flat view, declared where the kernel begins."""
 
     def __init__(self, operands: dict[Buffer, PhysicalOperand]) -> None:
@@ -114,22 +98,13 @@ class _Weights(Rewriter):
         views = tuple(Allocate(view) for view in self.used.values())
         return replace(kernel, body=Seq((*views, *body.statements), span=body.span))
 
-    def visit_Load(self, load: Load) -> Expr:
-        return self.placed(load)
-
-    def visit_Store(self, store: Store) -> Rewritten:
-        return self.placed(store)
-
-    def placed(self, access: Any) -> Any:
-        """A load or store of the element's place in the flat view."""
-        operand = self.operands.get(access.buffer)
-        made = self.generic(access)
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        operand = self.operands.get(buffer)
         if operand is None:
-            return made
-        if access.buffer not in self.used:
-            weight = access.buffer
-            size = operand.layout.size * product(operand.leading)
-            self.used[weight] = Buffer(
-                f"{weight.name}_elements", (size,), weight.dtype, "register", source=root(weight)
-            )
-        return replace(made, buffer=self.used[access.buffer], indices=(operand.position(made.indices),))
+            return buffer, indices
+        size = operand.layout.size * product(operand.leading)
+        flat = Buffer(f"{buffer.name}_elements", (size,), buffer.dtype, "register", source=root(buffer))
+        return self.used.setdefault(buffer, flat), (operand.position(indices),)
+
+    def visit_Region(self, region: Region) -> Region:
+        return self.generic(region)

@@ -43,7 +43,6 @@ from tilewright.ir.nodes import (
     If,
     Kernel,
     Let,
-    Load,
     Parallel,
     Region,
     Role,
@@ -72,7 +71,7 @@ from tilewright.passes.lower.named_barriers import NamedBarriers, named_by_autho
 from tilewright.passes.lower.own_tiles import own_tiles
 from tilewright.passes.lower.register_shares import check_register_shares
 from tilewright.passes.lower.thread_loop import ThreadLoop
-from tilewright.passes.scoped import DecidingRewriter, decided_parts
+from tilewright.passes.scoped import DecidingRewriter, PlaceRewriter, counted_off, decided_parts, linear_thread
 from tilewright.passes.tile.pipelines.tile_views import view_layouts
 
 L = TypeVar("L", For, Parallel)
@@ -84,18 +83,7 @@ def assign_threads(function: Function, context: Context) -> Function:
     return function.with_body(body, "threaded")
 
 
-def linear_thread(kernel: Kernel) -> Expr:
-    """The index of the executing thread in its block, x fastest."""
-    x, y, z = kernel.thread_vars
-    total: Expr = x
-    if kernel.threads[1] > 1:
-        total = total + y * kernel.threads[0]
-    if kernel.threads[2] > 1:
-        total = total + z * (kernel.threads[0] * kernel.threads[1])
-    return total
-
-
-class Assign(DecidingRewriter):
+class Assign(PlaceRewriter, DecidingRewriter):
     """Rewrites one function; the buffers of the kernel at hand are replaced as they are met."""
 
     def __init__(self, function: Function, context: Context) -> None:
@@ -299,15 +287,8 @@ class Assign(DecidingRewriter):
             return self.map_buffer(buffer), tuple(indices)
         return self.map_buffer(buffer), (self.analyzer.simplify(_offset(layout, indices)),)
 
-    def visit_Load(self, load: Load) -> Expr:
-        indices = tuple(self.visit(index) for index in load.indices)
-        buffer, places = self.physical(load.buffer, indices)
-        return Load(load.dtype, buffer, places)
-
-    def visit_Store(self, store: Store) -> Statement:
-        indices = tuple(self.visit(index) for index in store.indices)
-        buffer, places = self.physical(store.buffer, indices)
-        return replace(store, buffer=buffer, indices=places, value=self.visit(store.value))
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        return self.physical(buffer, indices)
 
     def visit_Seq(self, body: Seq) -> Seq:
         self.open.append(set())
@@ -368,12 +349,7 @@ class Assign(DecidingRewriter):
         total = nodes.expr(product(loop.extents))
         start = Var(total.dtype, "first")
         place = start + self.thread
-        names: list[Statement] = []
-        rest = place
-        for var, extent in reversed(list(zip(loop.vars, loop.extents, strict=True))):
-            last = var is loop.vars[0]
-            names.append(Let(var, nodes.cast(rest if last else rest % extent, var.dtype)))
-            rest = rest // extent
+        names = counted_off(loop, place)
         with self.analyzer.scope():
             for var, extent in zip(loop.vars, loop.extents, strict=True):
                 self.analyzer.bind_extent(var, extent)

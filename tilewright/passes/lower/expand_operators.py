@@ -19,7 +19,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tilewright.ir import nodes
 from tilewright.ir.control import perform
 from tilewright.ir.nodes import (
     Buffer,
@@ -30,7 +29,6 @@ from tilewright.ir.nodes import (
     Role,
     Statement,
     TileOperator,
-    const,
     seq,
 )
 from tilewright.ir.visitor import Rewriter, find, having
@@ -45,6 +43,7 @@ from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import OWN, Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import plain_loop
 from tilewright.passes.tile.layouts.layout_flow import accesses_of
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_shared
 
@@ -125,9 +124,7 @@ class _Expand(Rewriter):
         return through_shared(statement, gathered, set(fresh)) if gathered else statement
 
     def visit_Pipelined(self, loop: Pipelined) -> Statement:
-        body = self(loop.body)
-        start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
-        return nodes.For(loop.var, start, stop, const(1, loop.var.dtype), body, span=loop.span)
+        return plain_loop(replace(loop, body=self(loop.body)))
 
 
 def _stays(reduction: Reduce) -> bool:

@@ -23,6 +23,7 @@ then, so that compilers see it as one distance from a row. Rows of elements that
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,8 +31,8 @@ from dataclasses import replace
 from tilewright.errors import TilewrightError
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, const
-from tilewright.ir.visitor import Rewritten, find, having, walk
+from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, Statement, const
+from tilewright.ir.visitor import Rewritten, changed, find, having, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
@@ -203,14 +204,12 @@ def _product(a: Extent, b: Extent) -> Extent:
 
 
 def _total(extents: tuple[Extent, ...]) -> Extent:
-    total: Extent = 1
-    for extent in extents:
-        total = _product(total, extent)
-    return total
+    one: Extent = 1
+    return functools.reduce(_product, extents, one)
 
 
 def _declare_views(body: Seq) -> Seq:
-    """Views that are still used, declared where the memory they read is."""
+    """Views that are still used, each declared behind its source, or first where the source is a parameter."""
     views: dict[Buffer, None] = {}
     for node in walk(body, lambda node: not isinstance(node, nodes.TensorMap)):  # which is the host's business
         while isinstance(node, Buffer) and node.source is not None:
@@ -218,44 +217,14 @@ def _declare_views(body: Seq) -> Seq:
             node = node.source
     if not views:
         return body
-    return _Declare(tuple(reversed(views))).top(body)
 
+    def declared(view: Buffer) -> list[Statement]:
+        return [Allocate(view), *behind(view)]
 
-class _Declare:
-    """Puts the declaration of each view behind its source's, or first where the source is a parameter."""
+    def behind(source: Buffer) -> list[Statement]:
+        return [one for view in reversed(views) if view.source is source for one in declared(view)]
 
-    def __init__(self, views: tuple[Buffer, ...]) -> None:
-        self.views = views
-
-    def top(self, body: Seq) -> Seq:
-        allocated = {node.buffer for node in find(body, Allocate)}
-        first = [
-            s
-            for view in self.views
-            if view.source not in allocated and view.source not in self.views
-            for s in self._of(view)
-        ]
-        return replace(body, statements=(*first, *self._seq(body).statements))
-
-    def _of(self, view: Buffer) -> list[nodes.Statement]:
-        return [Allocate(view), *(s for other in self.views if other.source is view for s in self._of(other))]
-
-    def _seq(self, seq: Seq) -> Seq:
-        statements: list[nodes.Statement] = []
-        for statement in seq.statements:
-            if isinstance(statement, Allocate):
-                statements.append(statement)
-                statements += [s for view in self.views if view.source is statement.buffer for s in self._of(view)]
-            else:
-                statements.append(self._inside(statement))
-        return replace(seq, statements=tuple(statements))
-
-    def _inside(self, statement: nodes.Statement) -> nodes.Statement:
-        if isinstance(statement, Seq):
-            return self._seq(statement)
-        if isinstance(statement, (nodes.For, nodes.While)):
-            return replace(statement, body=self._seq(statement.body))
-        if isinstance(statement, nodes.If):
-            otherwise = self._seq(statement.otherwise) if statement.otherwise is not None else None
-            return replace(statement, then=self._seq(statement.then), otherwise=otherwise)
-        return statement
+    owned = {node.buffer for node in find(body, Allocate)} | views.keys()
+    first = [one for view in reversed(views) if view.source not in owned for one in declared(view)]
+    made = changed(body, Allocate, by=lambda one: [one, *behind(one.buffer)])
+    return replace(made, statements=(*first, *made.statements))

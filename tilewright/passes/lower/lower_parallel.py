@@ -26,11 +26,11 @@ from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Expr, For, Function, Kernel, Parallel, Seq, Statement, Var, const
+from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Parallel, Statement, Var
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes.scoped import map_kernels, nested
 
 REGISTER_SCOPES = ("fragment", "local")
 
@@ -60,14 +60,9 @@ class _Loops(Rewriter):
     def visit_Parallel(self, loop: Parallel) -> Statement:
         inner = innermost(loop)
         order = [axis for axis in range(len(loop.vars)) if axis != inner] + [inner]
-        body = self(loop.body)
-        for depth, axis in enumerate(reversed(order)):
-            var = loop.vars[axis]
-            extent = nodes.cast(nodes.expr(loop.extents[axis]), var.dtype)
-            kind = "vectorize" if depth == 0 else "serial"
-            made = For(var, const(0, var.dtype), extent, const(1, var.dtype), body, kind, span=loop.span)
-            body = Seq((made,), span=loop.span)
-        return made
+        kinds = ["serial"] * (len(order) - 1) + ["vectorize"]
+        vars, extents = [loop.vars[axis] for axis in order], [loop.extents[axis] for axis in order]
+        return nested(vars, extents, self(loop.body), kinds, loop.span)
 
 
 def innermost(loop: Parallel) -> int:

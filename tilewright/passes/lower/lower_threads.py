@@ -63,7 +63,7 @@ from tilewright.ir.nodes import (
     load,
     seq,
 )
-from tilewright.ir.visitor import changed, find, holds, substitute, walk
+from tilewright.ir.visitor import Rewriter, changed, find, having, holds, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.lower.thread_differences import PRIVATE, ThreadDifferences, statements_under
 from tilewright.passes.scoped import fresh, map_kernels, reads_nothing, redirected
@@ -316,7 +316,7 @@ class _Threads(ThreadDifferences):
         if self.running is not None and not first:
             running = load(self.running, self._thread_number())
             leave = _Leave(self.running, self._thread_number())
-            statements = [If(running, leave.body(seq(statements), False))]
+            statements = [If(running, leave(seq(statements)))]
         made = Seq(tuple(statements))
         number = self._thread_number()
         made = redirected(made, {one: (wide, number) for one, wide in self.expanded.items()})
@@ -364,29 +364,25 @@ class _Threads(ThreadDifferences):
         return number
 
 
-class _Leave:
+class _Leave(Rewriter):
     """Replaces the end of a thread by going on to the next one, noting that it is done."""
 
     def __init__(self, running: Buffer, thread: Expr) -> None:
-        self.running, self.thread = running, thread
+        self.running, self.thread, self.in_loop = running, thread, False
 
-    def _statement(self, statement: Statement, in_loop: bool) -> Statement:
-        if isinstance(statement, Return):
-            leave: Statement = nodes.Break() if in_loop else nodes.Continue()
-            return Seq((Store(self.running, (self.thread,), const(False), span=statement.span), leave))
-        if isinstance(statement, Seq):
-            return self.body(statement, in_loop)
-        if isinstance(statement, If):
-            otherwise = None if statement.otherwise is None else self.body(statement.otherwise, in_loop)
-            return replace(statement, then=self.body(statement.then, in_loop), otherwise=otherwise)
-        if isinstance(statement, (For, While)) and holds(statement, Return):
-            loop = replace(statement, body=self.body(statement.body, True))
-            done = nodes.Unary(BOOL, "not", load(self.running, self.thread))
-            return Seq((loop, If(done, seq(nodes.Break() if in_loop else nodes.Continue()))))
-        return statement
+    def visit_Return(self, end: Return) -> Seq:
+        noted = Store(self.running, (self.thread,), const(False), span=end.span)
+        return Seq((noted, nodes.Break() if self.in_loop else nodes.Continue()))
 
-    def body(self, body: Seq, in_loop: bool) -> Seq:
-        return replace(body, statements=tuple(self._statement(s, in_loop) for s in body.statements))
+    def visit_For(self, loop: For | While) -> Statement:
+        if not holds(loop, Return):
+            return loop
+        with having(self, in_loop=True):
+            made: Statement = self.generic(loop)
+        done = nodes.Unary(BOOL, "not", load(self.running, self.thread))
+        return Seq((made, If(done, seq(nodes.Break() if self.in_loop else nodes.Continue()))))
+
+    visit_While = visit_For
 
 
 def _own_expressions(statement: Statement) -> Iterator[Any]:

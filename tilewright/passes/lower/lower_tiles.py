@@ -20,12 +20,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Function, Pipelined, TileOperator, cast, const
+from tilewright.ir.nodes import Function, Pipelined, TileOperator
 from tilewright.ir.visitor import Rewritten
 from tilewright.passes.context import Context
 from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes.scoped import ScopedRewriter, plain_loop
 
 
 def lower_tiles(function: Function, context: Context) -> Function:
@@ -56,5 +55,4 @@ class _Lower(ScopedRewriter):
         """What is left of pipelines on a machine whose copies are not asynchronous."""
         made = super().visit_Pipelined(loop)
         assert isinstance(made, Pipelined)
-        one, kind = const(1, loop.var.dtype), loop.var.dtype
-        return nodes.For(made.var, cast(made.start, kind), cast(made.stop, kind), one, made.body, span=loop.span)
+        return plain_loop(made)

@@ -17,10 +17,8 @@ from tilewright.ir.nodes import (
     Commit,
     Evaluate,
     Expr,
-    For,
     If,
     Parallel,
-    Pipelined,
     Seq,
     Statement,
     Wait,
@@ -30,7 +28,7 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ir.visitor import conjunction, substitute
 from tilewright.ops.copy import CP_ASYNC, Copy
-from tilewright.passes.scoped import fresh, redirected
+from tilewright.passes.scoped import fresh, plain_loop, redirected
 from tilewright.passes.tile.pipelines.pipeline_plan import (
     Name,
     PipelinePlan,
@@ -39,12 +37,6 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
 from tilewright.passes.tile.pipelines.tile_views import with_views
 
 S = TypeVar("S", bound=Statement)
-
-
-def plain_loop(loop: Pipelined) -> For:
-    """The loop without overlap."""
-    start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
-    return For(loop.var, start, stop, const(1, loop.var.dtype), loop.body, span=loop.span)
 
 
 @dataclass(slots=True)

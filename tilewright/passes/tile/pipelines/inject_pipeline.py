@@ -68,9 +68,9 @@ from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
 from tilewright.passes.context import Context, Fact
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes.scoped import map_kernels, plain_loop
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.pipelines.emission import Emission, plain_loop
+from tilewright.passes.tile.pipelines.emission import Emission
 from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan, obstacle, plan_pipeline, said
 from tilewright.passes.tile.pipelines.register_staging import (
     Under,

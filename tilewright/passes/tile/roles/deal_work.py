@@ -66,7 +66,7 @@ from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, subs
 from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes.scoped import counted_off, map_kernels
 
 Mask = Any
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
@@ -326,17 +326,10 @@ def _one_by_one(loop: Statement, some: _Some) -> Statement:
     """A parallel loop whose elements threads take in turn."""
     if not isinstance(loop, Parallel):
         return loop
-    extents = [nodes.expr(extent) for extent in loop.extents]
     total = nodes.expr(nodes.product(loop.extents))
     iteration, element = Var(INT32, "iteration"), Var(INT32, "element")
     at = some.rank() + iteration * some.count
-    rest: Expr = element
-    places: list[Statement] = []
-    for var, extent in reversed(list(zip(loop.vars, extents, strict=True))):
-        inner = rest if var is loop.vars[0] else rest % extent
-        places.insert(0, Let(var, nodes.cast(inner, var.dtype)))
-        rest = rest // extent
-    body: Seq = Seq((*places, *loop.body.statements), span=loop.span)
+    body: Seq = Seq((*counted_off(loop, element)[::-1], *loop.body.statements), span=loop.span)
     known = total.value if isinstance(total, nodes.Const) else None
     iterations = (total + (some.count - 1)) // some.count
     if known is None or known % some.count:

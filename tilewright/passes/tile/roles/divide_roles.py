@@ -53,12 +53,11 @@ from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, redirected
+from tilewright.passes.scoped import fresh, plain_loop, redirected
 from tilewright.passes.tile.copies.engine_checks import load_unsupported
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.pieces import copied_piece
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
-from tilewright.passes.tile.pipelines.emission import plain_loop
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import plan_pipeline
 from tilewright.passes.tile.pipelines.tile_views import views_of, with_views

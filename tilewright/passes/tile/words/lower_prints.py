@@ -57,6 +57,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import Rewriter, children, find, having, holds
 from tilewright.ops.prints import PER_LINE, beginning, element_place, line, words_of
 from tilewright.passes.context import Context
+from tilewright.passes.scoped import linear_thread, nested
 
 MOST_NUMBERS = 32
 """What one printf of a GPU takes."""
@@ -123,12 +124,7 @@ class _Lower(Rewriter):
     def _thread(self) -> Expr:
         """The index of the executing thread in its block, x fastest, or in its role."""
         assert self.kernel is not None
-        total: Expr = self.kernel.thread_vars[0]
-        if self.role is None:
-            for axis, size in ((1, self.kernel.threads[0]), (2, self.kernel.threads[0] * self.kernel.threads[1])):
-                if self.kernel.threads[axis] > 1:
-                    total = total + self.kernel.thread_vars[axis] * size
-        return total
+        return linear_thread(self.kernel) if self.role is None else self.kernel.thread_vars[0]
 
     def _by_one(self, node: Print, lines: list[Statement], apart: bool) -> list[Statement]:
         """What the whole block has is shown by one of its threads."""
@@ -231,9 +227,8 @@ def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, nod
         body += [piece(const(last - last % PER_LINE), last % PER_LINE)] if last % PER_LINE else []
     else:
         body = [_loop(at, last, piece(at, 1), node)]
-    for var, extent in reversed(list(zip(outer, tile.extents))):
-        body = [_loop(var, extent, seq(body), node)]
-    return body
+    rows = tile.extents[:-1]
+    return [nested(outer, rows, seq(body), ["serial"] * len(rows), node.span)] if rows else body
 
 
 def _element(region: Region, at: list[Expr]) -> Expr:

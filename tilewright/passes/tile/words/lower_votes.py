@@ -27,7 +27,6 @@ from tilewright.ir.nodes import (
     Buffer,
     Call,
     Expr,
-    For,
     Function,
     Load,
     Parallel,
@@ -39,7 +38,6 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    expr,
     seq,
     whole,
 )
@@ -48,7 +46,7 @@ from tilewright.ops.base import zero
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import HoistingRewriter
+from tilewright.passes.scoped import HoistingRewriter, nested
 
 VOTES = {"any_of": "any", "all_of": "all"}
 
@@ -118,7 +116,6 @@ class _Votes(HoistingRewriter):
         if region.dtype != BOOL:
             element = binary("ne", element, zero(region.dtype))
         step: Statement = Store(found, (), binary(kind, Load(BOOL, found, ()), cast(element, BOOL)))
-        for var, extent in reversed(list(zip(vars, region.extents, strict=True))):
-            step = For(var, const(0), expr(extent), const(1), seq(step))
-        self.before += [Allocate(found), Store(found, (), const(kind == "all", BOOL)), step]
+        loops = nested(vars, region.extents, seq(step), ["serial"] * len(vars))
+        self.before += [Allocate(found), Store(found, (), const(kind == "all", BOOL)), loops]
         return Load(BOOL, found, ())

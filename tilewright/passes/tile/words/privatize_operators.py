@@ -35,18 +35,15 @@ from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes
 from tilewright.ir.effects import touched
 from tilewright.ir.nodes import (
-    For,
     Function,
     Kernel,
     Parallel,
-    Seq,
     Statement,
     TileOperator,
-    const,
 )
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes.scoped import map_kernels, nested
 
 UNROLLED = 64
 """Iterations up to which a loop over a local tile is unrolled, so that the tile stays in registers."""
@@ -88,12 +85,7 @@ class _Serial(Rewriter):
     """Parallel loops as the loops of one thread."""
 
     def visit_Parallel(self, loop: Parallel) -> Statement:
-        body: Seq = self(loop.body)
-        made: Statement = loop
-        for var, extent in reversed(list(zip(loop.vars, loop.extents, strict=True))):
-            inner = "vectorize" if var is loop.vars[-1] else "unroll"
-            kind = inner if isinstance(extent, int) and extent <= UNROLLED else "serial"
-            stop = nodes.cast(nodes.expr(extent), var.dtype)
-            made = For(var, const(0, var.dtype), stop, const(1, var.dtype), body, kind, span=loop.span)
-            body = nodes.seq(made)
-        return made
+        inner = ["unroll"] * (len(loop.vars) - 1) + ["vectorize"]
+        few = [isinstance(extent, int) and extent <= UNROLLED for extent in loop.extents]
+        kinds = [kind if is_few else "serial" for kind, is_few in zip(inner, few, strict=True)]
+        return nested(loop.vars, loop.extents, self(loop.body), kinds, loop.span)

@@ -33,12 +33,11 @@ from tilewright.ir.nodes import (
     Load,
     Parallel,
     Region,
-    Statement,
     Store,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, declared, find
+from tilewright.ir.visitor import Rewritten, declared, find
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes.scoped import PlaceRewriter, map_kernels
 
 LARGEST = 16
 """Elements of the largest array that is taken apart."""
@@ -83,7 +82,7 @@ def _taken_otherwise(kernel: Kernel) -> Iterator[Buffer]:
             yield node.buffer
 
 
-class _Scalars(Rewriter):
+class _Scalars(PlaceRewriter):
     def __init__(self, made: dict[Buffer, list[Buffer]]) -> None:
         self.made = made
 
@@ -98,14 +97,5 @@ class _Scalars(Rewriter):
         made = self.made.get(allocate.buffer)
         return self.generic(allocate) if made is None else [replace(allocate, buffer=one) for one in made]
 
-    def visit_Load(self, load: Load) -> Expr:
-        if load.buffer not in self.made:
-            return self.generic(load)
-        return Load(load.dtype, self._scalar(load.buffer, load.indices), ())
-
-    def visit_Store(self, store: Store) -> Statement:
-        if store.buffer not in self.made:
-            return self.generic(store)
-        return replace(
-            store, buffer=self._scalar(store.buffer, store.indices), indices=(), value=self.visit(store.value)
-        )
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        return (self._scalar(buffer, indices), ()) if buffer in self.made else (buffer, indices)
