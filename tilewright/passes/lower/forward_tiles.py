@@ -36,13 +36,9 @@ and stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
-from tilewright.ir.effects import root, touched
 from tilewright.ir.nodes import (
-    Allocate,
     Binary,
     Buffer,
     Call,
@@ -54,22 +50,18 @@ from tilewright.ir.nodes import (
     Kernel,
     Load,
     Record,
-    Region,
-    Seq,
     Statement,
-    Store,
     Unary,
     Var,
     While,
 )
-from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import Rewriter, Rewritten, children, find, same, walk, with_statements
+from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
+from tilewright.passes.forwarding import Filled, Forwarding
 from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
-from tilewright.passes.tile.words.forward_locals import Filled, again, filling, is_lasting
 
 MOST_OPERATIONS = 2
 """Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""
@@ -77,52 +69,24 @@ MOST_OPERATIONS = 2
 
 def forward_tiles(function: Function, context: Context) -> Function:
     """Read elements of tiles that repeat tensors from those tensors."""
-    return map_kernels(function, lambda kernel: _forwarded(kernel, context.arch))
+    return map_kernels(function, lambda kernel: kernel.with_body(_Tiles(kernel, context.arch)(kernel.body)))
 
 
-def _forwarded(kernel: Kernel, arch: Arch) -> Kernel:
-    given = {root(region.buffer) for region in find(kernel.body, Region)}
-    return kernel.with_body(_Forwarded(given | of_views(kernel.body), touched(kernel.body).writes, arch)(kernel.body))
+class _Tiles(Forwarding):
+    def __init__(self, kernel: Kernel, arch: Arch) -> None:
+        super().__init__(kernel)
+        self.arch = arch
 
+    def wants(self, tile: Buffer) -> bool:
+        return tile.scope in PRIVATE and tile.rank > 0
 
-class _Forwarded(Rewriter):
-    """Sequences without the loops that fill a tile which repeats a tensor.
-
-    `given` are tiles that more than loads and stores touch, `written` tensors that change.
-    """
-
-    def __init__(self, given: set[Buffer], written: Collection[Buffer], arch: Arch) -> None:
-        self.given, self.written, self.arch = given, written, arch
-
-    def visit_Seq(self, sequence: Seq) -> Rewritten:
-        statements = list(sequence.statements)
-        for tile in [one.buffer for one in statements if isinstance(one, Allocate)]:
-            if tile.scope in PRIVATE and tile.rank and tile not in self.given:
-                self.forward(tile, statements)
-        return self.generic(with_statements(sequence, statements))
-
-    def forward(self, tile: Buffer, statements: list[Statement]) -> None:
-        """Take the first loop that fills `tile` out of `statements`, if it repeats a tensor."""
-        using = [at for at, statement in enumerate(statements) if _mentions(statement, tile)]
-        filled = filling(statements[using[0]], tile) if len(using) > 1 else None
-        if filled is None or not self.repeats(filled):
-            return
-        made = list(statements)
-        for at in using[1:]:
-            statement = statements[at]
-            overwrites = _writes(statement, tile)
-            if not _reads_once(statement, tile) or (overwrites and not _replaces(statement, tile)):
-                return
-            made[at] = again({tile: filled}, statement)
-            if overwrites:
-                break
-        del made[using[0]]
-        statements[:] = made
+    def may_ask(self, statement: Statement, tile: Buffer) -> bool:
+        return _reads_once(statement, tile)
 
     def repeats(self, filled: Filled) -> bool:
         """Whether the tile holds neighbouring elements of one tensor, or what little is computed from each."""
         loads = list(find(filled.value, Load))
-        if len(loads) != 1 or not is_lasting(filled.value, self.written):
+        if len(loads) != 1 or not super().repeats(filled):
             return False
         (load,), innermost = loads, filled.indices[-1]
         if load.buffer.packed or load.buffer.strides is not None or not isinstance(innermost, Var):
@@ -159,15 +123,6 @@ def _operands(value: Expr) -> tuple[Expr, ...]:
     return value.operands if isinstance(value, Call) and value.function == "abs" else ()
 
 
-def _mentions(statement: Statement, tile: Buffer) -> bool:
-    own = isinstance(statement, Allocate) and statement.buffer is tile
-    return not own and any(node is tile for node in walk(statement))
-
-
-def _writes(statement: Statement, tile: Buffer) -> bool:
-    return any(store.buffer is tile for store in find(statement, Store))
-
-
 def _reads_once(statement: Statement, tile: Buffer) -> bool:
     """Whether `tile` is read by elements, in loops that have no more iterations than it has elements."""
     waiting: list[tuple[Record, int]] = [(statement, 1)]
@@ -180,12 +135,3 @@ def _reads_once(statement: Statement, tile: Buffer) -> bool:
             times = tile.size + 1 if numbers is None else times * len(numbers)
         waiting += [(below, times) for below in children(node) if not isinstance(below, Buffer)]
     return True
-
-
-def _replaces(statement: Statement, tile: Buffer) -> bool:
-    """Whether a loop writes over every element of `tile`, having read that element alone."""
-    again = filling(statement, tile)
-    if again is None:
-        return False
-    loads = [load for load in find(statement, Load) if load.buffer is tile]
-    return all(same(index, own) for load in loads for index, own in zip(load.indices, again.indices, strict=True))

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
-from tilewright.ir.effects import root
+from tilewright.ir.effects import has_effect, root, touched
 from tilewright.ir.nodes import (
     Allocate,
     Binary,
@@ -41,7 +41,6 @@ from tilewright.ir.nodes import (
     Function,
     Let,
     Load,
-    Record,
     Region,
     Seq,
     Statement,
@@ -49,7 +48,7 @@ from tilewright.ir.nodes import (
     Var,
     binary,
 )
-from tilewright.ir.visitor import Rewriter, children, find, holds, put, walk, with_statements
+from tilewright.ir.visitor import Rewriter, children, find, put, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.thread.first_lanes import access_of
@@ -70,10 +69,6 @@ def forward_stores(function: Function, context: Context) -> Function:
 
 
 class _Forward(ScopedRewriter):
-    def __init__(self, function: Function) -> None:
-        super().__init__(function)
-        self._touched: dict[object, frozenset[Buffer]] = {}
-
     def visit_Seq(self, sequence: Seq) -> Seq:
         with self.analyzer.scope():
             made = self.forwarded(sequence)
@@ -87,7 +82,8 @@ class _Forward(ScopedRewriter):
         for position, statement in enumerate(sequence.statements):
             if known and isinstance(statement, (Store, Let)):
                 statement = _Reader(self, known)(statement)
-            known = [entry for entry in known if not self.overwrites(statement, entry.store)]
+            written = touched(statement).writes if known else ()
+            known = [one for one in known if one.store.buffer not in written or self.leaves(statement, one.store)]
             if isinstance(statement, Store) and _worth_keeping(statement):
                 stored[position] = _Stored(statement, Var(statement.value.dtype, statement.buffer.name))
                 known.append(stored[position])
@@ -112,31 +108,10 @@ class _Forward(ScopedRewriter):
         apart = (low is not None and low > 0) or (high is not None and high < 0)
         return not apart and self.analyzer.equal(here, there)
 
-    def overwrites(self, statement: Statement, earlier: Store) -> bool:
-        """Whether `statement` may change what `earlier` has written."""
-        if earlier.buffer not in self.touched(statement):
-            return False
-        alone = isinstance(statement, Store) and not any(
-            earlier.buffer in self.touched(part) for part in (*statement.indices, statement.value)
-        )
-        return not (alone and isinstance(statement, Store) and self.disjoint(statement, earlier))
-
-    def touched(self, part: Record) -> frozenset[Buffer]:
-        """The tiles that a statement, or something in it, names otherwise than to load from them.
-
-        What is given the tile itself, such as an atomic addition, may write to it.
-        """
-        found = self._touched.get(part)
-        if found is None:
-            below = children(part)
-            own = () if isinstance(part, Load) else (root(one) for one in below if isinstance(one, Buffer))
-            inner = (self.touched(one) for one in below if not isinstance(one, Buffer) and holds(one, Buffer))
-            found = self._touched[part] = frozenset(own).union(*inner)
-        return found
-
-    def disjoint(self, one: Store, other: Store) -> bool:
-        places = one.indices[0], one.value.dtype.lanes, other.indices[0], other.value.dtype.lanes
-        return one.buffer is other.buffer and self.analyzer.apart(*places)
+    def leaves(self, statement: Statement, earlier: Store) -> bool:
+        """Whether a statement that writes to the tile certainly writes elsewhere than `earlier` does."""
+        alone = isinstance(statement, Store) and statement.buffer is earlier.buffer and not has_effect(statement)
+        return alone and isinstance(statement, Store) and self.analyzer.apart(*place_of(statement), *place_of(earlier))
 
 
 @dataclass
@@ -160,6 +135,11 @@ class _Reader(Rewriter):
                 entry.used = True
                 return entry.var
         return self.generic(load)
+
+
+def place_of(store: Store) -> tuple[Expr, int]:
+    """Where a store begins, and how many elements it writes."""
+    return store.indices[0], store.value.dtype.lanes
 
 
 def _worth_keeping(store: Store) -> bool:

@@ -22,13 +22,11 @@ from tilewright.ir.nodes import (
     Buffer,
     Const,
     Expr,
-    Let,
     Load,
     Parallel,
     Region,
     Select,
     Statement,
-    Store,
     Var,
     binary,
     const,
@@ -36,6 +34,7 @@ from tilewright.ir.nodes import (
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
+from tilewright.passes.forwarding import stored_by
 from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 
@@ -77,14 +76,10 @@ def gather_of(statement: Statement) -> Gather | None:
     """What a statement brings, where it is a parallel loop that does nothing else."""
     if not isinstance(statement, Parallel) or not all(isinstance(extent, int) for extent in statement.extents):
         return None
-    *lets, store = statement.body.statements
-    if not isinstance(store, Store) or not all(isinstance(let, Let) for let in lets):
+    work = stored_by(statement)
+    if work is None or tuple(work[0]) != statement.vars:
         return None
-    names: dict[Var, Expr] = {}
-    for let in lets:
-        assert isinstance(let, Let)
-        names[let.var] = substitute(let.value, names)
-    store = substitute(store, names)
+    store = work[1]
     found = _wanted(store.value)
     count = len(statement.vars)
     if found is None or store.buffer.scope != "shared" or store.buffer.source is not None:

@@ -17,21 +17,20 @@ After (``W`` is packed)::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.ir.control import bodies
+from tilewright.ir.effects import accesses
 from tilewright.ir.nodes import (
     Buffer,
-    Call,
     Function,
     Kernel,
     Load,
     Region,
     Seq,
     Statement,
-    Store,
-    TileOperator,
     expr,
 )
 from tilewright.ir.signature import of_views
@@ -186,15 +185,8 @@ def staged_tiles(kernel: Kernel) -> dict[Buffer, Copy | Decode]:
     writers: dict[Buffer, list[object]] = {}
     views = of_views(kernel.body)
     for node in walk(kernel.body):
-        if isinstance(node, TileOperator):
-            for region in node.effects().writes:
-                writers.setdefault(region.buffer, []).append(node)
-        elif isinstance(node, Store):
-            writers.setdefault(node.buffer, []).append(node)
-        elif isinstance(node, Call):  # an atomic, say: whatever it does with a place
-            for argument in node.arguments:
-                if isinstance(argument, Region):
-                    writers.setdefault(argument.buffer, []).append(node)
+        for buffer in accesses(node)[1]:
+            writers.setdefault(buffer, []).append(node)
     found: dict[Buffer, Copy | Decode] = {}
     for buffer, statements in writers.items():
         (first, *more) = statements
@@ -216,16 +208,9 @@ def _is_plain(statement: Copy | Decode) -> bool:
     return source == target
 
 
-def reader_counts(kernel: Kernel) -> dict[Buffer, int]:
+def reader_counts(kernel: Kernel) -> Counter[Buffer]:
     """How often each buffer is read, by operators and by single loads."""
-    counts: dict[Buffer, int] = {}
-    for node in walk(kernel.body):
-        if isinstance(node, TileOperator):
-            for region in node.effects().reads:
-                counts[region.buffer] = counts.get(region.buffer, 0) + 1
-        elif isinstance(node, Load):
-            counts[node.buffer] = counts.get(node.buffer, 0) + 1
-    return counts
+    return Counter(buffer for node in walk(kernel.body) for buffer in accesses(node)[0])
 
 
 def gemms_with_fillings(
