@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import difflib
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from drawing import Clock, draw
 
 from tilewright.errors import TilewrightError
 
@@ -47,6 +49,7 @@ if sys.dont_write_bytecode and hasattr(os, "getuid"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="rewrite what .tile files expect")
+    parser.addoption("--seconds", action="store_true", help="write down what cases take, which the usual loop draws by")
     parser.addoption("--slice", default="1/1", help="I/N: of the tests chosen, every N-th from the I-th on")
 
 
@@ -58,13 +61,15 @@ def pytest_configure(config: pytest.Config) -> None:
         globals().update(READ_BACK=4 * READ_BACK, AFRESH=4 * AFRESH)
     if "not gpu" in (config.option.markexpr or ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    config.pluginmanager.register(Clock(config.getoption("--seconds")))
+    gc.disable()  # until all tests are known: there is no garbage among them
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Sample cases, then keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several
+    """Draw cases, then keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several
     machines or one after another."""
-    sample(items)
+    draw(items)
     yield
     number, count = map(int, config.getoption("--slice").split("/"))
     if count > 1:
@@ -73,19 +78,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-def sample(items: list[pytest.Item]) -> None:
-    """Of the cases of tests marked ``sampled(n)`` the usual loop runs one in n, drawn by name, and one at least; ``make proof``
-    runs the others."""
-    cases: dict[str, list[pytest.Item]] = collections.defaultdict(list)
-    for item in items:
-        if item.get_closest_marker("sampled") is not None and hasattr(item, "callspec"):
-            cases[item.nodeid.partition("[")[0]].append(item)
-    for of_one in cases.values():
-        marker = of_one[0].get_closest_marker("sampled")
-        assert marker is not None
-        drawn = sorted(of_one, key=lambda item: zlib.crc32(item.nodeid.encode()))
-        for item in drawn[max(1, round(len(drawn) / marker.args[0])) :]:
-            item.add_marker("proof")
+def pytest_collection_finish() -> None:
+    """Whatever collection made stays to the end: no search for garbage looks at it again, and there are fewer."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,8 +15,6 @@ from tiny_models import logits_of
 
 import tilewright
 
-pytestmark = pytest.mark.sampled(12)
-
 ALL = [(which, name) for which in KINDS for name in architectures(which)]
 
 STAY = {

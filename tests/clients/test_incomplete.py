@@ -22,8 +22,6 @@ import tilewright
 from tilewright.checkpoints import open_checkpoint, save_safetensors
 from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
 
-pytestmark = pytest.mark.sampled(3)
-
 LLAMA = {**SIZE, "num_hidden_layers": 1, "attention_bias": True, "mlp_bias": True}
 OWN = {
     "llama": ("int8-g32", "uint4-g32-asym", "mxfp4", "nvfp4", "w4a8-g32"),

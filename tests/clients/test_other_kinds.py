@@ -13,8 +13,6 @@ from test_transformers import error, ours
 
 import tilewright
 
-pytestmark = pytest.mark.sampled(5)
-
 NAMES = [
     "ViTForImageClassification", "BeitForImageClassification", "DeiTForImageClassification", "Dinov2ForImageClassification",
     "CLIPModel", "SiglipModel", "Wav2Vec2ForCTC", "HubertForCTC", "WavLMForCTC", "UniSpeechForCTC", "Data2VecAudioForCTC",

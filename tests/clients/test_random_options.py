@@ -22,8 +22,6 @@ from tiny_models import WORDS, logits_of
 import tilewright
 from tilewright.errors import TilewrightError
 
-pytestmark = pytest.mark.sampled(4)
-
 SEEDS = range(24)
 TEXT = torch.arange(48).reshape(2, 24) % WORDS
 

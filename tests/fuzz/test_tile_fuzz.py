@@ -77,7 +77,6 @@ def failure(seed: int) -> str | None:
     return None if found.kind in ("agrees", "refused") else f"seed {seed}: {found}"
 
 
-@pytest.mark.sampled(10)
 @pytest.mark.parametrize("first", SAMPLE[::4])
 def test_a_sample(first: int) -> None:
     seeds = SAMPLE[SAMPLE.index(first) :][:4]
@@ -99,7 +98,6 @@ def test_products_with_scales_are_what_loops_over_elements_say(first: int) -> No
         assert different(program, found, said) is None, seed
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_once_failed(seed: int) -> None:
     assert failure(seed) is None
@@ -191,7 +189,6 @@ def test_headers_of_a_defect_take_the_place_of_the_package_s(tmp_path: Path) -> 
     assert str(looking.apart(lambda: looking.judged_with(program, ("cpu",), put))).startswith("fails: process: ")
 
 
-@pytest.mark.sampled(15)
 @pytest.mark.parametrize("patch", defects.patches([]), ids=lambda patch: patch.stem)
 def test_a_defect_that_comes_back_is_one(patch: Path, tmp_path: Path) -> None:
     """A patch may fit and do nothing, because a second remedy has come beside the first."""

@@ -59,7 +59,6 @@ def code(kernel: tilewright.Kernel) -> str:
     return "\n".join(line for line in kernel.get_kernel_source().split("\n") if not line.lstrip().startswith("//"))
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", ALL, ids=lambda one: one.name)
 def test_programs_run_or_are_refused_with_a_sentence(program: Program) -> None:
     with warnings.catch_warnings():
@@ -92,7 +91,6 @@ def test_programs_of_tilelangs_kind(program: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", [*range(300, 400), *range(10_000_700, 10_000_800)])
 def test_drawn_programs(seed: int) -> None:
     found = judge.judged(program_of(seed), (f"loom -arch={LOOM.name}",))

@@ -13,8 +13,6 @@ from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import pack
 from tilewright.ops.rounding import cast_array
 
-pytestmark = pytest.mark.sampled(10)
-
 TYPES = [
     "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn", "float8_e4m3fnuz", "float8_e5m2fnuz",
     "float8_e4m3b11fnuz", "float6_e2m3fn", "float6_e3m2fn", "float16", "bfloat16",
@@ -84,7 +82,6 @@ def converting(name: str, n: int, m: int, wide: str) -> T.PrimFunc:
     return program
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("wide", ["float32", "float64"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", TYPES)

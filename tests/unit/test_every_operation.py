@@ -19,8 +19,6 @@ from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import ALL, dtype
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(14)
-
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
 TARGETS = ["cpu", "cuda -arch=sm_90a", "hip -arch=gfx942", "metal -arch=apple7"]
@@ -154,7 +152,6 @@ def agree(made: tuple[Any, list[np.ndarray], list[str]], target: str, translate:
 KINDS = {"unary": unary, "binary": binary, "reductions": reductions}
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", INTEGERS + FLOATS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", TARGETS)

@@ -164,7 +164,6 @@ def test_matrices_are_loaded_whole_where_their_rows_lie_so(columns: int, first: 
     agree(program, AMPERE, *given)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("shape", [(2, 1, 4, 8), (2, 1, 1, 8), (1, 5, 1), (1, 1)])
 @pytest.mark.parametrize("kept", [True, False])
 def test_positions_in_tiles_with_extents_of_one(shape: tuple[int, ...], kept: bool) -> None:
@@ -291,7 +290,6 @@ def test_what_nobody_wrote_shows_where_it_is_asked_for(scope: str, size: int) ->
     np.testing.assert_array_equal(found, np.where(given > 0, given, np.nan))
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("start", [0, 3, 60])
 @pytest.mark.parametrize("value", [0, -3])
 @pytest.mark.parametrize("target", GPUS)
@@ -321,7 +319,6 @@ def test_right_operands_in_registers_have_safe_values_beyond_the_tensor(target: 
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rows", [0, 1, 40, 64])
 @pytest.mark.parametrize("dtype", ["int8", "float32", "bfloat16"])
 def test_products_read_what_the_author_calls_safe(dtype: str, rows: int) -> None:
@@ -347,7 +344,6 @@ def test_products_read_what_the_author_calls_safe(dtype: str, rows: int) -> None
     np.testing.assert_array_equal(kernel(given), np.where(np.arange(64)[:, None] < rows, 48, 32) + np.zeros((1, 24)))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("target", ["cpu", "cpu -arch=x86_64"])
 @pytest.mark.parametrize("dtype", ["float16", "int8"])

@@ -25,7 +25,6 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.random.default_rng(len(shape)).integers(-9, 10, shape).astype(dtype)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore:.*not pipelined")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("around", [True, False])
@@ -268,7 +267,6 @@ def test_turns_that_write_across_what_the_turn_before_wrote(target: str) -> None
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("bits", [1, 2, 4])
 @pytest.mark.parametrize("way", ["beside their bytes", "columns first", "a thread each", "some threads"])
@@ -370,7 +368,6 @@ def test_warps_that_count_by_atomics_hand_tiles_on_in_order(target: str) -> None
         assert (found == np.arange(32)[:, None] % 4 + 1).all() and (given == 1).all()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("operand", ["left", "right", "sum"])
 def test_loops_over_parts_of_operands(operand: str, target: str) -> None:

@@ -72,14 +72,12 @@ def test_examples_are_those_whose_results_are_known() -> None:
     assert len(BLOCKS) == len(RESULTS)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(len(RESULTS)))
 def test_an_example_works_when_it_is_pasted(number: int, tmp_path: Path) -> None:
     shown = pasted(BLOCKS[number], tmp_path, f"(?m){RESULTS[number]}|Error")
     assert re.search(RESULTS[number], shown, re.MULTILINE) and "Error" not in shown, shown[-2000:]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(len(RESULTS)))
 def test_an_example_works_in_a_console_written_in_python(number: int) -> None:
     """IDLE's, `python -m asyncio`'s and others' are `code.InteractiveConsole`."""

@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 from docs import executed, front_door_page, gallery_page  # noqa: E402
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", executed.PAGES)
 def test_a_page_shows_what_its_blocks_print(name: str, pytestconfig: pytest.Config) -> None:
     if sys.version_info < (3, 11) and name == "start":

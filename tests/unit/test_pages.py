@@ -95,7 +95,6 @@ def test_every_page_with_python_is_run() -> None:
     assert having == set(PAGES) | ELSEWHERE
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("page", PAGES)
 def test_python_on_the_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

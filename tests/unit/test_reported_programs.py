@@ -13,8 +13,6 @@ import tilewright.language as T
 from tilewright.compat.tilelang.layout import make_swizzled_layout
 from tilewright.errors import InvalidLayout
 
-pytestmark = pytest.mark.sampled(5)
-
 MACHINES = ("cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -arch=gfx942", "metal -arch=apple7")
 
 

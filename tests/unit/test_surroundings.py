@@ -131,7 +131,6 @@ if sys.argv[3] == "child first":
 """
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", ["child first", "parent first"])
 def test_forked_processes_end_in_any_order(tmp_path: Path, order: str) -> None:
     """Without a cache on disk: the child's end deleted what its parent was about to load."""

@@ -12,8 +12,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
 
-pytestmark = pytest.mark.sampled(5)
-
 TARGETS = ["cuda -arch=sm_80", "hip -arch=gfx942", "hip -arch=gfx1100", "metal -arch=apple7"]
 WORDS: dict[str, Callable[[Any, Any], Any]] = {
     "shfl_xor 16": lambda x, t: T.shfl_xor(x, 16), "shfl_xor 1": lambda x, t: T.shfl_xor(x, 1),

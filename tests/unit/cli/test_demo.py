@@ -48,7 +48,6 @@ def test_the_demo_needs_no_torch() -> None:
     assert "int4" in ran.stdout and "torch" not in ran.stdout
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("k", "group"), [(128, 100), (100, 128), (37, 5)])
 def test_groups_are_what_quantize_takes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], k: int, group: int

@@ -16,8 +16,6 @@ from checkpoint_writers import write_gptq
 from tilewright.compat import bitblas
 from tilewright.errors import InvalidTensor
 
-pytestmark = pytest.mark.sampled(3)
-
 torch = pytest.importorskip("torch")
 
 N, K = 32, 64

@@ -16,8 +16,6 @@ from tilewright.matmul.tiers import ladder
 from tilewright.quant.importers import from_bitblas
 from tilewright.targets.registry import resolve
 
-pytestmark = pytest.mark.sampled(3)
-
 torch = pytest.importorskip("torch")
 
 N, K, GROUP = 48, 192, 64

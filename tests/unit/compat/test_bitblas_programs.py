@@ -248,7 +248,6 @@ def test_the_other_names() -> None:
     assert (bitblas.apply_transform_on_input(tile, lambda i, j: (1 - i, j)) == tile.flip(0)).all()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("layout", ["nn", "tn", "tt"])
 @pytest.mark.parametrize(("A_dtype", "W_dtype"), [("float16", "int4"), ("int8", "int8"), ("float16", "float16")])
 def test_other_layouts_take_weights_as_they_lie(layout: str, A_dtype: str, W_dtype: str) -> None:

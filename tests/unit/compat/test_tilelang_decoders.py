@@ -15,8 +15,6 @@ from tilewright.ir.dtypes import dtype
 from tilewright.specialization import InvalidUse
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 ROWS = 32
 
 

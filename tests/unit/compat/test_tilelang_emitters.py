@@ -97,7 +97,6 @@ TYPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("way", ["interpret", "emulate"])
 @pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
 @pytest.mark.parametrize("turned", [(False, True), (True, False), (False, False), (True, True)])

@@ -251,7 +251,6 @@ def test_operands_with_layouts_of_the_authors(target, order):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_functions_made_of_others(target, dtype):
     names = ("asin", "acos", "asinh", "acosh", "atanh", "hypot", "copysign")

@@ -83,7 +83,6 @@ def test_layouts_of_large_tensors_are_those_of_small_ones(name):
     assert len(np.unique(every)) == every.size
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "function",
     [

@@ -11,13 +11,11 @@ OF_A_GPU = [path for path in PROGRAMS if "REAL_SIZES" in path.read_text()]
 """Programs that are compiled for sizes of models, too, and that a processor runs slowly or, for want of warps, not at all."""
 
 
-@pytest.mark.sampled(40)
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one not in OF_A_GPU], ids=lambda path: path.stem)
 def test_a_program_runs_as_it_is(program):
     run("-m", "tilewright.compat.tilelang", str(program))
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("program", OF_A_GPU, ids=lambda path: path.stem)
 def test_a_program_of_a_gpu_runs_emulated(program):
     run(str(Path(__file__).parent / "emulated_program.py"), str(program))

@@ -19,7 +19,6 @@ def run(program, way, *arrays):
     return given
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("words", [1, 2, 4, 8])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "int32"])

@@ -111,7 +111,6 @@ def test_a_function_says_how_many_arguments_it_takes():
     assert "T.exp: too many positional arguments" in str(error.value) and "T.exp(x)" in str(error.value)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "op, dtype", [("sum", "float32"), ("max", "float32"), ("min", "int32"), ("bitxor", "int32"), ("sum", "float16")]

@@ -35,8 +35,6 @@ from tilewright.checkpoints import save_safetensors
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.quant import quantize as round_to_nearest
 
-pytestmark = pytest.mark.sampled(3)
-
 torch = pytest.importorskip("torch")
 
 WIDTH, WORDS, HEADS = 64, 32, 4

@@ -13,8 +13,6 @@ from tilewright.machine.arch import Arch
 from tilewright.ops.rounding import cast_array
 from tilewright.targets.cpu.arch import host, runs_here
 
-pytestmark = pytest.mark.sampled(3)
-
 COUNT = 1003
 EVERY = list(dtypes.ALL.values())
 

@@ -26,8 +26,6 @@ from tilewright.targets.cpu.arch import arch, make_arch, runs_here
 from tilewright.targets.cpu.compiler import build
 from tilewright.targets.cpu.target import CPU
 
-pytestmark = pytest.mark.sampled(3)
-
 
 @tilewright.jit
 def product(

@@ -10,8 +10,6 @@ from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.targets.cpu.arch import runs_here
 from tilewright.targets.registry import resolve
 
-pytestmark = pytest.mark.sampled(36)
-
 MACHINES = ("native", "x86_64", "x86_64+sse4_2", "avx2", "avxvnni", "avx512", "avx512-vnni")
 SIZES = ((133, 256, 32), (208, 128, 128), (75, 192, 64), (290, 96, 32), (8, 64, 32), (96, 128, 16))
 """N, K and groups: less than a tile of columns, whole ones, one to five vectors more, parts of vectors."""

@@ -9,8 +9,6 @@ from cpu_programs import AVX2, check, compiled
 
 from tilewright.errors import TilewrightError
 
-pytestmark = pytest.mark.sampled(3)
-
 rng = np.random.default_rng(0)
 
 

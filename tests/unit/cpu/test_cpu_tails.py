@@ -19,8 +19,6 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import arch, host, runs_here
 from tilewright.targets.cpu.target import CPU
 
-pytestmark = pytest.mark.sampled(3)
-
 MACHINES = [machine for machine in (host(), AVX2) if runs_here(machine)]
 TYPES = ("float32", "float64", "bfloat16", "int8")
 
@@ -83,7 +81,6 @@ def f(X: {type}[3, {n}, {apart}], Y: {type}[3, {n}]) -> Y:
 """
 
 
-@pytest.mark.sampled(9)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("apart", [2, 3, 4])
 @pytest.mark.parametrize("length", [1, 7, 16, 41])

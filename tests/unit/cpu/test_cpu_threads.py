@@ -17,8 +17,6 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_threads import DivergentBarrier, lower_threads
 from tilewright.targets.cpu.arch import host
 
-pytestmark = pytest.mark.sampled(3)
-
 rng = np.random.default_rng(0)
 
 

@@ -21,8 +21,6 @@ from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cpu.arch import AMX, arch, host, runs_here
 from tilewright.targets.cpu.compiler import build
 
-pytestmark = pytest.mark.sampled(3)
-
 MACHINE = "avx512-vnni-bf16-amx"
 here = pytest.mark.skipif(not runs_here(arch({"arch": MACHINE})), reason="this machine has no matrix unit")
 INTEGERS = [(a, b, "int32") for a in ("int8", "uint8") for b in ("int8", "uint8")]

@@ -14,8 +14,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.attention import flash_attention
 
-pytestmark = pytest.mark.sampled(3)
-
 warnings.simplefilter("ignore")
 
 ELEMENTS = ("float64", "tfloat32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")

@@ -10,8 +10,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("dtype", "columns", "stages"), [("float16", 64, 2), ("float16", 30, 0), ("int8", 36, 0)])

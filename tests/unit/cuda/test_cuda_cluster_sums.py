@@ -15,8 +15,6 @@ from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tiles import Tiles
 from tilewright.passes.tile.pipelines import overlay_rings
 
-pytestmark = pytest.mark.sampled(3)
-
 SCHEDULES = (None, "late", "early", "random")
 
 

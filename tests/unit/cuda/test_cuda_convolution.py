@@ -10,8 +10,6 @@ import tilewright.language as T
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 BM, BN, BK = 64, 32, 32
 
 

@@ -15,8 +15,6 @@ from tilewright.kernels.tiles import BEGIN, PROMOTED, Launch, Tiles, cycles, cyc
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 
-pytestmark = pytest.mark.sampled(3)
-
 SMALL, E4M3 = Tiles(64, 32, 64, 2, 128), "float8_e4m3fn"
 ROUNDING = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 0.0, "float64": 0.0}
 SUMS = {"float32": 2.0**-24, "float64": 2.0**-53}

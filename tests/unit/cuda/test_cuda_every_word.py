@@ -8,8 +8,6 @@ import pytest
 import tilewright
 import tilewright.language as T
 
-pytestmark = pytest.mark.sampled(3)
-
 TARGETS = ("interpreter", "cuda -arch=sm_80", "cuda -arch=sm_90a", "cpu")
 RNG = np.random.default_rng(3)
 

@@ -8,8 +8,6 @@ from gemm_grid import ARCHITECTURES, Case, cases, opcodes
 from tilewright.errors import TilewrightWarning
 from tilewright.ir.dtypes import dtype as dtype_of
 
-pytestmark = pytest.mark.sampled(3)
-
 UNITS = ("HGMMA", "IGMMA", "QGMMA", "HMMA", "IMMA", "QMMA", "DMMA")
 HOPPER = ("HGMMA", "IGMMA", "QGMMA", "UTMALDG")
 

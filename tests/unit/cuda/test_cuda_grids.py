@@ -10,8 +10,6 @@ from tilewright.kernels import matmul as library
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFunction
 
-pytestmark = pytest.mark.sampled(3)
-
 FOUR = "sm_90a -cores=4"
 SMALL = {"dtype": "int8", "accumulator": "int32", "out": "int32", "block": (64, 32, 64)}
 

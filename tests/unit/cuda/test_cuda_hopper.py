@@ -15,8 +15,6 @@ from tilewright.errors import ChannelMisuse, NotAsynchronous
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 SCHEDULES = (("late", 0), ("early", 0), ("random", 3))
 UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 

@@ -14,8 +14,6 @@ from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFunction
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 RNG = np.random.default_rng(3)
 
 

@@ -10,8 +10,6 @@ import tilewright.language as T
 from tilewright.kernels.attention import flash_attention
 from tilewright.options import override
 
-pytestmark = pytest.mark.sampled(3)
-
 STEPS, WIDE = 12, 32
 SCHEDULES = [(name, seed) for seed in range(4) for name in ("random", "late", "early")]
 

@@ -39,8 +39,6 @@ from tilewright.ir.visitor import walk
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 PROGRAMS = [(program, "sm_90a") for program in HOPPER + EVERYWHERE] + [(program, "sm_80") for program in EVERYWHERE]
 by_name = [f"{program.__name__}-{arch}" for program, arch in PROGRAMS]
 

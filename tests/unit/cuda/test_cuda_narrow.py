@@ -21,8 +21,6 @@ from narrow_programs import (
     widened,
 )
 
-pytestmark = pytest.mark.sampled(3)
-
 ARCHITECTURES = ("sm_80", "sm_90a")
 SIZES = ((33, 67), (32, 128))
 

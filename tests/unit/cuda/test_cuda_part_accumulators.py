@@ -12,8 +12,6 @@ import tilewright.language as T
 from tilewright.errors import NotAsynchronous
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 ROWS, DEPTH = 128, 64
 
 

@@ -11,8 +11,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
 
-pytestmark = pytest.mark.sampled(3)
-
 ROWS, COLUMNS = 16, 16
 WAYS = ("copy", "elements", "guarded", "turns", "transposed")
 

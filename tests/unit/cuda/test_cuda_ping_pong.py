@@ -18,8 +18,6 @@ from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFunction
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 TWO, FOUR = "sm_90a -cores=2", "sm_90a -cores=4"
 
 

@@ -12,8 +12,6 @@ from tilewright.interpreter import interpret
 from tilewright.ir.visitor import kernels
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 SCHEDULES = [("late", 0), ("early", 0), ("random", 1)]
 
 

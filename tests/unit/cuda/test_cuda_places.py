@@ -10,8 +10,6 @@ from tilewright.ir.visitor import kernels
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def whole(*shape, seed=0, dtype=np.float16):
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(dtype)

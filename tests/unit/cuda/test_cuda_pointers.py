@@ -17,8 +17,6 @@ from tilewright.ir.printer import print_program
 from tilewright.language.mistakes import NumberExpected
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def check(arguments, expected):
     for found, wanted in zip(arguments[-2], expected, strict=True):

@@ -22,8 +22,6 @@ from tilewright.kernels.tiles import (
 )
 from tilewright.specialization import JITFactory
 
-pytestmark = pytest.mark.sampled(3)
-
 E4M3 = "float8_e4m3fn"
 
 

@@ -9,8 +9,6 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import ALL
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def folded(A, dim=1, threads=96):
     M, N = T.const("M, N")

@@ -9,8 +9,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import ALL
 
-pytestmark = pytest.mark.sampled(3)
-
 TYPES = ("int8", "float16", "float32", "float64")
 
 

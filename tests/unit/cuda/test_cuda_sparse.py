@@ -26,8 +26,6 @@ from tilewright.targets.cuda.compiler import compile_text
 sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
 from cuda_facts_sparse import metadata_word
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def sparse_matmul(
     A, E, B, dtype="float16", accumulator="float32", block=(64, 32, 64), transpose_B=True, num_stages=2, threads=128, specialize=None,

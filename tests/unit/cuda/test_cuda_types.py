@@ -15,8 +15,6 @@ from tilewright.targets.gpu.emit import kernel_parameters
 from tilewright.targets.gpu.host import code_of
 from tilewright.targets.gpu.spellings import TYPES
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def converted(dtype):
     @T.prim_func

@@ -8,8 +8,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def integers(*shape, seed=0):
     return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float16)

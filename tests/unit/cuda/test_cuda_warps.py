@@ -7,8 +7,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import DivergentThreads
 
-pytestmark = pytest.mark.sampled(3)
-
 LANES = np.arange(32)
 
 

@@ -26,8 +26,6 @@ from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileE
 from tilewright.targets.cuda.compiler import compile_text
 from tilewright.targets.cuda.toolkit import include_directory
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def on(function, arch):
     return tilewright.compile(function, target=f"cuda -arch={arch}")

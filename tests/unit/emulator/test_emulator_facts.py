@@ -22,8 +22,6 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.types import F16
 from tilewright.targets.cuda import arch as cuda_arch
 
-pytestmark = pytest.mark.sampled(3)
-
 
 @dataclass
 class EmulatorRunner:

@@ -13,8 +13,6 @@ from emulator_kernels import KERNELS, Kernel, correct, fresh, wgmma_gemm
 
 from tilewright.emulator import EXPLORED, emulate, run
 
-pytestmark = pytest.mark.sampled(3)
-
 named = pytest.mark.parametrize("kernel", KERNELS, ids=[kernel.name for kernel in KERNELS])
 
 

@@ -204,7 +204,6 @@ def kinds(found: Emulation) -> set[str]:
 TEXT = text_of(MISTAKES)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[f"{i}-{m.kind}" for i, m in enumerate(MISTAKES)])
 def test_the_mistake_is_reported_and_only_the_mistake(number: int) -> None:
     mistake = MISTAKES[number]

@@ -30,7 +30,6 @@ def check(program: Program, architecture: str, schedules: list[tuple[str, int]])
         assert not (problems := differences(found, expected, program.bound)), f"{schedule} {seed}: {problems}"
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", random.Random(10).sample(range(len(FORMS)), 14), ids=lambda number: NAMES[number])
 def test_a_sample_agrees_with_the_interpreter(number: int) -> None:
     check(*FORMS[number], [("late", 0), ("early", 1), ("random", 2)])

@@ -15,7 +15,6 @@ KINDS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)

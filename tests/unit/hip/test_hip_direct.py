@@ -54,7 +54,6 @@ def test_waits_leave_the_next_stages_on_their_way():
     assert resources["scratch_bytes"] == 0 and resources["lds_bytes"] == 3 * 2 * 128 * 64 * 2
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("K", [0, 8, 31 * 8, 32, 64, 96, 200])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
@@ -68,7 +67,6 @@ def test_any_number_of_iterations(K, stages, dtype):
     agrees(kernel, a, b, bound=0 if dtype == "int8" else 1e-3)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("transposed", [(False, True), (False, False), (True, True), (True, False)])
 @pytest.mark.parametrize("sizes", [(100, 72, 136), (128, 128, 128)])
 def test_operands_in_every_order(transposed, sizes):
@@ -273,7 +271,6 @@ TURNED = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(36)
 @pytest.mark.parametrize("stages", [0, 1, 2, 3])
 @pytest.mark.parametrize("transposed", [(False, False), (True, True), (True, False)])
 @pytest.mark.parametrize(("arch", "dtype"), TURNED)

@@ -24,7 +24,6 @@ def made(one: Drawn, architecture: str) -> Kernel:
             pytest.skip("its tiles are too large for this machine")
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize("seed", range(48))
 @pytest.mark.parametrize("architecture", ["gfx942", "gfx950", "gfx1100"])
 def test_values(architecture: str, seed: int) -> None:
@@ -37,7 +36,6 @@ def test_values(architecture: str, seed: int) -> None:
         np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(80))
 @pytest.mark.parametrize("architecture", EVERY)
 def test_machine_code(architecture: str, seed: int) -> None:
@@ -52,7 +50,6 @@ def test_machine_code(architecture: str, seed: int) -> None:
         assert not loop.waits_before_products, one.name
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int32"])
 @pytest.mark.parametrize("source", ["float32", "bfloat16", "int32", "float8_e5m2"])
 @pytest.mark.parametrize("architecture", EVERY)

@@ -14,10 +14,7 @@ from word_programs import PROGRAMS as WORDS
 import tilewright
 from tilewright.errors import SharedMemoryExceeded
 
-pytestmark = [
-    pytest.mark.sampled(20),
-    pytest.mark.filterwarnings("ignore::tilewright.errors.TilewrightWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::tilewright.errors.TilewrightWarning")
 
 LARGE = {"attention backward", "attention backward in two", "blocks and columns", "latent pages"}
 """Programs whose tiles are made for 227 KB of shared memory."""

@@ -30,7 +30,6 @@ TYPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("arch", "dtype", "accumulator", "function"), TYPES)
 @pytest.mark.parametrize("transposed", [(False, True), (True, False)])
 def test_products_are_right(arch, dtype, accumulator, function, transposed):

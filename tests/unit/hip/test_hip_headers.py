@@ -134,7 +134,6 @@ def right(arch: str) -> bytes:
     return found
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("header", "function"), FUNCTIONS)
 def test_a_changed_constant_is_found(header, function, tmp_path):
     path = SHARED[0] / f"tilewright_{header}.h"

@@ -96,7 +96,6 @@ def dynamic_rows(A, B, threads=128):
     return C
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("K", [0, 1, 31, 32, 33, 96, 200])
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_any_number_of_iterations(K, stages):

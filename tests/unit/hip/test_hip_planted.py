@@ -45,7 +45,6 @@ def hunted(name: str, architecture: str, most: int) -> Counter:
         return Counter(in_child(judge, one, site, 3)[0] for site in one.sites)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [*(("planned", one) for one in WAVES), ("gemm float16 nt", "gfx950"), (TURNED.name, "gfx942")],

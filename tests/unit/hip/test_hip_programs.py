@@ -48,13 +48,11 @@ def check(program: Program, architecture: str) -> None:
     assert not (problems := differences(found, expected, max(program.bound, ROUNDING))), problems
 
 
-@pytest.mark.sampled(14)
 @pytest.mark.parametrize("program, architecture", FORMS, ids=lambda one: getattr(one, "name", one))
 def test_programs_run_or_are_refused_with_a_sentence(program: Program, architecture: str) -> None:
     check(program, architecture)
 
 
-@pytest.mark.sampled(60)
 @pytest.mark.parametrize("architecture", EVERY)
 @pytest.mark.parametrize("program", ALL, ids=lambda one: one.name)
 def test_programs_compile_for_every_architecture(program: Program, architecture: str) -> None:

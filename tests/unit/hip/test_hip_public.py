@@ -52,7 +52,6 @@ def block_sparse(a_from: str, b_from: str):
     return product
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("architecture", EVERY)
 @pytest.mark.parametrize("b_from", ["shared", "global"])
 @pytest.mark.parametrize("a_from", ["shared", "register", "global"])

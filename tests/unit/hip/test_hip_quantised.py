@@ -31,7 +31,6 @@ def close_to(found: np.ndarray, x: np.ndarray, weight: QuantizedWeight) -> bool:
     return bool((np.abs(found - exact) <= (x.shape[1] + 8) * 2.0**-24 * size).all())
 
 
-@pytest.mark.sampled(60)
 @pytest.mark.parametrize("rows", [1, 3, 9])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MASKED)
@@ -62,7 +61,6 @@ BEYOND = {"gfx90a": 1.02, "gfx942": 1.02, "gfx950": 1.6}
 their lanes."""
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["int4", "uint4", "int8", "e2m1"])
 @pytest.mark.parametrize("arch", EVERY)
 def test_memory_bounds_one_row(arch, name):
@@ -99,7 +97,6 @@ def vector_instructions(code: str, turns: int) -> int:
     return count
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize("rows", [1, 16, 64, 300])
 @pytest.mark.parametrize("name", ["int4", "uint1", "int3", "int8", "nf4", "e2m1", "e4m3"])
 @pytest.mark.parametrize("arch", EVERY)

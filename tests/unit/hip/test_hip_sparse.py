@@ -19,7 +19,6 @@ FORMS = [
 ]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("order", ["rows", "lanes"])
 @pytest.mark.parametrize("transpose_B", [True, False])
 @pytest.mark.parametrize(("arch", "dtype", "function"), FORMS)

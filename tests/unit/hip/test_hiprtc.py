@@ -68,7 +68,6 @@ def test_a_product_is_the_one_that_clang_makes(architecture, request):
     assert found.resources == expected and found.assembly == "" and found.image.startswith(b"\x7fELF")
 
 
-@pytest.mark.sampled(2)
 @compiles
 @pytest.mark.parametrize("architecture", ["gfx942", "gfx1100", "gfx1201"])
 def test_the_whole_vocabulary_stands_beside_hips_own_header(architecture, hiprtc):

@@ -36,8 +36,6 @@ from tilewright.ir.nodes import (
 )
 from tilewright.ops.rounding import round_float
 
-pytestmark = pytest.mark.sampled(3)
-
 INTEGERS = [record for record in ALL.values() if record.is_integer]
 FLOATS = [record for record in ALL.values() if record.is_float]
 

@@ -18,8 +18,6 @@ from tilewright.passes.pipeline import PIPELINE
 from tilewright.runtime.packing import pack_operands
 from tilewright.targets.registry import resolve
 
-pytestmark = pytest.mark.sampled(3)
-
 MACHINES = ["x86_64", "avx2", "avxvnni", "avx512", "avx512-vnni-bf16", "neon", "neon-i8mm-bf16"]
 SHOWN = frozenset({"forward_operands", "lower_tiles", "lower_threads", "flatten_buffers", "vectorize_accesses"})
 """Passes after which the program is run."""

@@ -8,8 +8,6 @@ from tilewright.kernels import activation_quantization as module
 from tilewright.kernels.activation_quantization import LARGEST, quantize_activations
 from tilewright.options import override
 
-pytestmark = pytest.mark.sampled(3)
-
 RNG = np.random.default_rng(11)
 
 

@@ -26,7 +26,6 @@ def compiled(target: str, queries: int, keys: int, dim: int, kind: str = "float1
         return attend.compile(*arrays, causal=True, dtype=kind, expected=(queries, keys)), arrays
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("queries", [1, 512])
 @pytest.mark.parametrize("dim", [64, 96, 128, 192, 256])
 @pytest.mark.parametrize("target", MACHINES)

@@ -8,8 +8,6 @@ from familiar_kinds import PROGRAMS
 import tilewright
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 QUICK = ("rows, both ways", "rows, a list with gaps", "convolution", "expert in a scalar")
 """Programs of every run; the others are long proofs."""
 

@@ -8,8 +8,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted
 
-pytestmark = pytest.mark.sampled(3)
-
 RNG = np.random.default_rng(11)
 
 

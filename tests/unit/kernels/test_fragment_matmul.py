@@ -10,8 +10,6 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 
-pytestmark = pytest.mark.sampled(3)
-
 N, K, M, GROUP = 100, 300, 13, 64
 
 

@@ -13,8 +13,6 @@ from tilewright.matmul.grouped_calls import GroupedCall
 from tilewright.options import override
 from tilewright.quant import quantize
 
-pytestmark = pytest.mark.sampled(5)
-
 RNG = np.random.default_rng(0)
 HOPPER = "cuda -arch=sm_90a"
 

@@ -19,8 +19,6 @@ from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
 from tilewright.kernels.running_sums import can_run, start_of_run
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-pytestmark = pytest.mark.sampled(5)
-
 TARGET = "cuda -arch=sm_90a"
 INT8, E4M3, HALF, WIDE = (ALL[name] for name in ("int8", "float8_e4m3fn", "float16", "float32"))
 
@@ -119,7 +117,6 @@ def made(name: str) -> tuple[Any, Problem]:
     return tilewright.compile(program, target=TARGET), Problem(form, shape, options)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_as_exact(name: str) -> None:
     kernel, problem = made(name)

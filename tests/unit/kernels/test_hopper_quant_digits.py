@@ -54,7 +54,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_as_exact(name: str) -> None:
     bits, operand, (N, K, M), sizes = CASES[name]
@@ -79,7 +78,6 @@ def test_emulated_as_exact(name: str, schedule: str) -> None:
     assert (np.abs(c.astype(np.float64) - exact) <= bound).all()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("operand", ["float16", "bfloat16"])
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_activations_of_every_size(bits: int, operand: str) -> None:

@@ -13,8 +13,6 @@ from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
 from tilewright.machine.fragment_records import FragmentRecords
 
-pytestmark = pytest.mark.sampled(5)
-
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 
@@ -90,7 +88,6 @@ def run(name: str) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray]:
     )
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_as_exact(name: str) -> None:
     kernel, (words, a, exact, bound), c = run(name)

@@ -12,8 +12,6 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
-pytestmark = pytest.mark.sampled(3)
-
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 

@@ -12,8 +12,6 @@ from tilewright.kernels.rms_norm import rms_norm, rms_norm_of_long_rows, rms_nor
 from tilewright.kernels.softmax import softmax, softmax_of_long_rows, softmax_of_short_rows
 from tilewright.targets.cpu.arch import host
 
-pytestmark = pytest.mark.sampled(5)
-
 RNG = np.random.default_rng(7)
 
 UNIT = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -34,7 +34,6 @@ PROGRAMS: dict[str, Callable[[], PrimFunc]] = {
 MACHINES = ("cpu -arch=avx2", "cuda -arch=sm_80", "cuda -arch=sm_90a")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", MACHINES)
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "quant_matmul"])
 def test_every_stage_is_valid_and_comes_back(name: str, target: str) -> None:

@@ -12,8 +12,6 @@ from tilewright.kernels.matmul import linear, matmul
 from tilewright.kernels.quant_matmul import InvalidGroup, quant_matmul
 from tilewright.options import InvalidOption
 
-pytestmark = pytest.mark.sampled(5)
-
 
 def random(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
     rng, record = np.random.default_rng(seed), tilewright.dtype(dtype)

@@ -36,7 +36,6 @@ def test_a_repertoire_is_no_worse_than_any_single_kernel(rows: int, kernels: int
     assert len(chosen) < most or most <= kernels
 
 
-@pytest.mark.sampled(18)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cores: int) -> None:
@@ -83,7 +82,6 @@ def test_the_last_kernels_are_kept_for_those_who_gain_more() -> None:
         assert of(2 * place + 1, str(place), worth - 0.001) == str(place)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("turned", [None, True])
 def test_kernels_with_promoted_sums_are_few(turned: bool | None) -> None:
     for N, K in WEIGHTS:
@@ -108,7 +106,6 @@ def test_one_query_has_blocks_for_the_machine(cores: int) -> None:
         assert best.splits <= steps and blocks >= min(cores // 2, heads[0] * heads[2] * steps // 2)
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_low_bit_kernels_of_a_weight_are_few(N: int, K: int, cores: int) -> None:

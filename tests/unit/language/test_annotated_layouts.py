@@ -27,7 +27,6 @@ def run(function: T.PrimFunc, target: str, *arrays: np.ndarray) -> None:
     (kernel if target == "cpu" else kernel.emulate)(*arrays)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("stages", [0, 2])
 @pytest.mark.parametrize("layout", LAYOUTS)

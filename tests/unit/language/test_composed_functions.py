@@ -31,7 +31,6 @@ def leaky(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(x > 0, x, -(y * np.exp(-(x - 1) * 0.125)) / 2.5)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "float8_e4m3fn"])
 def test_a_new_function_is_one_record(word: Any, dtype: str, target: str) -> None:

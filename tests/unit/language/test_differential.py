@@ -188,7 +188,6 @@ def run(text: str, path: Path, language: Any) -> Any:
     return names["kernel"]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_traced_and_interpreted_as_python_runs_it(seed: int, tmp_path: Path) -> None:
     text = Writer(seed).text()

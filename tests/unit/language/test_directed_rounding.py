@@ -66,7 +66,6 @@ def program(dtype: str):
     return main
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["interpreter", "cpu", "cuda -arch=sm_90a"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_every_rounding_of_every_operation(dtype, target):

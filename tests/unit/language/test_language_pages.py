@@ -49,14 +49,12 @@ def section(name: str) -> str:
     return page.partition(f"\n## T.{name}\n")[2].partition("\n(T.")[0]
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_machines_are_those_that_compile_the_example(name: str) -> None:
     line = LINE.search(section(name))
     assert line is not None and line[1] == language_pages.availability(name)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     made = program(name)

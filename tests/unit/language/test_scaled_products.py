@@ -11,12 +11,9 @@ import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import ALL
 
-pytestmark = pytest.mark.sampled(2)
-
 TARGETS = ["interpreter", "cpu", "cuda -arch=sm_80", "cuda -arch=sm_89", "cuda -arch=sm_90a", "metal -arch=apple7"]
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES)
 def test_products_are_exact_but_for_their_sums(case: str, target: str) -> None:

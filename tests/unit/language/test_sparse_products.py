@@ -39,7 +39,6 @@ def product(dtype, meta, turned, group):
     return main
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "dtype, meta, turned",
     [

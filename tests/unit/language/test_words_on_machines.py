@@ -22,7 +22,6 @@ ALONE = {"CUDASourceCodeKernel"}
 """Is a text for one machine."""
 
 
-@pytest.mark.sampled(120)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in FOREIGN | ALONE and "call_" not in name])
 def test_the_example_runs(name: str, machine: str) -> None:

@@ -14,8 +14,6 @@ from tilewright.matmul import PackedWeight
 from tilewright.matmul.product import Product, explain
 from tilewright.quant import quantize
 
-pytestmark = pytest.mark.sampled(3)
-
 TARGET = "cuda -arch=sm_90a"
 E4M3 = dtype("float8_e4m3fn").numpy
 N, K = 200, 272

@@ -13,8 +13,6 @@ from tilewright.matmul.product import Product
 from tilewright.matmul.tiers.bytes import byte_coding_of, plan_of, words
 from tilewright.quant import QuantizedWeight, quantize
 
-pytestmark = pytest.mark.sampled(3)
-
 N, K, M = 70, 160, 9
 TARGET = "cuda -arch=sm_90a"
 RNG = np.random.default_rng(0)

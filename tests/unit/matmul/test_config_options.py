@@ -14,8 +14,6 @@ from tilewright.matmul import Matmul, MatmulConfig
 from tilewright.matmul.arrays import as_torch
 from tilewright.quant import QuantizedWeight
 
-pytestmark = pytest.mark.sampled(3)
-
 torch = pytest.importorskip("torch")
 
 N, K, GROUP = 24, 64, 16

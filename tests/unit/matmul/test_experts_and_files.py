@@ -123,7 +123,6 @@ def test_damaged_files_are_told(key: str, text: str, message: str, tmp_path: Pat
             PackedWeight.load(path)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", [None, "silu", "swiglu"])
 def test_one_row_for_each_of_some_experts(function: str | None) -> None:
     """Calls again and again, with other runs, arrays and libraries: each beside float64, results never one array."""

@@ -18,8 +18,6 @@ from tilewright.ir.dtypes import ALL
 from tilewright.nn import Linear
 from tilewright.quant import QuantizedWeight
 
-pytestmark = pytest.mark.sampled(12)
-
 E4M3, E5M2, FNUZ = "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz"
 TARGETS = [None, "cuda -arch=sm_80", "cuda -arch=sm_90a -cores=4"]
 

@@ -16,8 +16,6 @@ from tilewright.matmul.product import Product, explain
 from tilewright.matmul.tiers.base import Behind
 from tilewright.quant import QuantizedWeight, quantize
 
-pytestmark = pytest.mark.sampled(3)
-
 TARGET = "cuda -arch=sm_90a"
 N, K = 70, 200
 RNG = np.random.default_rng(0)
@@ -132,7 +130,6 @@ def check(
     assert (np.abs(found.astype(np.float64) - exact) <= bound(x, weight, UNIT[activations], roundings)).all()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", proof_but([3, 20], [20]))
 @pytest.mark.parametrize("name", proof_but(WEIGHTS, QUICK))
 def test_weights_of_every_kind(name: str, rows: int) -> None:

@@ -22,7 +22,6 @@ def randn(*shape: int, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape, generator=RNG).requires_grad_(grad)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", ["nt", "tn"])
 @pytest.mark.parametrize("function", [None, "gelu_tanh"])
 def test_raw_weights(layout: str, function: str | None) -> None:
@@ -56,7 +55,6 @@ def test_raw_weights(layout: str, function: str | None) -> None:
         torch.testing.assert_close(tensor.grad.double(), other.grad, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("scales", ["tensor", "token", "group"])
 def test_scales_of_activations_are_in_the_gradient(scales: str, compiled: bool) -> None:

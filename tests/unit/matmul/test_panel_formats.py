@@ -12,8 +12,6 @@ from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.matmul.tiers.panels import panel_codes, panel_floats, panel_type
 from tilewright.quant import QuantizedWeight
 
-pytestmark = pytest.mark.sampled(3)
-
 TYPES = {
     "int1": "int2", "uint3": "uint4", "int3": "int4", "int4": "int4", "int5": "int8", "uint6": "uint8",
     "int7": "int8", "uint8": "uint8", "e2m1": "int8", "e2m3": "int8",
@@ -118,7 +116,6 @@ def test_tables_of_bytes() -> None:
     assert np.abs(np.array(codes.table) / codes.factor - nf4.table).max() < 0.003
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name, quantize", [
     ("int1", "int8"), ("int1", None), ("uint3", "int8"), ("int5", None), ("e2m1", "int8"), ("e2m1", None), ("nf4", "int8"),
     ("e4m3", "int8"), ("e4m3", None), ("e5m2", None), ("e3m2", "int8"), ("e3m2", None), ("nf4", None), ("fp4_bnb", None),

@@ -23,7 +23,6 @@ def weight_of(draw: np.random.Generator, format: str, scales: str, zeros: str, n
     return QuantizedWeight(made.codes, made.format, rounded, made.zeros, block=made.block)
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("arithmetic", ["int8", None])
 @pytest.mark.parametrize(("format", "zeros"), [("uint4", "middle"), ("uint4", "group"), ("uint8", "middle")])
 @pytest.mark.parametrize("scales", ["float16", "bfloat16"])

@@ -19,8 +19,6 @@ from tilewright.matmul.tiers.dispatch import choose
 from tilewright.quant import QuantizedWeight, quantize
 from tilewright.targets.registry import resolve
 
-pytestmark = pytest.mark.sampled(260)
-
 FORMATS = ["int1", "uint2", "int3", "uint4", "int4", "int6", "uint8", "int8", "e2m1", "nf4", "e3m2", "e4m3", "e5m2",
            "e4m3fnuz", "e5m2fnuz", "e3m4", "e5m1"]  # fmt: skip
 KINDS = ["plain", "one zero", "zeros", "rescale", "short last group", "groups of 20", "act-order", "divisors", "multipliers", "blocks"]  # fmt: skip
@@ -84,7 +82,6 @@ def rounded(x: np.ndarray, to: str) -> np.ndarray:
     return codes.astype(np.float64) * (most / np.float32(largest)).astype(np.float64)
 
 
-@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("format", "kind", "way"), CASES)
 def test_every_kind_of_weight(format: str, kind: str, way: str) -> None:
     draw = np.random.default_rng(CASES.index((format, kind, way)))

@@ -13,8 +13,6 @@ from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.matmul.product import Product
 from tilewright.quant import QuantizedWeight, quantize
 
-pytestmark = pytest.mark.sampled(3)
-
 N, K = 70, 96
 RNG = np.random.default_rng(0)
 CODED = [entry.name for entry in FORMATS.values() if not entry.is_dense and entry.name != "e8m0"] + [
@@ -119,7 +117,6 @@ def test_any_number_of_rows() -> None:
     assert quant_matmul(x[:0], weight).shape == (0, N)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("to", [None, "int8", "float8_e4m3fn"])
 def test_a_row_with_what_is_no_number_shows_it_and_no_other_row(to: str | None, value: float) -> None:

@@ -49,7 +49,6 @@ def test_columns_in_another_order_end_where_the_weight_does(target: str) -> None
     np.testing.assert_array_equal(product(x, weight, target), x @ weight.dequantize().T)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("activations", ["float16", "int8"])
 @pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"])
 def test_the_factor_of_a_weight_leaves_zeros_of_mode_rescale_alone(activations: str, target: str) -> None:
@@ -60,7 +59,6 @@ def test_the_factor_of_a_weight_leaves_zeros_of_mode_rescale_alone(activations: 
     assert (np.abs(found - x.astype(np.float64) @ weight.to_dense().T) <= 2.0**-10 * size).all()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
 @pytest.mark.parametrize(("name", "columns"), [("int4", 85), ("uint4", 1), ("int2", 86), ("uint2", 83)])
 def test_packed_activations_of_any_width(name: str, columns: int, target: str) -> None:
@@ -83,7 +81,6 @@ def test_packed_activations_of_any_width(name: str, columns: int, target: str) -
 ACTIVATIONS = ("float8_e4m3fn", "float8_e5m2", "int8", "float16", "bfloat16", "float32", "float64")
 
 
-@pytest.mark.sampled(9)
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_weights_that_are_no_codes_keep_their_numbers(name: str, activations: str) -> None:

@@ -13,8 +13,6 @@ from tilewright.errors import CannotQuantize
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight
 from tilewright.matmul.raw_weights import RawWeights
 
-pytestmark = pytest.mark.sampled(3)
-
 torch = pytest.importorskip("torch")
 
 N, K = 64, 128

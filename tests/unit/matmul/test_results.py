@@ -45,7 +45,6 @@ PAIRS = [(name, of) for name in OUTS for of in ("numpy", "torch") if (name, of) 
 """Torch makes no tensor of an array at an odd address."""
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "of"), PAIRS)
 def test_results_lie_where_the_caller_says(name: str, of: str) -> None:
     kind: Any = (lambda array: array) if of == "numpy" else torch.from_numpy

@@ -23,8 +23,6 @@ from tilewright.matmul.tuning import tune
 from tilewright.quant import quantize
 from tilewright.tuning import Database
 
-pytestmark = pytest.mark.sampled(3)
-
 RNG = np.random.default_rng(0)
 HOPPER, AMPERE = "cuda -arch=sm_90a", "cuda -arch=sm_80"
 
@@ -63,7 +61,6 @@ PROOF = ("fragments many", "fragments of mma", "general")
 SOME = [pytest.param(case, marks=pytest.mark.proof if case in PROOF else ()) for case in CASES]
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", SOME)
 def test_candidates_are_many_and_the_models_choice_is_the_first(case: str) -> None:
     product = made(case)

@@ -154,7 +154,6 @@ def agrees(entry: Entry, given: list[Any], result: Any) -> None:
         assert error <= entry.bound * max(1.0, float(expected.abs().max()))
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name, place, kind", CASES)
 def test_right_or_one_of_our_errors(name: str, place: int, kind: str) -> None:
@@ -202,7 +201,6 @@ def modes(entry: Entry) -> dict[str, Callable[[], Any]]:
     }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", ["cast", "without gradients", "compiled", "again"])
 @pytest.mark.parametrize("name", [name for name in ENTRIES if name != "a kernel"])

@@ -36,7 +36,6 @@ def product(M: int, N: int, K: int, dtype: str, layout: str, tile: tuple[int, in
     return direct
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (50, 72, 40), (33, 31, 29), (1, 64, 8)])
@@ -108,7 +107,6 @@ def stored(M: int, N: int, out: str, tile: tuple[int, int], by: str, apart: int 
     return stores
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize("by", ["copy", "loop", "tile"])
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize(

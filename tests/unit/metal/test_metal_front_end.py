@@ -27,7 +27,6 @@ def test_the_whole_vocabulary_is_accepted() -> None:
     assert not complaints("\n".join([HEAD, *parts]))
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_texts_are_accepted(program: Program) -> None:
     try:
@@ -101,7 +100,6 @@ def carried(param: object) -> str:
     return names.get(param.dtype.name) or (f"{param.dtype.name}_t" if whole else "uint8_t")
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_bodies_for_mlx_are_accepted(program: Program) -> None:
     try:

@@ -117,7 +117,6 @@ def test_what_no_result_shows_is_in_the_vocabulary():
     assert [words for words in ALIKE if not any(words in line for line in lines)] == []
 
 
-@pytest.mark.sampled(120)
 @pytest.mark.parametrize("constant", _SHOWN, ids=lambda one: f"{one.function}-{one.line}-{one.start}")
 def test_a_changed_constant_is_found(constant: Constant):
     try:

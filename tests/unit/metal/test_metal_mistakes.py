@@ -225,7 +225,6 @@ def test_right_texts_give_numpys_numbers(name: str) -> None:
     assert outcome(of, of.kernel.get_kernel_source()) is None
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_found(mistake: str) -> None:
     name, words, others = MISTAKES[mistake]

@@ -55,7 +55,6 @@ def test_arrays_of_every_size_arrive(size: int) -> None:
     assert spaces == {"device" if size >= 8 else "constant"}
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [kind for kind in SCALARS if not kind.startswith("float8")])
 def test_scalars_of_every_type_arrive(kind: str) -> None:
     """As arrays of one number, of int64 or float32."""

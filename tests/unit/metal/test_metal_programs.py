@@ -12,8 +12,6 @@ from repository_programs import ALL, Program, differences, run
 
 from tilewright.errors import TilewrightError
 
-pytestmark = pytest.mark.sampled(12)
-
 ROUNDING = 2e-6
 """What sums in another order than the interpreter's may differ by, relative to the largest result."""
 

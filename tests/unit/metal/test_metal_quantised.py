@@ -62,7 +62,6 @@ def test_codes_are_where_masks_look_for_them(bits: int) -> None:
         assert sum(parts) == code
 
 
-@pytest.mark.sampled(144)
 @pytest.mark.parametrize("rows", [1, 3, 9])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MASKED)
@@ -101,7 +100,6 @@ def test_schemes_epilogues_and_other_activations() -> None:
         assert np.abs(found - expected).max() < 1e-4
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rows", [1, 5, 70])
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("scheme", ["mxfp4", "nvfp4", "mxfp8"])
@@ -116,7 +114,6 @@ def test_activations_of_eight_bits(scheme: str, kind: str, rows: int) -> None:
     assert (np.abs(product(x, weight, METAL) - exact) <= 168 * 2.0**-24 * size).all()
 
 
-@pytest.mark.sampled(24)
 @pytest.mark.parametrize("size", [-122, -110, -99, 0, 60, 75, 79, 80, 100])
 @pytest.mark.parametrize("kind", ["bfloat16", "float32"])
 @pytest.mark.parametrize("name", ["uint1", "int3", "uint4", "uint8", "e2m1", "e4m3", "e5m2"])

@@ -31,7 +31,6 @@ def test_slots_of_staged_results() -> None:
     assert np.array_equal(c.astype(np.float64), np.einsum("qmk,qnk->qmn", a.astype(np.float64), b.astype(np.float64)))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_conditions_of_blocks_and_numbers(limit: int) -> None:
     M, N, K = 96, 64, 16
@@ -114,7 +113,6 @@ def test_one_buffer_in_place() -> None:
     assert np.array_equal(a, w)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("m,n", [(0, 8), (8, 0), (9, 17), (1, 1)])
 def test_dynamic_sizes_of_a_store(m: int, n: int) -> None:
     M, N = T.dynamic("M"), T.dynamic("N")

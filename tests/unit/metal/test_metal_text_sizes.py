@@ -58,7 +58,6 @@ def too_long(kernel: Kernel) -> list[str]:
     return [f"a loop of {size} bytes, and {cache} fit" for size in sizes if size > cache]
 
 
-@pytest.mark.sampled(20)
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_programs_of_the_repository_fit(program: Program) -> None:
     try:
@@ -68,7 +67,6 @@ def test_programs_of_the_repository_fit(program: Program) -> None:
     assert not too_long(kernel)
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("rows", [1, 4, 16, 64, 512])
 @pytest.mark.parametrize("name", ["uint1", "uint2", "int3", "int4", "uint5", "int6", "int8", "e2m1", "e4m3", "e5m2"])
 def test_products_with_quantised_weights_fit(name: str, rows: int) -> None:

@@ -24,7 +24,6 @@ def script() -> Any:
     return made
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", ["whole", "load", "product", "store"])
 def test_parts_of_the_work(part: str) -> None:
     module = script()

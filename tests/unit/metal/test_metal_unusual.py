@@ -33,7 +33,6 @@ def checked(program: Any) -> Any:
     return kernel
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("M,N,K", [(97, 53, 71), (1, 1, 1), (48, 24, 40), (0, 5, 5)])
 def test_odd_tiles(M: int, N: int, K: int) -> None:
     m, n, k = T.dynamic("m"), T.dynamic("n"), T.dynamic("k")
@@ -197,7 +196,6 @@ def test_atomics_of_small_floats(kind: str) -> None:
     assert np.array_equal(H.astype(np.float64), e) and (G == 1).all() and (L == -1).all()
 
 
-@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "bits,group,K,N,M",
     [
@@ -261,7 +259,6 @@ def test_fp8_by_fp4_by_e8m0_as_bytes() -> None:
     assert np.array_equal(C, (a.astype(np.float64) @ dense.T))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [0, 1, 2, 31, 257])
 def test_scans_and_arguments_of_any_length(n: int) -> None:
     m = T.dynamic("m")

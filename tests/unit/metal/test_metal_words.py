@@ -140,7 +140,6 @@ KNOWN = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(8)
 @pytest.mark.parametrize("memory", ["device", "threadgroup"])
 @pytest.mark.parametrize("kind", [*WHOLE, "int64", "uint64", "int8", "uint16", "float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("word", COMBINED)

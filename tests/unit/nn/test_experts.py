@@ -66,7 +66,6 @@ def close(found: Any, expected: Any, part: float = 2e-5) -> None:
     assert (found - expected).abs().max() <= part * expected.abs().max()
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ROUTED)
 def test_a_module_is_replaced_by_what_computes_alike(kind: Any) -> None:
     model = block(kind)
@@ -126,7 +125,6 @@ def test_rows_in_runs() -> None:
     close(torch.nn.functional.linear(x[:3], quantised[0][0]), found[:3])
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [MixtralExperts, GptOssExperts])
 def test_copies_and_state_dicts(kind: Any) -> None:
     first, other = (tilewright.quantize(block(kind, seed), SCHEME) for seed in (0, 1))
@@ -215,7 +213,6 @@ def test_a_module_that_computes_otherwise_is_left_alone() -> None:
         assert isinstance(tilewright.quantize(skipped, SCHEME, skip="experts").experts, MixtralExperts)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [MixtralExperts, GptOssExperts])
 def test_a_converted_checkpoint_fills_the_model(kind: Any, tmp_path: Path) -> None:
     """Tensors of all experts become weights of each, under the names that mxfp4 experts have; those fill the module."""
@@ -249,7 +246,6 @@ def test_gpt_oss_in_mxfp4_fills_the_model(tmp_path: Path, monkeypatch: pytest.Mo
         close(loaded(tokens()), model(tokens()))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")])
 def test_a_checkpoint_with_a_layer_for_each_expert_fills_the_model(names: tuple[str, str, str], tmp_path: Path) -> None:
     model = block(MixtralExperts)
@@ -303,7 +299,6 @@ def calibrated_error(
     return errors[0], errors[1]
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ROUTED)
 @pytest.mark.parametrize("act_order", [False, True])
 def test_calibrated_experts_are_nearer_than_those_rounded_to_nearest(kind: Any, act_order: bool) -> None:

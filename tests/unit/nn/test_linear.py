@@ -86,7 +86,6 @@ def test_types_of_torch_are_names() -> None:
     assert layer(x).dtype == torch.float32
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("activations", [None, "int8"])
 @torch.no_grad()
 def test_calls_that_are_known_are_replayed(
@@ -211,7 +210,6 @@ def test_what_is_refused_is_named(layer: Linear, x: torch.Tensor) -> None:
     assert isinstance(layer.weight, PackedWeight)
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_layer_says_which_tier_its_calls_take(seed: int) -> None:
     """Of random formats, groups, zeros, divisors, biases, functions and activations."""

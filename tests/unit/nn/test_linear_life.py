@@ -19,8 +19,6 @@ from tilewright.errors import Unsupported, WrongArgumentKind  # noqa: E402
 from tilewright.matmul import PackedWeight, handles, quant_matmul  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 
-pytestmark = pytest.mark.sampled(3)
-
 K, N = 64, 24
 torch.manual_seed(0)
 FLOAT = torch.nn.Linear(K, N)

@@ -67,7 +67,6 @@ def replaced(make: object, model: Transformer) -> Transformer:
     return twin.eval()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("weights", "group", "activations", "least"),
     [("int8", None, "int8", 0.995), ("int4", 32, None, 0.98), ("int4", 32, "int8", 0.975)],

@@ -14,8 +14,6 @@ from tilewright.ir.nodes import TILE_OPERATORS, Region, const, whole
 from tilewright.ops import Atomic, Copy, Decode, Fill, Gemm, Reduce, Scan, Transpose
 from tilewright.ops.rounding import cast_array
 
-pytestmark = pytest.mark.sampled(3)
-
 NAMES = sorted(dtypes.ALL)
 
 

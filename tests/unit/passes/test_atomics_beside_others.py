@@ -41,7 +41,6 @@ def counting(before: str, behind: str, turns: int) -> Any:
     return program
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("turns", [1, 3])
 @pytest.mark.parametrize("behind", ["", "read", "written"])
 @pytest.mark.parametrize("before", ["", "read", "written"])

@@ -23,8 +23,6 @@ from tilewright.passes.lower.lower_threads import DivergentBarrier
 from tilewright.passes.tile.roles import deal_work as module
 from tilewright.targets.cuda.arch import arch
 
-pytestmark = pytest.mark.sampled(4)
-
 TARGETS = ["cuda -arch=sm_90a", "cuda -arch=sm_80", "cpu"]
 CONDITIONS: dict[str, Callable[[Any], Any]] = {
     "half": lambda t: t < 64,

@@ -6,8 +6,6 @@ import pytest
 import tilewright
 import tilewright.language as T
 
-pytestmark = pytest.mark.sampled(3)
-
 
 def doubled(rows):
     @T.prim_func

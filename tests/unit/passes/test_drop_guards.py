@@ -9,8 +9,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.targets.cuda.compiler import compile_text
 
-pytestmark = pytest.mark.sampled(3)
-
 ROWS, COLUMNS = 45, 200
 
 
@@ -70,7 +68,6 @@ def expected(how, a, rows):
     return result
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["bounds", "nested", "a list", "fewer rows", "another row", "no column"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 def test_masked_elements(how, dynamic):

@@ -48,7 +48,6 @@ def chosen_products(fill, written=False):
     return program
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fill", ["serial", "parallel", "copy"])
 def test_a_producer_asks_the_tensor(fill):
     rng = np.random.default_rng(0)

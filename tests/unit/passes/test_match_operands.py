@@ -9,8 +9,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import ALL
 
-pytestmark = pytest.mark.sampled(3)
-
 TARGETS = ["cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -arch=gfx942", "metal -arch=apple7"]
 PAIRS = [
     ("float16", "float8_e4m3fn"), ("float16", "bfloat16"), ("bfloat16", "float8_e4m3fn"), ("float8_e5m2", "float16"),
@@ -55,7 +53,6 @@ def operand(shape: tuple[int, ...], name: str) -> np.ndarray:
     )
 
 
-@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     ("size", "tile", "transpose_B", "scope"),
     [

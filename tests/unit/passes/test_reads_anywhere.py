@@ -11,8 +11,6 @@ import pytest
 import tilewright
 import tilewright.language as T
 
-pytestmark = pytest.mark.sampled(12)
-
 STEPS, THREADS = 6, 64
 
 

@@ -11,7 +11,6 @@ import tilewright.language as T
 TARGETS = ("cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -arch=gfx942", "hip -arch=gfx1100", "metal -arch=apple7")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [16, 64])
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_of_two_products_without_instructions(target: str, width: int) -> None:
@@ -53,7 +52,6 @@ def test_rows_of_two_products_without_instructions(target: str, width: int) -> N
     assert (kernel.emulate(*given) == 2 * ((scores - rows) @ given[2]) + rows + 100).all()
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["max", "sum"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("target", TARGETS)

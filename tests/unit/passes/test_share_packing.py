@@ -17,8 +17,6 @@ from tilewright.passes.tile.processors.forward_operands import SOURCES
 from tilewright.passes.tile.processors.share_packing import share_packing
 from tilewright.targets.cpu.arch import arch
 
-pytestmark = pytest.mark.sampled(3)
-
 RNG = np.random.default_rng(5)
 
 

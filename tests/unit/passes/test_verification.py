@@ -77,7 +77,6 @@ WAYS: dict[type, Callable[[Damage, Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("word", WORDS)
 def test_what_changed_is_found_as_in_the_whole(word: str) -> None:
     draw, wrong = random.Random(7), 0

@@ -8,8 +8,6 @@ import pytest
 import tilewright
 import tilewright.language as T
 
-pytestmark = pytest.mark.sampled(4)
-
 TARGETS = ["cuda -arch=sm_80", "hip -arch=gfx942", "metal -arch=apple7"]
 VALUES = {
     "float16": 1.5, "bfloat16": -2.0, "float8_e4m3fn": 0.5, "float32": 3.25, "float64": 0.125, "bool": True, "int8": -7,

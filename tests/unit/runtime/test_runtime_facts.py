@@ -79,7 +79,6 @@ def test_the_class_of_a_call():
     assert "K % 8 == 0" in print_program(classes.assuming((16, 2, 8)))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "m, n, k, offset, found",
     [
@@ -102,7 +101,6 @@ def test_products_of_every_class(m, n, k, offset, found):
         assert kernel.explain().count("addresses and rows at multiples of bytes") == 2
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("m, n, k", [(70, 72, 40), (5, 8, 0)])
 def test_sizes_known_only_at_launch_cost_no_matrix_instruction(m, n, k):
     """The same loads, products and stores as for sizes that are known, and none of them serialised."""

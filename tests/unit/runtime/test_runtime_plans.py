@@ -168,7 +168,6 @@ def test_torch_tensors_too(device):
     assert len(device.launches) == count
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
 def test_tensors_of_a_call_are_not_kept(device, target):
     """A plan knows what a call's tensors are like, and holds none of them: memory of results is free when their users are done."""

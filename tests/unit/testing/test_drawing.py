@@ -1,0 +1,68 @@
+"""What the usual loop runs: a draw by measured seconds and by values of parameters."""
+
+from __future__ import annotations
+
+import pytest
+from drawing import SHARE, TABLE, left_out, read_table
+
+pytest_plugins = ["pytester"]
+
+CROSSED = """
+import pytest
+
+@pytest.mark.parametrize("machine", range(4))
+@pytest.mark.parametrize("format", range(6))
+def test_dear(machine, format): pass
+
+@pytest.mark.parametrize("number", range(9))
+def test_light(number): pass
+"""
+
+
+@pytest.fixture
+def cases(pytester: pytest.Pytester) -> list[pytest.Function]:
+    items, _ = pytester.inline_genitems(pytester.makepyfile(CROSSED))
+    return [item for item in items if isinstance(item, pytest.Function) and item.originalname == "test_dear"]
+
+
+@pytest.mark.parametrize("count", [6, 7, 12])
+def test_every_value_is_drawn_before_a_second_pair(cases: list[pytest.Function], count: int) -> None:
+    drawn = [item for item in cases if item not in left_out(cases, count)]
+    assert len(drawn) == count
+    assert {item.callspec.params["format"] for item in drawn} == set(range(6))
+    assert {item.callspec.params["machine"] for item in drawn} == set(range(4))
+
+
+def test_the_draw_is_the_same_in_any_order(cases: list[pytest.Function]) -> None:
+    assert set(left_out(cases, 5)) == set(left_out(cases[::-1], 5))
+
+
+def test_more_than_there_are_leaves_nothing_out(cases: list[pytest.Function]) -> None:
+    assert left_out(cases, 25) == []
+
+
+def test_the_table_is_of_functions_that_are_dear() -> None:
+    table = read_table()
+    assert list(table) == sorted(table) and min(table.values()) > 0
+    assert all((TABLE.parents[1] / name.partition("::")[0]).suffix == ".py" for name in table)
+
+
+def test_a_run_draws_and_writes_the_table(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of two seconds runs one of its cases, and is measured anew; one that became light leaves the table."""
+    monkeypatch.setattr("drawing.TABLE", pytester.path / "tests" / "seconds.txt")
+    tests = pytester.mkdir("tests")
+    (tests / "test_crossed.py").write_text(CROSSED)
+    (tests / "seconds.txt").write_text(
+        f"{4 * SHARE} tests/test_crossed.py::test_dear\n1.0 tests/test_gone.py::test_gone\n"
+    )
+    pytester.makeconftest(
+        "from drawing import Clock, draw\n"
+        "def pytest_addoption(parser): parser.addoption('--seconds', action='store_true')\n"
+        "def pytest_configure(config):\n"
+        "    config.addinivalue_line('markers', 'proof: left out')\n"
+        "    config.pluginmanager.register(Clock(config.option.seconds))\n"
+        "def pytest_collection_modifyitems(items): draw(items)\n"
+    )
+    for options, passed in (((), 1 + 9), (("--seconds",), 1 + 9), ((), 24 + 9)):
+        pytester.runpytest("-m", "not proof", *options).assert_outcomes(passed=passed, deselected=24 + 9 - passed)
+    assert (tests / "seconds.txt").read_text() == ""
