@@ -72,6 +72,40 @@ def test_absolute_values_of_64_bits_computed_with_literals(target: str) -> None:
     agree(program, target, numbers(33, dtype="int64"))
 
 
+@pytest.mark.parametrize("target", GPUS)
+@pytest.mark.parametrize("way", ["choice", "branch", "short circuit", "two choices"])
+def test_what_single_elements_ask_for_is_read_by_them_alone(way: str, target: str) -> None:
+    """Neighbours were loaded together before any was asked whether it reads at all: outside of the tile, and what others store."""
+
+    def program(A):
+        A: T.Tensor((16, 32), "int32")
+        O = T.empty((16, 32), "int32")
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((2, 16, 32), "int32")
+            T.copy(A, s[0, :, :])
+            for t in T.serial(3):
+                for i, j in T.Parallel(16, 32):
+                    if way == "choice":
+                        s[1 - t % 2, i, j] = T.if_then_else(
+                            (i > 0) & (j % 3 != 1), s[t % 2, i, j] + s[t % 2, i - 1, j], -s[t % 2, i, j]
+                        )
+                    elif way == "branch":
+                        if (i < 15) & (j > t):
+                            s[1 - t % 2, i, j] = s[t % 2, i, j] + s[t % 2, i + 1, j]
+                        else:
+                            s[1 - t % 2, i, j] = 7
+                    elif way == "short circuit":
+                        odd = T.if_then_else(j % 2 == 1 and i > 0 and s[t % 2, i - 1, j] > 0, 1, 0)
+                        s[1 - t % 2, i, j] = s[t % 2, i, j] + odd
+                    else:
+                        above = T.if_then_else(i > 0, s[t % 2, i - 1, j], 0)
+                        s[1 - t % 2, i, j] = s[t % 2, i, j] + above + T.if_then_else(i > 1, s[t % 2, i - 1, j], 0)
+            T.copy(s[1, :, :], O)
+        return O
+
+    agree(program, target, numbers(16, 32, dtype="int32"))
+
+
 @pytest.mark.parametrize("bits", [1, 4])
 def test_packed_fragments_that_pass_through_memory_on_apple(bits: int) -> None:
     """Single elements were set by the word around them: beyond the tile's end, and with what nobody had written."""

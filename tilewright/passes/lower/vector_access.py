@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir import nodes
 from tilewright.ir.effects import has_effect
-from tilewright.ir.nodes import (
-    Buffer,
-    Expr,
-    Let,
-    Load,
-    Record,
-    Store,
-    Var,
-)
+from tilewright.ir.nodes import LOGICAL, Buffer, Expr, Let, Load, Record, Store, Var, index_binary
 from tilewright.ir.visitor import children, find, guard_of, key, substitute, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
@@ -95,17 +87,56 @@ def find_vectors(work: ThreadLoop) -> tuple[list[Vector], list[Vector]]:
     """The loads and stores that move whole vectors: loads before all elements, stores behind them."""
     if work.width == 1:
         return [], []
-    loads: dict[object, Vector] = {}
+    used: dict[object, list[tuple[Load, Expr | None, bool]]] = {}
     stored: set[Buffer] = set()
     for statement in work.loop.body.statements:
-        for node, condition in _loads_in(work, statement, None):
-            if node.buffer not in stored and (vector := _vector(work, node)) is not None:
-                known = loads.setdefault(key(node), replace(vector, condition=condition))
-                if known.condition is not None and (condition is None or key(condition) != key(known.condition)):
-                    known.condition = None
+        for use in _loads_in(work, statement, None):
+            if use[0].buffer not in stored:
+                used.setdefault(key(use[0]), []).append(use)
         if isinstance(statement, Store):
             stored.add(statement.buffer)
-    return list(loads.values()), _stored_vectors(work)
+    loads = (_loaded(work, uses) for uses in used.values())
+    return [vector for vector in loads if vector is not None], _stored_vectors(work)
+
+
+def _loaded(work: ThreadLoop, uses: Sequence[tuple[Load, Expr | None, bool]]) -> Vector | None:
+    """How a group loads what is used so, if it does at once: where the author reads any of it, or where that does no
+    harm."""
+    node, condition, _ = uses[0]
+    if any(asked is None or key(asked) != key(condition) for _, asked, _ in uses):
+        condition = None
+    read = any(certain and asked is None for _, asked, certain in uses)
+    read = read or (condition is not None and all(certain for _, _, certain in uses))
+    with work.owner.analyzer.scope():
+        if condition is not None:
+            work.owner.analyzer.assume(condition)
+        if not read and not _may_be_read(work, node):
+            return None
+    vector = _vector(work, node)
+    return None if vector is None else replace(vector, condition=condition)
+
+
+def _may_be_read(work: ThreadLoop, load: Load) -> bool:
+    """Whether a group may load what the author reads in some of its iterations, or in none: a tensor's bounds are asked
+    anyway, a tile's must be known, and no other iteration may be storing there."""
+    stores = [one if isinstance(one, Store) else sum_of(one) for one in work.loop.body.statements]
+    for node in find(load, Load):
+        if any(one and one.buffer is node.buffer and key(one.indices) != key(node.indices) for one in stores):
+            return False
+        if node.buffer.scope != "global" and not _is_inside(work, node):
+            return False
+    return True
+
+
+def _is_inside(work: ThreadLoop, load: Load) -> bool:
+    """Whether the elements of all lanes lie in a tile, whatever the author asks before."""
+    prove = work.owner.analyzer.prove
+    lasts = [substitute(index, {work.loop.vars[-1]: work.loop.vars[-1] + (work.width - 1)}) for index in load.indices]
+    return all(
+        prove(index_binary("ge", place, 0)) and prove(index_binary("lt", place, extent))
+        for first, last, extent in zip(load.indices, lasts, load.buffer.shape, strict=True)
+        for place in (first, last)
+    )
 
 
 def _stored_vectors(work: ThreadLoop) -> list[Vector]:
@@ -132,17 +163,26 @@ def _stored_vectors(work: ThreadLoop) -> list[Vector]:
     return [vector for vectors in kept for vector in vectors if vector is not None]
 
 
-def _loads_in(work: ThreadLoop, node: Record, condition: Expr | None) -> Iterator[tuple[Load, Expr | None]]:
-    """Every load at or below a node, with the condition of the choices around it that a group shares."""
+def _loads_in(
+    work: ThreadLoop, node: Record, condition: Expr | None, certain: bool = True
+) -> Iterator[tuple[Load, Expr | None, bool]]:
+    """Every load at or below a node, with the condition of the choices around it that a group shares, and whether all
+    of a group read it then."""
     if isinstance(node, Load):
-        yield node, condition
-    if isinstance(node, nodes.Select) and is_shared_by_group(work, node.condition):
-        yield from _loads_in(work, node.condition, condition)
+        yield node, condition, certain
+    if isinstance(node, nodes.Select):
+        shared = is_shared_by_group(work, node.condition)
+        yield from _loads_in(work, node.condition, condition, certain)
         for value, way in ((node.then, node.condition), (node.otherwise, negated(node.condition))):
-            yield from _loads_in(work, value, guard_of([condition, way]))
+            inside = guard_of([condition, way]) if shared else condition
+            yield from _loads_in(work, value, inside, certain and shared)
+        return
+    if isinstance(node, nodes.Binary) and node.op in LOGICAL:
+        yield from _loads_in(work, node.left, condition, certain)
+        yield from _loads_in(work, node.right, condition, False)
         return
     for child in children(node):
-        yield from _loads_in(work, child, condition)
+        yield from _loads_in(work, child, condition, certain)
 
 
 def _vector(work: ThreadLoop, access: Load | Store, adds: bool = False) -> Vector | None:
