@@ -130,11 +130,9 @@ class Bytes(Tier):
     machines = "Hopper"
 
     def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
         return arch.has("wgmma")
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
         coding = byte_coding_of(facts.format, request.activations)
         groups = facts.groups > 1
         yield from (
@@ -148,7 +146,6 @@ class Bytes(Tier):
         )  # fmt: skip
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
         facts, plan = weight.facts, self._plan(weight, request)[0]
         rows = request.rows or 1 << 30
         # What sums that run on lose is less than rounding to 16 bits does.
@@ -168,7 +165,6 @@ class Bytes(Tier):
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Ready:
-        """See `Tier`."""
         facts = weight.facts
         plan, coding = self._plan(weight, request)
         epilogue = Epilogue(False, request.bias, request.function, request.residual)

@@ -44,11 +44,9 @@ class Fragments(Tier):
     machines = "NVIDIA's tensor cores"
 
     def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
         return arch.has("mma_sync")
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
         of = facts.format
         decoded = request.activations in ("float16", "bfloat16") and coding_of(of, ALL[request.activations]) is not None
         yield from (
@@ -61,7 +59,6 @@ class Fragments(Tier):
         )
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
         facts, arch = weight.facts, machine.arch
         form = form_of(facts, request.activations)
         assert form is not None
@@ -76,7 +73,6 @@ class Fragments(Tier):
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Ready:
-        """See `Tier`."""
         facts = weight.facts
         operand = ALL[request.activations]
         form, coding = form_of(facts, request.activations), coding_of(facts.format, operand)

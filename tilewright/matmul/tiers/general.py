@@ -97,21 +97,17 @@ class General(Tier):
     """What brings a weight into the form of the tier's kernel."""
 
     def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
         return True
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
         return iter(())
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
         return iter(CANDIDATES)
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
-        """See `Tier`."""
         recipe = recipe_for(weight.facts, weight.numbers, request, machine.arch)
         arrays = dict(weight.arrays)
         if weight.tensor_scale != 1.0:

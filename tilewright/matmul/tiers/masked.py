@@ -63,11 +63,9 @@ class Masked(General):
     call = MaskedCall
 
     def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
         return arch.has_threads and arch.rates is not None
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
         of = facts.format
         yield from (
             (arch.has("mma_sync"), f"tensor cores of {arch.name} decode in registers"),
@@ -83,7 +81,6 @@ class Masked(General):
         yield slower, f"{request.rows or 'any number of'} rows are multiplied faster by matrix instructions"
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
         yield from sorted(
             ways(weight.facts),
             key=lambda way: seconds(weight.facts, request.rows, machine.arch, way, request.activations),
@@ -92,7 +89,6 @@ class Masked(General):
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
-        """See `Tier`."""
         by_bytes = machine.arch.has("bytes_to_floats")
         return super().prepare(weight, request, machine, example, {**options, "by_bytes": by_bytes})
 

@@ -48,11 +48,9 @@ class Panels(Tier):
     machines = "processors"
 
     def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
         return not arch.has_threads
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
         request = multiplied(facts, request)
         yield from (
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
@@ -72,7 +70,6 @@ class Panels(Tier):
         )  # fmt: skip
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
         yield {}
         for columns in (48, 192, 64, 128, 32):
             yield {"block_N": columns}
@@ -80,7 +77,6 @@ class Panels(Tier):
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Ready:
-        """See `Tier`."""
         facts, given = weight.facts, request
         columns = facts.groups * facts.group  # all groups are as long as the longest
         request = multiplied(facts, request)

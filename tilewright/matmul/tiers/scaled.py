@@ -39,11 +39,9 @@ class Scaled(Tier):
         self.name, self.version = ("blocks", 3) if in_blocks else ("scaled", 1)
 
     def runs_on(self, arch: Arch) -> bool:
-        """See `Tier`."""
         return arch.has_threads
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
-        """See `Tier`."""
         own, out = facts.format.dtype, dtype(request.out)
         fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions)
         decoded = f"{request.activations} by {facts.format} is decoded first"
@@ -75,7 +73,6 @@ class Scaled(Tier):
         return not blocks, f"the weight has no scales of {BLOCK} x {BLOCK} blocks"
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
-        """See `Tier`."""
         size, kind, speed = (weight.facts.N, weight.facts.K), request.activations, speed_of(machine.arch)
         product = DenseProduct(*size, kind, speed, promoted=self.in_blocks, in_blocks=self.in_blocks)
         for parts in product.candidates(request.rows or MANY):
@@ -84,7 +81,6 @@ class Scaled(Tier):
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
     ) -> Prepared:
-        """See `Tier`."""
         facts, own = weight.facts, weight.facts.format.dtype
         assert own is not None
         tiles: Parts = tuple((part["columns"], tiles_of(part)) for part in options["parts"])
