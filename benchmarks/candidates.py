@@ -103,7 +103,8 @@ def request(kind: str, M: int) -> Any:
 
 def tried(kind: str, M: int, N: int, K: int, weight: Any, machine: Any) -> list[dict[str, Any]]:
     """Options of a problem's kernels: the library's choice, the next by its model, and others of every kind."""
-    from tilewright.matmul.tiers.dispatch import candidates, named
+    from tilewright.matmul.tiers.base import named
+    from tilewright.matmul.tiers.dispatch import candidates
 
     known = request(kind, M)
     listed = candidates(weight, known, machine)
@@ -196,7 +197,7 @@ def measured(problem: Problem, options: list[dict[str, Any]], failed: dict[str, 
     import torch
 
     from tilewright.matmul.product import Product
-    from tilewright.matmul.tiers.dispatch import named
+    from tilewright.matmul.tiers.base import named
 
     kind, M, N, K = problem
     line = {"kind": kind, "M": M, "N": N, "K": K}
@@ -273,7 +274,7 @@ def main() -> None:
     import torch
 
     from tilewright.matmul.tiers.base import Machine
-    from tilewright.matmul.tiers.dispatch import named
+    from tilewright.matmul.tiers.base import named
     from tilewright.targets.registry import resolve
 
     machine = Machine(*resolve("cuda"))

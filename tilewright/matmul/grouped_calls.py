@@ -33,8 +33,8 @@ from tilewright.matmul.arrays import (
 )
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.planning import result_columns
-from tilewright.matmul.tiers.base import begun, kernel_of
-from tilewright.matmul.tiers.dispatch import after_quantisation, named, quantizing_kernel
+from tilewright.matmul.tiers.base import begun, kept_under, kernel_of
+from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing_kernel
 from tilewright.matmul.tiers.fragments import WHOLE, Fragments
 from tilewright.matmul.tiers.records import coding_of, form_of, packing_begun, point_of
 from tilewright.matmul.tiers.scaled import Scaled, as_options, is_scaled, tiles_of
@@ -176,9 +176,8 @@ def _options(tier: str, experts: int, facts: WeightFacts, request: Request, arch
 
 
 def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> str:
-    where = f"{arch.target} {arch.name} {arch.cores} cores"
     model = _candidates(tier, experts, facts, request, arch)[0]
-    return f"grouped {tier} {VERSION} {where} {experts} experts {facts} {request.kind} {named(model)}"
+    return kept_under(f"grouped {tier} {VERSION}", f"{experts} experts {facts}", request, arch, model)
 
 
 def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:

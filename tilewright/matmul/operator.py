@@ -27,9 +27,9 @@ from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.raw_weights import RawWeights
 from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.shaped import Shaped
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, made_once
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
-from tilewright.matmul.tiers.general import General, general_call
+from tilewright.matmul.tiers.general import General, GeneralCall
 from tilewright.matmul.tuning import tune
 from tilewright.matmul.weight_forms import MatmulCall, WeightForms
 from tilewright.runtime.call_keys import MISSED
@@ -267,7 +267,7 @@ class Matmul(WeightForms):
     def _prepared(self, tensors: dict[str, Array], example: Array, request: Request) -> Ready:
         """The product with a weight's tensors as they lie."""
         machine = Machine(self.target, self.arch)
-        call = general_call(self._recipe, machine, example, {})
+        call = made_once(GeneralCall, self._recipe, machine, example, {})
         then = Prepared(General.name, call.kernel, call.held(tensors), call.arguments, call.recipe)
         if request.quantize is None:
             return then
@@ -290,7 +290,7 @@ class Matmul(WeightForms):
     def kernel(self) -> Kernel:
         """The kernel that serves raw tensors."""
         machine = Machine(self.target, self.arch)
-        return general_call(self._recipe, machine, np.zeros(1, np.float32), {}).kernel
+        return made_once(GeneralCall, self._recipe, machine, np.zeros(1, np.float32), {}).kernel
 
     def get_source(self, target: object = None, kernel_only: bool = False, kenrel_only: bool = False) -> str:
         """The text emitted for the device."""

@@ -38,6 +38,7 @@ from tilewright.matmul.replay import replay
 from tilewright.matmul.results import Result, result_for
 from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
+from tilewright.matmul.tiers.base import named as named_options
 from tilewright.matmul.tiers.dispatch import prepare
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.tensors import Array, is_torch
@@ -296,7 +297,7 @@ def _prepared(weight: PackedWeight, request: Request, where: object, example: Ar
     # To choose asks the weight's numbers the first time, which a graph that is captured cannot do.
     known = not is_capturing(example) or any(one[:3] == of_kind for one in weight.prepared)
     options = dispatch.chosen(weight, request, machine) if known else {}
-    kernel = (*of_kind, dispatch.named(options))
+    kernel = (*of_kind, named_options(options))
     found = weight.prepared.get(kernel)
     if found is None:
         if is_capturing(example):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,13 +13,15 @@ from tilewright.ir.dtypes import FLOAT32, DType, dtype
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.recipe import Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import empty_like, placed_like
+from tilewright.matmul.arrays import device_of, empty_like, placed_like
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.specialization import JITFactory
 from tilewright.targets.base import Target
 from tilewright.tuning import Candidate
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,36 @@ def begun(kernel: Kernel, example: Array) -> Kernel:
         kernel.begin()
     return kernel
 
+
+def named(options: Candidate) -> str:
+    """Options as a word, the same however they are ordered."""
+    return repr(sorted(options.items()))
+
+
+def kept_under(kernels: str, of: object, request: Request, arch: Arch, model: Candidate) -> str:
+    """The key of tuning's result: calls of one kind (`Request.kind`) for which the machine's model chooses alike.
+
+    Parameters
+    ----------
+    kernels : their name, with a version that changes when what was tuned says nothing of them any more.
+    of : the weight's facts.
+    """
+    return f"{kernels} {arch.target} {arch.name} {arch.cores} cores {of} {request.kind} {named(model)}"
+
+
+def made_once(
+    kind: Callable[[Any, Machine, Array, Candidate], Made], of: Hashable, machine: Machine, example: Array,
+    options: Candidate,
+) -> Made:  # fmt: skip
+    """A call of some kind with options of its kernel on the device of `example`, made when it is first asked for."""
+    key = (kind, of, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))
+    found: Made | None = _CALLS.get(key)
+    if found is None:
+        found = _CALLS[key] = kind(of, machine, placed_like(np.zeros(1, np.float32), example), options)
+    return found
+
+
+_CALLS: dict[object, Any] = {}
 
 Ready = Prepared | Behind
 """A product ready to run, with what it launches before."""

@@ -17,7 +17,7 @@ from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Behind, Machine, Ready, Tier, begun, kernel_of
+from tilewright.matmul.tiers.base import Behind, Machine, Ready, Tier, begun, kept_under, kernel_of, named
 from tilewright.matmul.tiers.bytes import Bytes
 from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
@@ -99,26 +99,15 @@ def chosen(weight: PackedWeight, request: Request, machine: Machine) -> Candidat
     """The options of a call's kernels: what tuning found in the place of the model's choice, else that."""
     tier, asked = choose(weight.facts, request, machine.arch)
     model = next(tier.candidates(weight, asked, machine))
-    return Database().get(_tuning_key(tier, weight.facts, asked, machine, model)) or model
+    return Database().get(kept_under(f"{tier.name} {tier.version}", weight.facts, asked, machine.arch, model)) or model
 
 
 def tuning_key(weight: PackedWeight, request: Request, machine: Machine) -> str:
     """What tuning's result is kept under: calls of one kind (`Request.kind`) for which the model chooses the same
     kernel."""
     tier, asked = choose(weight.facts, request, machine.arch)
-    return _tuning_key(tier, weight.facts, asked, machine, next(tier.candidates(weight, asked, machine)))
-
-
-def _tuning_key(tier: Tier, facts: WeightFacts, asked: Request, machine: Machine, model: Candidate) -> str:
-    arch = machine.arch
-    return (
-        f"{tier.name} {tier.version} {arch.target} {arch.name} {arch.cores} cores {facts} {asked.kind} {named(model)}"
-    )
-
-
-def named(options: Candidate) -> str:
-    """Options as a word, the same however they are ordered."""
-    return repr(sorted(options.items()))
+    model = next(tier.candidates(weight, asked, machine))
+    return kept_under(f"{tier.name} {tier.version}", weight.facts, asked, machine.arch, model)
 
 
 def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list[Candidate]:

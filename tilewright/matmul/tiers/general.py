@@ -13,10 +13,10 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.recipe import Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import contiguous, device_of, placed_like, viewed
+from tilewright.matmul.arrays import contiguous, placed_like, viewed
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for, table_of
-from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier
+from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier, made_once
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array
 from tilewright.specialization import JITFactory
@@ -114,16 +114,13 @@ class General(Tier):
             arrays["factor"] = np.array([weight.tensor_scale], wide_of(recipe))
         if weight.gathered is not None:
             arrays["gathered"] = weight.gathered
-        call = general_call(recipe, machine, example, options, self.call)
+        call = made_once(self.call, recipe, machine, example, options)
         return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
 
 
 def wide_of(recipe: Recipe) -> type:
     """The type of a recipe's factors."""
     return np.float64 if recipe.accumulate == "float64" else np.float32
-
-
-_CALLS: dict[object, GeneralCall] = {}
 
 
 CANDIDATES: tuple[dict[str, int], ...] = ({}, *(
@@ -134,15 +131,3 @@ CANDIDATES: tuple[dict[str, int], ...] = ({}, *(
     for stages in (3, 4, 2)
 ))  # fmt: skip
 """What tuning chooses among: the kernel's own choice, then the most promising first."""
-
-
-def general_call(
-    recipe: Recipe, machine: Machine, example: Array, options: Mapping[str, int], of: type[GeneralCall] = GeneralCall
-) -> GeneralCall:
-    """The call of a recipe with options of the kernel on the device of `example`, made once."""
-    key = (of, recipe, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))
-    found = _CALLS.get(key)
-    if found is None:
-        example = placed_like(np.zeros(1, np.float32), example)
-        found = _CALLS[key] = of(recipe, machine, example, options)
-    return found

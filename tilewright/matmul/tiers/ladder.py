@@ -7,6 +7,7 @@ No packed weight is made: the kernel of the tier `bytes` copies the caller's own
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -20,8 +21,8 @@ from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine.arch import Arch
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
-from tilewright.matmul.arrays import device_of, placed_like, viewed
-from tilewright.matmul.tiers.base import Machine, Prepared
+from tilewright.matmul.arrays import placed_like, viewed
+from tilewright.matmul.tiers.base import Machine, Prepared, kept_under, made_once
 from tilewright.matmul.tiers.bytes import byte_arguments
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array
@@ -54,9 +55,9 @@ def refuses(facts: WeightFacts, request: Request, arch: Arch) -> str | None:
 
 
 def key(facts: WeightFacts, request: Request, arch: Arch) -> str:
-    """What tuning's result is kept under: all calls for which the model chooses the same kernel."""
-    model = sorted(choice(facts.N, facts.K, request.rows, speed_of(arch)).items())
-    return f"{NAME} {VERSION} {arch.target} {arch.name} {arch.cores} cores {facts} {request.kind} {model}"
+    """The key of tuning's result."""
+    model = choice(facts.N, facts.K, request.rows, speed_of(arch))
+    return kept_under(f"{NAME} {VERSION}", facts, request, arch, model)
 
 
 FEW = 64
@@ -90,9 +91,8 @@ def candidates(facts: WeightFacts, request: Request, arch: Arch) -> list[Candida
 class LadderCall:
     """The kernel for one kind of call, with one element in the place of each tensor that it does not use."""
 
-    def __init__(
-        self, facts: WeightFacts, request: Request, machine: Machine, example: Array, options: Candidate
-    ) -> None:
+    def __init__(self, of: tuple[WeightFacts, Request], machine: Machine, example: Array, options: Candidate) -> None:
+        facts, request = of
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         scale = facts.scale
         self.kernel: Kernel = byte_quant_matmul.for_target(
@@ -112,24 +112,14 @@ class LadderCall:
         return Prepared(NAME, self.kernel, held, self._arguments)
 
 
-_CALLS: dict[tuple[Any, ...], LadderCall] = {}
+@functools.lru_cache(maxsize=1024)
+def chosen(facts: WeightFacts, request: Request, arch: Arch) -> Candidate:
+    """What tuning found for calls of a kind, else the model's choice."""
+    return Database().get(key(facts, request, arch)) or candidates(facts, request, arch)[0]
 
 
 def ladder_call(
     facts: WeightFacts, request: Request, machine: Machine, example: Array, options: Candidate | None = None
 ) -> LadderCall:
-    """The call of a kind, with what tuning found or else what the model chooses; made once."""
-    if options is None:
-        known = (facts, request, machine.arch, type(example) is np.ndarray, device_of(example))
-        found = _CALLS.get(known)
-        if found is None:
-            chosen = Database().get(key(facts, request, machine.arch)) or candidates(facts, request, machine.arch)[0]
-            found = _CALLS[known] = LadderCall(facts, request, machine, example, chosen)
-        return found
-    return LadderCall(facts, request, machine, example, options)
-
-
-def forget(facts: WeightFacts, request: Request) -> None:
-    """Choose anew at the next call of a kind: it has been tuned."""
-    for known in [known for known in _CALLS if known[0] == facts and known[1].kind == request.kind]:
-        _CALLS.pop(known, None)
+    """The call of a kind, with the options given, else with `chosen` ones; made once."""
+    return made_once(LadderCall, (facts, request), machine, example, options or chosen(facts, request, machine.arch))

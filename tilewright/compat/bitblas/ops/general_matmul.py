@@ -362,7 +362,7 @@ class Matmul(OwnMatmul):
         key = ladder.key(facts, request, machine.arch)
         Database().put(key, found[0].options)
         self.tuned[key] = found[0].options
-        ladder.forget(facts, request)
+        ladder.chosen.cache_clear()
         return found
 
     def profile_latency(self, M: int | None = None, dynamic_symbolic_constraints: Any = None) -> float:
