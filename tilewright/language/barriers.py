@@ -279,16 +279,10 @@ def sync_warp(mask: object = None) -> None:
     call("sync_warp")
 
 
-@word
-def fence_proxy_async() -> None:
-    """What this thread wrote before is seen by the copy engine and the matrix units after (and a barrier for other
-    threads).
-
-    Examples
-    --------
-    >>> T.fence_proxy_async()
-    """
-    call("fence_proxy_async")
+fence_proxy_async = made_word(
+    lambda: call("fence_proxy_async"), "fence_proxy_async", "What this thread wrote before is seen by the copy engine "
+    "and the matrix units after (and a barrier for other\nthreads).", {}, "T.fence_proxy_async()",
+)  # fmt: skip
 
 
 # Clusters -----------------------------------------------------------------------------------------
@@ -345,34 +339,21 @@ def sync_grid() -> None:
     call("grid_sync")
 
 
-@called("cluster_arrive_relaxed")
-@word
-def cluster_arrive() -> None:
-    """Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.
-
-    Examples
-    --------
-    >>> @T.prim_func
-    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
-    ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
-    ...         T.cluster_arrive()
-    ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
-    ...         T.cluster_wait()
-    """
-    call("cluster_arrive")
-
-
-@word
-def cluster_wait() -> None:
-    """Wait until all threads of all blocks of the cluster have come to the meeting.
-
-    Examples
-    --------
-    >>> @T.prim_func
-    ... def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
-    ...     with T.ClusterKernel(2, cluster_dims=2) as bx:
-    ...         T.cluster_arrive()
-    ...         T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])
-    ...         T.cluster_wait()
-    """
-    call("cluster_wait")
+_IN_A_CLUSTER = (
+    "@T.prim_func",
+    'def example(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):',
+    "    with T.ClusterKernel(2, cluster_dims=2) as bx:",
+    "        T.cluster_arrive()",
+    "        T.copy(A[bx * 32 : bx * 32 + 32, 0:64], C[bx * 32, 0])",
+    "        T.cluster_wait()",
+)
+cluster_arrive = made_word(
+    lambda: call("cluster_arrive"), "cluster_arrive",
+    "Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.", {},
+    *_IN_A_CLUSTER,
+)  # fmt: skip
+called("cluster_arrive_relaxed")(cluster_arrive)
+cluster_wait = made_word(
+    lambda: call("cluster_wait"), "cluster_wait",
+    "Wait until all threads of all blocks of the cluster have come to the meeting.", {}, *_IN_A_CLUSTER,
+)  # fmt: skip

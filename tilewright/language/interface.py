@@ -114,7 +114,8 @@ def made_word(
         told = (f"{together} : {what}" for together, what in parameters.items())
         sections.append("\n".join(["Parameters", "----------", *told]))
     if example:
-        lines = (f"{'...' if line.startswith(' ') else '>>>'} {line}" for line in example)
+        goes_on = (line.startswith(" ") or before.startswith("@") for line, before in zip(example, ("", *example)))
+        lines = (f"{'...' if more else '>>>'} {line}" for line, more in zip(example, goes_on))
         sections.append("\n".join(["Examples", "--------", *lines]))
     function.__doc__ = "\n\n".join(sections)
     return word(function, name)

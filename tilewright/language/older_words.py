@@ -212,19 +212,9 @@ def _reversed(bits: nodes.Expr) -> nodes.Expr:
 # Numbers ------------------------------------------------------------------------------------------
 
 
-@word
-def fast_rcp(x: Value) -> Value:
-    """``1 / x``.
-
-    Parameters
-    ----------
-    x : a float scalar.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.fast_rcp(A[i, 0])
-    """
-    return 1.0 / x
+fast_rcp = made_word(
+    lambda x: 1.0 / x, "fast_rcp", "``1 / x``.", {"x": "a float scalar."}, "C[i, 0] = T.fast_rcp(A[i, 0])"
+)
 
 
 @called("__ldg")

@@ -61,20 +61,12 @@ fmul = made_word(
 )  # fmt: skip
 
 
-@word
-def call_pure_extern(dtype: object, func_name: object, *args: object) -> Value | None:
-    """`call_extern` of a function that changes nothing.
-
-    Parameters
-    ----------
-    dtype, func_name, args : as those of `call_extern`.
-
-    Examples
-    --------
-    >>> T.import_source("__device__ float twice(float x) { return 2 * x; }")
-    >>> C[tx // 64, tx % 64] = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])
-    """
-    return call_extern(dtype, func_name, *args)
+call_pure_extern = made_word(
+    lambda dtype, func_name, *args: call_extern(dtype, func_name, *args), "call_pure_extern",
+    "`call_extern` of a function that changes nothing.", {"dtype, func_name, args": "as those of `call_extern`."},
+    'T.import_source("__device__ float twice(float x) { return 2 * x; }")',
+    'C[tx // 64, tx % 64] = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])',
+)  # fmt: skip
 
 
 @word

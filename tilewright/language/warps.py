@@ -36,52 +36,32 @@ def _size(given: object, what: str, default: int) -> int:
     return default if given is None else constant_within(given, what, 1, 1024)
 
 
-@word
-def get_lane_idx(warp_size: object = None) -> Scalar:
-    """The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.
-
-    Parameters
-    ----------
-    warp_size : threads of a group; those of a warp where None.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.get_lane_idx()
-    """
-    return _named(linear_thread() % _size(warp_size, "warp_size", WARP), "lane")
+def _index(
+    name: str, meaning: str, parameters: dict[str, str], of: Callable[..., Expr], kept: str
+) -> Callable[..., Scalar]:
+    """A word that says where the thread is."""
+    defaults = dict.fromkeys(parameters)
+    example = f"C[tx // 64, tx % 64] = T.{name}()"
+    return made_word(lambda *sizes: _named(of(*sizes), kept), name, meaning, parameters, example, **defaults)
 
 
-@called("get_warp_idx_sync")
-@word
-def get_warp_idx(warp_size: object = None) -> Scalar:
-    """The index of the thread's warp in the block; or of its group of `warp_size` threads.
+_GROUP = {"warp_size": "threads of a group; those of a warp where None."}
 
-    Parameters
-    ----------
-    warp_size : threads of a group; those of a warp where None.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.get_warp_idx()
-    """
-    return _named(linear_thread() // _size(warp_size, "warp_size", WARP), "warp")
-
-
-@word
-def get_warp_group_idx(warp_size: object = None, warps_per_group: object = None) -> Scalar:
-    """The index of the thread's warpgroup in the block: of four warps, unless said otherwise.
-
-    Parameters
-    ----------
-    warp_size : threads of a warp, 32 where None.
-    warps_per_group : 4 where None.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.get_warp_group_idx()
-    """
-    group = _size(warp_size, "warp_size", WARP) * _size(warps_per_group, "warps_per_group", WARPGROUP // WARP)
-    return _named(linear_thread() // group, "warpgroup")
+get_lane_idx = _index(
+    "get_lane_idx", "The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.", _GROUP,
+    lambda size: linear_thread() % _size(size, "warp_size", WARP), "lane",
+)  # fmt: skip
+get_warp_idx = _index(
+    "get_warp_idx", "The index of the thread's warp in the block; or of its group of `warp_size` threads.", _GROUP,
+    lambda size: linear_thread() // _size(size, "warp_size", WARP), "warp",
+)  # fmt: skip
+called("get_warp_idx_sync")(get_warp_idx)
+get_warp_group_idx = _index(
+    "get_warp_group_idx", "The index of the thread's warpgroup in the block: of four warps, unless said otherwise.",
+    {"warp_size": "threads of a warp, 32 where None.", "warps_per_group": "4 where None."},
+    lambda size, warps: linear_thread()
+    // (_size(size, "warp_size", WARP) * _size(warps, "warps_per_group", WARPGROUP // WARP)), "warpgroup",
+)  # fmt: skip
 
 
 ALL_LANES = 0xFFFFFFFF
@@ -145,26 +125,15 @@ def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) 
     return made_word(call, name, meaning, parameters, example, width=WARP, warp_size=WARP)
 
 
-@word
-def tvm_warp_activemask() -> int:
-    """All lanes: they meet in every word for warps.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), tx, 0, 32, 32)
-    """
-    return ALL_LANES
-
-
-@word
-def activemask() -> Scalar:
-    """The lanes of the warp that are here: all of them, since they meet in every word for warps.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.activemask()), "float32")
-    """
-    return _named(_ballot(True, "T.activemask"), "votes")
+tvm_warp_activemask = made_word(
+    lambda: ALL_LANES, "tvm_warp_activemask", "All lanes: they meet in every word for warps.", {},
+    "C[tx // 64, tx % 64] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), tx, 0, 32, 32)",
+)  # fmt: skip
+activemask = made_word(
+    lambda: _named(_ballot(True, "T.activemask"), "votes"), "activemask",
+    "The lanes of the warp that are here: all of them, since they meet in every word for warps.", {},
+    'C[tx // 64, tx % 64] = T.cast(T.popcount(T.activemask()), "float32")',
+)  # fmt: skip
 
 
 def _mask(mask: object, what: str) -> int:
@@ -180,69 +149,36 @@ def _ballot(predicate: object, what: str, mask: object = ALL_LANES, opposite: bo
     return votes if lanes == ALL_LANES else binary("and", as_expr(_named(votes, "votes")), const(lanes, UINT32))
 
 
-@word
-def ballot(predicate: object) -> Scalar:
-    """`ballot_sync` of all lanes.
+def _asked(
+    name: str, meaning: str, example: str, opposite: bool, answer: Callable[[Scalar], Scalar]
+) -> Callable[..., Scalar]:
+    """A word of a condition of each lane, whose answer all of them get."""
 
-    Parameters
-    ----------
-    predicate : of each thread.
+    def call(predicate: object, mask: object = ALL_LANES) -> Scalar:
+        return answer(_named(_ballot(predicate, f"T.{name}", mask, opposite), "votes"))
 
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot(tx % 2 == 0)), "float32")
-    """
-    return _named(_ballot(predicate, "T.ballot"), "votes")
+    parameters = {"predicate": "of each thread.", "mask": "the lanes that count, an int; all of the warp meet."}
+    return made_word(call, name, meaning, parameters, f"C[tx // 64, tx % 64] = {example}")
 
 
-@word
-def ballot_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
-    """A word whose bit i is the condition of lane i.
-
-    Parameters
-    ----------
-    predicate : of each thread.
-    mask : the lanes that count, an int; all of the warp meet.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot_sync(tx % 2 == 0)), "float32")
-    """
-    return _named(_ballot(predicate, "T.ballot_sync", mask), "votes")
-
-
-@word
-def any_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
-    """Whether the condition holds in some lane of the warp.
-
-    Parameters
-    ----------
-    predicate : of each thread.
-    mask : the lanes that count, an int; all of the warp meet.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.if_then_else(T.any_sync(tx == 3), 1, 0)
-    """
-    votes = _named(_ballot(predicate, "T.any_sync", mask), "votes")
-    return _named(binary("ne", as_expr(votes), const(0, UINT32)), "found")
-
-
-@word
-def all_sync(predicate: object, mask: object = ALL_LANES) -> Scalar:
-    """Whether the condition holds in every lane of the warp.
-
-    Parameters
-    ----------
-    predicate : of each thread.
-    mask : the lanes that count, an int; all of the warp meet.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.if_then_else(T.all_sync(tx < 100), 1, 0)
-    """
-    votes = _named(_ballot(predicate, "T.all_sync", mask, opposite=True), "votes")
-    return _named(binary("eq", as_expr(votes), const(0, UINT32)), "held")
+ballot = made_word(
+    lambda predicate: _named(_ballot(predicate, "T.ballot"), "votes"), "ballot", "`ballot_sync` of all lanes.",
+    {"predicate": "of each thread."},
+    'C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot(tx % 2 == 0)), "float32")',
+)  # fmt: skip
+ballot_sync = _asked(
+    "ballot_sync", "A word whose bit i is the condition of lane i.",
+    'T.cast(T.popcount(T.ballot_sync(tx % 2 == 0)), "float32")', False, lambda votes: votes,
+)  # fmt: skip
+any_sync = _asked(
+    "any_sync", "Whether the condition holds in some lane of the warp.", "T.if_then_else(T.any_sync(tx == 3), 1, 0)",
+    False, lambda votes: _named(binary("ne", as_expr(votes), const(0, UINT32)), "found"),
+)  # fmt: skip
+all_sync = _asked(
+    "all_sync", "Whether the condition holds in every lane of the warp.",
+    "T.if_then_else(T.all_sync(tx < 100), 1, 0)", True,
+    lambda votes: _named(binary("eq", as_expr(votes), const(0, UINT32)), "held"),
+)  # fmt: skip
 
 
 def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
