@@ -24,6 +24,7 @@ from tilewright.compat.tilelang import (
     engine,
     environment,
     expressions,
+    hints,
     kernels,
     layout,
     modules,
@@ -47,7 +48,7 @@ from tilewright.language import dtype as DataType
 from tilewright.language.foreign import SPELLINGS
 
 for _module, _sources in {
-    autotuner: (kernels, tensors, targets), carver: (templates,), engine: (tensors, targets),
+    autotuner: (kernels, tensors, targets), carver: (hints, templates), engine: (tensors, targets),
     kernels: (targets, environment, profiler),
     layout: (language,), profiler: (tensors,), quantize: (), testing: (),
 }.items():  # fmt: skip

@@ -11,183 +11,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import tilewright.language as T
-from tilewright.compat.tilelang.carver import Device
-from tilewright.kernels.roofline import Speed, speed_of
+from tilewright.compat.tilelang.hints import (
+    BaseTemplate,
+    Hint,
+    NoRasterization,
+    Rasterization2DColumn,
+    bytes_of,
+    next_power,
+    powers,
+    waves_of,
+)
+from tilewright.kernels.roofline import Speed
 from tilewright.language.trace import PrimFunc
 from tilewright.specialization import InvalidUse
 
 MOST_STAGES = 4
 LARGE_TILE = 128 * 256
 """Sums of a block that eight warps share, and not four."""
-
-
-class Rasterization:
-    """An order of blocks, as hints name it; `T.use_swizzle` says the same to the compiler."""
-
-    def __init__(self, panel_width: int = 4) -> None:
-        self.panel_width = panel_width
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}({self.panel_width})>"
-
-
-class NoRasterization(Rasterization):
-    """Blocks in the order of their numbers."""
-
-
-class Rasterization2DRow(Rasterization):
-    """Panels of rows."""
-
-
-class Rasterization2DColumn(Rasterization):
-    """Panels of columns."""
-
-
-@dataclass
-class Hint:
-    """One way to cut work into tiles.
-
-    Attributes
-    ----------
-    block, warp, thread : elements of a result that each of them has, by dimension; warp for the matrix unit alone.
-    rstep : steps along what is summed.
-    reduce_thread : threads that share a sum.
-    pipeline_stage : stages of operands in shared memory.
-    rasterization_plan : the order of blocks.
-    vectorize : elements of an access by operand.
-    """
-
-    block: list[int]
-    rstep: list[int] = field(default_factory=list)
-    warp: list[int] = field(default_factory=list)
-    thread: list[int] = field(default_factory=list)
-    reduce_thread: list[int] = field(default_factory=list)
-    use_tc: bool = False
-    pipeline_stage: int = 1
-    use_async: bool = False
-    rasterization_plan: object = field(default_factory=NoRasterization)
-    vectorize: dict[str, int] = field(default_factory=dict)
-    arch: object = None
-
-    def to_dict(self) -> dict[str, object]:
-        """What it says, by name, without what says nothing."""
-        return {one.name: value for one in fields(self) if one.name != "arch" and (value := getattr(self, one.name))}
-
-    @classmethod
-    def from_dict(cls, dic: dict[str, Any]) -> Hint:
-        """The hint that `to_dict` tells."""
-        return cls(**dic)
-
-    @property
-    def step(self) -> list[int]:
-        """One for each dimension: no thread strides."""
-        return [1] * len(self.block)
-
-    def __repr__(self) -> str:
-        return str(self.to_dict())
-
-
-def _bytes(dtype: object) -> float:
-    return float(T.dtype(dtype).bits) / 8
-
-
-def _powers(least: int, most: int) -> list[int]:
-    """Powers of two from one to another."""
-    return [1 << n for n in range(least.bit_length() - 1, most.bit_length())]
-
-
-def _up(value: int) -> int:
-    """The next power of two."""
-    return 1 << max(0, value - 1).bit_length()
-
-
-Made = TypeVar("Made", bound="BaseTemplate")
-
-
-class BaseTemplate:
-    """A kind of work; its dataclass fields are its sizes."""
-
-    sizes: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        self._arch: Device | None = None
-        for name in self.sizes:
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise InvalidUse(f"{name}={value!r} of {type(self).__name__}", hint="give a number above 0")
-
-    def with_arch(self: Made, arch: Any) -> Made:
-        """The same for a machine."""
-        self._arch = arch
-        return self
-
-    @property
-    def arch(self) -> Device:
-        """The machine it is for: this one, unless `with_arch` said another."""
-        if self._arch is None:
-            self._arch = Device()
-        return self._arch
-
-    def has_arch(self) -> bool:
-        """Whether `with_arch` was called."""
-        return self._arch is not None
-
-    def is_ampere_arch(self) -> bool:
-        """Whether that is one of NVIDIA's sm_8x."""
-        return self.arch.machine.name.startswith("sm_8")
-
-    def is_volta_arch(self) -> bool:
-        """Whether that is one of NVIDIA's sm_7x."""
-        return self.arch.machine.name.startswith("sm_7")
-
-    def is_cdna_arch(self) -> bool:
-        """Whether that is one of AMD's gfx9."""
-        return self.arch.machine.name.startswith("gfx9")
-
-    def is_rdna_arch(self) -> bool:
-        """Whether that is one of AMD's gfx11 or gfx12."""
-        return self.arch.machine.name.startswith("gfx1")
-
-    def get_hardware_aware_configs(self, arch: object = None, topk: int = 10) -> list[Hint]:
-        """`recommend_hints` for a machine."""
-        return (self if arch is None else self.with_arch(arch)).recommend_hints(topk)
-
-    def recommend_hints(self, topk: int = 10) -> list[Hint]:
-        """The ways that the model of the machine takes for the fastest, best first."""
-        speed = speed_of(self.arch.machine)
-        ranked = sorted(
-            ((self.took(one, speed), n, one) for n, one in enumerate(self.candidates())), key=lambda x: x[:2]
-        )
-        return [one for _, _, one in ranked[:topk]]
-
-    def params_as_dict(self) -> dict[str, object]:
-        """Its sizes and types."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-
-    @property
-    def class_attributes(self) -> dict[str, object]:
-        """As `params_as_dict`."""
-        return self.params_as_dict()
-
-    def candidates(self) -> Iterable[Hint]:
-        """Every way that may be taken."""
-        raise NotImplementedError
-
-    def took(self, hint: Hint, speed: Speed) -> float:
-        """Cycles that the model takes a way for."""
-        raise NotImplementedError
-
-    def equivalent_function(self) -> PrimFunc:
-        """A program that does the work, without any tiles of its own."""
-        raise NotImplementedError
-
-
-def _waves(blocks: int, speed: Speed) -> int:
-    return math.ceil(blocks / speed.cores)
 
 
 @dataclass
@@ -203,15 +47,15 @@ class _Product(BaseTemplate):
 
     def candidates(self) -> Iterable[Hint]:
         rows, columns, deep = self.extents()
-        machine, size = self.arch.machine, _bytes(self._types()[0])
+        machine, size = self.arch.machine, bytes_of(self._types()[0])
         room = machine.shared_bytes if machine.has_threads else 1 << 20
-        most = [min(256, max(16, _up(extent))) for extent in (rows, columns)]
-        for m, n in itertools.product(_powers(16, most[0]), _powers(16, most[1])):
+        most = [min(256, max(16, next_power(extent))) for extent in (rows, columns)]
+        for m, n in itertools.product(powers(16, most[0]), powers(16, most[1])):
             if m * n > LARGE_TILE or m * n < min(1024, most[0] * most[1]):
                 continue
             warps = min(8 if m * n > LARGE_TILE // 2 else 4, max(1, m * n // 256))
-            across = min(_up(int(math.sqrt(warps * m / n)) or 1), m // 16, warps)
-            for k in _powers(16, 128):
+            across = min(next_power(int(math.sqrt(warps * m / n)) or 1), m // 16, warps)
+            for k in powers(16, 128):
                 held = (m + n) * k * size
                 stages = min(MOST_STAGES, int(room // held), max(1, -(-deep // k)))
                 if stages < 1 or (k > deep and k > 16) or n // max(1, warps // across) < 8:
@@ -224,13 +68,13 @@ class _Product(BaseTemplate):
 
     def took(self, hint: Hint, speed: Speed) -> float:
         rows, columns, deep = self.extents()
-        (m, n), (k,), size = hint.block, hint.rstep, _bytes(self._types()[0])
+        (m, n), (k,), size = hint.block, hint.rstep, bytes_of(self._types()[0])
         blocks, steps = -(-rows // m) * -(-columns // n), -(-deep // k)
         rate = dict(speed.products).get(max(1, int(size)), min(rate for _, rate in speed.products))
         products = m * n * k / (rate * min(1.0, m * n / 4096))
         loads = (m + n) * k * size / speed.cache
         hidden = 0.3 if hint.pipeline_stage > 2 else 1.0
-        return _waves(blocks, speed) * (steps * (max(products, loads) + hidden * min(products, loads) + 40) + 1500)
+        return waves_of(blocks, speed) * (steps * (max(products, loads) + hidden * min(products, loads) + 40) + 1500)
 
 
 @dataclass
@@ -391,15 +235,15 @@ class _Passing(BaseTemplate):
         lanes = max(1, int(16 // size))
         for threads, each in itertools.product((64, 128, 256), (1, 2, 4, 8)):
             if summed == 1:
-                wide = min(_up(last), threads * each)
+                wide = min(next_power(last), threads * each)
                 rest = max(1, threads * each // wide)
-                block = [*(1 for _ in outer[:-1]), *([min(rest, _up(outer[-1]))] if outer else []), wide]
+                block = [*(1 for _ in outer[:-1]), *([min(rest, next_power(outer[-1]))] if outer else []), wide]
                 thread = [*block[:-1], max(1, wide // each)]
                 yield Hint(block=block, thread=thread, vectorize={"A": min(each, lanes)}, arch=self.arch)
                 continue
-            for sharing in _powers(8, threads):
+            for sharing in powers(8, threads):
                 rows = threads // sharing
-                step = min(_up(summed), sharing * each)
+                step = min(next_power(summed), sharing * each)
                 block = [*(1 for _ in outer), rows]
                 yield Hint(block=block, thread=list(block), rstep=[step], reduce_thread=[sharing],
                            vectorize={"A": min(each, lanes)}, arch=self.arch)  # fmt: skip
@@ -413,7 +257,7 @@ class _Passing(BaseTemplate):
         in_flight = together * threads * hint.vectorize["A"] * size
         served = min(speed.memory / speed.cores, in_flight / 600)
         sums = 30 * math.log2(hint.reduce_thread[0]) if hint.reduce_thread else 0
-        return _waves(blocks, speed) / together * (together * read / served + sums + 600)
+        return waves_of(blocks, speed) / together * (together * read / served + sums + 600)
 
 
 @dataclass
@@ -430,7 +274,7 @@ class GEMVTemplate(_Passing):
     sizes = ("N", "K")
 
     def shape_of(self) -> tuple[Sequence[int], int, float]:
-        return (self.N,), self.K, _bytes(self.in_dtype)
+        return (self.N,), self.K, bytes_of(self.in_dtype)
 
     def equivalent_function(self) -> PrimFunc:
         return MatmulTemplate(
@@ -446,7 +290,7 @@ class ElementwiseTemplate(_Passing):
     dtype: Any = "float16"
 
     def shape_of(self) -> tuple[Sequence[int], int, float]:
-        return tuple(self.shape), 1, _bytes(self.dtype)
+        return tuple(self.shape), 1, bytes_of(self.dtype)
 
     def equivalent_function(self) -> PrimFunc:
         count, dtype = math.prod(self.shape), self.dtype
@@ -480,7 +324,7 @@ class GeneralReductionTemplate(_Passing):
     def shape_of(self) -> tuple[Sequence[int], int, float]:
         kept = [size for letter, size in zip(self.structure, self.shape, strict=True) if letter == "S"] or [1]
         summed = math.prod(size for letter, size in zip(self.structure, self.shape, strict=True) if letter == "R")
-        return kept, summed, _bytes(self.dtype)
+        return kept, summed, bytes_of(self.dtype)
 
     def equivalent_function(self) -> PrimFunc:
         letters, shape, dtype = "".join(self.structure), tuple(self.shape), self.dtype
@@ -501,8 +345,3 @@ class GeneralReductionTemplate(_Passing):
                 B[row] = total
 
         return main
-
-
-def get_rasterization_code(pannel_width: int = 8) -> str:
-    """What says the order of blocks to the compiler."""
-    return f"T.use_swizzle({pannel_width})"
