@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilewright.ir import nodes
@@ -12,11 +12,11 @@ from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.divisions import divide
 from tilewright.language.external import import_source
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
-from tilewright.language.proxies import Scalar, Value, check_scope, constant, constant_within, extent, frame_of
+from tilewright.language.proxies import Scalar, check_scope, constant, constant_within, extent, frame_of
 from tilewright.language.source import statement_here
 
 
@@ -181,115 +181,41 @@ def _context(what: str) -> KernelContext:
     return context
 
 
-def _dimension(dim: object, count: int, what: str) -> int:
-    return constant_within(dim, f"the dimension of {what}", 0, count - 1)
+def _along(
+    name: str, meaning: str, of_all: str, where: str, example: str, of: Callable[[KernelContext], tuple[Any, ...]]
+) -> tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]:
+    """Two words: for one dimension, and for all of them."""
+    one, every = f"get_{name}", f"get_{name}s"
+
+    def along(dim: int = 0) -> Any:
+        found = of(_context(f"T.{one}"))
+        return found[constant_within(dim, f"the dimension of T.{one}", 0, len(found) - 1)]
+
+    parameters = {"dim": f"0, 1 or 2, a dimension of the {where}."}
+    return (
+        made_word(along, one, meaning, parameters, example.format(f"T.{one}(0)")),
+        made_word(lambda: of(_context(f"T.{every}")), every, of_all, {}, example.format(f"T.{every}()[0]")),
+    )
 
 
-@word
-def get_thread_binding(dim: int = 0) -> Scalar:
-    """The thread's index in its block along a dimension, from 0.
-
-    Parameters
-    ----------
-    dim : 0, 1 or 2, a dimension of the block.
-
-    Examples
-    --------
-    >>> C[0, T.get_thread_binding(0) % 64] = 1
-    """
-    context = _context("T.get_thread_binding")
-    return Scalar(context.thread_vars[_dimension(dim, 3, "T.get_thread_binding")], context.frame)
-
-
-@word
-def get_thread_bindings() -> tuple[Scalar, ...]:
-    """The thread's three indices.
-
-    Examples
-    --------
-    >>> C[0, T.get_thread_bindings()[0] % 64] = 1
-    """
-    return tuple(get_thread_binding(dim) for dim in range(3))
-
-
-@word
-def get_thread_extent(dim: int = 0) -> int:
-    """Threads of a block along a dimension.
-
-    Parameters
-    ----------
-    dim : 0, 1 or 2, a dimension of the block.
-
-    Examples
-    --------
-    >>> C[0, 0] = T.get_thread_extent(0)
-    """
-    return _context("T.get_thread_extent").threads[_dimension(dim, 3, "T.get_thread_extent")]
-
-
-@word
-def get_thread_extents() -> tuple[int, ...]:
-    """Threads of a block along x, y, z.
-
-    Examples
-    --------
-    >>> C[0, 0] = T.get_thread_extents()[0]
-    """
-    return _context("T.get_thread_extents").threads
-
-
-@word
-def get_block_binding(dim: int = 0) -> Scalar:
-    """The block's index in the grid along a dimension.
-
-    Parameters
-    ----------
-    dim : 0, 1 or 2, a dimension of the grid.
-
-    Examples
-    --------
-    >>> C[0, T.get_block_binding(0)] = 1
-    """
-    context = _context("T.get_block_binding")
-    return Scalar(context.block_vars[_dimension(dim, len(context.grid), "T.get_block_binding")], context.frame)
-
-
-@word
-def get_block_bindings() -> tuple[Scalar, ...]:
-    """The block's index along every grid dimension.
-
-    Examples
-    --------
-    >>> C[0, T.get_block_bindings()[0]] = 1
-    """
-    context = _context("T.get_block_bindings")
-    return tuple(Scalar(var, context.frame) for var in context.block_vars)
-
-
-@word
-def get_block_extent(dim: int = 0) -> Value:
-    """Blocks of the grid along a dimension.
-
-    Parameters
-    ----------
-    dim : 0, 1 or 2, a dimension of the grid.
-
-    Examples
-    --------
-    >>> C[0, 0] = T.get_block_extent(0)
-    """
-    return get_block_extents()[_dimension(dim, len(_context("T.get_block_extent").grid), "T.get_block_extent")]
-
-
-@word
-def get_block_extents() -> tuple[Value, ...]:
-    """Blocks of the grid along every dimension.
-
-    Examples
-    --------
-    >>> C[0, 0] = T.get_block_extents()[0]
-    """
-    return tuple(size if isinstance(size, int) else Scalar(size) for size in _context("T.get_block_extents").grid)
+get_thread_binding, get_thread_bindings = _along(
+    "thread_binding", "The thread's index in its block along a dimension, from 0.", "The thread's three indices.",
+    "block", "C[0, {} % 64] = 1", lambda context: tuple(Scalar(var, context.frame) for var in context.thread_vars),
+)  # fmt: skip
+get_thread_extent, get_thread_extents = _along(
+    "thread_extent", "Threads of a block along a dimension.", "Threads of a block along x, y, z.", "block",
+    "C[0, 0] = {}", lambda context: context.threads,
+)  # fmt: skip
+get_block_binding, get_block_bindings = _along(
+    "block_binding", "The block's index in the grid along a dimension.",
+    "The block's index along every grid dimension.", "grid", "C[0, {}] = 1",
+    lambda context: tuple(Scalar(var, context.frame) for var in context.block_vars),
+)  # fmt: skip
+get_block_extent, get_block_extents = _along(
+    "block_extent", "Blocks of the grid along a dimension.", "Blocks of the grid along every dimension.", "grid",
+    "C[0, 0] = {}",
+    lambda context: tuple(size if isinstance(size, int) else Scalar(size) for size in context.grid),
+)  # fmt: skip
 
 
 @word

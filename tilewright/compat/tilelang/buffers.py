@@ -15,9 +15,19 @@ from tilewright.language.proxies import Element
 from tilewright.language.reducers import ReducerProxy
 
 
-def is_global(buffer: object) -> bool:
-    """Whether a buffer is a tensor."""
-    return _memory(buffer) == "global"
+def _lies_in(memory: str, what: str) -> Callable[[object], bool]:
+    def ask(buffer: object) -> bool:
+        return _memory(buffer) == memory
+
+    ask.__doc__ = f"Whether a buffer {what}."
+    return ask
+
+
+is_global, is_local = _lies_in("global", "is a tensor"), _lies_in("local", "is an array of each thread")
+is_local_var, is_fragment = (
+    _lies_in("scalar", "is a `T.alloc_var`"),
+    _lies_in("fragment", "lies in registers of a block"),
+)
 
 
 def is_shared(buffer: object, allow_dynamic: bool = True) -> bool:
@@ -28,21 +38,6 @@ def is_shared(buffer: object, allow_dynamic: bool = True) -> bool:
 def is_shared_dynamic(buffer: object) -> bool:
     """Whether a buffer is a shared tile: all of them are of TileLang's kind ``shared.dyn``."""
     return is_shared(buffer)
-
-
-def is_local(buffer: object) -> bool:
-    """Whether a buffer is an array of each thread."""
-    return _memory(buffer) == "local"
-
-
-def is_local_var(buffer: object) -> bool:
-    """Whether a buffer is a `T.alloc_var`."""
-    return _memory(buffer) == "scalar"
-
-
-def is_fragment(buffer: object) -> bool:
-    """Whether a buffer lies in the registers of a block."""
-    return _memory(buffer) == "fragment"
 
 
 def is_tensor_memory(buffer: object) -> bool:
