@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.ir import nodes
 from tilewright.ir.dtypes import INT32
@@ -18,6 +18,8 @@ from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
 from tilewright.language.proxies import Scalar, check_scope, constant, constant_within, extent, frame_of
 from tilewright.language.source import statement_here
+
+Made = TypeVar("Made")
 
 
 class BlockIndex(Scalar):
@@ -182,12 +184,12 @@ def _context(what: str) -> KernelContext:
 
 
 def _along(
-    name: str, meaning: str, of_all: str, where: str, example: str, of: Callable[[KernelContext], tuple[Any, ...]]
-) -> tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]:
+    name: str, meaning: str, of_all: str, where: str, example: str, of: Callable[[KernelContext], tuple[Made, ...]]
+) -> tuple[Callable[..., Made], Callable[[], tuple[Made, ...]]]:
     """Two words: for one dimension, and for all of them."""
     one, every = f"get_{name}", f"get_{name}s"
 
-    def along(dim: int = 0) -> Any:
+    def along(dim: int = 0) -> Made:
         found = of(_context(f"T.{one}"))
         return found[constant_within(dim, f"the dimension of T.{one}", 0, len(found) - 1)]
 
