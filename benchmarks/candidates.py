@@ -273,8 +273,7 @@ def main() -> None:
 
     import torch
 
-    from tilewright.matmul.tiers.base import Machine
-    from tilewright.matmul.tiers.base import named
+    from tilewright.matmul.tiers.base import Machine, named
     from tilewright.targets.registry import resolve
 
     machine = Machine(*resolve("cuda"))
