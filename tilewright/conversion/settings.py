@@ -42,9 +42,9 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
     InvalidTensor : an unknown way of quantising, a word that nobody reads, a value that its reader does not know.
     """
     old = config.get("compression_config")
-    if isinstance(config.get("quantization"), Mapping) and {"bits", "group_size"} <= config["quantization"].keys():
-        config = {"quantization_config": _of_mlx(config["quantization"])}
     found = config.get("quantization_config") or old or {}
+    if _is_mlx(config.get("quantization")) and not (isinstance(found, Mapping) and found.get("quantized_by") == OURS):
+        found = _of_mlx(config["quantization"])
     if not isinstance(found, Mapping):
         raise InvalidTensor(
             f"{where}: the configuration says quantization_config: {_shown(found)}, where a table is due"
@@ -144,6 +144,10 @@ def _shown(value: object) -> str:
     """A value, or how it begins."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:76]} ..."
+
+
+def _is_mlx(said: object) -> bool:
+    return isinstance(said, Mapping) and {"bits", "group_size"} <= said.keys()
 
 
 def _of_mlx(found: Settings) -> Settings:

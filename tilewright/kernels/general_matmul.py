@@ -167,7 +167,10 @@ def general_matmul(
                 there = (column >= 0) & (column < r.columns) if r.gather else column < r.columns
                 element = T.cast(element, wide) / T.if_then_else(there, t.divisors[column], 1.0)
             if r.activation_scales == "element":
-                element = T.cast(element, wide) * T.cast(t.activation_scales[row, column // r.activation_group], wide)
+                group = column // r.activation_group
+                if r.activation_scale_dtype == "float8_e8m0fnu":  # as in `of_group`
+                    group = T.max(T.min(group, -(-r.columns // r.activation_group) - 1), 0)
+                element = T.cast(element, wide) * T.cast(t.activation_scales[row, group], wide)
             A_shared[i, j] = T.cast(element, r.left)
 
     @T.macro

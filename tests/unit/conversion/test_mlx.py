@@ -51,6 +51,16 @@ def test_every_number_of_bits(tmp_path: Path, bits: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
 
 
+def test_what_was_converted_is_loaded(tmp_path: Path) -> None:
+    """The configuration of the result still has MLX's word, and says beside it that its tensors are ours."""
+    source, weights = checkpoint(tmp_path / "from")
+    convert_checkpoint(source, tmp_path / "ours")
+    model = torch.nn.ModuleDict({"up": torch.nn.Linear(K, 24, bias=False), "embed": torch.nn.Embedding(10, K)})
+    model["down"] = torch.nn.ModuleDict({"proj": torch.nn.Linear(K, 16, bias=False)})
+    load_quantized(model, tmp_path / "ours")
+    np.testing.assert_allclose(model["up"].weight.to_dense(), weights["up"], rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("on_meta", [False, True])
 def test_a_model_with_a_quantised_embedding(tmp_path: Path, on_meta: bool) -> None:
     source, weights = checkpoint(tmp_path / "from")

@@ -42,6 +42,18 @@ def test_a_scale_of_e8m0_behind_the_last_column_is_no_nan(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_scales_of_activations_of_e8m0_behind_the_last_column_are_no_nan(ordered: bool, target: str) -> None:
+    """Where their groups are not the weight's, each element is scaled, those behind the last column too."""
+    x, order = RNG.integers(-9, 9, (5, K)).astype(np.float32), RNG.permutation(np.arange(K) // 16).astype(np.int32)
+    weight = grouped("int4", 16, **({"g_idx": order} if ordered else {}))
+    powers = np.exp2(RNG.integers(-3, 3, (5, -(-K // 24)))).astype("float8_e8m0fnu")
+    found = product(x, weight, target, activation_scales=powers, activation_group=24)
+    wide = x * np.repeat(powers.astype(np.float64), 24, 1)[:, :K]
+    close(found, wide, weight.to_dense())
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
 def test_columns_in_another_order_end_where_the_weight_does(target: str) -> None:
     """Behind them lay column 0, multiplied by what code 0 stands for."""
     x = RNG.integers(-9, 9, (5, K)).astype(np.float32)
