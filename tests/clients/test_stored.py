@@ -65,6 +65,21 @@ def test_a_foreign_checkpoint_runs_as_its_weights_say(tmp_path: Path, form: str)
     assert torch.equal(logits_of(again), found)
 
 
+def test_the_files_that_transformers_takes_are_read(tmp_path: Path) -> None:
+    """A variant's, where others lie beside them."""
+    said, dot, write = STORED["pack-quantized"]
+    logits = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        rng, dense = np.random.default_rng(seed), tf.LlamaForCausalLM(tf.LlamaConfig(**SIZE)).eval()
+        written(tmp_path / str(seed), dense, lambda rng=rng: write(rng), said, dot, str)
+        logits.append(logits_of(dense))
+    (tmp_path / "1" / "model.safetensors").rename(tmp_path / "0" / "model.fp16.safetensors")
+    for variant, expected in zip((None, "fp16"), logits):
+        model = tf.LlamaForCausalLM.from_pretrained(tmp_path / "0", quantization_config=AS_STORED(), variant=variant)
+        assert (logits_of(model) - expected).abs().max() <= 5e-4 * expected.abs().max()
+
+
 def test_experts_apart_in_files_and_together_in_memory(tmp_path: Path) -> None:
     """Mixtral of GPTQModel: ``block_sparse_moe.experts.3.w1`` in files, one tensor for all experts in transformers 5."""
     torch.manual_seed(0)

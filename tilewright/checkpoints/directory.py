@@ -111,11 +111,11 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             hint="save the model again as safetensors (safe_serialization=True)",
         )
     if is_file(path):
-        return Checkpoint(path.parent, [path], _config(path.parent))
+        return open_files([path])
     if not path.is_dir():
         raise InvalidCheckpoint(f"there is no checkpoint {path}", hint="a safetensors file, or a directory of them")
     found = sorted(path.glob("*.safetensors"))
-    index = path / INDEX
+    index, whole = path / INDEX, path / "model.safetensors"
     if not is_named(index):
         if not found and is_file(path / HQQS_OWN):
             from tilewright.checkpoints.torch_file import TorchCheckpoint
@@ -123,7 +123,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
             return TorchCheckpoint(path / HQQS_OWN, _config(path))
         if not found:
             raise InvalidCheckpoint(f"{path} holds no safetensors file", hint=_what_else(path))
-        return Checkpoint(path, found, _config(path))
+        # Beside transformers' file lie others for other libraries, adapters, variants.
+        return open_files([whole] if whole in found else found)
     where = read_json(index).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise InvalidCheckpoint(f"{index} has no weight_map")
@@ -131,11 +132,16 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     for shard in shards:
         if Path(shard).name != shard or not is_file(path / shard):
             raise InvalidCheckpoint(f"{path} lacks the shard {shard} that its index names")
-    made = Checkpoint(path, [path / shard for shard in shards], _config(path))
+    made = open_files([path / shard for shard in shards])
     for name, shard in where.items():
         if name not in made:
             raise InvalidCheckpoint(f"{shard} of {path} lacks {name}, which the index says is in it")
     return made
+
+
+def open_files(files: list[Path]) -> Checkpoint:
+    """The tensors of some safetensors files of one directory, and of no others there."""
+    return Checkpoint(files[0].parent, files, _config(files[0].parent))
 
 
 def _what_else(path: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.conversion.joined import of_rows
+from tilewright.conversion.joined import in_one_form, of_rows
 from tilewright.conversion.modules import put_in_place
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import MissingTensor, WrongArgumentShape
@@ -356,7 +356,7 @@ class GatheredExperts:
                     f"{full}.{name}.{number} is {list(weight.shape)} in the checkpoint, {shape} in the model"
                 )
             weights.append(weight)
-        return weights
+        return in_one_form(weights)
 
     def _bias(self, full: str, name: str) -> Any:
         known = self._biases.get(full, {})

@@ -4,6 +4,7 @@ transformers puts those of dense weights."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,9 @@ def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> Qu
     ------
     WrongArgumentShape : the parts are of two forms: groups, formats, orders of columns.
     """
+    if len({one.tensor_scale for one in parts}) > 1:
+        parts = [_with_factor_in_scales(one) for one in parts]
+    parts = in_one_form(parts)
     first = parts[0]
     if any(_form(one) != _form(first) or not _alike(one, first) for one in parts[1:]):
         raise WrongArgumentShape(
@@ -90,6 +94,54 @@ def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> Qu
         codes, first.format, kept["scales"], kept["zeros"], first.zeros_mode, block, first.g_idx, kept["multipliers"],
         first.tensor_scale, first.divisors,
     )  # fmt: skip
+
+
+def in_one_form(weights: Sequence[QuantizedWeight]) -> list[QuantizedWeight]:
+    """Weights with the same numbers in arrays of the same kinds: readers leave out what says nothing, so some may lack
+    zero points or an order of columns that others have, or have one number for all groups. Weights of different
+    formats, groups or modes of zeros stay as they are.
+    """
+    first, modes = weights[0], {one.zeros_mode for one in weights if one.zeros is not None}
+    ways = {(one.format, one.shape[1], one.block[1]) for one in weights}
+    if len(ways) > 1 or len(modes) > 1:
+        return list(weights)
+    made: list[dict[str, Any]] = [{"zeros_mode": (modes or {first.zeros_mode}).copy().pop()} for _ in weights]
+    if len({one.shape for one in weights}) == 1 < len({one.block for one in weights}):
+        weights = [_by_rows(one) for one in weights]
+    for key in _GROUPED:
+        held = [getattr(one, key) for one in weights]
+        there = [one for one in held if one is not None]
+        if not there:
+            continue
+        kinds, columns = {one.dtype for one in there}, max(one.shape[1] for one in there)
+        wide = np.float64 if np.dtype(np.float64) in kinds else np.float32
+        alike = len({len(one) for one in there}) == 1 and len(there) == len(held)
+        for fields, one, values in zip(made, weights, held):
+            values = np.full((1, 1), key != "zeros") if values is None else values
+            rows = len(values) if alike else one.group_shape[0]
+            fields[key] = np.broadcast_to(values, (rows, columns)).astype(
+                kinds.copy().pop() if len(kinds) == 1 else wide
+            )
+    for key, nothing in (("g_idx", np.arange(first.shape[1]) // first.block[1]), ("divisors", np.ones(first.shape[1]))):
+        there = [getattr(one, key) for one in weights if getattr(one, key) is not None]
+        for fields, one in zip(made, weights) if there else ():
+            values = getattr(one, key)
+            fields[key] = nothing.astype(there[0].dtype) if values is None else values
+    return [replace(one, **fields) for one, fields in zip(weights, made)]
+
+
+def _with_factor_in_scales(weight: QuantizedWeight) -> QuantizedWeight:
+    """The same weight without a factor of all of it: in float64 the products of scales and factor are exact."""
+    scales = np.ones((1, 1)) if weight.scales is None else weight.scales.astype(np.float64)
+    return replace(weight, scales=scales * weight.tensor_scale, tensor_scale=1.0)
+
+
+def _by_rows(weight: QuantizedWeight) -> QuantizedWeight:
+    """The same weight in groups of one row."""
+    rows = np.arange(weight.shape[0]) // weight.block[0]
+    held = {key: getattr(weight, key) for key in _GROUPED}
+    made = {key: one if one is None or len(one) == 1 else one[rows] for key, one in held.items()}
+    return replace(weight, block=(1, weight.block[1]), **made)
 
 
 _GROUPED = ("scales", "zeros", "multipliers")

@@ -42,7 +42,7 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
     InvalidTensor : an unknown way of quantising, a word that nobody reads, a value that its reader does not know.
     """
     old = config.get("compression_config")
-    found = config.get("quantization_config") or old or {}
+    found = config.get("quantization_config") or old or _of_a_part(config, where)
     if _is_mlx(config.get("quantization")) and not (isinstance(found, Mapping) and found.get("quantized_by") == OURS):
         found = _of_mlx(config["quantization"])
     if not isinstance(found, Mapping):
@@ -144,6 +144,21 @@ def _shown(value: object) -> str:
     """A value, or how it begins."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:76]} ..."
+
+
+def _of_a_part(config: Mapping[str, object], where: object) -> Any:
+    """What the configuration of a part says, the language model's of one that sees; nothing where none does.
+
+    Raises
+    ------
+    InvalidTensor : parts say different things.
+    """
+    parts = [part for part in config.values() if isinstance(part, Mapping)]
+    said = [part.get("quantization_config") or _of_a_part(part, where) for part in parts]
+    found = [one for place, one in enumerate(said) if one and one not in said[:place]]
+    if len(found) > 1:
+        raise InvalidTensor(f"{where}: parts of the configuration say different things of quantisation")
+    return found[0] if found else {}
 
 
 def _is_mlx(said: object) -> bool:

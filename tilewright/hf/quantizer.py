@@ -12,7 +12,7 @@ import torch
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.base import HfQuantizer
 
-from tilewright.checkpoints import open_checkpoint
+from tilewright.checkpoints import open_checkpoint, open_files
 from tilewright.conversion.checkpoint import skipping
 from tilewright.conversion.experts import GatheredExperts, Stack, replace_stack, stacks_to_quantize
 from tilewright.conversion.joined import JoinedLayers
@@ -249,7 +249,8 @@ class _Stored:
             )
         self.model, self.activations = model, activations if isinstance(activations, str) else None
         first = Path(files[0])
-        self.source = open_checkpoint(first.parent if first.suffix == ".safetensors" else first)
+        stored = first.suffix == ".safetensors"
+        self.source = open_files([*map(Path, files)]) if stored else open_checkpoint(first)
         self.settings = quantization_settings(self.source.config, self.source.directory)
         self.found = recognise(self.source, self.settings)
         if not self.found:

@@ -164,6 +164,17 @@ def test_shards_are_one_mapping(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
+def test_the_file_of_transformers_is_the_checkpoint_whatever_is_beside_it(tmp_path: Path) -> None:
+    """Mistral's ``consolidated.safetensors``, adapters, a variant."""
+    for number, name in enumerate(("model", "consolidated", "adapter_model", "model.fp16")):
+        save_safetensors(tmp_path / f"{name}.safetensors", {"a": np.full(3, number, np.float32)})
+    found = open_checkpoint(tmp_path)
+    assert [*found.shards] == ["model.safetensors"] and not found["a"].any()
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InvalidCheckpoint, match=r"a is both in adapter_model.safetensors and in consolidated"):
+        open_checkpoint(tmp_path)
+
+
 def test_no_checkpoint_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match="there is no checkpoint"):
         open_checkpoint(tmp_path / "nowhere")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tilewright.conversion.settings import quantization_settings
+from tilewright.errors import InvalidTensor
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "deepseek": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]},
@@ -248,3 +249,20 @@ WRITTEN: dict[str, dict[str, Any]] = {
 def test_what_libraries_write_is_understood(library: str) -> None:
     found = quantization_settings({"model_type": "llama", "quantization_config": WRITTEN[library]})
     assert found["quant_method"] in (WRITTEN[library]["quant_method"], "gptq")
+
+
+def test_what_a_part_says_holds_where_the_whole_says_nothing() -> None:
+    """Models that see have it in ``text_config`` (Kimi K2.5), where transformers looks too."""
+    said = WRITTEN["deepseek"]
+    for config in (
+        {"text_config": {"quantization_config": said}},
+        {"a": {"text_config": {"quantization_config": said}}, "b": {"x": 1}},
+    ):
+        assert quantization_settings(config)["weight_block_size"] == [128, 128]
+    both = {
+        "vision_config": {"quantization_config": WRITTEN["autogptq qcfg"]},
+        "text_config": {"quantization_config": said},
+    }
+    with pytest.raises(InvalidTensor, match="parts of the configuration say different things"):
+        quantization_settings(both)
+    assert quantization_settings({**both, "quantization_config": said})["quant_method"] == "fp8"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.conversion.joined import JoinedLayers, of_rows
+from tilewright.conversion.joined import JoinedLayers, in_one_form, of_rows
 from tilewright.conversion.names import Names
 from tilewright.errors import MissingTensor, WrongArgumentShape
+from tilewright.matmul import PackedExperts, PackedWeight, grouped_matmul
 from tilewright.quant import QuantizedWeight, quantize
 
 
@@ -86,3 +88,48 @@ def test_a_layer_is_there_when_all_its_parts_are() -> None:
     made = joined.take("b", b)["both"]
     assert np.array_equal(made.to_dense()[::2], b.to_dense()) and np.array_equal(made.to_dense()[1::2], a.to_dense())
     joined.check()
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, int]) -> QuantizedWeight:
+    """A weight of groups of 16 that lacks some of what such a weight may have, or has one for all groups."""
+    rows, columns = shape
+    groups = (rows, columns // 16)
+
+    def sizes() -> tuple[int, int]:
+        return groups if rng.random() < 0.5 else (int(rng.choice([1, rows])), 1)
+
+    rest: dict[str, Any] = {}
+    if rng.random() < 0.8:
+        rest["scales"] = rng.uniform(0.1, 1, sizes()).astype(str(rng.choice(["float16", "float32"])))
+    if rng.random() < 0.6:
+        rest["zeros"] = rng.integers(0, 16, sizes()).astype(np.uint8)
+    if rng.random() < 0.3:
+        rest["multipliers"] = rng.integers(1, 9, groups).astype(np.int8)
+    if rng.random() < 0.3:
+        rest["tensor_scale"] = float(np.float32(rng.uniform(0.1, 1)))
+    return QuantizedWeight(rng.integers(0, 16, shape).astype(np.uint8), "uint4", block=(1, 16), **rest)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_readers_leave_out_does_not_part_weights(seed: int) -> None:
+    """Readers drop zero points of 0, orders that are none, and hold one number where all are the same: of gate and up, and of
+    experts, one may have what the other lacks."""
+    rng = np.random.default_rng(seed)
+    parts = [drawn(rng, (int(rng.integers(2, 9)), 64)) for _ in range(3)]
+    dense = np.concatenate([one.to_dense() for one in parts])
+    rows = rng.permutation(len(dense))
+    assert np.array_equal(of_rows(parts, rows, "w").to_dense(), dense[rows])
+
+    experts = [drawn(rng, (8, 64)) for _ in range(4)]
+    order = rng.permutation(np.arange(64) // 16).astype(np.int32)
+    experts[0] = replace(experts[0], g_idx=order, divisors=rng.uniform(0.5, 2, 64).astype(np.float32))
+    experts[1] = QuantizedWeight(experts[1].codes, "uint4", np.full((1, 1), 0.5, np.float32), block=(8, 16))
+    stacked = PackedExperts([PackedWeight.pack(one) for one in in_one_form(experts)])
+    x = rng.standard_normal((12, 64)).astype(np.float32)
+    found = grouped_matmul(x, stacked, np.array([3, 4, 0, 5]))
+    begun = 0
+    for number, count in enumerate((3, 4, 0, 5)):
+        assert np.array_equal(stacked[number].to_dense(), experts[number].to_dense())
+        expected = x[begun : begun + count].astype(float) @ experts[number].to_dense().T
+        np.testing.assert_allclose(found[begun : begun + count], expected, rtol=1e-4, atol=1e-3)
+        begun += count
