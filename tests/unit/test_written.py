@@ -7,7 +7,7 @@ import functools
 import importlib.util
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,31 +113,49 @@ def is_there(name: str, page: Path) -> bool:
 
 @functools.cache
 def texts() -> list[tuple[Path, str]]:
-    """Every page, and every docstring of the package and of what tests it."""
-    made = [(page, page.read_text(encoding="utf-8")) for page in PAGES]
-    for name in FILES:
-        if (
-            name.endswith(".py")
-            and name.startswith(("tilewright/", "tests/", "benchmarks/"))
-            and (ROOT / name).is_file()
-        ):
-            tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
-            kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-            found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
-            made.append((ROOT / name, "\n".join(text for text in found if text)))
-    return made
+    """Every page, and every file of the package and of what tests it."""
+    ours = (
+        ROOT / name
+        for name in FILES
+        if name.endswith(".py") and name.startswith(("tilewright/", "tests/", "benchmarks/"))
+    )
+    return [(one, one.read_text(encoding="utf-8")) for one in (*PAGES, *ours) if one.is_file()]
+
+
+def docstrings(text: str) -> str:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    return "\n".join(text for text in found if text)
+
+
+def named_in_vain(missing: Callable[[Path, str], set[str]]) -> list[str]:
+    """What pages and docstrings name in vain.  Few files do so anywhere: of those alone docstrings are looked for."""
+    found = []
+    for page, text in texts():
+        names = missing(page, text)
+        if names and page.suffix == ".py":
+            names = missing(page, docstrings(text))
+        found += [f"{page.relative_to(ROOT)} names {name}" for name in sorted(names)]
+    return found
+
+
+def missing_files(page: Path, text: str) -> set[str]:
+    files = {*NAMED.findall(text), *(LINK.findall(text) if page.suffix == ".md" else ())}
+    absent = {name for name in files if name.rpartition("/")[2] not in OTHERS and not is_there(name, page)}
+    return absent | {
+        name for name in FOLDER.findall(text)
+        if name not in OTHERS and not any(f"/{one}/".endswith(f"/{name}") for one in FOLDERS)
+    }  # fmt: skip
 
 
 def test_files_that_are_named_are_there() -> None:
-    missing = []
-    for page, text in texts():
-        for name in {*NAMED.findall(text), *(LINK.findall(text) if page.suffix == ".md" else ())}:
-            if name.rpartition("/")[2] not in OTHERS and not is_there(name, page):
-                missing.append(f"{page.relative_to(ROOT)} names {name}")
-        for folder in FOLDER.findall(text):
-            if folder not in OTHERS and not any(f"/{one}/".endswith(f"/{folder}") for one in FOLDERS):
-                missing.append(f"{page.relative_to(ROOT)} names {folder}")
-    assert not missing, "\n".join(sorted(missing))
+    assert named_in_vain(missing_files) == []
+
+
+def test_docstrings_and_pages_are_looked_at() -> None:
+    text = 'def f():\n    """As `nowhere/to_be.py` says."""\n    return "nor_here.py"\n'
+    assert missing_files(ROOT / "tests" / "any.py", docstrings(text)) == {"nowhere/to_be.py"}
+    assert missing_files(ROOT / "README.md", "[so](nor/here.md), `no/folder/`") == {"nor/here.md", "no/folder/"}
 
 
 TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -160,6 +178,7 @@ ROOMS = {
 }
 
 
+@functools.cache
 def resolves(name: str) -> bool:
     """Whether a dotted name is that of a module, or of what is in one."""
     parts = name.removeprefix("tilewright.").split(".")
@@ -179,14 +198,16 @@ def resolves(name: str) -> bool:
     return False
 
 
+def missing_names(page: Path, text: str) -> set[str]:
+    ours = {
+        name for name in DOTTED.findall(text)
+        if name.startswith("tilewright.") or name.partition(".")[0] in ROOMS
+    }  # fmt: skip
+    return {name for name in ours if name.rpartition(".")[2] not in ENDINGS and not resolves(name)}
+
+
 def test_names_that_are_spoken_of_are_there() -> None:
-    missing = []
-    for page, text in texts():
-        for name in set(DOTTED.findall(text)):
-            ours = name.startswith("tilewright.") or name.partition(".")[0] in ROOMS
-            if ours and name.rpartition(".")[2] not in ENDINGS and not resolves(name):
-                missing.append(f"{page.relative_to(ROOT)} names {name}")
-    assert not missing, "\n".join(sorted(missing))
+    assert named_in_vain(missing_names) == []
 
 
 @pytest.mark.parametrize(
