@@ -23,7 +23,7 @@ test: $(VENV)/.test ## install, then run every check and test that needs no GPU
 	run ruff $(BIN)/ruff check .; \
 	run format $(BIN)/ruff format --check .; \
 	run mypy $(BIN)/mypy; \
-	run pytest $(BIN)/python -m pytest -n auto; \
+	run pytest $(BIN)/python -m pytest -n auto --dist worksteal; \
 	if [ -n "$$failed" ]; then echo "== failed:$$failed"; exit 1; fi; \
 	echo "== all passed"
 
