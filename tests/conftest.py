@@ -65,6 +65,15 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are known: there is no garbage among them
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Folders of tests that all have a mark which is not asked for are not read, unless they are named."""
+    left_out = collection_path.parent == Path(__file__).parent and f"not {collection_path.name}" in (
+        config.option.markexpr or ""
+    )
+    named = any(collection_path.name in argument for argument in config.invocation_params.args)
+    return True if left_out and not named else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Draw cases, then keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several

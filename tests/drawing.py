@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-SHARE = 0.5
+SHARE = 0.3
 """Seconds of a test function in the usual loop.  One of its cases runs however long it takes."""
 
 TABLE = Path(__file__).with_name("seconds.txt")
@@ -101,7 +101,7 @@ class Clock:
                     del table[name]
             TABLE.write_text("".join(f"{of:.3f} {name}\n" for name, of in sorted(table.items())), encoding="utf-8")
         for name in sorted(found.keys() - table.keys()):
-            if sum(self.spent[name]) > 4 * SHARE:
+            if sum(self.spent[name]) > 10 * SHARE:
                 said = f"{name} took {sum(self.spent[name]):.1f} s: pytest --seconds {name} puts it into {TABLE.name}"
                 terminalreporter.write_line(said)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
+
+from syntax import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "tilewright").rglob("*.py"))
@@ -43,12 +44,6 @@ def owner(file: Path) -> str:
     if parts[0] == "targets" and parts[1] in ("cuda", "hip", "metal", "cpu"):
         return "targets"
     return parts[0]
-
-
-@functools.cache
-def tree(file: Path) -> ast.Module:
-    """A file's syntax, read once for all tests here."""
-    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def test_public_classes_have_names_of_their_own() -> None:

@@ -48,7 +48,7 @@ def test_the_table_is_of_functions_that_are_dear() -> None:
 
 
 def test_a_run_draws_and_writes_the_table(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function of two seconds runs one of its cases, and is measured anew; one that became light leaves the table."""
+    """A function of more than its share runs one of its cases, and is measured anew; one that became light leaves the table."""
     monkeypatch.setattr("drawing.TABLE", pytester.path / "tests" / "seconds.txt")
     tests = pytester.mkdir("tests")
     (tests / "test_crossed.py").write_text(CROSSED)
