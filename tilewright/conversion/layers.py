@@ -131,6 +131,9 @@ _STATIC = (
 the scales go."""
 _SMOOTHED = (".pre_quant_scale", *_STATIC)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_BLOCKED = ("fp8", "mxfp8")
+_SCALES_OF_FP8 = (".weight_scale_inv", ".scale", ".qscale_weight")
+"""Names of one thing: DeepSeek's, DeepSeek V4's, Mistral's."""
 _HQQ = (
     "scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float",
     "quant_scale",
@@ -148,6 +151,11 @@ def _is_awq(tensors: Tensors, layer: str, settings: Settings) -> bool:
 def _is_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> bool:
     scale = layer + ".weight_scale"
     return scale in tensors and f"{scale}_2" in tensors and tensors[scale].dtype.name not in FLOATS
+
+
+def _is_fp8(tensors: Tensors, layer: str, settings: Settings) -> bool:
+    types = (*_FLOAT8, "int8", "uint8") if settings.get("expert_dtype") == "fp4" else _FLOAT8
+    return any(_of_type(scale, *types)(tensors, layer, settings) for scale in _SCALES_OF_FP8)
 
 
 def _is_modelopt_int4(tensors: Tensors, layer: str, settings: Settings) -> bool:
@@ -213,11 +221,10 @@ FORMS: dict[str, Form] = {
     ),
     "fp8": Form(
         ".weight", (".weight_scale", *_SMOOTHED), _of_type(".weight_scale", *_FLOAT8), readers.float8,
-        (*_PACKED, "fp8", "fbgemm_fp8", "modelopt"),
+        (*_PACKED, *_BLOCKED, "fbgemm_fp8", "modelopt"),
     ),
     "fp8-block": Form(
-        ".weight", (".weight_scale_inv", ".activation_scale", *_STATIC), _of_type(".weight_scale_inv", *_FLOAT8),
-        readers.float8, ("fp8",)
+        ".weight", (*_SCALES_OF_FP8, ".activation_scale", ".qscale_act", *_STATIC), _is_fp8, readers.float8, _BLOCKED
     ),
     "fp8-plain": Form(
         ".weight", (".scale_weight", ".scale_input"),

@@ -241,15 +241,17 @@ def _smoothed(weight: QuantizedWeight, tensors: Tensors, layer: str) -> Quantize
 
 
 def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so does DeepSeek's
-    ``weight_scale_inv``; GPTQModel's divides.
+    """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so do DeepSeek's
+    ``weight_scale_inv`` and ``scale``, Mistral's ``qscale_weight``; GPTQModel's ``weight_scale_inv`` divides.
 
     The name says nothing of that: GPTQModel says it by ``weight_scale_semantics: inverse``, and of the others none has
-    one scale a row under that name.
+    one scale a row under that name. Bytes are two numbers of fp4 (DeepSeek V4's experts).
     """
     weight, inverse = tensors[f"{layer}.weight"], f"{layer}.weight_scale_inv"
-    names = (inverse, f"{layer}.weight_scale", f"{layer}.scale_weight")
+    names = (inverse, *(f"{layer}.{one}" for one in ("weight_scale", "scale_weight", "scale", "qscale_weight")))
     scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
+    if weight.dtype.name in ("int8", "uint8"):
+        return {layer: from_mxfp4(weight.view(np.uint8), scale, name=layer)}
     block = settings.get("weight_block_size")
     for entry in weights_settings(settings, layer):
         block = entry.get("block_structure") if entry.get("strategy") == "block" else block
@@ -266,6 +268,10 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     # A checkpoint may have layers in blocks and others with a scale a row.
     if block and scale.ndim == 2 and scale.shape != (weight.shape[0], 1):
         blocks = block_of(block)
+        grid = [one // max(count, 1) for one, count in zip(weight.shape, scale.shape)]
+        whole = [count * part for count, part in zip(scale.shape, grid)] == [*weight.shape]
+        if blocks and whole and scale.shape != tuple(-(-one // part) for one, part in zip(weight.shape, blocks)):
+            blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
     return {layer: _smoothed(from_float_quantized(weight, scale, block=blocks, name=layer), tensors, layer)}
 
 

@@ -233,7 +233,7 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
         return said.get(layer) if isinstance(said, Mapping) else said
     if method == "bitnet":
         return "int8"
-    if method in ("fp8", "fbgemm_fp8") or settings.get("quant_algo") in _FP8_ALGORITHMS:
+    if method in ("fp8", "mxfp8", "fbgemm_fp8") or settings.get("quant_algo") in _FP8_ALGORITHMS:
         return "float8_e4m3fn"
     if settings.get("quant_algo") == "W8A8_SQ_PER_CHANNEL":
         return "int8"

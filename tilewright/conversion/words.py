@@ -131,6 +131,21 @@ _GPTQ = Method(
     _OF_GPTQ,
 )  # fmt: skip
 _AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
+_FP8 = Method(
+    {
+        "method": _one_of("fp8"),
+        "bits": _one_of(8),
+        "checkpoint_format": _one_of("fp8"),
+        "weight_block_size": _BLOCK,
+        "weight_scale_semantics": _one_of("inverse"),
+        "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"),
+        "format": _one_of("float8_e4m3fn", "float8_e5m2"),
+        "expert_dtype": _one_of("fp8", "fp4"),
+        "scale_fmt": _one_of("float", "ue8m0"),
+        "weight_scale_method": _one_of("tensor", "row", "block"),
+    },
+    {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
+)
 
 METHODS: dict[str, Method] = {
     OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF,
@@ -194,16 +209,8 @@ METHODS: dict[str, Method] = {
         },
         {},
     ),
-    "fp8": Method(
-        {
-            "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"),
-            "weight_block_size": _BLOCK, "weight_scale_semantics": _one_of("inverse"),
-            "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"),
-            "format": _one_of("float8_e4m3fn", "float8_e5m2"), "expert_dtype": _one_of("fp8"),
-            "scale_fmt": _one_of("float", "ue8m0"), "weight_scale_method": _one_of("tensor", "row", "block"),
-        },
-        {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
-    ),
+    "fp8": _FP8,
+    "mxfp8": _FP8,
     "fbgemm_fp8": Method({}, _because(_ACTIVATIONS, "activation_scale_ub")),
     "bitnet": Method(
         {"linear_class": _one_of("bitlinear", "autobitlinear"), "quantization_mode": _one_of("offline"),

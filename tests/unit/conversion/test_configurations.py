@@ -25,6 +25,22 @@ WRITTEN: dict[str, dict[str, Any]] = {
         "scale_fmt": "ue8m0",
         "weight_block_size": [128, 128],
     },
+    "deepseek v4": {
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "quant_method": "fp8",
+        "scale_fmt": "ue8m0",
+        "weight_block_size": [128, 128],
+        "expert_dtype": "fp4",
+    },
+    "minimax mxfp8": {
+        "activation_scheme": "dynamic",
+        "fmt": "float8_e4m3fn",
+        "quant_method": "mxfp8",
+        "scale_fmt": "ue8m0",
+        "weight_block_size": [1, 32],
+        "ignored_layers": ["lm_head"],
+    },
     "gptqmodel": {
         "bits": 4,
         "checkpoint_format": "gptq",

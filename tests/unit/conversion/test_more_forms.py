@@ -79,6 +79,20 @@ def mxfp8(rng: np.random.Generator) -> Written:
 
 
 AWQ = {"quant_method": "awq", "bits": 4}
+
+
+def named(written: Written, **names: str) -> Written:
+    """The same tensors by other names."""
+    return Written({names.get(one, one): tensor for one, tensor in written.tensors.items()}, written.weight)
+
+
+def experts_of_deepseek_v4(rng: np.random.Generator) -> Written:
+    """Two numbers of fp4 in an int8, the even column in the low half, and e8m0 for 32 columns."""
+    made = write_mxfp4(rng, 4, 64)
+    codes = made.tensors["_blocks"].reshape(4, 32).view(np.int8)
+    return Written({"weight": codes, "scale": made.tensors["_scales"].view(ml_dtypes.float8_e8m0fnu)}, made.weight)
+
+
 FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]] = {
     "awq gemv_fast": (AWQ | {"group_size": 64, "version": "gemv_fast"}, ".", lambda r: write_awq_fast(r, 8, 128, 64)),
     "awq marlin": (AWQ | {"group_size": 16, "version": "marlin"}, ".", lambda r: write_marlin(r, 64, 32, 16, "qweight", "scales")),
@@ -108,6 +122,19 @@ FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]]
     "mxfp6": ({"quant_method": "compressed-tensors", "format": "mxfp6-pack-quantized"}, ".", lambda r: write_mxfp6(r, 4, 64)),
     "mxfp8": ({"quant_method": "compressed-tensors", "format": "mxfp8-quantized"}, ".", mxfp8),
     "fbgemm fp8": ({"quant_method": "fbgemm_fp8"}, ".", lambda r: write_float8(r, 8, 32, (1, 32))),
+    "mxfp8 of transformers": (
+        {"quant_method": "mxfp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"}, ".", lambda r: named(mxfp8(r), weight_scale="weight_scale_inv"),
+    ),
+    "fp8 by scale": (
+        {"quant_method": "fp8", "weight_block_size": [16, 16]}, ".", lambda r: named(write_float8(r, 24, 40, (16, 16)), weight_scale="scale"),
+    ),
+    "fp8 by qscale_weight": (
+        {"quant_method": "fp8", "weight_block_size": None}, ".", lambda r: named(write_float8(r, 8, 32, (8, 32)), weight_scale="qscale_weight"),
+    ),
+    "fp8 in blocks of its own": (
+        {"quant_method": "fp8", "weight_block_size": [128, 128]}, ".", lambda r: named(write_float8(r, 8, 64, (1, 32)), weight_scale="scale"),
+    ),
+    "fp4 of deepseek v4": ({"quant_method": "fp8", "weight_block_size": [128, 128], "expert_dtype": "fp4"}, ".", experts_of_deepseek_v4),
     "fp8 without scales": ({}, ".", plain_float8),
     "fp8 with scale_weight": ({}, ".", with_scale_weight),
 }  # fmt: skip
