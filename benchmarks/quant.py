@@ -166,7 +166,7 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
     others = [
         (
             {key: value for key, value in one.items() if key != "kernel"},
-            FACTORIES[one.get("kernel", "small" if "warps" in one else "medium")],
+            FACTORIES[one.get("kernel", "skinny" if "warps" in one else "wgmma")],
         )
         for one in options.choices
     ]

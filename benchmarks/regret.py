@@ -100,8 +100,12 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
         ways = ways_of(kind, *size[1:])
         told = {_key(one): float(cycles) for one, cycles in zip(ways.of, ways.cycles(size[0]))}
         for line in lines:
-            if _key(line["options"]) in told and line["options"].get("kernel", "medium") == "medium":
+            if _key(line["options"]) in told and line["options"].get("kernel", "wgmma") in KERNEL_OF_ANY_ROWS:
                 yield line, told[_key(line["options"])]
+
+
+KERNEL_OF_ANY_ROWS = ("wgmma", "medium")
+"""What logs call it, those from before 28 November 2026 by the second name."""
 
 
 def _divided_steps(parts: Parts, M: int, K: int) -> int:

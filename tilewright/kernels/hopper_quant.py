@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper_quant_digits import digit_quant_candidates, digit_quant_choice, digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
-from tilewright.kernels.hopper_quant_small import (
+from tilewright.kernels.hopper_quant_skinny import (
     most_warps,
-    small_quant_choice,
-    small_quant_matmul,
-    small_quant_sizes,
-    small_quant_streams,
+    skinny_quant_choice,
+    skinny_quant_matmul,
+    skinny_quant_sizes,
+    skinny_quant_streams,
 )
+from tilewright.kernels.hopper_quant_slices import sliced_quant_candidates, sliced_quant_choice, sliced_quant_matmul
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.specialization import JITFactory
 
 FEW = 16
-"""Rows that the kernel for a few serves."""
+"""Rows that the kernel for skinny products serves."""
 
 
 def chosen(
@@ -34,22 +34,22 @@ def chosen(
     speed: Speed = HOPPER,
 ) -> tuple[dict[str, int], JITFactory]:
     """Sizes, and the kernel that takes them; a few kernels serve all numbers of rows of a weight."""
-    digits = digit_quant_choice(N, K, M, form, speed)
-    if digits is not None:
-        return digits, digit_quant_matmul
-    small = small_quant_choice(N, K, M, form, speed) if M <= FEW else {}
-    covers = M <= FEW and small["stages"] > 0 and small["cluster"] < max(CLUSTERS)
+    slices = sliced_quant_choice(N, K, M, form, speed)
+    if slices is not None:
+        return slices, sliced_quant_matmul
+    skinny = skinny_quant_choice(N, K, M, form, speed) if M <= FEW else {}
+    covers = M <= FEW and skinny["stages"] > 0 and skinny["cluster"] < max(CLUSTERS)
     many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers
     if M > 8:
-        covers = covers and not many and small_quant_streams(N, K, form, small, speed)
+        covers = covers and not many and skinny_quant_streams(N, K, form, skinny, speed)
     if covers or (M <= FEW and not form.scales_codes):
-        return small, small_quant_matmul
+        return skinny, skinny_quant_matmul
     ways = medium_quant_ways(N, K, form, out, epilogue, speed, 0 if many else FEW)
     return ways.choice(M), medium_quant_matmul
 
 
-FACTORIES = {"digits": digit_quant_matmul, "small": small_quant_matmul, "medium": medium_quant_matmul}
-"""The kernels by the name that options call them."""
+FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmma": medium_quant_matmul}
+"""The kernels by the name that options call them: `Fragments.version` goes up where one changes."""
 
 
 def candidates(
@@ -65,14 +65,14 @@ def candidates(
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue, speed)
     yield {"kernel": names[factory], **sizes}
-    for sizes in digit_quant_candidates(N, K, M, form, speed):
-        yield {"kernel": "digits", **sizes}
+    for sizes in sliced_quant_candidates(N, K, M, form, speed):
+        yield {"kernel": "slices", **sizes}
     if M <= FEW:
         for records in (r for r in (4, 2, 8) if form.shape(N, K)[1] % r == 0):
             for cluster in CLUSTERS:
-                sizes = small_quant_sizes(N, K, M, form, records, cluster, speed)
+                sizes = skinny_quant_sizes(N, K, M, form, records, cluster, speed)
                 if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:
-                    yield {"kernel": "small", **sizes}
+                    yield {"kernel": "skinny", **sizes}
     if M > FEW or form.scales_codes:
         for sizes in medium_quant_ways(N, K, form, out, epilogue, speed).ranked(M):
-            yield {"kernel": "medium", **sizes}
+            yield {"kernel": "wgmma", **sizes}

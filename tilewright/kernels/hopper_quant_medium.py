@@ -25,10 +25,10 @@ from tilewright.kernels.even_shares import (
     take_over,
     workspaces,
 )
-from tilewright.kernels.few_rows_tiles import entry_point
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.kernels.hopper import consumer_registers, in_pieces
 from tilewright.kernels.roofline import speed_of
+from tilewright.kernels.skinny_tiles import entry_point
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.language.trace import PrimFunc

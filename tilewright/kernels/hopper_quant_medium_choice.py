@@ -51,7 +51,7 @@ BAND = 4
 
 
 KINDS = 9
-"""Divisions of a weight: so many kernels serve all calls of more rows than those that `hopper_quant_small` is for."""
+"""Divisions of a weight: so many kernels serve all calls of more rows than those that `hopper_quant_skinny` is for."""
 
 
 @functools.lru_cache(maxsize=256)

@@ -20,9 +20,9 @@ from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.grouped_matmul import grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
-from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_small import small_quant_matmul
+from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
+from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.kernels.masked_matmul import masked_matmul
 from tilewright.kernels.recipe import Grouped, Recipe
 from tilewright.kernels.record_packing import order_of, pack_records, places_of, unpack_codes
@@ -189,19 +189,19 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         {"sizes": (48, 256, "float8_e4m3fn"), "out": "float32", "rows": 1, "splits": 2, "stages": 1, "scaled": True, "promote": True, "transpose_B": False},
     ),
     "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": Tiles(128, 64, 64, 2, 256), "blocks": 2}),
-    "small_quant_matmul": quantised(small_quant_matmul, 8, warps=2, records=2, blocks=2),
+    "skinny_quant_matmul": quantised(skinny_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
     "medium_quant_matmul of experts": of_experts(),
     "medium_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
     "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
     "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
-    "digit_quant_matmul": quantised(digit_quant_matmul, 0, M=2, warps=2, records=2, cluster=1, blocks=2),
+    "sliced_quant_matmul": quantised(sliced_quant_matmul, 0, M=2, warps=2, records=2, cluster=1, blocks=2),
     "medium_quant_matmul of lifted codes": quantised(medium_quant_matmul, 16, tiles=1, records=1, lifted=True),
     "medium_quant_matmul of eight rows": quantised(medium_quant_matmul, 8, tiles=2, records=2, promoted=True, blocks=3),
     "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
     "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, blocks=3),
     "medium_quant_matmul that shares rows": quantised(medium_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
-    "small_quant_matmul of parts of K": quantised(small_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
+    "skinny_quant_matmul of parts of K": quantised(skinny_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
     "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1),
     "byte_quant_matmul in turns": of_bytes(N=200, records=2, warpgroups=3, turns=True),
     "byte_quant_matmul of blocks that stay": of_bytes(M=37, N=200, records=2, turns=True, blocks=3),

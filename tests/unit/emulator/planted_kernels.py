@@ -11,12 +11,12 @@ from matmul_programs import HOPPER_KERNELS, KERNELS, fragment_words, of_bytes, o
 from repository_programs import Program
 
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_small import small_quant_matmul
+from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.passes.context import Schedule
 
 LIBRARY = (
     ("fragments, any tensor cores", fragment_words(K=768, splits=1, stages=2), "sm_80"),
-    ("fragments, few rows", quantised(small_quant_matmul, 8, N=160, warps=2, records=2, blocks=2), "sm_90a"),
+    ("fragments, few rows", quantised(skinny_quant_matmul, 8, N=160, warps=2, records=2, blocks=2), "sm_90a"),
     ("fragments", quantised(medium_quant_matmul, 16, tiles=1, records=1, stages=2), "sm_90a"),
     ("fragments in turns", quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1, stages=2), "sm_90a"),
     (
@@ -32,7 +32,7 @@ LIBRARY = (
     ("scaled in blocks", HOPPER_KERNELS["scaled_matmul of blocks"], "sm_90a"),
     ("a few rows", HOPPER_KERNELS["few_rows_matmul"], "sm_90a"),
     ("a scaled row", HOPPER_KERNELS["few_rows_matmul of a scaled row"], "sm_90a"),
-    ("digits", HOPPER_KERNELS["digit_quant_matmul"], "sm_90a"),
+    ("slices", HOPPER_KERNELS["sliced_quant_matmul"], "sm_90a"),
     ("rounded activations", KERNELS["quantize_activations of groups"], "sm_90a"),
     ("rounded tensor", KERNELS["quantize_activations of a tensor"], "sm_90a"),
 )

@@ -10,9 +10,9 @@ import pytest
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import chosen
-from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
 from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_small import small_quant_matmul
+from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
+from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -41,7 +41,7 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
         for M in (1, 2, 3, 8, 9, 16, 17, 33, 64, 100, 128, 200, 4096):
             sizes, factory = chosen(N, K, M, form)
             assert min(sizes.values()) >= 0 and across % sizes["records"] == 0
-            if factory in (small_quant_matmul, digit_quant_matmul):
+            if factory in (skinny_quant_matmul, sliced_quant_matmul):
                 assert sizes["tokens"] >= M and sizes["stages"] >= 1
                 assert sizes["cluster"] * sizes["warps"] * sizes["records"] >= across
                 ring = sizes["warps"] * sizes["stages"] * sizes["records"] * words * 4
@@ -55,9 +55,9 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
 
 def test_few_rows_of_very_long_columns_go_to_the_other_kernel() -> None:
     form = FragmentRecords(4, HALF, HALF)
-    assert chosen(28672, 8192, 8, form)[1] is small_quant_matmul
+    assert chosen(28672, 8192, 8, form)[1] is skinny_quant_matmul
     assert chosen(8192, 28672, 16, form)[1] is medium_quant_matmul
-    assert chosen(8192, 28672, 1, form)[1] is small_quant_matmul
+    assert chosen(8192, 28672, 1, form)[1] is skinny_quant_matmul
 
 
 def few_rows_timed() -> dict[tuple[int, int, int], list[tuple[dict[str, int], float]]]:
@@ -77,7 +77,8 @@ def few_rows_timed() -> dict[tuple[int, int, int], list[tuple[dict[str, int], fl
 
 
 def test_nine_to_sixteen_rows_go_where_they_are_fastest() -> None:
-    form, names = FragmentRecords(4, HALF, HALF), {small_quant_matmul: "small", medium_quant_matmul: "medium"}
+    form = FragmentRecords(4, HALF, HALF)
+    names = {skinny_quant_matmul: "small", medium_quant_matmul: "medium"}  # as the logs of then call them
     compared = 0
     for (M, N, K), timed in few_rows_timed().items():
         sizes, factory = chosen(N, K, M, form)
@@ -90,12 +91,12 @@ def test_nine_to_sixteen_rows_go_where_they_are_fastest() -> None:
 
 def test_one_or_two_rows_by_narrow_codes_are_taken_apart_into_bytes() -> None:
     form = FragmentRecords(2, HALF, HALF)
-    assert chosen(28672, 8192, 1, form)[1] is chosen(28672, 8192, 2, form)[1] is digit_quant_matmul
-    assert chosen(28672, 8192, 3, form)[1] is chosen(4096, 4096, 2, form)[1] is small_quant_matmul
-    assert chosen(4096, 4096, 1, form)[1] is digit_quant_matmul
+    assert chosen(28672, 8192, 1, form)[1] is chosen(28672, 8192, 2, form)[1] is sliced_quant_matmul
+    assert chosen(28672, 8192, 3, form)[1] is chosen(4096, 4096, 2, form)[1] is skinny_quant_matmul
+    assert chosen(4096, 4096, 1, form)[1] is sliced_quant_matmul
     sizes = [chosen(N, K, 1, form)[0] for N, K in ((28672, 8192), (14336, 4096), (8192, 28672))]
     assert [(one["warps"], one["records"], one["cluster"]) for one in sizes] == [(8, 4, 2), (8, 2, 2), (14, 4, 4)]
     assert [chosen(28672, 8192, M, form)[0]["tokens"] for M in (1, 2)] == [1, 2]
     four = FragmentRecords(4, HALF, HALF)
-    assert [chosen(N, 8192, 1, four)[1] is digit_quant_matmul for N in (28672, 8192)] == [True, False]
-    assert chosen(28672, 8192, 1, FragmentRecords(2, HALF, HALF, group=64))[1] is small_quant_matmul
+    assert [chosen(N, 8192, 1, four)[1] is sliced_quant_matmul for N in (28672, 8192)] == [True, False]
+    assert chosen(28672, 8192, 1, FragmentRecords(2, HALF, HALF, group=64))[1] is skinny_quant_matmul

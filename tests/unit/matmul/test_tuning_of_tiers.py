@@ -12,7 +12,7 @@ from products import close
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import hopper_quant
-from tilewright.kernels.hopper_quant_small import InvalidShares, small_quant_matmul
+from tilewright.kernels.hopper_quant_skinny import InvalidShares, skinny_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul import Matmul, MatmulConfig, PackedExperts, PackedWeight, quant_matmul
 from tilewright.matmul.grouped_calls import GroupedCall
@@ -76,12 +76,12 @@ def test_candidates_leave_no_column_out() -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     for K in (512, 1536, 2048):
         for sizes in hopper_quant.candidates(320, K, 1, form):
-            small = sizes["kernel"] == "small"
-            assert not small or (
+            skinny = sizes["kernel"] == "skinny"
+            assert not skinny or (
                 K // 128 % sizes["records"] == 0 and sizes["cluster"] * sizes["warps"] * sizes["records"] * 128 >= K
             )
     with pytest.raises(InvalidShares, match="1 workers of 8 records each cannot share a weight of 4 records"):
-        small_quant_matmul(320, 512, form, warps=1, records=8)
+        skinny_quant_matmul(320, 512, form, warps=1, records=8)
 
 
 @pytest.mark.parametrize("case", SOME)

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_small import small_quant_choice, small_quant_matmul
+from tilewright.kernels.hopper_quant_skinny import skinny_quant_choice, skinny_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
@@ -35,7 +35,7 @@ def problem(N: int, K: int, M: int, form: FragmentRecords) -> tuple[np.ndarray, 
 
 def kernel(N: int, K: int, form: FragmentRecords, **sizes: int) -> Any:
     choice = {"out": str(form.operand), "offset": 1 << (form.bits - 1), **sizes}
-    return tilewright.compile(small_quant_matmul.trace(N, K, form, **choice), target=TARGET)
+    return tilewright.compile(skinny_quant_matmul.trace(N, K, form, **choice), target=TARGET)
 
 
 CASES = [
@@ -86,7 +86,7 @@ def test_the_text_streams_weights_and_masks_codes() -> None:
 )
 def test_choices_cover_all_columns(N: int, K: int, M: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
-    choice = small_quant_choice(N, K, M, form)
+    choice = skinny_quant_choice(N, K, M, form)
     _, across, _ = form.shape(N, K)
     assert choice["tokens"] >= M
     assert choice["cluster"] * choice["warps"] * choice["records"] >= across
@@ -96,7 +96,7 @@ def test_choices_cover_all_columns(N: int, K: int, M: int) -> None:
 def test_no_register_spills_where_it_counts() -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     for M in (1, 16):
-        choice = small_quant_choice(28672, 8192, M, form)
+        choice = skinny_quant_choice(28672, 8192, M, form)
         resources = kernel(28672, 8192, form, **choice).resources()["few_rows_kernel"]
         assert resources["spill_store_bytes"] == 0 and resources["stack_bytes"] == 0
 

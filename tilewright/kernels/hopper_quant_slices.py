@@ -1,11 +1,11 @@
-"""``C = A W^T`` for one or two rows of A on Hopper, W in records of 1 to 4 bits: activations are taken apart into
-bytes.
+"""``C = A W^T`` for one or two rows of A on Hopper, W in records of 1 to 4 bits: activations are cut into slices of
+int8, as the Ozaki scheme cuts floats.
 
 A matrix instruction has eight columns, of which one row of A fills one. So each number of A becomes a whole number,
 relative to the largest of its worker's columns, and that number four signed bytes, one in each of four columns;
 products with bytes have half the instructions of those with halves, and codes become bytes by half the masks. Sums of
-whole numbers are exact; powers of 256, scales and offsets come after them. Who does what is as in `hopper_quant_small`:
-every worker, a warp, streams its columns of W through a ring of its own.
+whole numbers are exact; powers of 256, scales and offsets come after them. Who does what is as in
+`hopper_quant_skinny`: every worker, a warp, streams its columns of W through a ring of its own.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import math
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
-from tilewright.kernels.hopper_quant_small import InvalidShares
+from tilewright.kernels.hopper_quant_skinny import InvalidShares
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
+from tilewright.kernels.skinny_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-DIGITS = 4
+SLICES = 4
 """Bytes that a number of A becomes."""
 
 WIDTH = 8
 """Columns of an instruction."""
 
-TOKENS = WIDTH // DIGITS
+TOKENS = WIDTH // SLICES
 """Rows of A that they serve."""
 
 BITS = 29
@@ -52,7 +52,7 @@ QUAD, IN_RECORD = 4, COLUMNS // 4
 """Columns whose codes as bytes are one register, and times so many in a record."""
 
 APART = 16
-"""Bytes between the digits of a row and those of the next, so that lanes that read one column each meet in no bank."""
+"""Bytes between the slices of a row and those of the next, so that lanes that read one column each meet in no bank."""
 
 LEAST = -90
 """The exponent below which numbers count as zero beside nothing larger."""
@@ -62,7 +62,7 @@ INFINITE = 0x7F800000
 
 
 @tilewright.jit
-def digit_quant_matmul(
+def sliced_quant_matmul(
     N: int,
     K: int,
     form: FragmentRecords,
@@ -85,11 +85,11 @@ def digit_quant_matmul(
         zeros.
     tokens : rows of A that one launch serves, 1 or 2.
     offset : what all codes are too large by; 0 for signs.
-    epilogue, warps, records, stages, ahead, cluster, blocks : as in `small_quant_matmul`.
+    epilogue, warps, records, stages, ahead, cluster, blocks : as in `skinny_quant_matmul`.
 
     Returns
     -------
-    kernel of the parameters that `small_quant_matmul` has; rows of A may start anywhere.
+    kernel of the parameters that `skinny_quant_matmul` has; rows of A may start anywhere.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def digit_quant_matmul(
     rows, step = form.rows, STEP if form.rows > 16 else COLUMNS
     steps, pieces = COLUMNS // step, records * COLUMNS // step
     quads, span = records * IN_RECORD, records * COLUMNS
-    used, fills = tokens * DIGITS, cluster * warps * records * COLUMNS == K
+    used, fills = tokens * SLICES, cluster * warps * records * COLUMNS == K
     adders = 4 - warps % 4
     groups = min((blocks or speed_of(T.machine()).cores) // cluster, down)
     turns = -(-down // (groups * cluster))
@@ -135,42 +135,42 @@ def digit_quant_matmul(
         for n, k, e in T.Parallel(tokens, quads, QUAD):
             value = T.cast(x[n, k, e], "float32") * (power[n] * power_of(-form.byte_unit(k % IN_RECORD * QUAD)))
             whole = T.cast(T.clamp(value, -(2.0 ** (BITS + 1)), 2.0 ** (BITS + 1)), "int32")
-            # Lower digits are from -128 on, so that what is above them carries.
+            # Lower slices are from -128 on, so that what is above them carries.
             sizes[n, k, e] = (whole + 0x00808080) ^ 0x00808080
-        for digit in list(range(DIGITS)):
+        for number in list(range(SLICES)):
             for n, k, e in T.Parallel(tokens, quads, QUAD):
-                planes[worker, n * DIGITS + digit, k * QUAD + e] = T.cast(sizes[n, k, e] >> (8 * digit), "int8")
+                planes[worker, n * SLICES + number, k * QUAD + e] = T.cast(sizes[n, k, e] >> (8 * number), "int8")
         T.sync_warp()
 
     @T.macro
-    def load(planes: Tile, largest: Tile, worker: Value, digits: list[Tile], weight: Tile) -> None:
-        """What a worker multiplies by, and what each digit is worth: powers of 256; infinity where there is one,
+    def load(planes: Tile, largest: Tile, worker: Value, slices: list[Tile], weight: Tile) -> None:
+        """What a worker multiplies by, and what each slice is worth: powers of 256; infinity where there is one,
         nothing else beside it."""
         for piece in list(range(pieces)):
             for n, k in T.Parallel(WIDTH, step):
-                digits[piece][n, k] = planes[worker, n % used, piece * step + k]
+                slices[piece][n, k] = planes[worker, n % used, piece * step + k]
         for n in T.Parallel(WIDTH):
-            most = largest[worker, n % used // DIGITS]
+            most = largest[worker, n % used // SLICES]
             exponent = exponent_of(most)
-            endless = T.if_then_else(n % DIGITS == DIGITS - 1, T.infinity("float32"), 0.0)
-            worth = T.if_then_else(exponent < 128, power_of(exponent - BITS + n % DIGITS * 8), endless)
+            endless = T.if_then_else(n % SLICES == SLICES - 1, T.infinity("float32"), 0.0)
+            worth = T.if_then_else(exponent < 128, power_of(exponent - BITS + n % SLICES * 8), endless)
             weight[n] = T.if_then_else(most > INFINITE, T.reinterpret(T.int32(INFINITE + 1), "float32"), worth)
 
     @T.macro
-    def add_columns(digits: list[Tile], sums: list[Tile]) -> None:
-        """The sums of the digits of each record's columns, which offsets are multiplied by."""
+    def add_columns(slices: list[Tile], sums: list[Tile]) -> None:
+        """The sums of the slices of each record's columns, which offsets are multiplied by."""
         units = T.alloc_fragment((16, step), "int8")
         columns = T.alloc_fragment((16, WIDTH), "int32")
         for i, k in T.Parallel(16, step):
             units[i, k] = T.cast(T.int32(1) << form.byte_unit(k), "int8")
         for record in list(range(records)):
             for k in list(range(steps)):
-                T.gemm(units, digits[record * steps + k], columns, transpose_B=True, clear_accum=k == 0)
+                T.gemm(units, slices[record * steps + k], columns, transpose_B=True, clear_accum=k == 0)
             T.reduce_max(columns, sums[record], dim=0)
 
     @T.macro
     def multiply(
-        ring: Tile, worker: Value, slot: Value, digits: list[Tile], of_digits: list[Tile],
+        ring: Tile, worker: Value, slot: Value, slices: list[Tile], of_slices: list[Tile],
         tiles: tuple[Tile, Tile, Tile, Tile],
     ) -> None:  # fmt: skip
         """A worker's share of a tile's sums."""
@@ -178,13 +178,13 @@ def digit_quant_matmul(
         for record in list(range(records)):
             if not form.is_signs and offset != 0:
                 for i, j in T.Parallel(rows, WIDTH):
-                    part[i, j] = of_digits[record][j] * -offset
+                    part[i, j] = of_slices[record][j] * -offset
             for k in list(range(steps)):
                 T.unpack(ring[worker, slot, record, :], form, codes, scale if k == 0 else None, first=k * step)
                 begins = (form.is_signs or offset == 0) and k == 0
-                T.gemm(codes, digits[record * steps + k], part, transpose_B=True, clear_accum=begins)
+                T.gemm(codes, slices[record * steps + k], part, transpose_B=True, clear_accum=begins)
             for i, j in T.Parallel(rows, WIDTH):
-                whole = part[i, j] * 2 - of_digits[record][j] if form.is_signs else part[i, j]
+                whole = part[i, j] * 2 - of_slices[record][j] if form.is_signs else part[i, j]
                 total[i, j] = T.fma(T.cast(whole, "float32"), scale[i], total[i, j])
 
     @T.macro
@@ -211,15 +211,15 @@ def digit_quant_matmul(
                     T.pdl_trigger()
                     T.assume(M > 0)
                     T.assume(first >= 0)
-                    digits = [T.alloc_fragment((WIDTH, step), "int8") for _ in range(pieces)]
-                    of_digits = [T.alloc_fragment((WIDTH,), "int32") for _ in range(records)]
+                    slices = [T.alloc_fragment((WIDTH, step), "int8") for _ in range(pieces)]
+                    of_slices = [T.alloc_fragment((WIDTH,), "int32") for _ in range(records)]
                     weight = T.alloc_fragment((WIDTH,), "float32")
                     x = T.alloc_fragment((tokens, quads, QUAD), dtype)
                     read(A, first, x)
                     begin(*mine, walk, range(stages)[ahead:])
                     split(x, planes, largest, worker)
-                    load(planes, largest, worker, digits, weight)
-                    add_columns(digits, of_digits)
+                    load(planes, largest, worker, slices, weight)
+                    add_columns(slices, of_slices)
                     codes = T.alloc_fragment((rows, step), "int8")
                     scale = T.alloc_fragment((rows,), "float32")
                     part = T.alloc_fragment((rows, WIDTH), "int32")
@@ -228,7 +228,7 @@ def digit_quant_matmul(
                         T.clear(total)
                         if first + records <= across:
                             slot = stream.receive(turn)
-                            multiply(ring, worker, slot, digits, of_digits, (codes, scale, part, total))
+                            multiply(ring, worker, slot, slices, of_slices, (codes, scale, part, total))
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
@@ -241,13 +241,13 @@ def digit_quant_matmul(
                     if cluster > 1:
                         add_shares(shares, epilogue, others, C, rank, walk, worker, warps)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
-                    add_tiles(sums, found, DIGITS, tiles, shares, epilogue, others, C, walk)
+                    add_tiles(sums, found, SLICES, tiles, shares, epilogue, others, C, walk)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("one_or_two_rows", product, tensors, (M, N), epilogue)
 
 
-def digit_quant_sizes(
+def sliced_quant_sizes(
     N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
 ) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where
@@ -255,17 +255,17 @@ def digit_quant_sizes(
     down, across, words = form.shape(N, K)
     tokens, warps = max(1, min(M, TOKENS)), -(-across // (records * cluster))
     turns = -(-down // (speed.resident(cluster, stay=True) // cluster))
-    fixed = 4 * form.rows * tokens * (DIGITS * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
-    fixed += warps * DIGITS * tokens * (records * COLUMNS + APART)
+    fixed = 4 * form.rows * tokens * (SLICES * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
+    fixed += warps * SLICES * tokens * (records * COLUMNS + APART)
     stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * words))
     sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
     return {**sizes, "cluster": cluster, "blocks": speed.resident(cluster, stay=True)}
 
 
-def digit_quant_choice(
+def sliced_quant_choice(
     N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
 ) -> dict[str, int] | None:  # fmt: skip
-    """The sizes that `digit_quant_matmul` is called with for a problem, found on an H200; None where other kernels are
+    """The sizes that `sliced_quant_matmul` is called with for a problem, found on an H200; None where other kernels are
     as good.
 
     Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small
@@ -273,7 +273,7 @@ def digit_quant_choice(
     """
     if M > TOKENS or max(M, 1) * LEAST_WEIGHT.get(form.bits, math.inf) > N * K:
         return None
-    found = digit_quant_candidates(N, K, M, form, speed)
+    found = sliced_quant_candidates(N, K, M, form, speed)
     if form.bits == 4:
         # More bytes of weights for each number of A: one block takes all of K, and nothing is handed over.
         return next(
@@ -284,14 +284,14 @@ def digit_quant_choice(
     return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0] if suited else None)
 
 
-def digit_quant_candidates(
+def sliced_quant_candidates(
     N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
 ) -> list[dict[str, int]]:  # fmt: skip
     """Sizes that suit a problem; none where the kernel has no such records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []
     tried = [(records, cluster) for cluster in CLUSTERS for records in (2, 4, 8, 1)]
-    sizes = [digit_quant_sizes(N, K, M, form, *one, speed) for one in tried if form.shape(N, K)[1] % one[0] == 0]
+    sizes = [sliced_quant_sizes(N, K, M, form, *one, speed) for one in tried if form.shape(N, K)[1] % one[0] == 0]
     return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
 
 

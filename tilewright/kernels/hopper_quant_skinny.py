@@ -15,9 +15,9 @@ import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.few_rows_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
 from tilewright.kernels.roofline import HOPPER, Speed, ceil_div, speed_of
+from tilewright.kernels.skinny_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -48,7 +48,7 @@ class InvalidShares(TilewrightError):
 
 
 @tilewright.jit
-def small_quant_matmul(
+def skinny_quant_matmul(
     N: int,
     K: int,
     form: FragmentRecords,
@@ -212,8 +212,8 @@ def by_half(row: Value, upper: float, lower: float) -> Value:
     return upper if upper == lower else T.if_then_else(row % 16 < 8, T.float32(upper), T.float32(lower))
 
 
-def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int]:
-    """The sizes that `small_quant_matmul` is called with for a problem, found on an H200.
+def skinny_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int]:
+    """The sizes that `skinny_quant_matmul` is called with for a problem, found on an H200.
 
     A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records. Fewer warps with
     more records make longer copies, which are the faster ones.
@@ -221,10 +221,10 @@ def small_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Spe
     chunks = -(-K // (4 * COLUMNS))
     records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
     cluster = next((c for c in CLUSTERS if units <= c * most_warps(M, form)), max(CLUSTERS))
-    return small_quant_sizes(N, K, M, form, records, cluster, speed)
+    return skinny_quant_sizes(N, K, M, form, records, cluster, speed)
 
 
-def small_quant_streams(N: int, K: int, form: FragmentRecords, sizes: dict[str, int], speed: Speed = HOPPER) -> bool:
+def skinny_quant_streams(N: int, K: int, form: FragmentRecords, sizes: dict[str, int], speed: Speed = HOPPER) -> bool:
     """Whether workers finish 16 rows of A before a kernel that begins later and reads as fast as memory gives."""
     turns = ceil_div(form.shape(N, K)[0], sizes["blocks"] // sizes["cluster"])
     at_once = sizes["warps"] * sizes["blocks"] * 4 * form.words
@@ -238,7 +238,7 @@ def most_warps(M: int, form: FragmentRecords) -> int:
     return 16 if M <= 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
 
 
-def small_quant_sizes(
+def skinny_quant_sizes(
     N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
 ) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""

@@ -10,7 +10,7 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
-from tilewright.kernels.hopper_quant_digits import digit_quant_matmul
+from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.machine.fragment_records import SIGNS, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
@@ -39,7 +39,7 @@ def problem(form: FragmentRecords, N: int, K: int, a: np.ndarray) -> tuple[np.nd
 
 def kernel(N: int, K: int, form: FragmentRecords, **sizes: Any) -> Any:
     offset = 0 if form.is_signs else 1 << form.bits - 1
-    program = digit_quant_matmul.trace(N, K, form, out=str(form.operand), offset=offset, **sizes)
+    program = sliced_quant_matmul.trace(N, K, form, out=str(form.operand), offset=offset, **sizes)
     return tilewright.compile(program, target=TARGET)
 
 
