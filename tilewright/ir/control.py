@@ -5,74 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import (
-    BOOL,
-    Break,
-    Call,
-    Continue,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    Pipelined,
-    Region,
-    Return,
-    Seq,
-    Statement,
-    While,
-)
+from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import find, walk
 
-LOOPS = (For, Pipelined, While)
+LOOPS = (ir.For, ir.Pipelined, ir.While)
 """Loops whose iterations come one after the other."""
 
-LEAVING = (Return, Break, Continue)
+LEAVING = (ir.Return, ir.Break, ir.Continue)
 """Statements behind which, in their sequence, nothing is done."""
 
 
-def bodies(statement: Statement) -> tuple[Seq, ...]:
+def bodies(statement: ir.Statement) -> tuple[ir.Seq, ...]:
     """The sequences directly below a statement that only controls; none for a leaf."""
-    if isinstance(statement, Seq):
+    if isinstance(statement, ir.Seq):
         return (statement,)
     if isinstance(statement, LOOPS):
         return (statement.body,)
-    if isinstance(statement, If):
+    if isinstance(statement, ir.If):
         return (statement.then,) if statement.otherwise is None else (statement.then, statement.otherwise)
     return ()
 
 
-def header(statement: Statement) -> tuple[Expr, ...]:
+def header(statement: ir.Statement) -> tuple[ir.Expr, ...]:
     """The expressions by which a statement controls what is below it."""
-    if isinstance(statement, (If, While)):
+    if isinstance(statement, (ir.If, ir.While)):
         return (statement.condition,)
-    if isinstance(statement, Pipelined):
+    if isinstance(statement, ir.Pipelined):
         return (statement.start, statement.stop)
-    if isinstance(statement, For):
+    if isinstance(statement, ir.For):
         return (statement.start, statement.stop, statement.step)
     return ()
 
 
-def flattened(statement: Statement) -> Iterator[Statement]:
+def flattened(statement: ir.Statement) -> Iterator[ir.Statement]:
     """A statement, or those of a sequence one by one, those of sequences in it too."""
-    if isinstance(statement, Seq):
+    if isinstance(statement, ir.Seq):
         for one in statement.statements:
             yield from flattened(one)
     else:
         yield statement
 
 
-def leaving(statement: Statement) -> Iterator[Statement]:
+def leaving(statement: ir.Statement) -> Iterator[ir.Statement]:
     """What in a statement leaves, or goes on with, a loop around it."""
     inner = {id(node) for loop in find(statement, *LOOPS) for node in walk(loop.body)}
-    return (node for node in find(statement, Break, Continue) if id(node) not in inner)
+    return (node for node in find(statement, ir.Break, ir.Continue) if id(node) not in inner)
 
 
-def perform(function: str, *arguments: Expr | Region | str, span: Span | None = None) -> Evaluate:
+def perform(function: str, *arguments: ir.Expr | ir.Region | str, span: Span | None = None) -> ir.Evaluate:
     """A statement that calls a function of the machine's vocabulary for its effect."""
-    return Evaluate(Call(BOOL, function, arguments), span=span)
+    return ir.Evaluate(ir.Call(ir.BOOL, function, arguments), span=span)
 
 
 def performed(statement: object) -> str | None:
     """The function that a statement calls for its effect; None for a statement that calls none."""
-    call = statement.value if isinstance(statement, Evaluate) else None
-    return call.function if isinstance(call, Call) else None
+    call = statement.value if isinstance(statement, ir.Evaluate) else None
+    return call.function if isinstance(call, ir.Call) else None

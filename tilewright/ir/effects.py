@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    Let,
-    Load,
-    Region,
-    Statement,
-    Store,
-    TensorMap,
-    TileOperator,
-)
 from tilewright.ir.visitor import children, find
 
 
-def root(buffer: Buffer) -> Buffer:
+def root(buffer: ir.Buffer) -> ir.Buffer:
     """The buffer that owns the memory of a view."""
     while buffer.source is not None:
         buffer = buffer.source
@@ -31,42 +19,42 @@ def root(buffer: Buffer) -> Buffer:
 
 def has_effect(node: object) -> bool:
     """Whether something calls a function that has an effect."""
-    return any(not INTRINSICS[call.function].pure for call in find(node, Call))
+    return any(not INTRINSICS[call.function].pure for call in find(node, ir.Call))
 
 
 UPDATES = frozenset(f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange"))
 """Functions that change an element by what it is: that many threads call them is not the same as that one does."""
 
 
-def updates(statement: Statement) -> bool:
+def updates(statement: ir.Statement) -> bool:
     """Whether each thread that comes to a statement's own expressions changes memory by what is there."""
-    calls = (found for child in children(statement) if isinstance(child, Expr) for found in find(child, Call))
+    calls = (found for child in children(statement) if isinstance(child, ir.Expr) for found in find(child, ir.Call))
     return any(found.function in UPDATES for found in calls)
 
 
-def accesses(node: object) -> tuple[Iterable[Buffer], Iterable[Buffer]]:
+def accesses(node: object) -> tuple[Iterable[ir.Buffer], Iterable[ir.Buffer]]:
     """The buffers that a node itself, nothing below it, may read, and those that it may write."""
-    if isinstance(node, Load):
+    if isinstance(node, ir.Load):
         return (node.buffer,), ()
-    if isinstance(node, Store):
+    if isinstance(node, ir.Store):
         return (), (node.buffer,)
-    if isinstance(node, TileOperator):
+    if isinstance(node, ir.TileOperator):
         effects = node.effects()
         return [region.buffer for region in effects.reads], [region.buffer for region in effects.writes]
-    if isinstance(node, Call):
+    if isinstance(node, ir.Call):
         record, places = INTRINSICS[node.function], list(enumerate(node.arguments))
-        reads = [part.buffer for n, part in places if isinstance(part, Region) and record.may_read(n)]
+        reads = [part.buffer for n, part in places if isinstance(part, ir.Region) and record.may_read(n)]
         written = [part for n, part in places if record.may_write(n)]
-        maps = [part.tensor for part in written if isinstance(part, TensorMap)]  # what the copy engine stores to
-        return reads, [*(part.buffer for part in written if isinstance(part, Region)), *maps]
+        maps = [part.tensor for part in written if isinstance(part, ir.TensorMap)]  # what the copy engine stores to
+        return reads, [*(part.buffer for part in written if isinstance(part, ir.Region)), *maps]
     return (), ()
 
 
-def own_writes(statement: Statement) -> Iterator[Buffer]:
+def own_writes(statement: ir.Statement) -> Iterator[ir.Buffer]:
     """Buffers that a statement itself, not one below it, may write; an atomic gives what was there before."""
     yield from accesses(statement)[1]
-    if isinstance(statement, (Evaluate, Let, Store)):
-        for call in find(statement.value, Call):
+    if isinstance(statement, (ir.Evaluate, ir.Let, ir.Store)):
+        for call in find(statement.value, ir.Call):
             yield from accesses(call)[1]
 
 
@@ -74,16 +62,16 @@ def own_writes(statement: Statement) -> Iterator[Buffer]:
 class Touched:
     """Memory that a statement reads and writes, by the buffers that own it."""
 
-    reads: frozenset[Buffer]
-    writes: frozenset[Buffer]
+    reads: frozenset[ir.Buffer]
+    writes: frozenset[ir.Buffer]
 
     @property
-    def all(self) -> frozenset[Buffer]:
+    def all(self) -> frozenset[ir.Buffer]:
         return self.reads | self.writes
 
 
 def touched(node: object) -> Touched:
     """The memory that a statement, or a value, and all below it read and write."""
-    found = [accesses(one) for one in find(node, Load, Store, TileOperator, Call)]
+    found = [accesses(one) for one in find(node, ir.Load, ir.Store, ir.TileOperator, ir.Call)]
     reads, writes = (frozenset(root(one) for pair in found for one in pair[side]) for side in (0, 1))
     return Touched(reads, writes)

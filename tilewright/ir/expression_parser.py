@@ -9,12 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilewright.errors import ProgramSyntaxError, Span, near
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.ir.expression_text import call_dtype, literal_dtype, pilot_dtype
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import LITERALS, RECORDS
-from tilewright.ir.nodes import Buffer, Const, Expr, Extent, Region, Var
 from tilewright.ir.visitor import method_of
 
 OPERATORS: Mapping[type, str] = {
@@ -40,7 +39,7 @@ class ExpressionParser:
 
     def __init__(self, source: str, file: str, first_line: int) -> None:
         self.source, self.file, self.first_line = source, file, first_line
-        self.scope: ChainMap[str, Var | Buffer] = ChainMap()
+        self.scope: ChainMap[str, ir.Var | ir.Buffer] = ChainMap()
 
     # Errors and names
 
@@ -52,7 +51,7 @@ class ExpressionParser:
     def fail(self, message: str, node: ast.AST, hint: str | None = None) -> ProgramSyntaxError:
         return ProgramSyntaxError(message, span=self.span(node), hint=hint)
 
-    def lookup(self, node: ast.expr) -> Var | Buffer:
+    def lookup(self, node: ast.expr) -> ir.Var | ir.Buffer:
         """The variable or buffer that a name stands for."""
         if not isinstance(node, ast.Name):
             raise self.fail("expected a name", node)
@@ -60,9 +59,9 @@ class ExpressionParser:
             raise self.fail(f"{node.id!r} is not in scope here", node, near(node.id, list(self.scope)) or None)
         return self.scope[node.id]
 
-    def buffer(self, node: ast.expr) -> Buffer:
+    def buffer(self, node: ast.expr) -> ir.Buffer:
         found = self.lookup(node)
-        if not isinstance(found, Buffer):
+        if not isinstance(found, ir.Buffer):
             raise self.fail(f"{found.name!r} is a variable; a buffer is expected", node)
         return found
 
@@ -90,11 +89,11 @@ class ExpressionParser:
             return None if value is None or isinstance(value, bool) else -value
         return None
 
-    def _constant(self, node: ast.expr) -> Const | None:
+    def _constant(self, node: ast.expr) -> ir.Const | None:
         """A literal with its dtype, ``float16(1.0)``."""
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and _DTYPE.fullmatch(node.func.id):
             value = self.number(node.args[0]) if len(node.args) == 1 else None
-            return None if value is None else Const(dtype(node.func.id), value)
+            return None if value is None else ir.Const(dtype(node.func.id), value)
         return None
 
     def _is_constant(self, node: ast.expr) -> bool:
@@ -102,22 +101,22 @@ class ExpressionParser:
 
     # Expressions
 
-    def expression(self, node: ast.expr, expected: DType | None = None) -> Expr:
+    def expression(self, node: ast.expr, expected: DType | None = None) -> ir.Expr:
         """The expression; `expected` gives a bare literal its dtype."""
         value = self.number(node)
         if value is not None:
-            return Const(literal_dtype(value, expected), value)
+            return ir.Const(literal_dtype(value, expected), value)
         reader = method_of(ExpressionParser, "read_", type(node))
         if reader is None:
             raise self.fail("this is not an expression of a program", node)
-        made: Expr = reader(self, node)
+        made: ir.Expr = reader(self, node)
         return made
 
-    def extent(self, node: ast.expr) -> Extent:
+    def extent(self, node: ast.expr) -> ir.Extent:
         value = self.number(node)
         return value if isinstance(value, int) and not isinstance(value, bool) else self.expression(node)
 
-    def _pair(self, left: ast.expr, right: ast.expr) -> tuple[Expr, Expr]:
+    def _pair(self, left: ast.expr, right: ast.expr) -> tuple[ir.Expr, ir.Expr]:
         """Two operands of one dtype: a bare literal takes the other's, unless both are constants."""
         if self._is_constant(left) and not self._is_constant(right):
             second = self.expression(right)
@@ -125,63 +124,63 @@ class ExpressionParser:
         first = self.expression(left)
         return first, self.expression(right, None if self._is_constant(left) else first.dtype)
 
-    def _make(self, op: str, left: Expr, right: Expr) -> Expr:
-        return nodes.Binary(nodes.result_dtype(op, left.dtype), op, left, right)
+    def _make(self, op: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
+        return ir.Binary(ir.result_dtype(op, left.dtype), op, left, right)
 
-    def read_BinOp(self, node: ast.BinOp) -> Expr:
+    def read_BinOp(self, node: ast.BinOp) -> ir.Expr:
         if type(node.op) not in OPERATORS:
             raise self.fail("no such operator", node)
         return self._make(OPERATORS[type(node.op)], *self._pair(node.left, node.right))
 
-    def read_Compare(self, node: ast.Compare) -> Expr:
+    def read_Compare(self, node: ast.Compare) -> ir.Expr:
         if len(node.ops) != 1 or type(node.ops[0]) not in OPERATORS:
             raise self.fail("a comparison has two sides", node, "join several with `and`")
         return self._make(OPERATORS[type(node.ops[0])], *self._pair(node.left, node.comparators[0]))
 
-    def read_BoolOp(self, node: ast.BoolOp) -> Expr:
+    def read_BoolOp(self, node: ast.BoolOp) -> ir.Expr:
         result = self.expression(node.values[0])
         for value in node.values[1:]:
             result = self._make(OPERATORS[type(node.op)], result, self.expression(value))
         return result
 
-    def read_UnaryOp(self, node: ast.UnaryOp) -> Expr:
+    def read_UnaryOp(self, node: ast.UnaryOp) -> ir.Expr:
         if type(node.op) not in OPERATORS:
             raise self.fail("no such operator", node)
         value = self.expression(node.operand)
-        return nodes.Unary(value.dtype, OPERATORS[type(node.op)], value)
+        return ir.Unary(value.dtype, OPERATORS[type(node.op)], value)
 
-    def read_IfExp(self, node: ast.IfExp) -> Expr:
+    def read_IfExp(self, node: ast.IfExp) -> ir.Expr:
         then, otherwise = self._pair(node.body, node.orelse)
-        return nodes.Select(then.dtype, self.expression(node.test), then, otherwise)
+        return ir.Select(then.dtype, self.expression(node.test), then, otherwise)
 
-    def read_Name(self, node: ast.Name) -> Expr:
+    def read_Name(self, node: ast.Name) -> ir.Expr:
         found = self.lookup(node)
-        if isinstance(found, Buffer):
+        if isinstance(found, ir.Buffer):
             raise self.fail(f"{found.name!r} is a buffer; an element of it is written with an index", node)
         return found
 
-    def read_Subscript(self, node: ast.Subscript) -> Expr:
+    def read_Subscript(self, node: ast.Subscript) -> ir.Expr:
         buffer = self.buffer(node.value)
-        return nodes.Load(buffer.dtype, buffer, self.indices(node.slice))
+        return ir.Load(buffer.dtype, buffer, self.indices(node.slice))
 
-    def indices(self, node: ast.expr) -> tuple[Expr, ...]:
+    def indices(self, node: ast.expr) -> tuple[ir.Expr, ...]:
         return tuple(self.expression(item) for item in items(node))
 
-    def read_Attribute(self, node: ast.Attribute) -> Expr:
+    def read_Attribute(self, node: ast.Attribute) -> ir.Expr:
         """``A[i].x4``: four elements from there on."""
         if not isinstance(node.value, ast.Subscript):
             raise self.fail("only elements of buffers have lanes", node)
         buffer = self.buffer(node.value.value)
-        return nodes.Load(self.lanes(node, buffer), buffer, self.indices(node.value.slice))
+        return ir.Load(self.lanes(node, buffer), buffer, self.indices(node.value.slice))
 
-    def lanes(self, node: ast.Attribute, buffer: Buffer) -> DType:
+    def lanes(self, node: ast.Attribute, buffer: ir.Buffer) -> DType:
         if re.fullmatch(r"x\d+", node.attr):
             return buffer.dtype.with_lanes(int(node.attr[1:]))
         return dtype(node.attr)
 
     # Calls
 
-    def read_Call(self, node: ast.Call) -> Expr:
+    def read_Call(self, node: ast.Call) -> ir.Expr:
         name = _dotted(node.func)
         if not name:
             raise self.fail("expected the name of a function", node)
@@ -190,7 +189,7 @@ class ExpressionParser:
             return constant
         if _DTYPE.fullmatch(name):
             self._count(node, 1)
-            return nodes.Cast(dtype(name), self.expression(node.args[0]))
+            return ir.Cast(dtype(name), self.expression(node.args[0]))
         if name in _FUNCTIONS:
             return _FUNCTIONS[name](self, node)
         if name not in INTRINSICS:
@@ -201,63 +200,63 @@ class ExpressionParser:
         if len(node.args) != count:
             raise self.fail(f"expected {count} arguments, not {len(node.args)}", node)
 
-    def _intrinsic(self, name: str, given: list[ast.expr], node: ast.Call) -> Expr:
+    def _intrinsic(self, name: str, given: list[ast.expr], node: ast.Call) -> ir.Expr:
         pilot = pilot_dtype([None if self._is_plain(item) else self.argument(item, None) for item in given])
         arguments = tuple(self.argument(item, pilot) for item in given)
         result = next((self.dtype(word.value) for word in node.keywords if word.arg == "dtype"), call_dtype(arguments))
-        return nodes.Call(result, name, arguments)
+        return ir.Call(result, name, arguments)
 
     def _is_plain(self, node: ast.expr) -> bool:
         return self._is_constant(node) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
-    def argument(self, node: ast.expr, expected: DType | None) -> Expr | str | Region:
+    def argument(self, node: ast.expr, expected: DType | None) -> ir.Expr | str | ir.Region:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
         region = self.try_region(node)
         return region if region is not None else self.expression(node, expected)
 
-    def _named_call(self, node: ast.Call) -> Expr:
+    def _named_call(self, node: ast.Call) -> ir.Expr:
         if not node.args or not isinstance(node.args[0], ast.Constant) or not isinstance(node.args[0].value, str):
             raise self.fail("call() begins with the function's name in quotes", node)
         return self._intrinsic(node.args[0].value, node.args[1:], node)
 
-    def _extremum(self, node: ast.Call) -> Expr:
+    def _extremum(self, node: ast.Call) -> ir.Expr:
         self._count(node, 2)
         return self._make(_dotted(node.func), *self._pair(*node.args))
 
-    def _negation(self, node: ast.Call) -> Expr:
+    def _negation(self, node: ast.Call) -> ir.Expr:
         self._count(node, 1)
         value = self.expression(node.args[0])
-        return nodes.Unary(value.dtype, "neg", value)
+        return ir.Unary(value.dtype, "neg", value)
 
-    def _reinterpret(self, node: ast.Call) -> Expr:
+    def _reinterpret(self, node: ast.Call) -> ir.Expr:
         self._count(node, 2)
-        return nodes.Reinterpret(self.dtype(node.args[0]), self.expression(node.args[1]))
+        return ir.Reinterpret(self.dtype(node.args[0]), self.expression(node.args[1]))
 
-    def _broadcast(self, node: ast.Call) -> Expr:
+    def _broadcast(self, node: ast.Call) -> ir.Expr:
         self._count(node, 2)
         value = self.expression(node.args[0])
-        return nodes.Broadcast(value.dtype.with_lanes(self.integer(node.args[1])), value)
+        return ir.Broadcast(value.dtype.with_lanes(self.integer(node.args[1])), value)
 
-    def _tensor_map(self, node: ast.Call) -> Expr:
+    def _tensor_map(self, node: ast.Call) -> ir.Expr:
         self._count(node, 1)
         fields = {word.arg or "": self.value(word.value) for word in node.keywords}
-        return nodes.TensorMap(dtype("uint64"), self.buffer(node.args[0]), **fields)
+        return ir.TensorMap(dtype("uint64"), self.buffer(node.args[0]), **fields)
 
     # Regions and other values
 
-    def try_region(self, node: ast.expr) -> Region | None:
+    def try_region(self, node: ast.expr) -> ir.Region | None:
         """The region that `node` writes, None where it is something else."""
-        if isinstance(node, ast.Name) and isinstance(self.scope.get(node.id), Buffer):
-            return nodes.whole(self.buffer(node))
+        if isinstance(node, ast.Name) and isinstance(self.scope.get(node.id), ir.Buffer):
+            return ir.whole(self.buffer(node))
         if isinstance(node, ast.Subscript) and any(isinstance(item, ast.Slice) for item in items(node.slice)):
             return self._region(node)
         return None
 
-    def _region(self, node: ast.Subscript) -> Region:
+    def _region(self, node: ast.Subscript) -> ir.Region:
         buffer = self.buffer(node.value)
-        starts: list[Expr] = []
-        extents: list[Extent] = []
+        starts: list[ir.Expr] = []
+        extents: list[ir.Extent] = []
         for dimension, item in enumerate(items(node.slice)):
             if not isinstance(item, ast.Slice):
                 starts.append(self.expression(item))
@@ -265,14 +264,14 @@ class ExpressionParser:
             elif item.lower is None and item.upper is None:
                 if dimension >= buffer.rank:
                     raise self.fail(f"{buffer.name!r} has {buffer.rank} dimensions", node)
-                starts.append(nodes.const(0))
+                starts.append(ir.const(0))
                 extents.append(buffer.shape[dimension])
             elif isinstance(item.upper, ast.UnaryOp) and isinstance(item.upper.op, ast.UAdd):
-                starts.append(nodes.const(0) if item.lower is None else self.expression(item.lower))
+                starts.append(ir.const(0) if item.lower is None else self.expression(item.lower))
                 extents.append(self.extent(item.upper.operand))
             else:
                 raise self.fail("a part of a buffer is written `start : +extent`", item)
-        return Region(buffer, tuple(starts), tuple(extents))
+        return ir.Region(buffer, tuple(starts), tuple(extents))
 
     def value(self, node: ast.expr) -> Any:
         """A field of a statement: region, expression, Python number, text, dtype, tuple, record, layout."""
@@ -321,7 +320,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-_FUNCTIONS: dict[str, Callable[[ExpressionParser, ast.Call], Expr]] = {
+_FUNCTIONS: dict[str, Callable[[ExpressionParser, ast.Call], ir.Expr]] = {
     "min": ExpressionParser._extremum,
     "max": ExpressionParser._extremum,
     "neg": ExpressionParser._negation,

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import BINARY, LOGICAL, Buffer, Expr, Extent, Region
 from tilewright.ir.stages import Stage
 
 _INTEGER_ONLY = frozenset({"floordiv", "floormod", "shl", "shr"})
@@ -19,9 +18,9 @@ _BITS = frozenset({"and", "or", "xor"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "min", "max"})
 
 
-def expression_problems(node: Expr | Region, stage: Stage) -> Iterator[str]:
+def expression_problems(node: ir.Expr | ir.Region, stage: Stage) -> Iterator[str]:
     """What is wrong with `node` itself at `stage`."""
-    if not stage.vectors and isinstance(node, Expr) and node.dtype.lanes != 1:
+    if not stage.vectors and isinstance(node, ir.Expr) and node.dtype.lanes != 1:
         yield f"a vector ({node.dtype}) has no place at stage {stage.name}"
     rule = _RULES.get(type(node))
     if rule is None:
@@ -30,7 +29,7 @@ def expression_problems(node: Expr | Region, stage: Stage) -> Iterator[str]:
         yield from rule(node, stage)
 
 
-def _const(node: nodes.Const, stage: Stage) -> Iterator[str]:
+def _const(node: ir.Const, stage: Stage) -> Iterator[str]:
     of, value = node.dtype, node.value
     if of.lanes != 1:
         yield f"a constant of {of}: a vector is made with broadcast"
@@ -44,21 +43,21 @@ def _const(node: nodes.Const, stage: Stage) -> Iterator[str]:
         yield f"{value!r} is not a value of {of}"
 
 
-def _var(node: nodes.Var, stage: Stage) -> Iterator[str]:
+def _var(node: ir.Var, stage: Stage) -> Iterator[str]:
     return iter(())
 
 
-def _binary(node: nodes.Binary, stage: Stage) -> Iterator[str]:
+def _binary(node: ir.Binary, stage: Stage) -> Iterator[str]:
     op, left, right = node.op, node.left.dtype, node.right.dtype
-    if op not in BINARY:
+    if op not in ir.BINARY:
         yield f"unknown operator {op!r}"
         return
-    sign = BINARY[op]
+    sign = ir.BINARY[op]
     if left != right:
         yield f"the operands of {sign} have dtypes {left} and {right}"
-    elif node.dtype != nodes.result_dtype(op, left):
-        yield f"{sign} of {left} gives {nodes.result_dtype(op, left)}, not {node.dtype}"
-    if op in LOGICAL and left.kind != "bool":
+    elif node.dtype != ir.result_dtype(op, left):
+        yield f"{sign} of {left} gives {ir.result_dtype(op, left)}, not {node.dtype}"
+    if op in ir.LOGICAL and left.kind != "bool":
         yield f"{sign} of {left}: its operands must be bool"
     elif op in _INTEGER_ONLY and not left.is_integer:
         yield f"{sign} of {left}: its operands must be integers"
@@ -70,7 +69,7 @@ def _binary(node: nodes.Binary, stage: Stage) -> Iterator[str]:
         yield f"{sign} of bool"
 
 
-def _unary(node: nodes.Unary, stage: Stage) -> Iterator[str]:
+def _unary(node: ir.Unary, stage: Stage) -> Iterator[str]:
     of = node.value.dtype
     fits = {"neg": of.kind != "bool", "not": of.kind == "bool", "invert": of.is_integer}
     if node.op not in fits:
@@ -81,17 +80,17 @@ def _unary(node: nodes.Unary, stage: Stage) -> Iterator[str]:
         yield f"{node.op} of {of} gives {of}, not {node.dtype}"
 
 
-def _cast(node: nodes.Cast, stage: Stage) -> Iterator[str]:
+def _cast(node: ir.Cast, stage: Stage) -> Iterator[str]:
     if node.dtype.lanes != node.value.dtype.lanes:
         yield f"a cast from {node.value.dtype} to {node.dtype} changes the number of lanes"
 
 
-def _reinterpret(node: nodes.Reinterpret, stage: Stage) -> Iterator[str]:
+def _reinterpret(node: ir.Reinterpret, stage: Stage) -> Iterator[str]:
     if _width(node.dtype) != _width(node.value.dtype):
         yield f"the bits of {node.value.dtype} cannot be read as {node.dtype}: the widths differ"
 
 
-def _select(node: nodes.Select, stage: Stage) -> Iterator[str]:
+def _select(node: ir.Select, stage: Stage) -> Iterator[str]:
     condition = node.condition.dtype
     if condition.kind != "bool":
         yield f"the condition of a selection is {condition}, not bool"
@@ -101,7 +100,7 @@ def _select(node: nodes.Select, stage: Stage) -> Iterator[str]:
         yield f"a selection of {node.dtype} has branches {node.then.dtype} and {node.otherwise.dtype}"
 
 
-def _call(node: nodes.Call, stage: Stage) -> Iterator[str]:
+def _call(node: ir.Call, stage: Stage) -> Iterator[str]:
     record = INTRINSICS.get(node.function)
     if record is None:
         yield f"no function {node.function!r}"
@@ -110,30 +109,30 @@ def _call(node: nodes.Call, stage: Stage) -> Iterator[str]:
         yield f"{node.function} takes {counted(record.arity, 'argument')}, not {len(node.arguments)}"
     if record.floats_only:
         for argument in node.arguments:
-            if not isinstance(argument, Expr) or not argument.dtype.is_float:
-                given = argument.dtype if isinstance(argument, (Expr, Region)) else "a text"
+            if not isinstance(argument, ir.Expr) or not argument.dtype.is_float:
+                given = argument.dtype if isinstance(argument, (ir.Expr, ir.Region)) else "a text"
                 yield f"{node.function} of {given}: its arguments must be floats"
 
 
-def _load(node: nodes.Load, stage: Stage) -> Iterator[str]:
+def _load(node: ir.Load, stage: Stage) -> Iterator[str]:
     if node.dtype.scalar != node.buffer.dtype.scalar:
         yield f"a load from {node.buffer.name} ({node.buffer.dtype}) cannot give {node.dtype}"
     yield from index_problems(node.buffer, node.indices, stage)
 
 
-def _broadcast(node: nodes.Broadcast, stage: Stage) -> Iterator[str]:
+def _broadcast(node: ir.Broadcast, stage: Stage) -> Iterator[str]:
     if node.value.dtype.lanes != 1 or node.value.dtype != node.dtype.scalar:
         yield f"a broadcast of {node.value.dtype} cannot give {node.dtype}"
 
 
-def _tensor_map(node: nodes.TensorMap, stage: Stage) -> Iterator[str]:
+def _tensor_map(node: ir.TensorMap, stage: Stage) -> Iterator[str]:
     if node.tensor.scope != "global":
         yield f"a tensor map describes {node.tensor.name}, which is {node.tensor.scope}, not global"
     if len(node.box) != node.tensor.rank:
         yield f"{node.tensor.name} has {counted(node.tensor.rank, 'dimension')}, but the box of its map {len(node.box)}"
 
 
-def _region(node: Region, stage: Stage) -> Iterator[str]:
+def _region(node: ir.Region, stage: Stage) -> Iterator[str]:
     buffer = node.buffer
     if stage.flat and len(node.starts) == len(node.extents) == 1:
         yield from _integers(buffer, node.starts)
@@ -147,7 +146,7 @@ def _region(node: Region, stage: Stage) -> Iterator[str]:
         yield from _range_problems(buffer, dimension, start, extent, stage)
 
 
-def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Iterator[str]:
+def index_problems(buffer: ir.Buffer, indices: Sequence[ir.Expr], stage: Stage) -> Iterator[str]:
     """What is wrong with an access to one element (or vector) of `buffer`."""
     if stage.flat and buffer.scope != "scalar":
         if len(indices) != 1:
@@ -165,21 +164,18 @@ def index_problems(buffer: Buffer, indices: Sequence[Expr], stage: Stage) -> Ite
             yield from _range_problems(buffer, dimension, index, 1, stage)
 
 
-def _integers(buffer: Buffer, indices: Sequence[Expr]) -> Iterator[str]:
+def _integers(buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> Iterator[str]:
     for index in indices:
         if not index.dtype.is_integer or index.dtype.lanes != 1:
             yield f"an index of {buffer.name} is {index.dtype}, not an integer"
 
 
-def _range_problems(buffer: Buffer, dimension: int, start: Expr, extent: Extent, stage: Stage) -> Iterator[str]:
+def _range_problems(
+    buffer: ir.Buffer, dimension: int, start: ir.Expr, extent: ir.Extent, stage: Stage
+) -> Iterator[str]:
     """Accesses that an author wrote out of bounds; a global buffer may be read and written beyond its end."""
     size = buffer.shape[dimension]
-    if (
-        not stage.by_author
-        or buffer.scope == "global"
-        or not isinstance(start, nodes.Const)
-        or not isinstance(size, int)
-    ):
+    if not stage.by_author or buffer.scope == "global" or not isinstance(start, ir.Const) or not isinstance(size, int):
         return
     last = start.value + (extent if isinstance(extent, int) else 1) - 1
     if start.value < 0 or last >= size:
@@ -187,9 +183,9 @@ def _range_problems(buffer: Buffer, dimension: int, start: Expr, extent: Extent,
         yield f"index {reached} is out of bounds of dimension {dimension} of {buffer.name}, which has {size} elements"
 
 
-def extent_problems(extent: Extent, what: str) -> Iterator[str]:
+def extent_problems(extent: ir.Extent, what: str) -> Iterator[str]:
     """What is wrong with a size: it must be a number from zero up, or an integer expression."""
-    if isinstance(extent, Expr):
+    if isinstance(extent, ir.Expr):
         if not extent.dtype.is_integer or extent.dtype.lanes != 1:
             yield f"{what} is {extent.dtype}, not an integer"
     elif isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
@@ -207,16 +203,16 @@ def _width(of: DType) -> int:
 
 
 _RULES: dict[type, Callable[[Any, Stage], Iterator[str]]] = {
-    nodes.Const: _const,
-    nodes.Var: _var,
-    nodes.Binary: _binary,
-    nodes.Unary: _unary,
-    nodes.Cast: _cast,
-    nodes.Reinterpret: _reinterpret,
-    nodes.Select: _select,
-    nodes.Call: _call,
-    nodes.Load: _load,
-    nodes.Broadcast: _broadcast,
-    nodes.TensorMap: _tensor_map,
-    Region: _region,
+    ir.Const: _const,
+    ir.Var: _var,
+    ir.Binary: _binary,
+    ir.Unary: _unary,
+    ir.Cast: _cast,
+    ir.Reinterpret: _reinterpret,
+    ir.Select: _select,
+    ir.Call: _call,
+    ir.Load: _load,
+    ir.Broadcast: _broadcast,
+    ir.TensorMap: _tensor_map,
+    ir.Region: _region,
 }

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import InternalError
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, INT64, DType, dtype
 from tilewright.ir.expressions import known_extent
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import is_enumeration, is_record, record_fields
 from tilewright.ir.names import Names
-from tilewright.ir.nodes import BINARY, Buffer, Const, Expr, Extent, Region, Var
 from tilewright.ir.visitor import method_of, same
 
 PRECEDENCE = {
@@ -58,7 +57,7 @@ def quoted(text: str) -> str:
     return f'"{shown[1:-1]}"' if shown.startswith("'") and '"' not in text else shown
 
 
-def literal(const: Const) -> int | float | bool:
+def literal(const: ir.Const) -> int | float | bool:
     """The constant's value in the Python type of its dtype."""
     if const.dtype.kind == "bool":
         return bool(const.value)
@@ -67,12 +66,12 @@ def literal(const: Const) -> int | float | bool:
 
 def call_dtype(arguments: Sequence[object]) -> DType:
     """The dtype that a call has unless it says so: its first argument's, int32 without arguments."""
-    return next((a.dtype for a in arguments if isinstance(a, (Expr, Region))), INT32)
+    return next((a.dtype for a in arguments if isinstance(a, (ir.Expr, ir.Region))), INT32)
 
 
 def pilot_dtype(arguments: Sequence[object]) -> DType | None:
     """The dtype that bare literals among a call's arguments take: that of the first other expression."""
-    return next((a.dtype for a in arguments if isinstance(a, Expr) and not isinstance(a, Const)), None)
+    return next((a.dtype for a in arguments if isinstance(a, ir.Expr) and not isinstance(a, ir.Const)), None)
 
 
 class ExpressionText:
@@ -81,24 +80,24 @@ class ExpressionText:
     def __init__(self, names: Names) -> None:
         self.names = names
 
-    def __call__(self, value: Expr, expected: DType | None = None) -> str:
+    def __call__(self, value: ir.Expr, expected: DType | None = None) -> str:
         """The text of `value` where a value of `expected` is expected."""
         return self._at(value, 0, expected)
 
-    def extent(self, extent: Extent) -> str:
+    def extent(self, extent: ir.Extent) -> str:
         return str(extent) if isinstance(extent, int) else self(extent)
 
     def group(self, items: Sequence[str]) -> str:
         """A tuple of texts."""
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
-    def _at(self, value: Expr, level: int, expected: DType | None = None) -> str:
+    def _at(self, value: ir.Expr, level: int, expected: DType | None = None) -> str:
         """The text of `value`, in parentheses where it binds less tightly than `level`."""
         text, binding = self._render(value, expected)
         return f"({text})" if binding < level else text
 
-    def _render(self, value: Expr, expected: DType | None) -> tuple[str, int]:
-        if isinstance(value, Const):
+    def _render(self, value: ir.Expr, expected: DType | None) -> tuple[str, int]:
+        if isinstance(value, ir.Const):
             return self._const(value, expected)
         renderer = method_of(ExpressionText, "render_", type(value))
         if renderer is None:
@@ -106,61 +105,61 @@ class ExpressionText:
         rendered: tuple[str, int] = renderer(self, value)
         return rendered
 
-    def _const(self, const: Const, expected: DType | None) -> tuple[str, int]:
+    def _const(self, const: ir.Const, expected: DType | None) -> tuple[str, int]:
         value = literal(const)
         if literal_dtype(value, expected) != const.dtype:
             return self.explicit(const), ATOM
         text = number_text(value)
         return text, UNARY if text.startswith("-") else ATOM
 
-    def explicit(self, const: Const) -> str:
+    def explicit(self, const: ir.Const) -> str:
         """A constant with its dtype."""
         return f"{const.dtype}({number_text(literal(const))})"
 
-    def render_Var(self, var: Var) -> tuple[str, int]:
+    def render_Var(self, var: ir.Var) -> tuple[str, int]:
         return self.names(var), ATOM
 
-    def _pair(self, left: Expr, right: Expr) -> tuple[DType | None, DType | None]:
+    def _pair(self, left: ir.Expr, right: ir.Expr) -> tuple[DType | None, DType | None]:
         """What is expected of two operands of one dtype: a literal takes the other's, unless both are constants."""
-        if isinstance(left, Const) and isinstance(right, Const):
+        if isinstance(left, ir.Const) and isinstance(right, ir.Const):
             return None, None
         return right.dtype, left.dtype
 
-    def render_Binary(self, node: nodes.Binary) -> tuple[str, int]:
+    def render_Binary(self, node: ir.Binary) -> tuple[str, int]:
         for_left, for_right = self._pair(node.left, node.right)
         if node.op in ("min", "max"):
             return f"{node.op}({self(node.left, for_left)}, {self(node.right, for_right)})", ATOM
         level = PRECEDENCE[node.op]
-        left = self._at(node.left, level + (node.op in nodes.COMPARISONS), for_left)
-        return f"{left} {BINARY[node.op]} {self._at(node.right, level + 1, for_right)}", level
+        left = self._at(node.left, level + (node.op in ir.COMPARISONS), for_left)
+        return f"{left} {ir.BINARY[node.op]} {self._at(node.right, level + 1, for_right)}", level
 
-    def render_Unary(self, node: nodes.Unary) -> tuple[str, int]:
-        if node.op == "neg" and isinstance(node.value, Const):
+    def render_Unary(self, node: ir.Unary) -> tuple[str, int]:
+        if node.op == "neg" and isinstance(node.value, ir.Const):
             return f"neg({self(node.value)})", ATOM
         sign = {"neg": "-", "not": "not ", "invert": "~"}[node.op]
         level = PRECEDENCE[node.op]
         return sign + self._at(node.value, level), level
 
-    def render_Cast(self, node: nodes.Cast) -> tuple[str, int]:
-        inner = self.explicit(node.value) if isinstance(node.value, Const) else self(node.value)
+    def render_Cast(self, node: ir.Cast) -> tuple[str, int]:
+        inner = self.explicit(node.value) if isinstance(node.value, ir.Const) else self(node.value)
         return f"{node.dtype}({inner})", ATOM
 
-    def render_Reinterpret(self, node: nodes.Reinterpret) -> tuple[str, int]:
+    def render_Reinterpret(self, node: ir.Reinterpret) -> tuple[str, int]:
         return f"reinterpret({node.dtype}, {self(node.value)})", ATOM
 
-    def render_Select(self, node: nodes.Select) -> tuple[str, int]:
+    def render_Select(self, node: ir.Select) -> tuple[str, int]:
         for_then, for_otherwise = self._pair(node.then, node.otherwise)
         then = self._at(node.then, TERNARY + 1, for_then)
         condition = self._at(node.condition, TERNARY + 1)
         return f"{then} if {condition} else {self._at(node.otherwise, TERNARY, for_otherwise)}", TERNARY
 
-    def render_Call(self, node: nodes.Call) -> tuple[str, int]:
+    def render_Call(self, node: ir.Call) -> tuple[str, int]:
         expected = pilot_dtype(node.arguments)
         arguments = [self._argument(argument, expected) for argument in node.arguments]
         if node.dtype != call_dtype(node.arguments):
             arguments.append(f"dtype={node.dtype}")
         plain = node.function in INTRINSICS and node.function not in FUNCTION_WORDS
-        plain = plain and node.function not in nodes.TILE_OPERATORS
+        plain = plain and node.function not in ir.TILE_OPERATORS
         plain = plain and all(part.isidentifier() for part in node.function.split("."))
         if plain:
             return f"{node.function}({', '.join(arguments)})", ATOM
@@ -169,26 +168,26 @@ class ExpressionText:
     def _argument(self, argument: Any, expected: DType | None) -> str:
         if isinstance(argument, str):
             return quoted(argument)
-        return self.region(argument) if isinstance(argument, Region) else self(argument, expected)
+        return self.region(argument) if isinstance(argument, ir.Region) else self(argument, expected)
 
-    def render_Load(self, node: nodes.Load) -> tuple[str, int]:
+    def render_Load(self, node: ir.Load) -> tuple[str, int]:
         return self.element(node.buffer, node.indices, node.dtype), ATOM
 
-    def render_Broadcast(self, node: nodes.Broadcast) -> tuple[str, int]:
+    def render_Broadcast(self, node: ir.Broadcast) -> tuple[str, int]:
         return f"broadcast({self(node.value)}, {node.dtype.lanes})", ATOM
 
-    def render_TensorMap(self, node: nodes.TensorMap) -> tuple[str, int]:
+    def render_TensorMap(self, node: ir.TensorMap) -> tuple[str, int]:
         box = self.group([str(extent) for extent in node.box])
         return f"tensor_map({self.names(node.tensor)}, box={box}, swizzle={node.swizzle})", ATOM
 
-    def element(self, buffer: Buffer, indices: Sequence[Expr], of: DType) -> str:
+    def element(self, buffer: ir.Buffer, indices: Sequence[ir.Expr], of: DType) -> str:
         """``buffer[indices]``, with ``.x4`` behind it where four elements are meant."""
         text = f"{self.names(buffer)}[{', '.join(self(index) for index in indices) or '()'}]"
         if of == buffer.dtype:
             return text
         return f"{text}.x{of.lanes}" if of.scalar == buffer.dtype.scalar else f"{text}.{of}"
 
-    def region(self, region: Region) -> str:
+    def region(self, region: ir.Region) -> str:
         """``A`` for all of a buffer, else ``A[start : +extent, ...]`` with one index for an extent of one."""
         name = self.names(region.buffer)
         rank = len(region.starts)
@@ -200,13 +199,18 @@ class ExpressionText:
             parts[-1] += " : +1"
         return f"{name}[{', '.join(parts)}]"
 
-    def _is_full(self, region: Region, dimension: int) -> bool:
+    def _is_full(self, region: ir.Region, dimension: int) -> bool:
         start, extent = region.starts[dimension], known_extent(region.extents[dimension])
-        if dimension >= region.buffer.rank or not isinstance(start, Const) or start.dtype != INT32 or start.value != 0:
+        if (
+            dimension >= region.buffer.rank
+            or not isinstance(start, ir.Const)
+            or start.dtype != INT32
+            or start.value != 0
+        ):
             return False
         return same(extent, known_extent(region.buffer.shape[dimension]))
 
-    def _slice(self, region: Region, dimension: int) -> str:
+    def _slice(self, region: ir.Region, dimension: int) -> str:
         start, extent = region.starts[dimension], known_extent(region.extents[dimension])
         if extent == 1 and isinstance(extent, int):
             return self._at(start, TERNARY)
@@ -215,9 +219,9 @@ class ExpressionText:
 
     def value(self, value: Any) -> str:
         """Any field of a statement: constants of the IR carry their dtype, plain Python numbers stand bare."""
-        if isinstance(value, Const):
+        if isinstance(value, ir.Const):
             return self.explicit(value)
-        if isinstance(value, Expr):
+        if isinstance(value, ir.Expr):
             return self(value)
         if is_enumeration(value):
             return f"{type(value).__name__}.{value.name}"
@@ -235,8 +239,8 @@ _VALUES: dict[type, Callable[[ExpressionText, Any], str]] = {
     int: lambda text, value: number_text(value),
     float: lambda text, value: number_text(value),
     str: lambda text, value: quoted(value),
-    Region: lambda text, value: text.region(value),
-    Buffer: lambda text, value: f"buffer({text.names(value)})",
+    ir.Region: lambda text, value: text.region(value),
+    ir.Buffer: lambda text, value: f"buffer({text.names(value)})",
     tuple: lambda text, value: text.group([text.value(item) for item in value]),
     list: lambda text, value: f"[{', '.join(text.value(item) for item in value)}]",
     dict: ExpressionText._dict,

@@ -13,17 +13,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.errors import ProgramSyntaxError, Span, near
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64, DType
 from tilewright.ir.expression_parser import _DTYPE, ExpressionParser, items
-from tilewright.ir.nodes import Buffer, Function, Kernel, Seq, Statement, Var
 from tilewright.ir.printer import SCOPE_WORDS
 from tilewright.ir.visitor import fields_of, method_of
 
 _SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
 
 
-def parse(text: str, *, file: str | None = None, first_line: int = 1) -> Function:
+def parse(text: str, *, file: str | None = None, first_line: int = 1) -> ir.Function:
     """The program that `text` prints.
 
     Parameters
@@ -54,8 +53,8 @@ class _Parser(ExpressionParser):
     def __init__(self, source: str, file: str, first_line: int, *, spans: bool) -> None:
         super().__init__(source, file, first_line)
         self.spans = spans
-        self.layouts: list[tuple[Buffer, Any]] = []
-        self.safe_values: list[tuple[Buffer, nodes.Expr]] = []
+        self.layouts: list[tuple[ir.Buffer, Any]] = []
+        self.safe_values: list[tuple[ir.Buffer, ir.Expr]] = []
 
     @contextmanager
     def block(self) -> Iterator[None]:
@@ -69,14 +68,14 @@ class _Parser(ExpressionParser):
 
     # Functions and buffers
 
-    def function(self, definition: ast.FunctionDef) -> Function:
+    def function(self, definition: ast.FunctionDef) -> ir.Function:
         arguments = definition.args
         for argument in (*arguments.kwonlyargs, *arguments.args):
             annotation = argument.annotation
             if annotation is None:
                 raise self.fail("a parameter has a type", argument)
             if isinstance(annotation, ast.Name) and _DTYPE.fullmatch(annotation.id):
-                self.scope[argument.arg] = Var(self.dtype(annotation), argument.arg)
+                self.scope[argument.arg] = ir.Var(self.dtype(annotation), argument.arg)
         for argument in arguments.args:
             if argument.arg not in self.scope and argument.annotation is not None:
                 self.scope[argument.arg] = self._parameter(argument.arg, argument.annotation)
@@ -92,7 +91,7 @@ class _Parser(ExpressionParser):
         names = [] if returned is None else returned.elts if isinstance(returned, ast.Tuple) else [returned]
         outputs = tuple(self.buffer(name) for name in names)
         body = self.body(definition.body)
-        return Function(
+        return ir.Function(
             definition.name, params, body, outputs, stage, tuple(attributes), span=self.place(definition)
         )  # fmt: skip
 
@@ -103,22 +102,22 @@ class _Parser(ExpressionParser):
             raise self.fail("expected @stage(name) or @attribute(name, value)", node)
         return word, [self.value(argument) for argument in node.args]
 
-    def _parameter(self, name: str, annotation: ast.expr) -> Buffer:
+    def _parameter(self, name: str, annotation: ast.expr) -> ir.Buffer:
         if isinstance(annotation, ast.Subscript):
             of, shape = self._type(annotation)
-            return Buffer(name, shape, of)
+            return ir.Buffer(name, shape, of)
         made = self._made_buffer(name, annotation)
         if made is None:
             raise self.fail("expected a dtype, `dtype[shape]` or `tensor(...)`", annotation)
         return made[0]
 
-    def _type(self, node: ast.expr) -> tuple[DType, tuple[nodes.Extent, ...]]:
+    def _type(self, node: ast.expr) -> tuple[DType, tuple[ir.Extent, ...]]:
         if not isinstance(node, ast.Subscript):
             raise self.fail("expected `dtype[shape]`", node)
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return self.dtype(node.value), tuple(self.extent(item) for item in items)
 
-    def _made_buffer(self, name: str, node: ast.expr) -> tuple[Buffer, dict[str, ast.expr]] | None:
+    def _made_buffer(self, name: str, node: ast.expr) -> tuple[ir.Buffer, dict[str, ast.expr]] | None:
         """The buffer of ``shared(float16[8], ...)`` or ``view(A, float16[8])``, and the keywords left over."""
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             return None
@@ -129,40 +128,40 @@ class _Parser(ExpressionParser):
         if word == "view" and len(node.args) == 2:
             source = self.buffer(node.args[0])
             of, shape = self._type(node.args[1])
-            return Buffer(name, shape, of, source.scope, strides, source), keywords
+            return ir.Buffer(name, shape, of, source.scope, strides, source), keywords
         if word not in _SCOPES or len(node.args) != 1:
             return None
         of, shape = self._type(node.args[0])
         source_name = keywords.pop("source", None)
         viewed = None if source_name is None else self.buffer(source_name)
         packed = bool(self.number(keywords.pop("packed", ast.Constant(False))))
-        alignment = int(self.number(keywords.pop("alignment", ast.Constant(nodes.GLOBAL_ALIGNMENT))) or 1)
+        alignment = int(self.number(keywords.pop("alignment", ast.Constant(ir.GLOBAL_ALIGNMENT))) or 1)
         placed = bool(self.number(keywords.pop("placed", ast.Constant(False))))
-        return Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed, alignment, placed), keywords
+        return ir.Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed, alignment, placed), keywords
 
     # Statements
 
-    def body(self, statements: list[ast.stmt]) -> Seq:
+    def body(self, statements: list[ast.stmt]) -> ir.Seq:
         with self.block():
-            return nodes.seq(*(self.statement(statement) for statement in statements))
+            return ir.seq(*(self.statement(statement) for statement in statements))
 
-    def statement(self, node: ast.stmt) -> Statement | None:
+    def statement(self, node: ast.stmt) -> ir.Statement | None:
         reader = method_of(_Parser, "read_", type(node))
         if reader is None:
             raise self.fail("no such statement", node)
-        made: Statement | None = reader(self, node)
+        made: ir.Statement | None = reader(self, node)
         return made
 
-    def read_AnnAssign(self, node: ast.AnnAssign) -> Statement:
+    def read_AnnAssign(self, node: ast.AnnAssign) -> ir.Statement:
         if not isinstance(node.target, ast.Name) or node.value is None:
             raise self.fail("expected `name: dtype = value`", node)
         of = self.dtype(node.annotation)
         value = self.expression(node.value, of)
-        var = Var(of, node.target.id)
+        var = ir.Var(of, node.target.id)
         self.scope[var.name] = var
-        return nodes.Let(var, value, span=self.place(node))
+        return ir.Let(var, value, span=self.place(node))
 
-    def read_Assign(self, node: ast.Assign) -> Statement | None:
+    def read_Assign(self, node: ast.Assign) -> ir.Statement | None:
         target = node.targets[0]
         if isinstance(target, ast.Name):
             return self._allocate(target.id, node)
@@ -172,9 +171,9 @@ class _Parser(ExpressionParser):
             raise self.fail("expected an element of a buffer or a new buffer's name", node)
         buffer = self.buffer(target.value)
         value = self.expression(node.value, buffer.dtype)
-        return nodes.Store(buffer, self.indices(target.slice), value, span=self.place(node))
+        return ir.Store(buffer, self.indices(target.slice), value, span=self.place(node))
 
-    def _allocate(self, name: str, node: ast.Assign) -> Statement | None:
+    def _allocate(self, name: str, node: ast.Assign) -> ir.Statement | None:
         made = self._made_buffer(name, node.value)
         if made is None:
             raise self.fail("expected a new buffer", node.value, f"known kinds: view, {', '.join(_SCOPES)}")
@@ -191,27 +190,27 @@ class _Parser(ExpressionParser):
         for word, value in keywords.items():
             raise self.fail(f"a buffer has no {word!r}", value)
         first = None if initial is None else self.expression(initial, UINT64 if buffer.placed else buffer.dtype)
-        return nodes.Allocate(buffer, first, span=self.place(node))
+        return ir.Allocate(buffer, first, span=self.place(node))
 
-    def read_Expr(self, node: ast.Expr) -> Statement:
+    def read_Expr(self, node: ast.Expr) -> ir.Statement:
         call = node.value
         word = _word(call)
         span = self.place(node)
-        if isinstance(call, ast.Call) and word in nodes.TILE_OPERATORS:
+        if isinstance(call, ast.Call) and word in ir.TILE_OPERATORS:
             return self._tile_operator(word, call, span)
         if isinstance(call, ast.Call) and word in _ASYNCHRONY:
             return _ASYNCHRONY[word](self, call, span)
         if isinstance(call, ast.Call) and word == "assume" and len(call.args) == 1:
-            return nodes.Assume(self.expression(call.args[0]), span=span)
+            return ir.Assume(self.expression(call.args[0]), span=span)
         if isinstance(call, ast.Call) and word in ("print", "breakpoint"):
             values = tuple(self.value(argument) for argument in call.args)
             keywords = {keyword.arg: self.value(keyword.value) for keyword in call.keywords}
             if keywords.keys() - {"thread"}:
                 raise self.fail(f"{word} has no {min(map(str, keywords.keys() - {'thread'}))!r}", call)
-            return nodes.Print(values, word == "breakpoint", int(keywords.get("thread", 0)), span=span)
-        return nodes.Evaluate(self.expression(call), span=span)
+            return ir.Print(values, word == "breakpoint", int(keywords.get("thread", 0)), span=span)
+        return ir.Evaluate(self.expression(call), span=span)
 
-    def _group(self, call: ast.Call, span: Span | None) -> Statement:
+    def _group(self, call: ast.Call, span: Span | None) -> ir.Statement:
         """``commit("loads")`` or ``wait("loads", pending=1)``."""
         assert isinstance(call.func, ast.Name)
         token = [self.value(argument) for argument in call.args]
@@ -221,23 +220,23 @@ class _Parser(ExpressionParser):
         }
         if len(token) != 1 or (keywords and call.func.id == "commit") or not keywords.keys() <= _WAIT_WORDS:
             raise self.fail("expected commit(token) or wait(token, pending=n)", call)
-        made = nodes.Commit if call.func.id == "commit" else nodes.Wait
+        made = ir.Commit if call.func.id == "commit" else ir.Wait
         return made(*token, **keywords, span=span)
 
-    def _channel(self, call: ast.Call, span: Span | None) -> Statement:
+    def _channel(self, call: ast.Call, span: Span | None) -> ir.Statement:
         if not call.args:
             raise self.fail("expected the channel's name and its buffers", call)
         keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
         buffers = tuple(self.buffer(argument) for argument in call.args[1:])
-        return nodes.Channel(self.value(call.args[0]), buffers, **keywords, span=span)
+        return ir.Channel(self.value(call.args[0]), buffers, **keywords, span=span)
 
-    def _channel_statement(self, call: ast.Call, span: Span | None) -> Statement:
+    def _channel_statement(self, call: ast.Call, span: Span | None) -> ir.Statement:
         assert isinstance(call.func, ast.Name)
         if len(call.args) != 2 or call.keywords:
             raise self.fail("expected the channel's name and the iteration's number", call)
         return _CHANNEL_STATEMENTS[call.func.id](self.value(call.args[0]), self.expression(call.args[1]), span=span)
 
-    def _roles(self, node: ast.With) -> Statement:
+    def _roles(self, node: ast.With) -> ir.Statement:
         found = []
         for inner in node.body:
             call = inner.items[0].context_expr if isinstance(inner, ast.With) else None
@@ -252,19 +251,19 @@ class _Parser(ExpressionParser):
             with self.block():
                 keywords = {keyword.arg or "": self._role_word(keyword) for keyword in call.keywords}
                 name, body = self.value(call.args[0]), self.body(inner.body)
-            found.append(nodes.Role(name, body=body, **keywords, span=self.place(inner)))
-        return nodes.Roles(tuple(found), span=self.place(node))
+            found.append(ir.Role(name, body=body, **keywords, span=self.place(inner)))
+        return ir.Roles(tuple(found), span=self.place(node))
 
     def _role_word(self, keyword: ast.keyword) -> Any:
         """A keyword of a role; ``index`` is the name by which its body knows the instance."""
         if keyword.arg != "index" or not isinstance(keyword.value, ast.Name):
             return self.value(keyword.value)
-        var = Var(INT32, keyword.value.id)
+        var = ir.Var(INT32, keyword.value.id)
         self.scope[var.name] = var
         return var
 
-    def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> Statement:
-        cls = nodes.TILE_OPERATORS[name]
+    def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> ir.Statement:
+        cls = ir.TILE_OPERATORS[name]
         fields = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
         try:
             return cls(**fields, span=span)
@@ -274,20 +273,20 @@ class _Parser(ExpressionParser):
             hint = (near(unknown[0], known) if unknown else "") or f"its operands: {', '.join(known)}"
             raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
 
-    def read_If(self, node: ast.If) -> Statement:
+    def read_If(self, node: ast.If) -> ir.Statement:
         condition = self.expression(node.test)
         otherwise = self.body(node.orelse) if node.orelse else None
-        return nodes.If(condition, self.body(node.body), otherwise, span=self.place(node))
+        return ir.If(condition, self.body(node.body), otherwise, span=self.place(node))
 
-    def read_While(self, node: ast.While) -> Statement:
-        return nodes.While(self.expression(node.test), self.body(node.body), span=self.place(node))
+    def read_While(self, node: ast.While) -> ir.Statement:
+        return ir.While(self.expression(node.test), self.body(node.body), span=self.place(node))
 
-    def read_Assert(self, node: ast.Assert) -> Statement:
+    def read_Assert(self, node: ast.Assert) -> ir.Statement:
         message = node.msg.value if isinstance(node.msg, ast.Constant) else ""
-        return nodes.Assert(self.expression(node.test), str(message), span=self.place(node))
+        return ir.Assert(self.expression(node.test), str(message), span=self.place(node))
 
-    def read_Break(self, node: ast.stmt) -> Statement:
-        jump = {ast.Break: nodes.Break, ast.Continue: nodes.Continue, ast.Return: nodes.Return}[type(node)]
+    def read_Break(self, node: ast.stmt) -> ir.Statement:
+        jump = {ast.Break: ir.Break, ast.Continue: ir.Continue, ast.Return: ir.Return}[type(node)]
         return jump(span=self.place(node))
 
     read_Continue = read_Return = read_Break
@@ -297,7 +296,7 @@ class _Parser(ExpressionParser):
 
     # Loops and kernels
 
-    def read_For(self, node: ast.For) -> Statement:
+    def read_For(self, node: ast.For) -> ir.Statement:
         call = node.iter
         word = _word(call)
         if not isinstance(call, ast.Call) or word not in _LOOPS:
@@ -306,52 +305,52 @@ class _Parser(ExpressionParser):
         names = [item.id for item in items(node.target) if isinstance(item, ast.Name)]
         given = keywords.pop("dtype", None)
         types = [INT32] if given is None else [self.dtype(item) for item in items(given)]
-        vars = tuple(Var(types[min(d, len(types) - 1)], name) for d, name in enumerate(names))
+        vars = tuple(ir.Var(types[min(d, len(types) - 1)], name) for d, name in enumerate(names))
         make = _LOOPS[word](self, vars, call, keywords)
         with self.block():
             self.scope.update({var.name: var for var in vars})
             body = self.body(node.body)
         return make(body, self.place(node))
 
-    def _bounds(self, vars: tuple[Var, ...], call: ast.Call) -> tuple[nodes.Expr, ...]:
+    def _bounds(self, vars: tuple[ir.Var, ...], call: ast.Call) -> tuple[ir.Expr, ...]:
         if len(vars) != 1 or not 1 <= len(call.args) <= 3:
             raise self.fail("expected one variable and (stop), (start, stop) or (start, stop, step)", call)
         of = vars[0].dtype
         bounds = [self.expression(argument, of) for argument in call.args]
-        return tuple(bounds) if len(bounds) > 1 else (nodes.Const(of, 0), *bounds)
+        return tuple(bounds) if len(bounds) > 1 else (ir.Const(of, 0), *bounds)
 
-    def _serial(self, vars: tuple[Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
+    def _serial(self, vars: tuple[ir.Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
         bounds = self._bounds(vars, call)
-        step = bounds[2] if len(bounds) == 3 else nodes.Const(vars[0].dtype, 1)
+        step = bounds[2] if len(bounds) == 3 else ir.Const(vars[0].dtype, 1)
         assert isinstance(call.func, ast.Name)
         kind = "serial" if call.func.id == "range" else call.func.id
-        return lambda body, span: nodes.For(vars[0], bounds[0], bounds[1], step, body, kind, span=span)
+        return lambda body, span: ir.For(vars[0], bounds[0], bounds[1], step, body, kind, span=span)
 
-    def _pipelined(self, vars: tuple[Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
+    def _pipelined(self, vars: tuple[ir.Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
         start, stop = self._bounds(vars, call)[:2]
         plan = {word: self.value(value) for word, value in keywords.items()}
-        return lambda body, span: nodes.Pipelined(vars[0], start, stop, body, **plan, span=span)
+        return lambda body, span: ir.Pipelined(vars[0], start, stop, body, **plan, span=span)
 
-    def _parallel(self, vars: tuple[Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
+    def _parallel(self, vars: tuple[ir.Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
         extents = tuple(self.extent(argument) for argument in call.args)
         plan = {word: self.value(value) for word, value in keywords.items()}
-        return lambda body, span: nodes.Parallel(vars, extents, body, **plan, span=span)
+        return lambda body, span: ir.Parallel(vars, extents, body, **plan, span=span)
 
-    def read_With(self, node: ast.With) -> Statement:
+    def read_With(self, node: ast.With) -> ir.Statement:
         call = node.items[0].context_expr
         word = _word(call)
         if word == "scope":
             body = self.body(node.body)
-            return Seq(body.statements, span=self.place(node))
+            return ir.Seq(body.statements, span=self.place(node))
         if word == "roles":
             return self._roles(node)
         if word != "kernel" or not isinstance(call, ast.Call):
             raise self.fail("expected `with kernel(...):`, `with roles():` or `with scope():`", node)
         return self._kernel(node, {keyword.arg or "": keyword.value for keyword in call.keywords})
 
-    def _kernel(self, node: ast.With, keywords: dict[str, ast.expr]) -> Kernel:
+    def _kernel(self, node: ast.With, keywords: dict[str, ast.expr]) -> ir.Kernel:
         layouts = tuple((self.buffer(name), self.value(held)) for name, held in _pairs(keywords.pop("layouts", None)))
-        safe: list[tuple[Buffer, nodes.Expr]] = []
+        safe: list[tuple[ir.Buffer, ir.Expr]] = []
         for name, held in _pairs(keywords.pop("safe_values", None)):
             buffer = self.buffer(name)
             safe.append((buffer, self.expression(held, buffer.dtype)))
@@ -368,20 +367,20 @@ class _Parser(ExpressionParser):
         block_vars, grid = tuple(var for var, _ in blocks), tuple(extent for _, extent in blocks)
         thread_vars: Any = tuple(var for var, _ in threads)
         shape: Any = tuple(extent for _, extent in threads)
-        return Kernel(
+        return ir.Kernel(
             block_vars, grid, thread_vars, shape, body, layouts, safe_values, attributes, span=self.place(node)
         )  # fmt: skip
 
-    def _index(self, node: ast.expr) -> Var:
+    def _index(self, node: ast.expr) -> ir.Var:
         """An index variable of a kernel: ``bx``, or ``int64(bx)``."""
         if isinstance(node, ast.Call) and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
-            return Var(self.dtype(node.func), node.args[0].id)
+            return ir.Var(self.dtype(node.func), node.args[0].id)
         if not isinstance(node, ast.Name):
             raise self.fail("expected the name of an index", node)
-        return Var(INT32, node.id)
+        return ir.Var(INT32, node.id)
 
 
-_MakeLoop = Callable[[Seq, "Span | None"], Statement]
+_MakeLoop = Callable[[ir.Seq, "Span | None"], ir.Statement]
 
 
 def _word(node: ast.expr) -> str:
@@ -398,18 +397,18 @@ def _pairs(node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
 
 _WAIT_WORDS = {"pending", "reading_only", "others", "full"}
 
-_CHANNEL_STATEMENTS: dict[str, type[nodes.ChannelStatement]] = {
-    cls.__name__.lower(): cls for cls in (nodes.Acquire, nodes.Publish, nodes.Receive, nodes.Release)
+_CHANNEL_STATEMENTS: dict[str, type[ir.ChannelStatement]] = {
+    cls.__name__.lower(): cls for cls in (ir.Acquire, ir.Publish, ir.Receive, ir.Release)
 }
 
-_ASYNCHRONY: dict[str, Callable[[_Parser, ast.Call, Span | None], Statement]] = {
+_ASYNCHRONY: dict[str, Callable[[_Parser, ast.Call, Span | None], ir.Statement]] = {
     "commit": _Parser._group,
     "wait": _Parser._group,
     "channel": _Parser._channel,
     **dict.fromkeys(_CHANNEL_STATEMENTS, _Parser._channel_statement),
 }
 
-_LOOPS: dict[str, Callable[[_Parser, tuple[Var, ...], ast.Call, dict[str, ast.expr]], _MakeLoop]] = {
+_LOOPS: dict[str, Callable[[_Parser, tuple[ir.Var, ...], ast.Call, dict[str, ast.expr]], _MakeLoop]] = {
     "range": _Parser._serial,
     "unroll": _Parser._serial,
     "vectorize": _Parser._serial,

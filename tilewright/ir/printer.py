@@ -21,12 +21,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.errors import InternalError
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_text import ExpressionText, quoted
 from tilewright.ir.literals import record_fields
 from tilewright.ir.names import Names
-from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Buffer, Function, Kernel, Record, Seq, Statement, TileOperator, Var
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import find, method_of, walk
 
@@ -36,11 +35,11 @@ WIDTH = 110
 Marks = Mapping[Any, Sequence[str]]
 """Remarks to put beside statements, by statement (or function)."""
 
-SCOPE_WORDS = {scope: "tensor" if scope == "global" else scope for scope in nodes.SCOPES}
+SCOPE_WORDS = {scope: "tensor" if scope == "global" else scope for scope in ir.SCOPES}
 """How a buffer of each scope is made; ``global`` is a word of Python's."""
 
 
-def print_program(function: Function, *, marks: Marks | None = None, spans: bool = False) -> str:
+def print_program(function: ir.Function, *, marks: Marks | None = None, spans: bool = False) -> str:
     """The text of a program.
 
     Parameters
@@ -65,12 +64,12 @@ class _Printer:
         self.depth = 0
         self.names = Names()
         self.text = ExpressionText(self.names)
-        self.views: dict[Buffer, list[Buffer]] = {}
-        self.annotations: dict[Buffer, list[str]] = {}
+        self.views: dict[ir.Buffer, list[ir.Buffer]] = {}
+        self.annotations: dict[ir.Buffer, list[str]] = {}
 
     # Layout of lines
 
-    def line(self, text: str, statement: Statement | Function | None = None) -> None:
+    def line(self, text: str, statement: ir.Statement | ir.Function | None = None) -> None:
         indent = "    " * self.depth
         remarks = list(self.marks.get(statement, ()))
         span = getattr(statement, "span", None)
@@ -80,7 +79,7 @@ class _Printer:
         self.lines.append(indent + text + comment)
         self.lines.extend(f"{indent}# <-- {remark}" for remark in remarks[1:])
 
-    def call(self, head: str, items: Sequence[str], tail: str, statement: Statement | Function) -> None:
+    def call(self, head: str, items: Sequence[str], tail: str, statement: ir.Statement | ir.Function) -> None:
         """``head(items)tail``, over several lines where it is long."""
         whole = f"{head}({', '.join(items)}){tail}"
         if len(whole) + 4 * self.depth <= WIDTH or not items:
@@ -104,13 +103,13 @@ class _Printer:
 
     # Functions and buffers
 
-    def function(self, function: Function) -> None:
-        allocated = {found.buffer for found in find(function, nodes.Allocate)}
+    def function(self, function: ir.Function) -> None:
+        allocated = {found.buffer for found in find(function, ir.Allocate)}
         for found in walk(function):
-            if isinstance(found, Buffer):
+            if isinstance(found, ir.Buffer):
                 self._note_view(found, allocated | set(function.params))
         sizes = size_variables(function)
-        for owner in (*(p for p in function.params if isinstance(p, Buffer)), *sizes, *function.params):
+        for owner in (*(p for p in function.params if isinstance(p, ir.Buffer)), *sizes, *function.params):
             self.names.declare(owner)
         items = [f"{self.names(p)}: {self._parameter(p)}" for p in function.params]
         if sizes:
@@ -123,11 +122,11 @@ class _Printer:
         self.call(f"def {function.name}", items, f" -> {returned}:" if outputs else ":", function)
         with self.block():
             for param in function.params:
-                if isinstance(param, Buffer):
+                if isinstance(param, ir.Buffer):
                     self._declare_views(param)
             self._statements(function.body)
 
-    def _note_view(self, buffer: Buffer, declared: set[Record]) -> None:
+    def _note_view(self, buffer: ir.Buffer, declared: set[ir.Record]) -> None:
         """Remember a view that no statement declares, so that it is declared behind its source."""
         if buffer.source is None or buffer in declared:
             return
@@ -136,17 +135,17 @@ class _Printer:
             siblings.append(buffer)
             self._note_view(buffer.source, declared)
 
-    def _parameter(self, param: Buffer | Var) -> str:
-        if isinstance(param, Var):
+    def _parameter(self, param: ir.Buffer | ir.Var) -> str:
+        if isinstance(param, ir.Var):
             return str(param.dtype)
         bare = param.strides is None and param.source is None and not param.packed
-        plain = param.scope == "global" and bare and param.alignment == GLOBAL_ALIGNMENT
+        plain = param.scope == "global" and bare and param.alignment == ir.GLOBAL_ALIGNMENT
         return self._type(param) if plain else self._maker(param, [])
 
-    def _type(self, buffer: Buffer) -> str:
+    def _type(self, buffer: ir.Buffer) -> str:
         return f"{buffer.dtype}[{', '.join(self.text.extent(e) for e in buffer.shape) or '()'}]"
 
-    def _maker(self, buffer: Buffer, more: Sequence[str]) -> str:
+    def _maker(self, buffer: ir.Buffer, more: Sequence[str]) -> str:
         """The expression that makes a buffer: ``shared(float16[128, 32], ...)``."""
         items = [self._type(buffer)]
         if buffer.strides is not None:
@@ -155,13 +154,13 @@ class _Printer:
             items.append(f"source={self.names(buffer.source)}")
         if buffer.packed:
             items.append("packed=True")
-        if buffer.alignment != GLOBAL_ALIGNMENT:
+        if buffer.alignment != ir.GLOBAL_ALIGNMENT:
             items.append(f"alignment={buffer.alignment}")
         if buffer.placed:
             items.append("placed=True")
         return f"{SCOPE_WORDS.get(buffer.scope, buffer.scope)}({', '.join([*items, *more])})"
 
-    def _declare_views(self, source: Buffer) -> None:
+    def _declare_views(self, source: ir.Buffer) -> None:
         for view in self.views.get(source, ()):
             strides = [self.text.extent(s) for s in view.strides or ()]
             more = f", strides={self.text.group(strides)}" if view.strides is not None else ""
@@ -170,8 +169,8 @@ class _Printer:
 
     # Statements
 
-    def statement(self, statement: Statement) -> None:
-        if isinstance(statement, TileOperator):
+    def statement(self, statement: ir.Statement) -> None:
+        if isinstance(statement, ir.TileOperator):
             items = [f"{name}={self.text.value(value)}" for name, value in record_fields(statement) if name != "span"]
             self.call(statement.name, items, "", statement)
             return
@@ -180,23 +179,23 @@ class _Printer:
             raise InternalError(f"no printed form for the statement {type(statement).__name__}")
         printer(self, statement)
 
-    def _statements(self, body: Seq) -> None:
+    def _statements(self, body: ir.Seq) -> None:
         for statement in body.statements:
             self.statement(statement)
 
-    def _body(self, body: Seq) -> None:
+    def _body(self, body: ir.Seq) -> None:
         with self.block():
             self._statements(body)
 
-    def print_Seq(self, body: Seq) -> None:
+    def print_Seq(self, body: ir.Seq) -> None:
         self.line("with scope():", body)
         self._body(body)
 
-    def print_Let(self, let: nodes.Let) -> None:
+    def print_Let(self, let: ir.Let) -> None:
         value = self.text(let.value, let.var.dtype)
         self.line(f"{self.names.declare(let.var)}: {let.var.dtype} = {value}", let)
 
-    def print_Allocate(self, allocate: nodes.Allocate) -> None:
+    def print_Allocate(self, allocate: ir.Allocate) -> None:
         buffer = allocate.buffer
         more = []
         if allocate.initial is not None:
@@ -206,29 +205,29 @@ class _Printer:
         self.line(f"{self.names.declare(buffer)} = {maker}", allocate)
         self._declare_views(buffer)
 
-    def print_Store(self, store: nodes.Store) -> None:
+    def print_Store(self, store: ir.Store) -> None:
         lanes = store.buffer.dtype.with_lanes(store.value.dtype.lanes)
         target = self.text.element(store.buffer, store.indices, lanes)
         self.line(f"{target} = {self.text(store.value, store.buffer.dtype)}", store)
 
-    def print_Evaluate(self, evaluate: nodes.Evaluate) -> None:
+    def print_Evaluate(self, evaluate: ir.Evaluate) -> None:
         self.line(self.text(evaluate.value), evaluate)
 
-    def print_If(self, branch: nodes.If) -> None:
+    def print_If(self, branch: ir.If) -> None:
         self.line(f"if {self.text(branch.condition)}:", branch)
         self._body(branch.then)
         if branch.otherwise is not None:
             self.line("else:")
             self._body(branch.otherwise)
 
-    def print_For(self, loop: nodes.For) -> None:
+    def print_For(self, loop: ir.For) -> None:
         of = loop.var.dtype
         start, stop, step = (self.text(bound, of) for bound in (loop.start, loop.stop, loop.step))
         bounds = [start, stop, step] if step != "1" else [start, stop] if start != "0" else [stop]
         word = "range" if loop.kind == "serial" else loop.kind
         self._loop((loop.var,), word, bounds, loop)
 
-    def print_Pipelined(self, loop: nodes.Pipelined) -> None:
+    def print_Pipelined(self, loop: ir.Pipelined) -> None:
         of = loop.var.dtype
         start, stop = self.text(loop.start, of), self.text(loop.stop, of)
         items = [start, stop] if start != "0" else [stop]
@@ -239,7 +238,7 @@ class _Printer:
                 items.append(f"{name}={self.text.value(getattr(loop, name))}")
         self._loop((loop.var,), "pipelined", items, loop)
 
-    def print_Parallel(self, loop: nodes.Parallel) -> None:
+    def print_Parallel(self, loop: ir.Parallel) -> None:
         items = [self.text.extent(extent) for extent in loop.extents]
         if loop.layout is not None:
             items.append(f"layout={self.text.value(loop.layout)}")
@@ -250,7 +249,7 @@ class _Printer:
                 items.append(f"{name}={self.text.value(getattr(loop, name))}")
         self._loop(loop.vars, "parallel", items, loop)
 
-    def _loop(self, vars: Sequence[Var], word: str, items: list[str], loop: Any) -> None:
+    def _loop(self, vars: Sequence[ir.Var], word: str, items: list[str], loop: Any) -> None:
         types = [str(var.dtype) for var in vars]
         if any(var.dtype != INT32 for var in vars):
             items = [*items, f"dtype={types[0] if len(set(types)) == 1 else self.text.group(types)}"]
@@ -259,49 +258,49 @@ class _Printer:
             self.line(f"for {', '.join(names) or '()'} in {word}({', '.join(items)}):", loop)
             self._body(loop.body)
 
-    def print_While(self, loop: nodes.While) -> None:
+    def print_While(self, loop: ir.While) -> None:
         self.line(f"while {self.text(loop.condition)}:", loop)
         self._body(loop.body)
 
-    def print_Break(self, statement: Statement) -> None:
+    def print_Break(self, statement: ir.Statement) -> None:
         self.line(type(statement).__name__.lower(), statement)
 
     print_Continue = print_Return = print_Break
 
-    def print_Assert(self, statement: nodes.Assert) -> None:
+    def print_Assert(self, statement: ir.Assert) -> None:
         message = f", {quoted(statement.message)}" if statement.message else ""
         self.line(f"assert {self.text(statement.condition)}{message}", statement)
 
-    def print_Assume(self, statement: nodes.Assume) -> None:
+    def print_Assume(self, statement: ir.Assume) -> None:
         self.line(f"assume({self.text(statement.condition)})", statement)
 
-    def print_Print(self, statement: nodes.Print) -> None:
+    def print_Print(self, statement: ir.Print) -> None:
         items = [self.text.value(value) for value in statement.values]
         items += [f"thread={statement.thread}"] if statement.thread else []
         self.call("breakpoint" if statement.stop else "print", items, "", statement)
 
-    def print_Commit(self, commit: nodes.Commit) -> None:
+    def print_Commit(self, commit: ir.Commit) -> None:
         self.line(f"commit({quoted(commit.token)})", commit)
 
-    def print_Wait(self, wait: nodes.Wait) -> None:
+    def print_Wait(self, wait: ir.Wait) -> None:
         items = [quoted(wait.token), f"pending={wait.pending}"]
         items += ["reading_only=True"] if wait.reading_only else []
         items += [f"others={wait.others}"] if wait.others else []
         items += [f"full={self.text(wait.full)}"] if wait.full is not None else []
         self.call("wait", items, "", wait)
 
-    def print_Channel(self, channel: nodes.Channel) -> None:
+    def print_Channel(self, channel: ir.Channel) -> None:
         items = [quoted(channel.name), *(f"{self.names(buffer)}" for buffer in channel.buffers)]
         items.append(f"stages={channel.stages}")
         items += [f"{word}={self.text.value(getattr(channel, word))}" for word in ("writers", "readers")]
         items.append(f"scope={quoted(channel.scope)}")
         self.call("channel", [*items, *["alternate=True"] * channel.alternate], "", channel)
 
-    def print_ChannelStatement(self, statement: nodes.ChannelStatement) -> None:
+    def print_ChannelStatement(self, statement: ir.ChannelStatement) -> None:
         word = type(statement).__name__.lower()
         self.line(f"{word}({quoted(statement.channel)}, {self.text(statement.iteration)})", statement)
 
-    def print_Roles(self, roles: nodes.Roles) -> None:
+    def print_Roles(self, roles: ir.Roles) -> None:
         self.line("with roles():", roles)
         with self.block():
             for role in roles.roles:
@@ -314,7 +313,7 @@ class _Printer:
                     self.call("with role", items, ":", role)
                     self._body(role.body)
 
-    def print_Kernel(self, kernel: Kernel) -> None:
+    def print_Kernel(self, kernel: ir.Kernel) -> None:
         before = self.annotations
         self.annotations, outside = self._split_annotations(kernel)
         with self.names.scope():
@@ -327,14 +326,14 @@ class _Printer:
             self._body(kernel.body)
         self.annotations = before
 
-    def _index(self, var: Var) -> str:
+    def _index(self, var: ir.Var) -> str:
         name = self.names.declare(var)
         return name if var.dtype == INT32 else f"{var.dtype}({name})"
 
-    def _split_annotations(self, kernel: Kernel) -> tuple[dict[Buffer, list[str]], list[str]]:
+    def _split_annotations(self, kernel: ir.Kernel) -> tuple[dict[ir.Buffer, list[str]], list[str]]:
         """Layouts and safe values: by buffer where the kernel allocates it, else as items of the header."""
-        local = {found.buffer for found in find(kernel.body, nodes.Allocate)}
-        inside: dict[Buffer, list[str]] = {}
+        local = {found.buffer for found in find(kernel.body, ir.Allocate)}
+        inside: dict[ir.Buffer, list[str]] = {}
         outside = []
         for word, pairs in (("layout", kernel.layouts), ("safe_value", kernel.safe_values)):
             header = []

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Statement, Var
 from tilewright.ir.stages import STAGES, between_passes
 from tilewright.ir.visitor import find, having, walk
 
@@ -20,31 +19,31 @@ from tilewright.ir.visitor import find, having, walk
 class Names:
     """The names that part of a program mentions, and those that it binds itself."""
 
-    used: set[Var | Buffer] = field(default_factory=set)
-    bound: set[Var | Buffer] = field(default_factory=set)
+    used: set[ir.Var | ir.Buffer] = field(default_factory=set)
+    bound: set[ir.Var | ir.Buffer] = field(default_factory=set)
 
 
 class ScopeRules:
     """What is wrong with declarations and expressions, given where a verifier stands."""
 
-    def __init__(self, function: Function, afresh: bool, by_author: bool) -> None:
+    def __init__(self, function: ir.Function, afresh: bool, by_author: bool) -> None:
         self.program, self.afresh = function, afresh
         self.names = Names()
         self.reports = 0
         self.stage = STAGES.get(function.stage, STAGES["traced"])
         if not by_author:
             self.stage = between_passes(self.stage)
-        self.found: list[tuple[Statement | Function, str]] = []
-        self.visible: set[Var | Buffer] = set()
-        self.allocated = {found.buffer for found in find(function, nodes.Allocate)}
-        self.bound: set[Var | Buffer] = set()
-        self.kernel: Kernel | None = None
-        self.role: nodes.Role | None = None
-        self.channels: dict[str, nodes.Channel] = {}
+        self.found: list[tuple[ir.Statement | ir.Function, str]] = []
+        self.visible: set[ir.Var | ir.Buffer] = set()
+        self.allocated = {found.buffer for found in find(function, ir.Allocate)}
+        self.bound: set[ir.Var | ir.Buffer] = set()
+        self.kernel: ir.Kernel | None = None
+        self.role: ir.Role | None = None
+        self.channels: dict[str, ir.Channel] = {}
         self.in_parallel = False
         self.in_loop = False
 
-    def report(self, where: Statement | Function, problem: str) -> None:
+    def report(self, where: ir.Statement | ir.Function, problem: str) -> None:
         self.reports += 1
         if (where, problem) not in self.found:
             self.found.append((where, problem))
@@ -64,22 +63,22 @@ class ScopeRules:
         outside.bound |= self.names.bound
         self.names = outside
 
-    def bind(self, where: Statement | Function, owner: Var | Buffer) -> None:
-        kind = "variable" if isinstance(owner, Var) else "buffer"
+    def bind(self, where: ir.Statement | ir.Function, owner: ir.Var | ir.Buffer) -> None:
+        kind = "variable" if isinstance(owner, ir.Var) else "buffer"
         if owner in self.bound:
             self.report(where, f"the {kind} {owner.name} is bound a second time")
         self.bound.add(owner)
         self.visible.add(owner)
         self.names.bound.add(owner)
 
-    def buffer(self, where: Statement | Function, buffer: Buffer) -> None:
+    def buffer(self, where: ir.Statement | ir.Function, buffer: ir.Buffer) -> None:
         """Check the declaration of a buffer."""
-        if buffer.scope not in nodes.SCOPES:
+        if buffer.scope not in ir.SCOPES:
             self.report(where, f"{buffer.name} has the unknown scope {buffer.scope!r}")
         for extent in (*buffer.shape, *(buffer.strides or ())):
             for problem in extent_problems(extent, f"an extent of {buffer.name}"):
                 self.report(where, problem)
-            if isinstance(extent, Expr):
+            if isinstance(extent, ir.Expr):
                 if buffer.scope != "global" and (buffer.source is None or buffer.source.scope != "global"):
                     self.report(where, f"the {buffer.scope} buffer {buffer.name} has a symbolic shape")
                 self.expression(where, extent)
@@ -94,7 +93,7 @@ class ScopeRules:
         if buffer.source is not None:
             self.view(where, buffer, buffer.source)
 
-    def view(self, where: Statement | Function, buffer: Buffer, source: Buffer) -> None:
+    def view(self, where: ir.Statement | ir.Function, buffer: ir.Buffer, source: ir.Buffer) -> None:
         self.use(where, source)
         promised = source.scope == "global" and buffer.scope in ("local", "register")
         if buffer.scope != source.scope and not promised:
@@ -104,11 +103,11 @@ class ScopeRules:
         if not source.packed and sizes[0] is not None and sizes[1] is not None and sizes[0] > sizes[1]:
             self.report(where, f"{buffer.name} has {sizes[0]} bytes, the buffer it views {sizes[1]}")
 
-    def is_plain_view(self, owner: Var | Buffer) -> TypeGuard[Buffer]:
+    def is_plain_view(self, owner: ir.Var | ir.Buffer) -> TypeGuard[ir.Buffer]:
         """Whether a name is a view's that is not declared anywhere: it is in scope where its source is."""
-        return isinstance(owner, Buffer) and owner.source is not None and owner not in self.allocated
+        return isinstance(owner, ir.Buffer) and owner.source is not None and owner not in self.allocated
 
-    def use(self, where: Statement | Function, owner: Var | Buffer) -> None:
+    def use(self, where: ir.Statement | ir.Function, owner: ir.Var | ir.Buffer) -> None:
         """`owner` is mentioned: it must be in scope (a view, through what it is a view of)."""
         self.names.used.add(owner)
         if owner in self.visible:
@@ -121,24 +120,24 @@ class ScopeRules:
                 self.bound.add(owner)
                 self.buffer(where, owner)
             return
-        kind = "variable" if isinstance(owner, Var) else "buffer"
+        kind = "variable" if isinstance(owner, ir.Var) else "buffer"
         self.report(where, f"the {kind} {owner.name} is not in scope")
 
-    def expression(self, where: Statement | Function, root: object, *, effect: bool = False) -> None:
+    def expression(self, where: ir.Statement | ir.Function, root: object, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
         for node in walk(root):
-            if isinstance(node, Var):
+            if isinstance(node, ir.Var):
                 self.use(where, node)
-            elif isinstance(node, Buffer):
+            elif isinstance(node, ir.Buffer):
                 self.use(where, node)
                 self.placed(where, node)
             else:
                 if self.afresh or getattr(node, "sound", None) is not self.stage:
                     self.alone(where, node)
-                if isinstance(node, nodes.Call):
+                if isinstance(node, ir.Call):
                     self.call(where, node, effect and node is root)
 
-    def alone(self, where: Statement | Function, node: Any) -> None:
+    def alone(self, where: ir.Statement | ir.Function, node: Any) -> None:
         """Check an expression or region by itself."""
         reports = self.reports
         for problem in expression_problems(node, self.stage):
@@ -146,7 +145,7 @@ class ScopeRules:
         if reports == self.reports:
             object.__setattr__(node, "sound", self.stage)
 
-    def placed(self, where: Statement | Function, buffer: Buffer) -> None:
+    def placed(self, where: ir.Statement | ir.Function, buffer: ir.Buffer) -> None:
         """A buffer's scope must exist at this stage, and be reachable from here."""
         if self.kernel is None:
             if buffer.scope != "global":
@@ -154,7 +153,7 @@ class ScopeRules:
         elif buffer.scope not in self.stage.scopes:
             self.report(where, f"{buffer.name} is {buffer.scope}, which stage {self.stage.name} does not have")
 
-    def call(self, where: Statement | Function, call: nodes.Call, at_root: bool) -> None:
+    def call(self, where: ir.Statement | ir.Function, call: ir.Call, at_root: bool) -> None:
         record = INTRINSICS.get(call.function)
         if record is None:
             return
@@ -163,12 +162,12 @@ class ScopeRules:
         if record.collective and self.in_parallel:
             self.report(where, f"{call.function} is a meeting of threads and cannot stand in a parallel loop")
 
-    def typed(self, where: Statement, value: Expr, of: DType, what: str, *, effect: bool = False) -> None:
+    def typed(self, where: ir.Statement, value: ir.Expr, of: DType, what: str, *, effect: bool = False) -> None:
         self.expression(where, value, effect=effect)
         if value.dtype != of:
             self.report(where, f"{what} is {value.dtype}, not {of}")
 
-    def condition(self, where: Statement, value: Expr) -> None:
+    def condition(self, where: ir.Statement, value: ir.Expr) -> None:
         self.expression(where, value)
         if value.dtype.kind != "bool" or value.dtype.lanes != 1:
             self.report(where, f"the condition is {value.dtype}, not bool")

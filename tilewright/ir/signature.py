@@ -5,17 +5,8 @@ Every room that passes or receives arguments (interpreter, emitters, launchers) 
 
 from __future__ import annotations
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root, touched
-from tilewright.ir.nodes import (
-    Buffer,
-    Call,
-    Expr,
-    Function,
-    If,
-    Region,
-    TileOperator,
-    Var,
-)
 from tilewright.ir.visitor import find, walk
 
 POINTERS = "pointers"
@@ -29,59 +20,59 @@ MAY_SHARE = "may_share"
 """Function attribute: names of the tensors that calls may give the same memory."""
 
 
-def size_variables(function: Function) -> tuple[Var, ...]:
+def size_variables(function: ir.Function) -> tuple[ir.Var, ...]:
     """Variables that occur in parameters' shapes and strides and are not parameters, in order of appearance."""
-    found: dict[Var, None] = {}
+    found: dict[ir.Var, None] = {}
     for param in function.params:
-        if isinstance(param, Buffer):
+        if isinstance(param, ir.Buffer):
             for extent in (*param.shape, *(param.strides or ())):
-                if isinstance(extent, Expr):
-                    found.update((v, None) for v in find(extent, Var))
+                if isinstance(extent, ir.Expr):
+                    found.update((v, None) for v in find(extent, ir.Var))
     return tuple(var for var in found if var not in function.params)
 
 
-def entry_parameters(function: Function) -> tuple[Buffer | Var, ...]:
+def entry_parameters(function: ir.Function) -> tuple[ir.Buffer | ir.Var, ...]:
     """The entry point's arguments: parameters in the author's order, then `size_variables`."""
     return (*function.params, *size_variables(function))
 
 
-def written_parameters(function: Function) -> frozenset[Buffer]:
+def written_parameters(function: ir.Function) -> frozenset[ir.Buffer]:
     """Global buffers among the parameters that some statement may write, views resolved to their source."""
     written = touched(function.body).writes
-    return frozenset(param for param in function.params if isinstance(param, Buffer) and param in written)
+    return frozenset(param for param in function.params if isinstance(param, ir.Buffer) and param in written)
 
 
-def conditional_parameters(function: Function) -> frozenset[Buffer]:
+def conditional_parameters(function: ir.Function) -> frozenset[ir.Buffer]:
     """Global buffers among the parameters that are touched under conditions alone: calls may leave them out."""
-    touched: set[Buffer] = set()
-    for one in walk(function.body, lambda node: not isinstance(node, If)):
-        mentioned = walk(one.condition) if isinstance(one, If) else (one,)
-        touched.update(root(buffer) for buffer in mentioned if isinstance(buffer, Buffer))
-    return frozenset(p for p in function.inputs if isinstance(p, Buffer) and p not in touched)
+    touched: set[ir.Buffer] = set()
+    for one in walk(function.body, lambda node: not isinstance(node, ir.If)):
+        mentioned = walk(one.condition) if isinstance(one, ir.If) else (one,)
+        touched.update(root(buffer) for buffer in mentioned if isinstance(buffer, ir.Buffer))
+    return frozenset(p for p in function.inputs if isinstance(p, ir.Buffer) and p not in touched)
 
 
-def counted_workspaces(function: Function) -> frozenset[Buffer]:
+def counted_workspaces(function: ir.Function) -> frozenset[ir.Buffer]:
     """The workspaces that atomics, or meetings of the grid, touch: numbers to count on, zeros when the first call
     begins."""
-    found: set[Buffer] = set()
-    for node in find(function.body, Call, TileOperator):
-        if isinstance(node, TileOperator):
+    found: set[ir.Buffer] = set()
+    for node in find(function.body, ir.Call, ir.TileOperator):
+        if isinstance(node, ir.TileOperator):
             effects = node.effects()
             found.update(root(region.buffer) for region in effects.writes if effects.atomic)
-        elif isinstance(node, Call) and node.function.startswith(("atomic_", "grid_sync")):
-            found.update(root(place.buffer) for place in node.arguments if isinstance(place, Region))
+        elif isinstance(node, ir.Call) and node.function.startswith(("atomic_", "grid_sync")):
+            found.update(root(place.buffer) for place in node.arguments if isinstance(place, ir.Region))
     return frozenset(buffer for buffer in found if buffer.scope == "global")
 
 
-def mentioned(node: object) -> set[Var | Buffer]:
+def mentioned(node: object) -> set[ir.Var | ir.Buffer]:
     """The variables of which something speaks, and the buffers that own the memory of which it does."""
-    return {root(one) if isinstance(one, Buffer) else one for one in find(node, Var, Buffer)}
+    return {root(one) if isinstance(one, ir.Buffer) else one for one in find(node, ir.Var, ir.Buffer)}
 
 
-def of_views(node: object) -> set[Buffer]:
+def of_views(node: object) -> set[ir.Buffer]:
     """Buffers of a program that are views, and all that those are views of: memory with several names."""
-    found: set[Buffer] = set()
-    for buffer in find(node, Buffer):
+    found: set[ir.Buffer] = set()
+    for buffer in find(node, ir.Buffer):
         while buffer.source is not None:
             found |= {buffer, buffer.source}
             buffer = buffer.source

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Statement
+from tilewright.ir import nodes as ir
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Stage:
 
     name: str
     meaning: str
-    statements: frozenset[type[Statement]]
+    statements: frozenset[type[ir.Statement]]
     tile_operators: bool
     scopes: frozenset[str]
     vectors: bool
@@ -40,20 +39,20 @@ class Stage:
     by_author: bool = False
 
 
-HOST_STATEMENTS: frozenset[type[Statement]] = frozenset({
-    nodes.Seq, nodes.Let, nodes.Allocate, nodes.If, nodes.For, nodes.While, nodes.Break, nodes.Continue,
-    nodes.Return, nodes.Assert, nodes.Assume, nodes.Print, nodes.Kernel,
+HOST_STATEMENTS: frozenset[type[ir.Statement]] = frozenset({
+    ir.Seq, ir.Let, ir.Allocate, ir.If, ir.For, ir.While, ir.Break, ir.Continue,
+    ir.Return, ir.Assert, ir.Assume, ir.Print, ir.Kernel,
 })  # fmt: skip
 """What may stand in a host program, outside its kernels, at every stage."""
 
-_THREAD_STATEMENTS: frozenset[type[Statement]] = frozenset({
-    nodes.Seq, nodes.Let, nodes.Allocate, nodes.Store, nodes.Evaluate, nodes.If, nodes.For, nodes.While,
-    nodes.Break, nodes.Continue, nodes.Return, nodes.Assert, nodes.Assume, nodes.Print,
+_THREAD_STATEMENTS: frozenset[type[ir.Statement]] = frozenset({
+    ir.Seq, ir.Let, ir.Allocate, ir.Store, ir.Evaluate, ir.If, ir.For, ir.While,
+    ir.Break, ir.Continue, ir.Return, ir.Assert, ir.Assume, ir.Print,
 })  # fmt: skip
-_ASYNCHRONY: frozenset[type[Statement]] = frozenset({
-    nodes.Commit, nodes.Wait, nodes.Channel, nodes.Acquire, nodes.Publish, nodes.Receive, nodes.Release, nodes.Roles,
+_ASYNCHRONY: frozenset[type[ir.Statement]] = frozenset({
+    ir.Commit, ir.Wait, ir.Channel, ir.Acquire, ir.Publish, ir.Receive, ir.Release, ir.Roles,
 })  # fmt: skip
-_TILE_STATEMENTS = _THREAD_STATEMENTS | _ASYNCHRONY | {nodes.Parallel}
+_TILE_STATEMENTS = _THREAD_STATEMENTS | _ASYNCHRONY | {ir.Parallel}
 _THREAD_SCOPES = frozenset({"global", "shared", "scalar", "register", "barrier"})
 _TILE_SCOPES = frozenset({"global", "shared", "fragment", "local", "scalar", "barrier"})
 
@@ -62,7 +61,7 @@ STAGES: dict[str, Stage] = {
     for stage in (
         Stage(
             "traced", "what the author wrote: loops, tile operators, pipelines as wishes",
-            _TILE_STATEMENTS | {nodes.Pipelined}, True, _TILE_SCOPES, vectors=False, flat=False, by_author=True,
+            _TILE_STATEMENTS | {ir.Pipelined}, True, _TILE_SCOPES, vectors=False, flat=False, by_author=True,
         ),
         Stage(
             "pipelined", "pipelines have become plain loops whose buffers have stages",

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InvalidProgram, near
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT64
 from tilewright.ir.effects import root
 from tilewright.ir.expression_rules import counted, extent_problems, index_problems
-from tilewright.ir.nodes import Buffer, Const, Expr, Function, Kernel, Region, Seq, Statement, TileOperator, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.scope_rules import ScopeRules
 from tilewright.ir.signature import size_variables
@@ -22,7 +21,7 @@ from tilewright.ir.stages import HOST_STATEMENTS, STAGES
 from tilewright.ir.visitor import children, holds, method_of
 
 
-def verify(function: Function, *, afresh: bool = True, by_author: bool = True) -> None:
+def verify(function: ir.Function, *, afresh: bool = True, by_author: bool = True) -> None:
     """Check `function` against the rules of the IR and of its stage; `by_author` says whether no pass has run yet.
 
     Nodes never change, and passes share them: where not `afresh`, statements that were found sound in a place like
@@ -48,8 +47,8 @@ def verify(function: Function, *, afresh: bool = True, by_author: bool = True) -
 
 
 def violations(
-    function: Function, *, afresh: bool = True, by_author: bool = True
-) -> list[tuple[Statement | Function, str]]:
+    function: ir.Function, *, afresh: bool = True, by_author: bool = True
+) -> list[tuple[ir.Statement | ir.Function, str]]:
     """Every violation in `function`: the statement (or the function itself) and one sentence."""
     verifier = _Verifier(function, afresh, by_author)
     verifier.function()
@@ -67,8 +66,8 @@ class _Sound:
     """
 
     place: tuple[Any, ...]
-    used: frozenset[Var | Buffer]
-    bound: frozenset[Var | Buffer]
+    used: frozenset[ir.Var | ir.Buffer]
+    bound: frozenset[ir.Var | ir.Buffer]
 
 
 class _Verifier(ScopeRules):
@@ -83,12 +82,12 @@ class _Verifier(ScopeRules):
             self.bind(function, var)
         for param in function.params:
             self.bind(function, param)
-        bare = {told_by(e) for p in function.params if isinstance(p, Buffer) for e in (*p.shape, *(p.strides or ()))}
+        bare = {told_by(e) for p in function.params if isinstance(p, ir.Buffer) for e in (*p.shape, *(p.strides or ()))}
         for var in size_variables(function):
             if var not in bare:
                 self.report(function, f"the size {var.name} never stands alone as an extent of a parameter")
         for param in function.params:
-            if isinstance(param, Buffer):
+            if isinstance(param, ir.Buffer):
                 self.buffer(function, param)
                 if param.scope != "global":
                     self.report(function, f"the parameter {param.name} is {param.scope}, not global")
@@ -99,14 +98,14 @@ class _Verifier(ScopeRules):
 
     # Statements
 
-    def body(self, body: Seq, **context: object) -> None:
+    def body(self, body: ir.Seq, **context: object) -> None:
         with self.scope(**context):
             for statement in body.statements:
                 self.statement(statement)
 
     verify_Seq = body
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         place = (self.stage, self.kernel is None, self.role is None, self.in_parallel, self.in_loop)
         known = None if self.afresh else getattr(statement, "sound", None)
         if known is not None and known.place == place and self.in_scope(known):
@@ -118,7 +117,7 @@ class _Verifier(ScopeRules):
         if reports == self.reports and not holds(statement, *_IN_CONTEXT):
             # A view of what the statement declares itself is in scope there, wherever the statement stands.
             free = names.used - names.bound
-            outside = {one for one in free if isinstance(one, Var) or root(one) not in names.bound}
+            outside = {one for one in free if isinstance(one, ir.Var) or root(one) not in names.bound}
             sound = _Sound(place, frozenset(outside), frozenset(names.bound))
             object.__setattr__(statement, "sound", sound)
 
@@ -127,49 +126,49 @@ class _Verifier(ScopeRules):
         missing = known.used - self.visible
         return self.bound.isdisjoint(known.bound) and all(self.is_plain_view(one) for one in missing)
 
-    def known(self, statement: Statement, known: _Sound) -> None:
+    def known(self, statement: ir.Statement, known: _Sound) -> None:
         """A statement that was sound in a place like this."""
         for view in known.used - self.visible:
             self.use(statement, view)
         self.bound |= known.bound
         self.names.used |= known.used
         self.names.bound |= known.bound
-        if isinstance(statement, nodes.Let):
+        if isinstance(statement, ir.Let):
             self.visible.add(statement.var)
-        elif isinstance(statement, nodes.Allocate):
+        elif isinstance(statement, ir.Allocate):
             self.visible.add(statement.buffer)
 
-    def checked(self, statement: Statement) -> None:
+    def checked(self, statement: ir.Statement) -> None:
         self.allowed(statement)
-        if isinstance(statement, TileOperator):
+        if isinstance(statement, ir.TileOperator):
             self.tile_operator(statement)
             return
         rule = method_of(_Verifier, "verify_", type(statement))
         if rule is not None:
             rule(self, statement)
 
-    def allowed(self, statement: Statement) -> None:
+    def allowed(self, statement: ir.Statement) -> None:
         """Whether this kind of statement may stand here at this stage."""
         cls = type(statement)
-        name = statement.name if isinstance(statement, TileOperator) else cls.__name__
+        name = statement.name if isinstance(statement, ir.TileOperator) else cls.__name__
         if self.kernel is None:
             if cls not in HOST_STATEMENTS:
                 self.report(statement, f"{name} stands outside a kernel")
-        elif isinstance(statement, TileOperator):
+        elif isinstance(statement, ir.TileOperator):
             if not self.stage.tile_operators:
                 self.report(statement, f"the tile operator {name} has no place at stage {self.stage.name}")
         elif cls not in self.stage.statements:
             misplaced = f"{name} has no place at stage {self.stage.name}"
-            self.report(statement, "a kernel stands in a kernel" if cls is Kernel else misplaced)
+            self.report(statement, "a kernel stands in a kernel" if cls is ir.Kernel else misplaced)
 
-    def tile_operator(self, statement: TileOperator) -> None:
+    def tile_operator(self, statement: ir.TileOperator) -> None:
         known = len(self.found)
         for child in children(statement):
             self.expression(statement, child)
-            if not isinstance(child, Region):
+            if not isinstance(child, ir.Region):
                 continue
             for extent in child.extents:
-                if isinstance(extent, Expr) and not isinstance(extent, Const):
+                if isinstance(extent, ir.Expr) and not isinstance(extent, ir.Const):
                     self.report(statement, f"an extent of the tile of {child.buffer.name} is not known")
         if self.in_parallel:
             self.report(statement, f"{statement.name} acts on whole tiles and cannot stand in a parallel loop")
@@ -177,12 +176,12 @@ class _Verifier(ScopeRules):
             for problem in statement.check():
                 self.report(statement, f"{statement.name}: {problem}")
 
-    def verify_Let(self, statement: nodes.Let) -> None:
+    def verify_Let(self, statement: ir.Let) -> None:
         of = statement.var.dtype
         self.typed(statement, statement.value, of, f"the value of {statement.var.name}", effect=True)
         self.bind(statement, statement.var)
 
-    def verify_Allocate(self, statement: nodes.Allocate) -> None:
+    def verify_Allocate(self, statement: ir.Allocate) -> None:
         buffer = statement.buffer
         self.bind(statement, buffer)
         self.buffer(statement, buffer)
@@ -198,7 +197,7 @@ class _Verifier(ScopeRules):
                 self.report(statement, f"only a scalar has a first value; {buffer.name} is {buffer.scope}")
             self.typed(statement, statement.initial, buffer.dtype, f"the first value of {buffer.name}")
 
-    def verify_Store(self, statement: nodes.Store) -> None:
+    def verify_Store(self, statement: ir.Store) -> None:
         buffer, value = statement.buffer, statement.value
         self.use(statement, buffer)
         self.placed(statement, buffer)
@@ -210,27 +209,27 @@ class _Verifier(ScopeRules):
         if value.dtype.scalar != buffer.dtype.scalar:
             self.report(statement, f"a value of {value.dtype} is stored in {buffer.name}, which holds {buffer.dtype}")
 
-    def verify_Evaluate(self, statement: nodes.Evaluate) -> None:
+    def verify_Evaluate(self, statement: ir.Evaluate) -> None:
         self.expression(statement, statement.value, effect=True)
 
-    def verify_If(self, statement: nodes.If) -> None:
+    def verify_If(self, statement: ir.If) -> None:
         self.condition(statement, statement.condition)
         self.body(statement.then)
         if statement.otherwise is not None:
             self.body(statement.otherwise)
 
-    def verify_For(self, statement: nodes.For) -> None:
+    def verify_For(self, statement: ir.For) -> None:
         if statement.kind not in ("serial", "unroll", "vectorize"):
             self.report(statement, f"no kind of loop {statement.kind!r}")
         for name in ("start", "stop", "step"):
             self.typed(statement, getattr(statement, name), statement.var.dtype, f"the {name} of the loop")
-        if isinstance(statement.step, Const) and statement.step.value <= 0:
+        if isinstance(statement.step, ir.Const) and statement.step.value <= 0:
             self.report(statement, f"the step of the loop is {statement.step.value}")
         with self.scope():
             self.bind(statement, statement.var)
             self.body(statement.body, in_loop=statement.kind != "vectorize")
 
-    def verify_Pipelined(self, statement: nodes.Pipelined) -> None:
+    def verify_Pipelined(self, statement: ir.Pipelined) -> None:
         for name in ("start", "stop"):
             self.typed(statement, getattr(statement, name), statement.var.dtype, f"the {name} of the loop")
         if statement.num_stages < 0:
@@ -245,7 +244,7 @@ class _Verifier(ScopeRules):
             self.bind(statement, statement.var)
             self.body(statement.body, in_loop=False)
 
-    def verify_Parallel(self, statement: nodes.Parallel) -> None:
+    def verify_Parallel(self, statement: ir.Parallel) -> None:
         if len(statement.vars) != len(statement.extents):
             self.report(
                 statement, f"{counted(len(statement.vars), 'variable')} for {counted(len(statement.extents), 'extent')}"
@@ -253,46 +252,46 @@ class _Verifier(ScopeRules):
         for extent in statement.extents:
             for problem in extent_problems(extent, "an extent of the loop"):
                 self.report(statement, problem)
-            if isinstance(extent, Expr):
+            if isinstance(extent, ir.Expr):
                 self.expression(statement, extent)
         with self.scope():
             for var in statement.vars:
                 self.bind(statement, var)
             self.body(statement.body, in_parallel=True, in_loop=False)
 
-    def verify_While(self, statement: nodes.While) -> None:
+    def verify_While(self, statement: ir.While) -> None:
         self.condition(statement, statement.condition)
         self.body(statement.body, in_loop=True)
 
-    def verify_Break(self, statement: nodes.Break | nodes.Continue) -> None:
+    def verify_Break(self, statement: ir.Break | ir.Continue) -> None:
         if not self.in_loop:
             self.report(statement, f"{type(statement).__name__.lower()} stands outside a serial loop")
 
     verify_Continue = verify_Break
 
-    def verify_Assert(self, statement: nodes.Assert | nodes.Assume) -> None:
+    def verify_Assert(self, statement: ir.Assert | ir.Assume) -> None:
         self.condition(statement, statement.condition)
 
     verify_Assume = verify_Assert
 
-    def verify_Print(self, statement: nodes.Print) -> None:
+    def verify_Print(self, statement: ir.Print) -> None:
         for value in statement.values:
             if not isinstance(value, str):
                 self.expression(statement, value)
 
     # Asynchrony and roles
 
-    def verify_Wait(self, statement: nodes.Wait) -> None:
+    def verify_Wait(self, statement: ir.Wait) -> None:
         if statement.pending < 0:
             self.report(statement, f"{statement.pending} groups cannot be pending")
         if statement.full is not None:
             self.condition(statement, statement.full)
 
-    def verify_Channel(self, channel: nodes.Channel) -> None:
+    def verify_Channel(self, channel: ir.Channel) -> None:
         if channel.name in self.channels:
             self.report(channel, f"a second channel is called {channel.name!r}")
         self.channels[channel.name] = channel
-        if channel.scope not in nodes.CHANNEL_SCOPES:
+        if channel.scope not in ir.CHANNEL_SCOPES:
             self.report(channel, f"no scope {channel.scope!r} of channels")
         if channel.stages < 1:
             self.report(channel, f"the channel has {channel.stages} slots")
@@ -306,7 +305,7 @@ class _Verifier(ScopeRules):
         if channel.alternate and (channel.is_private or len(channel.readers) != 1):
             self.report(channel, f"the readers of {channel.name!r} alternate, which the instances of one role do")
 
-    def verify_ChannelStatement(self, statement: nodes.ChannelStatement) -> None:
+    def verify_ChannelStatement(self, statement: ir.ChannelStatement) -> None:
         self.typed(statement, statement.iteration, statement.iteration.dtype, "the iteration's number")
         if not statement.iteration.dtype.is_integer:
             self.report(statement, f"the iteration's number is {statement.iteration.dtype}, not an integer")
@@ -317,19 +316,19 @@ class _Verifier(ScopeRules):
         elif self.role is None:
             self.report(statement, f"{word} stands outside of roles")
         else:
-            writes = isinstance(statement, (nodes.Acquire, nodes.Publish))
+            writes = isinstance(statement, (ir.Acquire, ir.Publish))
             if self.role.name not in (channel.writers if writes else channel.readers):
                 kind = "writer" if writes else "reader"
                 self.report(statement, f"the role {self.role.name!r} is no {kind} of the channel {channel.name!r}")
 
-    def verify_Roles(self, roles: nodes.Roles) -> None:
+    def verify_Roles(self, roles: ir.Roles) -> None:
         names = [role.name for role in roles.roles]
         if len(set(names)) != len(names):
             self.report(roles, "two roles have one name")
         if self.role is not None:
             self.report(roles, "roles stand in a role")
         warps = sum(role.all_warps for role in roles.roles)
-        if self.kernel is not None and warps * nodes.WARP != self.kernel.num_threads:
+        if self.kernel is not None and warps * ir.WARP != self.kernel.num_threads:
             self.report(roles, f"the roles have {warps} warps, and the block {self.kernel.num_threads} threads")
         for group in roles.warpgroups():
             kept = {role.registers for role in group}
@@ -349,7 +348,7 @@ class _Verifier(ScopeRules):
                 if found.scope == "fragment" and root(found) not in mentioned.bound:
                     self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
 
-    def verify_Kernel(self, kernel: Kernel) -> None:
+    def verify_Kernel(self, kernel: ir.Kernel) -> None:
         if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
             self.report(
                 kernel,
@@ -358,7 +357,7 @@ class _Verifier(ScopeRules):
         for extent in kernel.grid:
             for problem in extent_problems(extent, "an extent of the grid"):
                 self.report(kernel, problem)
-            if isinstance(extent, Expr):
+            if isinstance(extent, ir.Expr):
                 self.expression(kernel, extent)
         if len(kernel.threads) != 3 or len(kernel.thread_vars) != 3 or any(count < 1 for count in kernel.threads):
             self.report(kernel, "a block has three thread indices with at least one thread each")
@@ -368,7 +367,7 @@ class _Verifier(ScopeRules):
             self.body(kernel.body)
         self.annotations(kernel, names.used | names.bound)
 
-    def annotations(self, kernel: Kernel, named: set[Var | Buffer]) -> None:
+    def annotations(self, kernel: ir.Kernel, named: set[ir.Var | ir.Buffer]) -> None:
         """Layouts and safe values must concern buffers that the kernel can reach."""
         for buffer, value in kernel.safe_values:
             if value.dtype != buffer.dtype:
@@ -378,9 +377,9 @@ class _Verifier(ScopeRules):
                 self.report(kernel, f"{buffer.name} has an annotation, but is not in the kernel")
 
 
-def _buffers(names: set[Var | Buffer]) -> list[Buffer]:
-    return sorted((one for one in names if isinstance(one, Buffer)), key=lambda one: one.name)
+def _buffers(names: set[ir.Var | ir.Buffer]) -> list[ir.Buffer]:
+    return sorted((one for one in names if isinstance(one, ir.Buffer)), key=lambda one: one.name)
 
 
-_IN_CONTEXT = (Kernel, nodes.Roles, nodes.Channel, nodes.ChannelStatement)
+_IN_CONTEXT = (ir.Kernel, ir.Roles, ir.Channel, ir.ChannelStatement)
 """What is asked about more than its place: other channels, other roles, the block."""

@@ -15,33 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
-from tilewright.ir.nodes import (
-    Allocate,
-    Binary,
-    Buffer,
-    Const,
-    DType,
-    Expr,
-    For,
-    Function,
-    Kernel,
-    Let,
-    Parallel,
-    Pipelined,
-    Record,
-    Region,
-    Seq,
-    Statement,
-    Var,
-    binary,
-)
+from tilewright.ir import nodes as ir
 
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 
-Rewritten: TypeAlias = "Statement | Sequence[Statement] | None"
+Rewritten: TypeAlias = "ir.Statement | Sequence[ir.Statement] | None"
 """What may stand in a statement's place: another, several, or nothing."""
 
 _FIELDS: dict[type, tuple[str, ...]] = {}
@@ -75,9 +56,9 @@ def _kind_of(cls: type) -> _Kind:
     """The kind of a value's class, worked out once a class: traversal is where compiling spends its time."""
     kind = _KINDS.get(cls)
     if kind is None:
-        if issubclass(cls, Seq):
+        if issubclass(cls, ir.Seq):
             kind = _Kind.SEQ
-        elif issubclass(cls, (Expr, Statement, Region, Buffer, Function)):
+        elif issubclass(cls, (ir.Expr, ir.Statement, ir.Region, ir.Buffer, ir.Function)):
             kind = _Kind.NODE
         else:
             kind = _Kind.TUPLE if issubclass(cls, tuple) else _Kind.LEAF
@@ -85,21 +66,21 @@ def _kind_of(cls: type) -> _Kind:
     return kind
 
 
-def children(node: Any) -> tuple[Record, ...]:  # any field's value may be asked
+def children(node: Any) -> tuple[ir.Record, ...]:  # any field's value may be asked
     """Expressions, statements, regions and buffers directly under `node`, in order of evaluation."""
     try:
         return node.below
     except AttributeError:
-        found: list[Record] = []
+        found: list[ir.Record] = []
         for name in fields_of(type(node)):
             _collect(getattr(node, name), found)
-        if isinstance(node, Allocate) and node.buffer.placed:
+        if isinstance(node, ir.Allocate) and node.buffer.placed:
             _collect((*node.buffer.shape, *(node.buffer.strides or ())), found)  # what the kernel works out there
         object.__setattr__(node, "below", tuple(found))  # nodes never change, and passes share them
         return tuple(found)
 
 
-def _collect(value: Any, found: list[Record]) -> None:
+def _collect(value: Any, found: list[ir.Record]) -> None:
     kind = _KINDS.get(type(value)) or _kind_of(type(value))
     if kind is _Kind.TUPLE:
         for item in value:
@@ -108,7 +89,7 @@ def _collect(value: Any, found: list[Record]) -> None:
         found.append(value)
 
 
-def walk(node: object, enter: Callable[[Record], bool] | None = None) -> Iterator[Record]:
+def walk(node: object, enter: Callable[[ir.Record], bool] | None = None) -> Iterator[ir.Record]:
     """`node` and all below it, before their children.
 
     Buffers are yielded where they are mentioned, but their shapes are not entered.  `enter` says whether to
@@ -118,14 +99,14 @@ def walk(node: object, enter: Callable[[Record], bool] | None = None) -> Iterato
     while waiting:
         one = waiting.pop()
         yield one
-        if type(one) is Buffer or (enter is not None and not enter(one)):
+        if type(one) is ir.Buffer or (enter is not None and not enter(one)):
             continue
         below = children(one)
         if below:
             waiting += below[::-1]
 
 
-def uses(node: object) -> Iterator[Record]:
+def uses(node: object) -> Iterator[ir.Record]:
     """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is
     computed.
 
@@ -133,17 +114,17 @@ def uses(node: object) -> Iterator[Record]:
     """
     waiting = [node]
     while waiting:
-        for one in walk(waiting.pop(), lambda below: not isinstance(below, Allocate)):
+        for one in walk(waiting.pop(), lambda below: not isinstance(below, ir.Allocate)):
             yield one
-            if isinstance(one, Allocate) and one.initial is not None:
+            if isinstance(one, ir.Allocate) and one.initial is not None:
                 waiting.append(one.initial)
 
 
-def own(statement: Statement) -> Iterator[Record]:
+def own(statement: ir.Statement) -> Iterator[ir.Record]:
     """What a statement itself evaluates: all that is used by it and not by the statements below it."""
-    below = (statement.initial,) if isinstance(statement, Allocate) else children(statement)
+    below = (statement.initial,) if isinstance(statement, ir.Allocate) else children(statement)
     for child in below:
-        if child is not None and not isinstance(child, Statement):
+        if child is not None and not isinstance(child, ir.Statement):
             yield from walk(child)
 
 
@@ -174,7 +155,7 @@ def _kinds(node: Any) -> int:
     except AttributeError:
         cls = type(node)
         kinds = _BITS.get(cls) or _bit_of(cls)
-        if cls is not Buffer:
+        if cls is not ir.Buffer:
             for child in children(node):
                 kinds |= _kinds(child)
         object.__setattr__(node, "kinds", kinds)
@@ -203,7 +184,7 @@ def find(node: object, *classes: object) -> Iterator[Any]:  # said by the overlo
         cls = type(one)
         if _BITS[cls] & mask:
             yield one
-        if cls is not Buffer and one.below:
+        if cls is not ir.Buffer and one.below:
             waiting += [child for child in one.below[::-1] if child.kinds & mask]
 
 
@@ -278,14 +259,14 @@ class Rewriter:
 
     def __call__(self, node: T) -> T:
         result: Any = self.visit(node)
-        if isinstance(node, Seq) and not isinstance(result, Seq):
-            result = Seq(tuple(listed(result)), span=node.span)
+        if isinstance(node, ir.Seq) and not isinstance(result, ir.Seq):
+            result = ir.Seq(tuple(listed(result)), span=node.span)
         return result
 
     @overload
-    def visit(self, node: Expr) -> Expr: ...
+    def visit(self, node: ir.Expr) -> ir.Expr: ...
     @overload
-    def visit(self, node: Statement) -> Rewritten: ...
+    def visit(self, node: ir.Statement) -> Rewritten: ...
     @overload
     def visit(self, node: T) -> T: ...
     def visit(self, node: Any) -> Any:  # said by the overloads
@@ -302,20 +283,20 @@ class Rewriter:
         method = self._methods[cls]
         return self.generic(node) if method is None else method(self, node)
 
-    def visit_Buffer(self, buffer: Buffer) -> Buffer:
+    def visit_Buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         return self.map_buffer(buffer)
 
-    def visit_Var(self, var: Var) -> Expr:
+    def visit_Var(self, var: ir.Var) -> ir.Expr:
         return self.map_var(var)
 
-    def visit_Const(self, const: Const) -> Expr:
+    def visit_Const(self, const: ir.Const) -> ir.Expr:
         return const
 
-    def map_buffer(self, buffer: Buffer) -> Buffer:
+    def map_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         """The buffer to put in place of `buffer`."""
         return buffer
 
-    def map_var(self, var: Var) -> Expr:
+    def map_var(self, var: ir.Var) -> ir.Expr:
         """The expression to put in place of a use of `var`; where `var` is bound, this must be a Var."""
         return var
 
@@ -343,7 +324,7 @@ class Rewriter:
         return self._tuple(value)
 
     def _tuple(self, value: tuple[object, ...]) -> tuple[object, ...]:
-        statements = bool(value) and isinstance(value[0], Statement)
+        statements = bool(value) and isinstance(value[0], ir.Statement)
         items: list[object] = []
         changed = False
         for item in value:
@@ -360,20 +341,20 @@ class Rewriter:
 Rewriter._methods, Rewriter._wanted = {}, {}
 
 
-def with_statements(body: Seq, made: Sequence[Statement]) -> Seq:
+def with_statements(body: ir.Seq, made: Sequence[ir.Statement]) -> ir.Seq:
     """A sequence of other statements; the very one where they are its own."""
     same = len(made) == len(body.statements) and all(map(lambda a, b: a is b, made, body.statements))
     return body if same else dataclasses.replace(body, statements=tuple(made))
 
 
-def listed(made: Rewritten) -> list[Statement]:
+def listed(made: Rewritten) -> list[ir.Statement]:
     """What stands in a statement's place, as a list."""
     if made is None:
         return []
-    return [made] if isinstance(made, Statement) else [one for part in made for one in listed(part)]
+    return [made] if isinstance(made, ir.Statement) else [one for part in made for one in listed(part)]
 
 
-S = TypeVar("S", bound=Statement)
+S = TypeVar("S", bound=ir.Statement)
 
 Change: TypeAlias = Callable[[Any], object]
 """A function of a node of the class that is asked for, which gives what stands in its place."""
@@ -383,7 +364,7 @@ class _Changing(Rewriter):
     def __init__(self, by: Change) -> None:
         self.by = by
 
-    def change(self, node: Record) -> object:
+    def change(self, node: ir.Record) -> object:
         made = self.by(node)
         return self.generic(node) if made is node else made
 
@@ -408,19 +389,19 @@ def put(node: T, places: Mapping[S, Rewritten]) -> T:
     return changed(node, *classes, by=lambda one: places.get(one, one)) if places else node
 
 
-def without_tiles(node: T, unused: Collection[Buffer]) -> T:
+def without_tiles(node: T, unused: Collection[ir.Buffer]) -> T:
     """`node` without the declarations of some buffers."""
-    return changed(node, Allocate, by=lambda one: None if one.buffer in unused else one)
+    return changed(node, ir.Allocate, by=lambda one: None if one.buffer in unused else one)
 
 
 class _Substitute(Rewriter):
-    def __init__(self, vars: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer]) -> None:
+    def __init__(self, vars: Mapping[ir.Var, ir.Expr], buffers: Mapping[ir.Buffer, ir.Buffer]) -> None:
         self.vars, self.buffers = vars, buffers
 
-    def map_var(self, var: Var) -> Expr:
+    def map_var(self, var: ir.Var) -> ir.Expr:
         return self.vars.get(var, var)
 
-    def map_buffer(self, buffer: Buffer) -> Buffer:
+    def map_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         """What stands for a buffer; a view of one that is replaced is a view of what stands for it."""
         found = self.buffers.get(buffer)
         if (
@@ -432,14 +413,16 @@ class _Substitute(Rewriter):
             self.buffers = {**self.buffers, buffer: found}
         return buffer if found is None else found
 
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
+    def visit_Allocate(self, allocate: ir.Allocate) -> Rewritten:
         buffer = allocate.buffer
         if buffer.placed and self.vars and buffer not in self.buffers:
             self.buffers = {**self.buffers, buffer: _resized(buffer, self.vars)}
         return self.generic(allocate)
 
 
-def substitute(node: T, vars: Mapping[Var, Expr] | None = None, buffers: Mapping[Buffer, Buffer] | None = None) -> T:
+def substitute(
+    node: T, vars: Mapping[ir.Var, ir.Expr] | None = None, buffers: Mapping[ir.Buffer, ir.Buffer] | None = None
+) -> T:
     """`node` with variables and buffers replaced.  Nothing is renamed: the caller avoids capture."""
     return _Substitute(vars or {}, buffers or {})(node)
 
@@ -450,17 +433,17 @@ def fresh(statement: T) -> T:
     return substitute(statement, vars, buffers) if vars or buffers else statement
 
 
-def new_names(statement: object) -> tuple[dict[Var, Expr], dict[Buffer, Buffer]]:
+def new_names(statement: object) -> tuple[dict[ir.Var, ir.Expr], dict[ir.Buffer, ir.Buffer]]:
     """New variables and buffers for all that `statement` declares."""
-    vars: dict[Var, Expr] = {}
-    buffers: dict[Buffer, Buffer] = {}
-    placed: list[Buffer] = []
-    for node in find(statement, Let, For, Pipelined, Parallel, Allocate):
-        if isinstance(node, (Let, For, Pipelined)):
+    vars: dict[ir.Var, ir.Expr] = {}
+    buffers: dict[ir.Buffer, ir.Buffer] = {}
+    placed: list[ir.Buffer] = []
+    for node in find(statement, ir.Let, ir.For, ir.Pipelined, ir.Parallel, ir.Allocate):
+        if isinstance(node, (ir.Let, ir.For, ir.Pipelined)):
             vars[node.var] = dataclasses.replace(node.var)
-        elif isinstance(node, Parallel):
+        elif isinstance(node, ir.Parallel):
             vars.update((var, dataclasses.replace(var)) for var in node.vars)
-        elif isinstance(node, Allocate):
+        elif isinstance(node, ir.Allocate):
             source = node.buffer.source
             placed += [node.buffer] if node.buffer.placed else []
             buffers[node.buffer] = dataclasses.replace(
@@ -471,24 +454,24 @@ def new_names(statement: object) -> tuple[dict[Var, Expr], dict[Buffer, Buffer]]
     return vars, buffers
 
 
-def own_names(kernel: Kernel) -> set[Var | Buffer]:
+def own_names(kernel: ir.Kernel) -> set[ir.Var | ir.Buffer]:
     """What a kernel gives names itself: its indices, variables and buffers."""
     vars, buffers = new_names(kernel.body)
     return {*kernel.block_vars, *kernel.thread_vars, *vars, *buffers}
 
 
-def _resized(buffer: Buffer, vars: Mapping[Var, Expr]) -> Buffer:
+def _resized(buffer: ir.Buffer, vars: Mapping[ir.Var, ir.Expr]) -> ir.Buffer:
     """A placed buffer whose extents are said in other variables; the same one where they are not."""
-    extents = [extent for extent in (*buffer.shape, *(buffer.strides or ())) if isinstance(extent, Expr)]
+    extents = [extent for extent in (*buffer.shape, *(buffer.strides or ())) if isinstance(extent, ir.Expr)]
     if not any(var in vars for extent in extents for var in variables(extent)):
         return buffer
     shape, strides = substitute_extents(buffer.shape, vars), buffer.strides
     return dataclasses.replace(buffer, shape=shape, strides=strides and substitute_extents(strides, vars))
 
 
-def substitute_extents(extents: tuple[object, ...], vars: Mapping[Var, Expr]) -> tuple[Any, ...]:
+def substitute_extents(extents: tuple[object, ...], vars: Mapping[ir.Var, ir.Expr]) -> tuple[Any, ...]:
     """Extents with variables replaced."""
-    return tuple(substitute(extent, vars) if isinstance(extent, Expr) else extent for extent in extents)
+    return tuple(substitute(extent, vars) if isinstance(extent, ir.Expr) else extent for extent in extents)
 
 
 def same(a: Any, b: Any) -> bool:  # any field's values
@@ -497,12 +480,12 @@ def same(a: Any, b: Any) -> bool:  # any field's values
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, (Var, Buffer, Statement)):
+    if isinstance(a, (ir.Var, ir.Buffer, ir.Statement)):
         return False
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, (Expr, Region)):
-        if isinstance(a, Expr) and a.dtype != b.dtype:
+    if isinstance(a, (ir.Expr, ir.Region)):
+        if isinstance(a, ir.Expr) and a.dtype != b.dtype:
             return False
         return all(same(getattr(a, name), getattr(b, name)) for name in fields_of(type(a)))
     return bool(a == b)
@@ -510,53 +493,55 @@ def same(a: Any, b: Any) -> bool:  # any field's values
 
 def key(node: object) -> object:
     """A hashable value that two nodes share exactly when they are `same`."""
-    if isinstance(node, (Var, Buffer, Statement)):
+    if isinstance(node, (ir.Var, ir.Buffer, ir.Statement)):
         return node
     if isinstance(node, tuple):
         return tuple(key(item) for item in node)
-    if isinstance(node, (Expr, Region)):
-        dtype: DType | None = node.dtype if isinstance(node, Expr) else None
+    if isinstance(node, (ir.Expr, ir.Region)):
+        dtype: ir.DType | None = node.dtype if isinstance(node, ir.Expr) else None
         return (type(node), dtype, *(key(getattr(node, name)) for name in fields_of(type(node))))
     return (type(node), node)
 
 
-def conjuncts(condition: Expr) -> Iterator[Expr]:
+def conjuncts(condition: ir.Expr) -> Iterator[ir.Expr]:
     """What must hold together for a condition to hold."""
-    if isinstance(condition, Binary) and condition.op == "all":
+    if isinstance(condition, ir.Binary) and condition.op == "all":
         yield from conjuncts(condition.left)
         yield from conjuncts(condition.right)
     else:
         yield condition
 
 
-def conjunction(conditions: Sequence[Expr]) -> Expr:
+def conjunction(conditions: Sequence[ir.Expr]) -> ir.Expr:
     """All of them; the first one that fails decides."""
-    return functools.reduce(lambda first, second: binary("all", first, second), conditions)
+    return functools.reduce(lambda first, second: ir.binary("all", first, second), conditions)
 
 
-def guard_of(conditions: Iterable[Expr | None]) -> Expr | None:
+def guard_of(conditions: Iterable[ir.Expr | None]) -> ir.Expr | None:
     """The `conjunction` of some conditions; None where there is nothing to ask, as None among them is."""
     asked = [one for one in conditions if one is not None]
     return conjunction(asked) if asked else None
 
 
-def variables(node: object) -> set[Var]:
+def variables(node: object) -> set[ir.Var]:
     """Every variable mentioned in `node`."""
-    return set(find(node, Var))
+    return set(find(node, ir.Var))
 
 
-def buffers(node: object) -> set[Buffer]:
+def buffers(node: object) -> set[ir.Buffer]:
     """Every buffer mentioned in `node`."""
-    return set(find(node, Buffer))
+    return set(find(node, ir.Buffer))
 
 
-def declared(node: object, *scopes: str) -> list[Buffer]:
+def declared(node: object, *scopes: str) -> list[ir.Buffer]:
     """The buffers of some scopes that are declared in `node` and own their memory, in order."""
-    buffers = [one.buffer for one in find(node, Allocate)]
+    buffers = [one.buffer for one in find(node, ir.Allocate)]
     return [one for one in buffers if one.scope in scopes and one.source is None]
 
 
-def kernels(function: Function) -> list[Kernel]:
+def kernels(function: ir.Function) -> list[ir.Kernel]:
     """The kernels of a host program, in order."""
-    outside = walk(function, lambda node: isinstance(node, (Function, Statement)) and not isinstance(node, Kernel))
-    return [found for found in outside if isinstance(found, Kernel)]
+    outside = walk(
+        function, lambda node: isinstance(node, (ir.Function, ir.Statement)) and not isinstance(node, ir.Kernel)
+    )
+    return [found for found in outside if isinstance(found, ir.Kernel)]

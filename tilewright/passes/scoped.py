@@ -8,25 +8,24 @@ from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Record, Region, Seq, Statement, Var, binary
+from tilewright.ir import nodes as ir
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, children, find, holds, listed, substitute
 from tilewright.ir.visitor import fresh as fresh  # published
 
-T = TypeVar("T", bound=Statement)
+T = TypeVar("T", bound=ir.Statement)
 N = TypeVar("N")
 
 
-def map_kernels(function: Function, change: Callable[[Kernel], Any], stage: str | None = None) -> Function:
+def map_kernels(function: ir.Function, change: Callable[[ir.Kernel], Any], stage: str | None = None) -> ir.Function:
     """`function` with every kernel changed, or statements in its place; the very function where none was."""
-    return function.with_body(changed(function.body, Kernel, by=change), stage)
+    return function.with_body(changed(function.body, ir.Kernel, by=change), stage)
 
 
-def linear_thread(kernel: Kernel) -> Expr:
+def linear_thread(kernel: ir.Kernel) -> ir.Expr:
     """The index of the executing thread in its block, x fastest."""
     x, y, z = kernel.thread_vars
-    total: Expr = x
+    total: ir.Expr = x
     if kernel.threads[1] > 1:
         total = total + y * kernel.threads[0]
     if kernel.threads[2] > 1:
@@ -34,44 +33,44 @@ def linear_thread(kernel: Kernel) -> Expr:
     return total
 
 
-def counted_off(loop: nodes.Parallel, number: Expr) -> list[nodes.Let]:
+def counted_off(loop: ir.Parallel, number: ir.Expr) -> list[ir.Let]:
     """Names for the variables of a loop, the last one first, in the iteration of a running number."""
-    names: list[nodes.Let] = []
+    names: list[ir.Let] = []
     for var, extent in zip(reversed(loop.vars), reversed(loop.extents), strict=True):
-        names.append(nodes.Let(var, nodes.cast(number if var is loop.vars[0] else number % extent, var.dtype)))
+        names.append(ir.Let(var, ir.cast(number if var is loop.vars[0] else number % extent, var.dtype)))
         number = number // extent
     return names
 
 
 def nested(
-    vars: Sequence[Var], extents: Sequence[nodes.Extent], body: Seq, kinds: Sequence[str], span: Span | None = None
-) -> nodes.For:
+    vars: Sequence[ir.Var], extents: Sequence[ir.Extent], body: ir.Seq, kinds: Sequence[str], span: Span | None = None
+) -> ir.For:
     """Loops in loops, one for each variable, that each count from 0."""
     for var, extent, kind in reversed(list(zip(vars, extents, kinds, strict=True))):
-        stop = nodes.cast(nodes.expr(extent), var.dtype)
-        made = nodes.For(var, nodes.const(0, var.dtype), stop, nodes.const(1, var.dtype), body, kind, span=span)
-        body = Seq((made,), span=span)
+        stop = ir.cast(ir.expr(extent), var.dtype)
+        made = ir.For(var, ir.const(0, var.dtype), stop, ir.const(1, var.dtype), body, kind, span=span)
+        body = ir.Seq((made,), span=span)
     return made
 
 
-def plain_loop(loop: nodes.Pipelined) -> nodes.For:
+def plain_loop(loop: ir.Pipelined) -> ir.For:
     """A pipelined loop without overlap."""
-    start, stop = (nodes.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
-    return nodes.For(loop.var, start, stop, nodes.const(1, loop.var.dtype), loop.body, span=loop.span)
+    start, stop = (ir.cast(end, loop.var.dtype) for end in (loop.start, loop.stop))
+    return ir.For(loop.var, start, stop, ir.const(1, loop.var.dtype), loop.body, span=loop.span)
 
 
-def free_of(expr: Expr, *things: Var) -> bool:
+def free_of(expr: ir.Expr, *things: ir.Var) -> bool:
     """Whether none of the variables occurs in `expr`."""
-    return not any(node is thing for node in find(expr, Var) for thing in things)
+    return not any(node is thing for node in find(expr, ir.Var) for thing in things)
 
 
-def holders(node: Statement, wanted: Callable[[Any], bool]) -> set[Record]:
+def holders(node: ir.Statement, wanted: Callable[[Any], bool]) -> set[ir.Record]:
     """The nodes at or below `node` that hold one that is `wanted`, so that a pass can leave the others alone."""
-    found: set[Record] = set()
+    found: set[ir.Record] = set()
 
-    def search(part: Record) -> bool:
+    def search(part: ir.Record) -> bool:
         holds = wanted(part)
-        if not isinstance(part, Buffer):
+        if not isinstance(part, ir.Buffer):
             for child in children(part):
                 if search(child):
                     holds = True
@@ -91,64 +90,64 @@ class ScopedRewriter(Rewriter):
 
     alone_nothing = frozenset({"Kernel", "Role", "Seq", "For", "Pipelined", "Parallel", "If", "Select"})
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: ir.Function) -> None:
         self.analyzer = Analyzer()
-        self.uniform: dict[Var, Expr] = {}
+        self.uniform: dict[ir.Var, ir.Expr] = {}
         """What names of numbers of warps stand for: conditions on them say something of thread indices."""
-        self.thread_var: Var | None = None
+        self.thread_var: ir.Var | None = None
         for var in size_variables(function):
             self.analyzer.bind(var, 0, None)
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         self.thread_var = kernel.thread_vars[0]
         with self.analyzer.scope():
             self.bind_kernel(kernel)
             body = self(kernel.body)
         return kernel.with_body(body)
 
-    def bind_kernel(self, kernel: Kernel) -> None:
+    def bind_kernel(self, kernel: ir.Kernel) -> None:
         """Blocks count to the grid's extents, threads to the block's."""
         vars, extents = (*kernel.block_vars, *kernel.thread_vars), (*kernel.grid, *kernel.threads)
         for var, extent in zip(vars, extents, strict=True):
             self.analyzer.bind_extent(var, extent)
 
-    def visit_Role(self, role: nodes.Role) -> nodes.Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         with self.analyzer.scope():
             self.bind_role(role)
             return self.generic(role)
 
-    def bind_role(self, role: nodes.Role) -> None:
+    def bind_role(self, role: ir.Role) -> None:
         """In a role the first index of the thread counts all of the role's, whatever shape the block has."""
         if role.index is not None:
             self.analyzer.bind_extent(role.index, role.instances)
         if self.thread_var is not None:
             self.analyzer.bind_extent(self.thread_var, role.threads)
 
-    def visit_Seq(self, seq: Seq) -> Seq:
+    def visit_Seq(self, seq: ir.Seq) -> ir.Seq:
         with self.analyzer.scope():
             return self.generic(seq)
 
-    def visit_Let(self, let: nodes.Let) -> nodes.Let:
+    def visit_Let(self, let: ir.Let) -> ir.Let:
         result = self.generic(let)
         value = let.value
-        if isinstance(value, nodes.Call) and value.function == "warp_uniform":
+        if isinstance(value, ir.Call) and value.function == "warp_uniform":
             value = value.operands[0]
             self.uniform[let.var] = value
         if value.dtype.is_integer and value.dtype.lanes == 1 and reads_nothing(value):
             self.analyzer.bind(let.var, value, value)
         return result
 
-    def visit_Assume(self, assume: nodes.Assume) -> Rewritten:
+    def visit_Assume(self, assume: ir.Assume) -> Rewritten:
         result = self.generic(assume)
         self.analyzer.assume(assume.condition)
         return result
 
-    def visit_Assert(self, check: nodes.Assert) -> Rewritten:
+    def visit_Assert(self, check: ir.Assert) -> Rewritten:
         result = self.generic(check)
         self.analyzer.assume(check.condition)
         return result
 
-    def visit_For(self, loop: nodes.For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         start, stop, step = self.visit(loop.start), self.visit(loop.stop), self.visit(loop.step)
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
@@ -157,19 +156,19 @@ class ScopedRewriter(Rewriter):
             return loop
         return replace(loop, start=start, stop=stop, step=step, body=body)
 
-    def visit_Pipelined(self, loop: nodes.Pipelined) -> Rewritten:
-        start, stop = (nodes.cast(nodes.expr(end), loop.var.dtype) for end in (loop.start, loop.stop))
+    def visit_Pipelined(self, loop: ir.Pipelined) -> Rewritten:
+        start, stop = (ir.cast(ir.expr(end), loop.var.dtype) for end in (loop.start, loop.stop))
         with self.analyzer.scope():
-            self.analyzer.bind(loop.var, start, binary("sub", stop, nodes.const(1, stop.dtype)))
+            self.analyzer.bind(loop.var, start, ir.binary("sub", stop, ir.const(1, stop.dtype)))
             return self.generic(loop)
 
-    def visit_Parallel(self, loop: nodes.Parallel) -> Rewritten:
+    def visit_Parallel(self, loop: ir.Parallel) -> Rewritten:
         with self.analyzer.scope():
             for var, extent in zip(loop.vars, loop.extents, strict=True):
                 self.analyzer.bind_extent(var, extent)
             return self.generic(loop)
 
-    def visit_If(self, branch: nodes.If) -> Rewritten:
+    def visit_If(self, branch: ir.If) -> Rewritten:
         condition = self.visit(branch.condition)
         fact = substitute(branch.condition, self.uniform) if self.uniform else branch.condition
         with self.analyzer.scope():
@@ -184,11 +183,11 @@ class ScopedRewriter(Rewriter):
             return branch
         return replace(branch, condition=condition, then=then, otherwise=otherwise)
 
-    def then_of(self, branch: nodes.If) -> Seq:
+    def then_of(self, branch: ir.If) -> ir.Seq:
         """What becomes of the statements below a condition, where it is known to hold."""
         return self(branch.then)
 
-    def visit_Select(self, select: nodes.Select) -> Expr:
+    def visit_Select(self, select: ir.Select) -> ir.Expr:
         condition = self.visit(select.condition)
         with self.analyzer.scope():
             self.analyzer.assume(select.condition)
@@ -200,7 +199,7 @@ class ScopedRewriter(Rewriter):
             return select
         return replace(select, condition=condition, then=then, otherwise=otherwise)
 
-    def chosen_of(self, select: nodes.Select) -> Expr:
+    def chosen_of(self, select: ir.Select) -> ir.Expr:
         """What becomes of the value that a choice has where its condition is known to hold."""
         return self.visit(select.then)
 
@@ -209,75 +208,75 @@ class DecidingRewriter(ScopedRewriter):
     """One that leaves out what never runs: under facts that contradict one another anything can be proved, and indices
     become any number."""
 
-    def decided(self, condition: Expr) -> bool | None:
+    def decided(self, condition: ir.Expr) -> bool | None:
         """The value of a condition, where it is certain."""
         result = self.analyzer.simplify(condition)
-        return bool(result.value) if isinstance(result, nodes.Const) else None
+        return bool(result.value) if isinstance(result, ir.Const) else None
 
-    def visit_If(self, branch: nodes.If) -> Rewritten:
+    def visit_If(self, branch: ir.If) -> Rewritten:
         value = self.decided(branch.condition)
         if value is None:
             return _unless_empty(super().visit_If(branch))
         taken = branch.then if value else branch.otherwise
         return None if taken is None else _spliced(self(taken))
 
-    def visit_Select(self, select: nodes.Select) -> Expr:
+    def visit_Select(self, select: ir.Select) -> ir.Expr:
         value = self.decided(select.condition)
         if value is None:
             return super().visit_Select(select)
         return self.visit(select.then if value else select.otherwise)
 
-    def visit_For(self, loop: nodes.For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         return None if self.never_runs(loop) else _unless_empty(super().visit_For(loop))
 
-    def visit_Parallel(self, loop: nodes.Parallel) -> Rewritten:
+    def visit_Parallel(self, loop: ir.Parallel) -> Rewritten:
         return _unless_empty(super().visit_Parallel(loop))
 
-    def never_runs(self, loop: nodes.For) -> bool:
+    def never_runs(self, loop: ir.For) -> bool:
         """Whether a loop has no iteration, for certain."""
-        return self.analyzer.prove(nodes.index_binary("ge", loop.start, loop.stop))
+        return self.analyzer.prove(ir.index_binary("ge", loop.start, loop.stop))
 
 
 class _Decisions(DecidingRewriter):
-    def __init__(self, analyzer: Analyzer, uniform: dict[Var, Expr]) -> None:
+    def __init__(self, analyzer: Analyzer, uniform: dict[ir.Var, ir.Expr]) -> None:
         self.analyzer, self.uniform = analyzer, uniform
 
 
-def decided_parts(loop: nodes.Parallel, place: ScopedRewriter) -> nodes.Parallel | None:
+def decided_parts(loop: ir.Parallel, place: ScopedRewriter) -> ir.Parallel | None:
     """A loop without what never runs of it where a rewriter stands; None where nothing is left."""
     result = _Decisions(place.analyzer, place.uniform).visit(loop)
-    return result if isinstance(result, nodes.Parallel) else None
+    return result if isinstance(result, ir.Parallel) else None
 
 
 def _unless_empty(made: Rewritten) -> Rewritten:
-    return None if isinstance(made, nodes.Statement) and nodes.is_empty(made) else made
+    return None if isinstance(made, ir.Statement) and ir.is_empty(made) else made
 
 
-def _spliced(body: Seq) -> Rewritten:
+def _spliced(body: ir.Seq) -> Rewritten:
     """The statements of a branch in place of it; in a scope of their own where they declare names."""
     return body if body.declares else list(body.statements)
 
 
-def bind_loop(analyzer: Analyzer, loop: nodes.For) -> None:
+def bind_loop(analyzer: Analyzer, loop: ir.For) -> None:
     """Tell `analyzer` the range of a loop's variable."""
-    analyzer.bind(loop.var, loop.start, binary("sub", loop.stop, nodes.const(1, loop.stop.dtype)))
+    analyzer.bind(loop.var, loop.start, ir.binary("sub", loop.stop, ir.const(1, loop.stop.dtype)))
 
 
-def reads_nothing(expr: Expr) -> bool:
+def reads_nothing(expr: ir.Expr) -> bool:
     """Whether the value of `expr` depends on variables alone, so that it holds as long as they do."""
-    return not holds(expr, nodes.Load, nodes.Call)
+    return not holds(expr, ir.Load, ir.Call)
 
 
-def negated(condition: Expr) -> Expr:
+def negated(condition: ir.Expr) -> ir.Expr:
     """``not condition``, pushed into a comparison of integers; of a literal the other one."""
-    if isinstance(condition, nodes.Const):
-        return nodes.const(not condition.value)
-    if isinstance(condition, nodes.Binary) and condition.op in nodes.OPPOSITE and condition.left.dtype.is_integer:
-        return binary(nodes.OPPOSITE[condition.op], condition.left, condition.right)
-    return nodes.Unary(condition.dtype, "not", condition)
+    if isinstance(condition, ir.Const):
+        return ir.const(not condition.value)
+    if isinstance(condition, ir.Binary) and condition.op in ir.OPPOSITE and condition.left.dtype.is_integer:
+        return ir.binary(ir.OPPOSITE[condition.op], condition.left, condition.right)
+    return ir.Unary(condition.dtype, "not", condition)
 
 
-def with_values(node: N, values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | None = None) -> N:
+def with_values(node: N, values: Mapping[ir.Var, ir.Expr], buffers: Mapping[ir.Buffer, ir.Buffer] | None = None) -> N:
     """`node` with variables (and buffers) replaced, and the arithmetic on literals that this allows done."""
     return _Fold(values, buffers or {})(node)
 
@@ -285,25 +284,25 @@ def with_values(node: N, values: Mapping[Var, Expr], buffers: Mapping[Buffer, Bu
 class _Fold(Rewriter):
     """Variables replaced by literals, and the arithmetic on them done."""
 
-    def __init__(self, values: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer]) -> None:
+    def __init__(self, values: Mapping[ir.Var, ir.Expr], buffers: Mapping[ir.Buffer, ir.Buffer]) -> None:
         self.values, self.buffers = values, buffers
 
-    def map_var(self, var: Var) -> Expr:
+    def map_var(self, var: ir.Var) -> ir.Expr:
         return self.values.get(var, var)
 
-    def map_buffer(self, buffer: Buffer) -> Buffer:
+    def map_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         return self.buffers.get(buffer, buffer)
 
-    def visit_Binary(self, node: nodes.Binary) -> Expr:
+    def visit_Binary(self, node: ir.Binary) -> ir.Expr:
         made = self.generic(node)
-        return made if made is node else nodes.binary(made.op, made.left, made.right)
+        return made if made is node else ir.binary(made.op, made.left, made.right)
 
-    def visit_Cast(self, node: nodes.Cast) -> Expr:
+    def visit_Cast(self, node: ir.Cast) -> ir.Expr:
         made = self.generic(node)
-        return made if made is node else nodes.cast(made.value, made.dtype)
+        return made if made is node else ir.cast(made.value, made.dtype)
 
 
-def redirected(node: N, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> N:
+def redirected(node: N, slots: Mapping[ir.Buffer, tuple[ir.Buffer, ir.Expr]]) -> N:
     """`node` with every access of some tiles going to a slot of a ring instead.
 
     Parameters
@@ -317,17 +316,17 @@ class HoistingRewriter(Rewriter):
     """One whose expressions may need statements before the one that they stand in, which they add to `before`."""
 
     def __init__(self) -> None:
-        self.before: list[Statement] = []
+        self.before: list[ir.Statement] = []
 
-    def visit_Seq(self, body: Seq) -> Seq:
-        statements: list[Statement] = []
+    def visit_Seq(self, body: ir.Seq) -> ir.Seq:
+        statements: list[ir.Statement] = []
         outer = self.before
         for one in body.statements:
             self.before = []
             made = self.visit(one)
             statements += [*self.before, *listed(self.placed(made))]
         self.before = outer
-        return Seq(tuple(statements), span=body.span)
+        return ir.Seq(tuple(statements), span=body.span)
 
     def placed(self, made: Rewritten) -> Rewritten:
         """What stands behind `before` for a statement that has been rewritten."""
@@ -337,7 +336,7 @@ class HoistingRewriter(Rewriter):
 class PlaceRewriter(Rewriter):
     """Moves accesses: loads, stores and regions go where `place` says."""
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+    def place(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
         """The buffer and the indices in the place of those of an access, which have been rewritten; a region gets an
         extent of 1 for each index that is added in front."""
         raise NotImplementedError
@@ -349,20 +348,20 @@ class PlaceRewriter(Rewriter):
 
     visit_Load = visit_Store = _moved
 
-    def visit_Region(self, region: Region) -> Region:
+    def visit_Region(self, region: ir.Region) -> ir.Region:
         made = self.generic(region)
         buffer, starts = self.place(region.buffer, made.starts)
         added = (1,) * (len(starts) - len(made.starts))
-        return made if starts is made.starts else Region(buffer, starts, (*added, *made.extents))
+        return made if starts is made.starts else ir.Region(buffer, starts, (*added, *made.extents))
 
 
 class _Redirect(PlaceRewriter):
     """Accesses of tiles that have stages go to the slot of their iteration."""
 
-    def __init__(self, slots: Mapping[Buffer, tuple[Buffer, Expr]]) -> None:
+    def __init__(self, slots: Mapping[ir.Buffer, tuple[ir.Buffer, ir.Expr]]) -> None:
         self.slots = slots
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+    def place(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
         if buffer not in self.slots:
             return buffer, indices
         staged, slot = self.slots[buffer]

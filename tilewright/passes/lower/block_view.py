@@ -10,17 +10,7 @@ import numpy as np
 
 from tilewright.arith import Analyzer
 from tilewright.errors import InternalError
-from tilewright.ir.nodes import (
-    Buffer,
-    Evaluate,
-    Expr,
-    Region,
-    Statement,
-    TileOperator,
-    Var,
-    cast,
-    const,
-)
+from tilewright.ir import nodes as ir
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows
 from tilewright.passes.context import Fact
@@ -39,7 +29,7 @@ class BlockView:
     owner: Assign
 
     @property
-    def thread(self) -> Expr:
+    def thread(self) -> ir.Expr:
         """Index of the executing thread."""
         return self.owner.thread
 
@@ -47,29 +37,29 @@ class BlockView:
     def threads(self) -> int:
         return self.owner.threads
 
-    def meeting(self) -> Statement:
+    def meeting(self) -> ir.Statement:
         """A barrier of all threads that execute the operator."""
-        return Evaluate(self.owner.meeting())
+        return ir.Evaluate(self.owner.meeting())
 
-    def layout(self, buffer: Buffer) -> Layout:
+    def layout(self, buffer: ir.Buffer) -> Layout:
         """Layout of a fragment or a shared tile."""
         return self.owner.layouts[buffer]
 
-    def memory_layout(self, buffer: Buffer) -> Layout | None:
+    def memory_layout(self, buffer: ir.Buffer) -> Layout | None:
         """Layout of a shared tile, None where it is row-major as declared."""
         return self.owner.layouts.get(buffer)
 
-    def registers(self, buffer: Buffer) -> Buffer:
+    def registers(self, buffer: ir.Buffer) -> ir.Buffer:
         """The register array that a fragment has become."""
         return self.owner.map_buffer(buffer)
 
-    def shared(self, region: Region, offsets: Sequence[Expr]) -> Region:
+    def shared(self, region: ir.Region, offsets: Sequence[ir.Expr]) -> ir.Region:
         """The place in memory of the element at `offsets` from the start of a shared region."""
         indices = [start + offset for start, offset in zip(region.starts, offsets, strict=True)]
         buffer, places = self.owner.physical(region.buffer, indices)
-        return Region(buffer, places, (1,) * len(places))
+        return ir.Region(buffer, places, (1,) * len(places))
 
-    def piece(self, region: Region) -> Region:
+    def piece(self, region: ir.Region) -> ir.Region:
         """The place in memory of the first of a shared region's bytes, which are moved as they lie.
 
         Raises
@@ -82,10 +72,10 @@ class BlockView:
             memory = layout.places[-1]
             if not np.array_equal(layout.table(memory), rows.table(memory)):
                 raise InternalError(f"{tile.name} is moved byte by byte, but its layout is not row-major: {layout}")
-        return self.shared(region, [const(0)] * len(region.extents))
+        return self.shared(region, [ir.const(0)] * len(region.extents))
 
     @property
-    def warpgroup(self) -> Expr:
+    def warpgroup(self) -> ir.Expr:
         """Index of the executing thread's warpgroup, the same in all lanes of a warp."""
         return self.owner.warpgroup
 
@@ -95,16 +85,16 @@ class BlockView:
         return self.owner.cluster
 
     @property
-    def group_barrier(self) -> Expr:
+    def group_barrier(self) -> ir.Expr:
         """The named barrier of the executing thread's warpgroup."""
         groups = self.owner.groups_before + self.warpgroup
         return self.simplify(groups + self.owner.barriers.operators)
 
-    def lives(self, buffer: Buffer) -> bool:
+    def lives(self, buffer: ir.Buffer) -> bool:
         """Whether a buffer that the kernel allocates is still there where the operator stands."""
         return any(buffer in here for here in self.owner.open)
 
-    def operators(self, token: str) -> list[TileOperator]:
+    def operators(self, token: str) -> list[ir.TileOperator]:
         """The asynchronous operators of the role, or block, that a token stands for."""
         return [node for node in self.owner.asynchronous if node.token == token]
 
@@ -113,26 +103,26 @@ class BlockView:
         """What is known where the operator stands."""
         return self.owner.analyzer
 
-    def simplify(self, value: Expr) -> Expr:
+    def simplify(self, value: ir.Expr) -> ir.Expr:
         return self.owner.analyzer.simplify(value)
 
-    def visited(self, values: Sequence[Expr]) -> list[Expr]:
+    def visited(self, values: Sequence[ir.Expr]) -> list[ir.Expr]:
         """Index expressions of the tile program as those of a thread."""
         return [self.owner.visit(value) for value in values]
 
-    def guard(self, buffer: Buffer, indices: Sequence[Expr]) -> Expr | None:
+    def guard(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> ir.Expr | None:
         """The condition under which a global access is in bounds; None where it always is."""
         return self.owner.guard(buffer, indices)
 
-    def safe_value(self, tensor: Buffer) -> Expr | None:
+    def safe_value(self, tensor: ir.Buffer) -> ir.Expr | None:
         """What the author wants read beyond a tensor's bounds, where that is not zero."""
         value = self.owner.safe.get(tensor)
-        return None if value is None else cast(value, tensor.dtype)
+        return None if value is None else ir.cast(value, tensor.dtype)
 
-    def at_end(self, key: Buffer, statement: Statement) -> None:
+    def at_end(self, key: ir.Buffer, statement: ir.Statement) -> None:
         """What the role does when all else is done; once for each `key`."""
         self.owner.endings.setdefault(key, statement)
 
-    def bind(self, var: Var, extent: int) -> None:
+    def bind(self, var: ir.Var, extent: int) -> None:
         """Tell the simplifier the range of a new variable."""
         self.owner.analyzer.bind_extent(var, extent)

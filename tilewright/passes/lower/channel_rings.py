@@ -7,23 +7,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ChannelMisuse
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT64
-from tilewright.ir.nodes import (
-    WARP,
-    WARPGROUP,
-    Buffer,
-    Channel,
-    ChannelStatement,
-    Kernel,
-    Parallel,
-    Receive,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    Store,
-)
 from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
@@ -39,9 +24,9 @@ BY_ENGINE = "engine"
 class Ring:
     """A channel and its two rows of barriers, with the arrivals that complete them."""
 
-    channel: Channel
-    full: Buffer
-    empty: Buffer
+    channel: ir.Channel
+    full: ir.Buffer
+    empty: ir.Buffer
     full_arrivals: int
     empty_arrivals: int
     by_group: frozenset[str]
@@ -58,7 +43,7 @@ class Ring:
         return 1 + sum(count - 1 for _, count in self.lines)
 
 
-def ring_of(channel: Channel, kernel: Kernel) -> Ring:
+def ring_of(channel: ir.Channel, kernel: ir.Kernel) -> Ring:
     """The barriers of a channel.
 
     Raises
@@ -68,8 +53,8 @@ def ring_of(channel: Channel, kernel: Kernel) -> Ring:
     """
     joined = [
         roles
-        for roles in find(kernel, Roles)
-        if any(one.channel == channel.name for one in find(roles, ChannelStatement))
+        for roles in find(kernel, ir.Roles)
+        if any(one.channel == channel.name for one in find(roles, ir.ChannelStatement))
     ]
     rings = [_ring(channel, {role.name: role for role in roles.roles}, kernel) for roles in joined]
     if any(replace(ring, full=rings[0].full, empty=rings[0].empty) != rings[0] for ring in rings):
@@ -80,7 +65,7 @@ def ring_of(channel: Channel, kernel: Kernel) -> Ring:
     return rings[0] if rings else Ring(channel, *_barriers(channel, channel.stages), 1, 1, frozenset(), (), frozenset())
 
 
-def _ring(channel: Channel, roles: Mapping[str, Role], kernel: Kernel) -> Ring:
+def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) -> Ring:
     """The barriers of a channel that joins some roles."""
     _check_scope(channel, roles)
     read = [node for name in channel.readers for node in _readers(channel, roles[name])]
@@ -104,13 +89,13 @@ def _ring(channel: Channel, roles: Mapping[str, Role], kernel: Kernel) -> Ring:
     return Ring(channel, *_barriers(channel, slots), of_full, of_empty * blocks, by_group, lines, fenced)
 
 
-def _barriers(channel: Channel, slots: int) -> tuple[Buffer, Buffer]:
+def _barriers(channel: ir.Channel, slots: int) -> tuple[ir.Buffer, ir.Buffer]:
     """Of full slots, and of empty ones."""
-    full, empty = (Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty"))
+    full, empty = (ir.Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty"))
     return full, empty
 
 
-def _check_scope(channel: Channel, roles: Mapping[str, Role]) -> None:
+def _check_scope(channel: ir.Channel, roles: Mapping[str, ir.Role]) -> None:
     if channel.scope not in ("warp", "block", "cluster"):
         raise ChannelMisuse(
             f"the channel {channel.name!r} joins the roles of a {channel.scope}",
@@ -123,37 +108,37 @@ def _check_scope(channel: Channel, roles: Mapping[str, Role]) -> None:
         )  # fmt: skip
 
 
-def _lines(channel: Channel, roles: Mapping[str, Role], kernel: Kernel) -> tuple[tuple[int, int], ...]:
+def _lines(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) -> tuple[tuple[int, int], ...]:
     everyone = 1, math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
     sent = [copy for name in channel.writers for copy in _copies_into(channel, roles[name]) if copy.multicast]
     return tuple(dict.fromkeys(copy.peers or everyone for copy in sent)) or (everyone,)
 
 
-def _arrivals_of_writers(channel: Channel, roles: Mapping[str, Role]) -> int:
+def _arrivals_of_writers(channel: ir.Channel, roles: Mapping[str, ir.Role]) -> int:
     full = 0
     for name in channel.writers:
         mechanisms = mechanisms_of(channel, roles[name])
         full += roles[name].instances if BY_ENGINE in mechanisms else 0
-        full += roles[name].all_warps * ((SYNC in mechanisms) + WARP * (CP_ASYNC in mechanisms))
+        full += roles[name].all_warps * ((SYNC in mechanisms) + ir.WARP * (CP_ASYNC in mechanisms))
     return 1 if channel.is_private else max(full, 1)
 
 
-def _arrivals_of_readers(channel: Channel, roles: Mapping[str, Role], by_group: Container[str]) -> int:
+def _arrivals_of_readers(channel: ir.Channel, roles: Mapping[str, ir.Role], by_group: Container[str]) -> int:
     """Those of one block."""
     empty = 0
     for name in channel.readers:
         warps = roles[name].warps if channel.alternate else roles[name].all_warps
-        empty += warps * WARP // (WARPGROUP if name in by_group else WARP)
+        empty += warps * ir.WARP // (ir.WARPGROUP if name in by_group else ir.WARP)
     return empty
 
 
-def mechanisms_of(channel: Channel, role: Role, tiles: Container[Buffer] | None = None) -> set[str]:
+def mechanisms_of(channel: ir.Channel, role: ir.Role, tiles: Container[ir.Buffer] | None = None) -> set[str]:
     """How a role fills the slots of a channel, or those among `tiles`: by the copy engine, by cp.async, by stores of
     its threads."""
     buffers = [one for one in channel.buffers if tiles is None or one in tiles]
     mechanisms = set()
-    flying = {store for loop in find(role, Parallel) if loop.token is not None for store in find(loop, Store)}
-    for node in find(role, Statement):
+    flying = {store for loop in find(role, ir.Parallel) if loop.token is not None for store in find(loop, ir.Store)}
+    for node in find(role, ir.Statement):
         if isinstance(node, Copy) and node.destination.buffer in buffers:
             by_threads = CP_ASYNC if node.token is not None else SYNC
             mechanisms.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
@@ -162,22 +147,22 @@ def mechanisms_of(channel: Channel, role: Role, tiles: Container[Buffer] | None 
     return mechanisms
 
 
-def _writes(statement: Statement, buffers: Container[Buffer]) -> bool:
+def _writes(statement: ir.Statement, buffers: Container[ir.Buffer]) -> bool:
     """Whether a statement itself, not one below it, writes one of `buffers`."""
-    if isinstance(statement, nodes.TileOperator):
+    if isinstance(statement, ir.TileOperator):
         return any(shown_tile(region.buffer) in buffers for region in statement.effects().writes)
-    return isinstance(statement, nodes.Store) and shown_tile(statement.buffer) in buffers
+    return isinstance(statement, ir.Store) and shown_tile(statement.buffer) in buffers
 
 
-def _copies_into(channel: Channel, role: Role) -> list[Copy]:
+def _copies_into(channel: ir.Channel, role: ir.Role) -> list[Copy]:
     return [node for node in find(role, Copy) if node.destination.buffer in channel.buffers]
 
 
-def _readers(channel: Channel, role: Role) -> list[Statement]:
-    return [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]
+def _readers(channel: ir.Channel, role: ir.Role) -> list[ir.Statement]:
+    return [node for node in find(role, ir.Statement) if reads_tiles(node, channel.buffers)]
 
 
-def _reads_only(channel: Channel, role: Role, described: set[Buffer]) -> bool:
+def _reads_only(channel: ir.Channel, role: ir.Role, described: set[ir.Buffer]) -> bool:
     """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its
     warpgroup.
 
@@ -185,29 +170,29 @@ def _reads_only(channel: Channel, role: Role, described: set[Buffer]) -> bool:
     of the ring, and a parity says nothing of a phase that is two ago.
     """
     readers = _readers(channel, role)
-    read = {one for node in readers for one in find(node, Buffer) if shown_tile(one) in channel.buffers}
+    read = {one for node in readers for one in find(node, ir.Buffer) if shown_tile(one) in channel.buffers}
     if role.warps % 4 or not read <= described or not all(_by_descriptor(node) is not None for node in readers):
         return False
-    received = [body for body in find(role.body, Seq) if any(_is_receive(one, channel) for one in body.statements)]
+    received = [body for body in find(role.body, ir.Seq) if any(_is_receive(one, channel) for one in body.statements)]
     return all(any(one in readers for one in _always(body)) for body in received)
 
 
-def _is_receive(statement: Statement, channel: Channel) -> bool:
-    return isinstance(statement, Receive) and statement.channel == channel.name
+def _is_receive(statement: ir.Statement, channel: ir.Channel) -> bool:
+    return isinstance(statement, ir.Receive) and statement.channel == channel.name
 
 
-def _always(body: Seq) -> Iterator[Statement]:
+def _always(body: ir.Seq) -> Iterator[ir.Statement]:
     """The statements of a sequence that run whatever conditions hold."""
     for one in body.statements:
-        if isinstance(one, Seq):
+        if isinstance(one, ir.Seq):
             yield from _always(one)
-        elif isinstance(one, nodes.For) and one.numbers:
+        elif isinstance(one, ir.For) and one.numbers:
             yield from _always(one.body)
         else:
             yield one
 
 
-def _by_descriptor(statement: Statement) -> MatrixInstruction | None:
+def _by_descriptor(statement: ir.Statement) -> MatrixInstruction | None:
     """The instruction of a gemm, or of what is read ahead for one, that reads shared tiles by descriptor; None for all
     other statements."""
     plan = statement.plan if isinstance(statement, (Product, LoadAhead)) else None

@@ -19,18 +19,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
-from tilewright.ir.nodes import (
-    Buffer,
-    Function,
-    Kernel,
-    Parallel,
-    Pipelined,
-    Role,
-    Statement,
-    TileOperator,
-    seq,
-)
 from tilewright.ir.visitor import Rewriter, find, having
 from tilewright.ops.copy import CP_ASYNC, ENGINE, QUADS, Copy
 from tilewright.ops.fill import Fill
@@ -48,7 +38,7 @@ from tilewright.passes.tile.layouts.layout_flow import accesses_of
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_shared
 
 
-def expand_operators(function: Function, context: Context) -> Function:
+def expand_operators(function: ir.Function, context: Context) -> ir.Function:
     """Replace operators that need no cooperation by loops, and pipelines by plain loops."""
     return function.with_body(_Expand(context)(function.body))
 
@@ -56,22 +46,22 @@ def expand_operators(function: Function, context: Context) -> Function:
 class _Expand(Rewriter):
     def __init__(self, context: Context) -> None:
         self.products: list[tuple[Product, GemmPlan]] = []
-        self.asynchronous: set[Buffer] = set()
+        self.asynchronous: set[ir.Buffer] = set()
         self.threads = 1
         self.exchanged = context.facts[EXCHANGED]
 
-    def visit_Kernel(self, kernel: Kernel) -> Statement:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Statement:
         self.threads = math.prod(kernel.threads)
         self.products = [(gemm, gemm.plan) for gemm in find(kernel.body, Product) if gemm.plan is not None]
         self.asynchronous = {gemm.c.buffer for gemm, plan in self.products if plan.instruction.asynchronous}
-        made: Statement = self.generic(kernel)
+        made: ir.Statement = self.generic(kernel)
         return made
 
-    def visit_Role(self, role: Role) -> Statement:
+    def visit_Role(self, role: ir.Role) -> ir.Statement:
         with having(self, threads=role.threads):
             return self.generic(role)
 
-    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+    def visit_TileOperator(self, operator: ir.TileOperator) -> ir.Statement:
         if isinstance(operator, LoadAhead) or (isinstance(operator, Product) and operator.plan is not None):
             return operator
         if isinstance(operator, Reduce) and _stays(operator):
@@ -93,16 +83,16 @@ class _Expand(Rewriter):
         if isinstance(operator, Fill) and operator.destination.buffer in self.asynchronous:
             # The target's compiler would put the one value in all these registers where products begin, behind their
             # fence.
-            return seq(made, perform("settle", operator.destination, span=operator.span))
+            return ir.seq(made, perform("settle", operator.destination, span=operator.span))
         return made
 
-    def _for_threads(self, operator: TileOperator) -> Statement | None:
+    def _for_threads(self, operator: ir.TileOperator) -> ir.Statement | None:
         """What many threads with registers of their own do for an operator; None for its generic lowering."""
         if isinstance(operator, Gemm):
             return operator.lower_in_steps()
         return operator.lower_divided(self.threads) if isinstance(operator, Scan) else None
 
-    def _is_right(self, tile: Buffer) -> bool:
+    def _is_right(self, tile: ir.Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns."""
         return any(gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.products)
 
@@ -111,19 +101,19 @@ class _Expand(Rewriter):
         lefts = {gemm.a.buffer for gemm, _ in self.products}
         return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         if loop.token is not None:
             return loop
         return self._gathered_through_shared(loop, ())
 
-    def _gathered_through_shared(self, statement: Statement, fresh: Iterable[Buffer]) -> Statement:
+    def _gathered_through_shared(self, statement: ir.Statement, fresh: Iterable[ir.Buffer]) -> ir.Statement:
         """`statement` with fragments that it does not access element by element moved to shared tiles meanwhile."""
-        loops = list(find(statement, Parallel))
+        loops = list(find(statement, ir.Parallel))
         gathered = {access.buffer for loop in loops for access in accesses_of(loop) if access.axes is None}
         self.exchanged |= gathered
         return through_shared(statement, gathered, set(fresh)) if gathered else statement
 
-    def visit_Pipelined(self, loop: Pipelined) -> Statement:
+    def visit_Pipelined(self, loop: ir.Pipelined) -> ir.Statement:
         return plain_loop(replace(loop, body=self(loop.body)))
 
 

@@ -29,15 +29,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import TilewrightError
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Function, Kernel, Region, Seq, Statement, const
 from tilewright.ir.visitor import Rewritten, changed, find, having, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
 
 
-def flatten_buffers(function: Function, context: Context) -> Function:
+def flatten_buffers(function: ir.Function, context: Context) -> ir.Function:
     """Give every access in a kernel one index; tiles become one-dimensional, parameters keep their shapes."""
     return function.with_body(_Flatten(function)(function.body), "final")
 
@@ -46,7 +45,7 @@ class ScatteredRegion(TilewrightError):
     """A function of a whole tile was given a part that does not lie in one piece."""
 
 
-def _is_contiguous(region: Region) -> bool:
+def _is_contiguous(region: ir.Region) -> bool:
     """Whether the elements of a region follow each other in memory."""
     if region.buffer.strides is not None and any(extent != 1 for extent in region.extents):
         return region.buffer.strides[-1] == 1 and all(extent == 1 for extent in region.extents[:-1])
@@ -57,26 +56,26 @@ def _is_contiguous(region: Region) -> bool:
 
 
 class _Flatten(ScopedRewriter):
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: ir.Function) -> None:
         super().__init__(function)
-        self.flat: dict[Buffer, Buffer] = {}
+        self.flat: dict[ir.Buffer, ir.Buffer] = {}
         self.in_kernel = False
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         with having(self, in_kernel=True):
             made = super().visit_Kernel(kernel)
         return replace(made, body=_declare_views(made.body))
 
     # Buffers
 
-    def map_buffer(self, buffer: Buffer) -> Buffer:
+    def map_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         if not self.in_kernel:
             return buffer
         if buffer not in self.flat:
             self.flat[buffer] = self._flattened(buffer)
         return self.flat[buffer]
 
-    def _flattened(self, buffer: Buffer) -> Buffer:
+    def _flattened(self, buffer: ir.Buffer) -> ir.Buffer:
         if buffer.source is not None:
             source = self.map_buffer(buffer.source)
             if source.dtype == buffer.dtype:
@@ -91,7 +90,7 @@ class _Flatten(ScopedRewriter):
             return buffer
         return replace(buffer, shape=(_total(stored_shape(buffer)),))
 
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
+    def visit_Allocate(self, allocate: ir.Allocate) -> Rewritten:
         made = self.generic(allocate)
         if self.in_kernel and allocate.buffer.source is not None:
             return None  # views are declared afresh where something still needs them
@@ -99,18 +98,18 @@ class _Flatten(ScopedRewriter):
 
     # Accesses
 
-    def visit_TensorMap(self, node: nodes.TensorMap) -> nodes.TensorMap:
+    def visit_TensorMap(self, node: ir.TensorMap) -> ir.TensorMap:
         """The host describes a tensor, or a view of one, in its own dimensions."""
         return node
 
-    def visit_Load(self, load: nodes.Load) -> Expr:
+    def visit_Load(self, load: ir.Load) -> ir.Expr:
         return replace(load, buffer=self.map_buffer(load.buffer), indices=self._index(load.buffer, load.indices))
 
-    def visit_Store(self, store: nodes.Store) -> Rewritten:
+    def visit_Store(self, store: ir.Store) -> Rewritten:
         return replace(store, buffer=self.map_buffer(store.buffer), indices=self._index(store.buffer, store.indices),
                        value=self.visit(store.value))  # fmt: skip
 
-    def visit_Region(self, region: Region) -> Region:
+    def visit_Region(self, region: ir.Region) -> ir.Region:
         if not self.in_kernel:
             return self.generic(region)
         if not _is_contiguous(region):
@@ -121,13 +120,13 @@ class _Flatten(ScopedRewriter):
         start = self._index(region.buffer, region.starts)
         return replace(region, buffer=self.map_buffer(region.buffer), starts=start, extents=(_total(region.extents),))
 
-    def _index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def _index(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
         """The one index of an element; of a scalar, 0."""
         visited = [self.visit(index) for index in indices]
         if not self.in_kernel:
             return tuple(visited)
         if buffer.scope == "scalar" or not visited:
-            return (const(0),)
+            return (ir.const(0),)
         strides = strides_of(buffer)
         whole = self.analyzer.simplify(_place(visited, strides, index_dtype(buffer)))
         if whole.dtype is INT32:
@@ -136,20 +135,20 @@ class _Flatten(ScopedRewriter):
         outer = [self.analyzer.simplify(index) for index in visited[:row]]
         narrow = INT32 if row < len(visited) and all(index.dtype == INT32 for index in visited[row:]) else INT64
         inner = self.analyzer.simplify(_place(visited[row:], strides[row:], narrow))
-        made = nodes.binary("add", _place(outer, strides[:row], INT64), nodes.cast(inner, INT64))
+        made = ir.binary("add", _place(outer, strides[:row], INT64), ir.cast(inner, INT64))
         return (made if _divisions(made) <= _divisions(whole) else whole,)
 
 
-def _place(indices: Sequence[Expr], strides: Sequence[Extent], dtype: DType) -> Expr:
+def _place(indices: Sequence[ir.Expr], strides: Sequence[ir.Extent], dtype: DType) -> ir.Expr:
     """The sum of indices, each as far from the next as its stride says."""
-    total: Expr = const(0, dtype)
+    total: ir.Expr = ir.const(0, dtype)
     for index, stride in zip(indices, strides, strict=True):
-        step = nodes.cast(nodes.expr(stride), dtype)
-        total = nodes.binary("add", total, nodes.binary("mul", nodes.cast(index, dtype), step))
+        step = ir.cast(ir.expr(stride), dtype)
+        total = ir.binary("add", total, ir.binary("mul", ir.cast(index, dtype), step))
     return total
 
 
-def _rows(buffer: Buffer) -> int:
+def _rows(buffer: ir.Buffer) -> int:
     """The number of outer dimensions, so that what the others add up to certainly fits an int32."""
     if buffer.strides is not None:
         return buffer.rank - (buffer.strides[-1] == 1)
@@ -162,23 +161,23 @@ def _rows(buffer: Buffer) -> int:
     return outer
 
 
-def _divisions(index: Expr) -> int:
-    return sum(isinstance(node, nodes.Binary) and node.op in ("floordiv", "floormod") for node in walk(index))
+def _divisions(index: ir.Expr) -> int:
+    return sum(isinstance(node, ir.Binary) and node.op in ("floordiv", "floormod") for node in walk(index))
 
 
-def strides_of(buffer: Buffer) -> tuple[Extent, ...]:
+def strides_of(buffer: ir.Buffer) -> tuple[ir.Extent, ...]:
     """Distance in elements between neighbours along each dimension."""
     if buffer.strides is not None:
         return buffer.strides
-    strides: list[Extent] = []
-    step: Extent = 1
+    strides: list[ir.Extent] = []
+    step: ir.Extent = 1
     for extent in reversed(stored_shape(buffer)):
         strides.append(step)
         step = _product(step, extent)
     return tuple(reversed(strides))
 
 
-def stored_shape(buffer: Buffer) -> tuple[Extent, ...]:
+def stored_shape(buffer: ir.Buffer) -> tuple[ir.Extent, ...]:
     """The shape with the last dimension as long as it is in memory: a row of packed elements ends with a byte."""
     per_byte = buffer.dtype.per_byte
     if per_byte == 1 or buffer.rank <= 1:
@@ -190,41 +189,41 @@ def stored_shape(buffer: Buffer) -> tuple[Extent, ...]:
     return (*buffer.shape[:-1], whole * per_byte)
 
 
-def index_dtype(buffer: Buffer) -> DType:
+def index_dtype(buffer: ir.Buffer) -> DType:
     """int32 where every element's index certainly fits, else int64."""
     if buffer.strides is None and all(isinstance(extent, int) for extent in buffer.shape):
         return INT32 if math.prod(buffer.static_shape) < 1 << 31 else INT64
     return INT64
 
 
-def _product(a: Extent, b: Extent) -> Extent:
+def _product(a: ir.Extent, b: ir.Extent) -> ir.Extent:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
-    return nodes.cast(nodes.expr(a), INT64) * nodes.cast(nodes.expr(b), INT64)
+    return ir.cast(ir.expr(a), INT64) * ir.cast(ir.expr(b), INT64)
 
 
-def _total(extents: tuple[Extent, ...]) -> Extent:
-    one: Extent = 1
+def _total(extents: tuple[ir.Extent, ...]) -> ir.Extent:
+    one: ir.Extent = 1
     return functools.reduce(_product, extents, one)
 
 
-def _declare_views(body: Seq) -> Seq:
+def _declare_views(body: ir.Seq) -> ir.Seq:
     """Views that are still used, each declared behind its source, or first where the source is a parameter."""
-    views: dict[Buffer, None] = {}
-    for node in walk(body, lambda node: not isinstance(node, nodes.TensorMap)):  # which is the host's business
-        while isinstance(node, Buffer) and node.source is not None:
+    views: dict[ir.Buffer, None] = {}
+    for node in walk(body, lambda node: not isinstance(node, ir.TensorMap)):  # which is the host's business
+        while isinstance(node, ir.Buffer) and node.source is not None:
             views.setdefault(node)
             node = node.source
     if not views:
         return body
 
-    def declared(view: Buffer) -> list[Statement]:
-        return [Allocate(view), *behind(view)]
+    def declared(view: ir.Buffer) -> list[ir.Statement]:
+        return [ir.Allocate(view), *behind(view)]
 
-    def behind(source: Buffer) -> list[Statement]:
+    def behind(source: ir.Buffer) -> list[ir.Statement]:
         return [one for view in reversed(views) if view.source is source for one in declared(view)]
 
-    owned = {node.buffer for node in find(body, Allocate)} | views.keys()
+    owned = {node.buffer for node in find(body, ir.Allocate)} | views.keys()
     first = [one for view in reversed(views) if view.source not in owned for one in declared(view)]
-    made = changed(body, Allocate, by=lambda one: [one, *behind(one.buffer)])
+    made = changed(body, ir.Allocate, by=lambda one: [one, *behind(one.buffer)])
     return replace(made, statements=(*first, *made.statements))

@@ -37,24 +37,8 @@ and stays.
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import (
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    For,
-    Function,
-    Kernel,
-    Load,
-    Record,
-    Statement,
-    Unary,
-    Var,
-    While,
-)
 from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one
@@ -67,41 +51,41 @@ MOST_OPERATIONS = 2
 """Of arithmetic that are repeated rather than their result stored; conversions of floats come on top."""
 
 
-def forward_tiles(function: Function, context: Context) -> Function:
+def forward_tiles(function: ir.Function, context: Context) -> ir.Function:
     """Read elements of tiles that repeat tensors from those tensors."""
     return map_kernels(function, lambda kernel: kernel.with_body(_Tiles(kernel, context.arch)(kernel.body)))
 
 
 class _Tiles(Forwarding):
-    def __init__(self, kernel: Kernel, arch: Arch) -> None:
+    def __init__(self, kernel: ir.Kernel, arch: Arch) -> None:
         super().__init__(kernel)
         self.arch = arch
 
-    def wants(self, tile: Buffer) -> bool:
+    def wants(self, tile: ir.Buffer) -> bool:
         return tile.scope in PRIVATE and tile.rank > 0
 
-    def may_ask(self, statement: Statement, tile: Buffer) -> bool:
+    def may_ask(self, statement: ir.Statement, tile: ir.Buffer) -> bool:
         return _reads_once(statement, tile)
 
     def repeats(self, filled: Filled) -> bool:
         """Whether the tile holds neighbouring elements of one tensor, or what little is computed from each."""
-        loads = list(find(filled.value, Load))
+        loads = list(find(filled.value, ir.Load))
         if len(loads) != 1 or not super().repeats(filled):
             return False
         (load,), innermost = loads, filled.indices[-1]
-        if load.buffer.packed or load.buffer.strides is not None or not isinstance(innermost, Var):
+        if load.buffer.packed or load.buffer.strides is not None or not isinstance(innermost, ir.Var):
             return False
         *outer, last = load.indices
         side_by_side = is_one(Analyzer().stride(last, innermost))
         return side_by_side and all(free_of(index, innermost) for index in outer) and self.is_cheap(filled.value)
 
-    def is_cheap(self, value: Expr) -> bool:
+    def is_cheap(self, value: ir.Expr) -> bool:
         operations = 0
-        while not isinstance(value, Load):
-            if isinstance(value, Cast) and self.widens(value.value.dtype, value.dtype):
+        while not isinstance(value, ir.Load):
+            if isinstance(value, ir.Cast) and self.widens(value.value.dtype, value.dtype):
                 value = value.value
                 continue
-            operands = [one for one in _operands(value) if not isinstance(one, Const)]
+            operands = [one for one in _operands(value) if not isinstance(one, ir.Const)]
             operations += 1
             if len(operands) != 1 or operations > MOST_OPERATIONS:
                 return False
@@ -114,24 +98,24 @@ class _Tiles(Forwarding):
         return to.name == "float32" and source.name in narrow
 
 
-def _operands(value: Expr) -> tuple[Expr, ...]:
+def _operands(value: ir.Expr) -> tuple[ir.Expr, ...]:
     """What an operation that costs one instruction works on; nothing for another."""
-    if isinstance(value, Binary) and value.op in ("add", "sub", "mul", "min", "max"):
+    if isinstance(value, ir.Binary) and value.op in ("add", "sub", "mul", "min", "max"):
         return value.left, value.right
-    if isinstance(value, Unary):
+    if isinstance(value, ir.Unary):
         return (value.value,)
-    return value.operands if isinstance(value, Call) and value.function == "abs" else ()
+    return value.operands if isinstance(value, ir.Call) and value.function == "abs" else ()
 
 
-def _reads_once(statement: Statement, tile: Buffer) -> bool:
+def _reads_once(statement: ir.Statement, tile: ir.Buffer) -> bool:
     """Whether `tile` is read by elements, in loops that have no more iterations than it has elements."""
-    waiting: list[tuple[Record, int]] = [(statement, 1)]
+    waiting: list[tuple[ir.Record, int]] = [(statement, 1)]
     while waiting:
         node, times = waiting.pop()
-        if isinstance(node, Load) and node.buffer is tile and (node.dtype.lanes > 1 or times > tile.size):
+        if isinstance(node, ir.Load) and node.buffer is tile and (node.dtype.lanes > 1 or times > tile.size):
             return False
-        if isinstance(node, (For, While)):
-            numbers = node.numbers if isinstance(node, For) else None
+        if isinstance(node, (ir.For, ir.While)):
+            numbers = node.numbers if isinstance(node, ir.For) else None
             times = tile.size + 1 if numbers is None else times * len(numbers)
-        waiting += [(below, times) for below in children(node) if not isinstance(below, Buffer)]
+        waiting += [(below, times) for below in children(node) if not isinstance(below, ir.Buffer)]
     return True

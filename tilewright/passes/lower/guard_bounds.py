@@ -32,25 +32,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Buffer,
-    Expr,
-    For,
-    Function,
-    If,
-    Kernel,
-    Record,
-    Seq,
-    Statement,
-    Var,
-    binary,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import Rewritten, children, conjunction, conjuncts, find, key, listed, substitute, walk
 from tilewright.ops.base import is_one, zero
 from tilewright.passes.context import Context
@@ -60,7 +44,7 @@ LARGEST_SPLIT = 24
 """Loops with more statements than this are not cut: both parts would be compiled."""
 
 
-def guard_bounds(function: Function, context: Context) -> Function:
+def guard_bounds(function: ir.Function, context: Context) -> ir.Function:
     """Write the guards of global accesses that cannot be proved."""
     return function.with_body(_Guard(function)(function.body))
 
@@ -69,51 +53,51 @@ def guard_bounds(function: Function, context: Context) -> Function:
 class _Bound:
     """``0 <= index`` or ``index < extent``."""
 
-    index: Expr
-    extent: Expr | None
+    index: ir.Expr
+    extent: ir.Expr | None
     name: tuple[Hashable, Hashable]
 
     @property
-    def condition(self) -> Expr:
+    def condition(self) -> ir.Expr:
         if self.extent is None:
-            return binary("ge", self.index, const(0, self.index.dtype))
-        return index_binary("lt", self.index, self.extent)
+            return ir.binary("ge", self.index, ir.const(0, self.index.dtype))
+        return ir.index_binary("lt", self.index, self.extent)
 
 
-def _bounds_of(buffer: Buffer, indices: tuple[Expr, ...]) -> Iterator[_Bound]:
+def _bounds_of(buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> Iterator[_Bound]:
     for index, extent in zip(indices, buffer.shape, strict=True):
         name = key(index)
         yield _Bound(index, None, (name, None))
-        yield _Bound(index, nodes.expr(extent), (name, key(nodes.expr(extent))))
+        yield _Bound(index, ir.expr(extent), (name, key(ir.expr(extent))))
 
 
 class _Guard(ScopedRewriter):
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: ir.Function) -> None:
         super().__init__(function)
         self.decided: dict[Hashable, bool] = {}
         """Bounds that hold, or certainly fail, in the part of a cut loop that is being rewritten."""
-        self.guarded: set[Record] = holders(function.body, _is_global_access)
+        self.guarded: set[ir.Record] = holders(function.body, _is_global_access)
         """Nodes with accesses of global memory at or below them."""
-        self.safe: dict[Buffer, Expr] = {}
+        self.safe: dict[ir.Buffer, ir.Expr] = {}
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         self.safe = dict(kernel.safe_values)
         return super().visit_Kernel(kernel)
 
     def visit(self, node: Any) -> Any:
         """Statements without accesses of global memory stay as they are."""
-        if isinstance(node, (For, If, nodes.Store, nodes.While)) and node not in self.guarded:
+        if isinstance(node, (ir.For, ir.If, ir.Store, ir.While)) and node not in self.guarded:
             return node
         return super().visit(node)
 
-    def copy_of(self, loop: For) -> For:
+    def copy_of(self, loop: ir.For) -> ir.For:
         made = fresh(loop)
         self.guarded |= holders(made, _is_global_access)
         return made
 
     # Accesses
 
-    def open_bounds(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[_Bound]:
+    def open_bounds(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> list[_Bound]:
         """The bounds of an access that are neither proved nor decided to hold.
 
         A view of a global buffer with a scope of its own is a lowering's promise to stay inside.
@@ -123,7 +107,7 @@ class _Guard(ScopedRewriter):
         return [bound for bound in _bounds_of(buffer, indices)
                 if self.decided.get(bound.name) is not True and not self.holds(bound)]  # fmt: skip
 
-    def undecided(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[_Bound]:
+    def undecided(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> list[_Bound]:
         """Its open bounds, none where the access is known to be out of bounds anyway."""
         bounds = self.open_bounds(buffer, indices)
         return [] if any(self.decided.get(bound.name) is False for bound in bounds) else bounds
@@ -133,31 +117,31 @@ class _Guard(ScopedRewriter):
             return self.analyzer.nonnegative(bound.index)
         return self.analyzer.prove(bound.condition)
 
-    def visit_Load(self, load: nodes.Load) -> Expr:
+    def visit_Load(self, load: ir.Load) -> ir.Expr:
         bounds = self.open_bounds(load.buffer, load.indices)
         if any(self.decided.get(bound.name) is False for bound in bounds):
             return self.safe_value(load)
         made = self.generic(load)
         if not bounds:
             return made
-        return nodes.Select(load.dtype, self.conjunction(bounds), made, self.safe_value(load))
+        return ir.Select(load.dtype, self.conjunction(bounds), made, self.safe_value(load))
 
-    def safe_value(self, load: nodes.Load) -> Expr:
+    def safe_value(self, load: ir.Load) -> ir.Expr:
         value = self.safe.get(load.buffer)
-        single = zero(load.dtype.scalar) if value is None else nodes.cast(value, load.dtype.scalar)
-        return single if load.dtype.lanes == 1 else nodes.Broadcast(load.dtype, single)
+        single = zero(load.dtype.scalar) if value is None else ir.cast(value, load.dtype.scalar)
+        return single if load.dtype.lanes == 1 else ir.Broadcast(load.dtype, single)
 
-    def conjunction(self, bounds: list[_Bound]) -> Expr:
+    def conjunction(self, bounds: list[_Bound]) -> ir.Expr:
         return conjunction([self.visit(bound.condition) for bound in bounds])
 
-    def visit_Store(self, store: nodes.Store) -> Rewritten:
+    def visit_Store(self, store: ir.Store) -> Rewritten:
         return self._guarded(store, self.open_bounds(store.buffer, store.indices))
 
-    def visit_Evaluate(self, evaluate: nodes.Evaluate) -> Rewritten:
+    def visit_Evaluate(self, evaluate: ir.Evaluate) -> Rewritten:
         elements = _elements(evaluate.value)
         return self._guarded(evaluate, [bound for r in elements for bound in self.open_bounds(r.buffer, r.starts)])
 
-    def _guarded(self, statement: Statement, bounds: list[_Bound]) -> Statement | None:
+    def _guarded(self, statement: ir.Statement, bounds: list[_Bound]) -> ir.Statement | None:
         """`statement` under the bounds that are open; nothing where one fails."""
         if any(self.decided.get(bound.name) is False for bound in bounds):
             return None
@@ -167,27 +151,27 @@ class _Guard(ScopedRewriter):
         with self.analyzer.scope():
             self.analyzer.assume(condition)
             made = self.generic(statement)
-        return If(condition, seq(made), span=statement.span)
+        return ir.If(condition, ir.seq(made), span=statement.span)
 
-    def then_of(self, branch: If) -> Seq:
+    def then_of(self, branch: ir.If) -> ir.Seq:
         """Bounds that a condition says hold below it, as they stand there: of what was read too, of which the engine
         keeps nothing."""
-        written = {node.buffer for node in find(branch.then, nodes.Store, nodes.Region)}
+        written = {node.buffer for node in find(branch.then, ir.Store, ir.Region)}
         said = [
             bound for bound in _said(branch.condition)
-            if not any(load.buffer in written for load in find(bound.index, nodes.Load))
+            if not any(load.buffer in written for load in find(bound.index, ir.Load))
         ]  # fmt: skip
         with self._deciding(said, True):
             return super().then_of(branch)
 
-    def chosen_of(self, select: nodes.Select) -> Expr:
+    def chosen_of(self, select: ir.Select) -> ir.Expr:
         """The same of a choice: what is read for one way of it."""
         with self._deciding(list(_said(select.condition)), True):
             return super().chosen_of(select)
 
     # Loops
 
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         if not _is_small(loop) or not is_one(loop.step):
             return super().visit_For(loop)
         with self.analyzer.scope():
@@ -199,23 +183,23 @@ class _Guard(ScopedRewriter):
             return self._cut(loop, moving)
         return super().visit_For(loop)
 
-    def _ready(self, loop: For) -> tuple[list[tuple[_Bound, int]], list[_Bound]]:
+    def _ready(self, loop: ir.For) -> tuple[list[tuple[_Bound, int]], list[_Bound]]:
         """Open bounds below `loop` that it can decide: those that move with it (and how), and those that do not.
 
         A bound on which a loop further in, a name bound inside or a load has a say is left to that place.
         """
-        inner = {node.var for node in find(loop.body, nodes.Let, For)}
+        inner = {node.var for node in find(loop.body, ir.Let, ir.For)}
         moving: dict[Hashable, tuple[_Bound, int]] = {}
         fixed: dict[Hashable, _Bound] = {}
         for bound in self._below(loop.body):
             if bound.name in moving or bound.name in fixed or bound.name in self.decided:
                 continue
             parts = [bound.index] if bound.extent is None else [bound.index, bound.extent]
-            used = {node for part in parts for node in find(part, Var, nodes.Load)}
-            if used & inner or any(isinstance(node, nodes.Load) for node in used):
+            used = {node for part in parts for node in find(part, ir.Var, ir.Load)}
+            if used & inner or any(isinstance(node, ir.Load) for node in used):
                 continue
             stride = self.analyzer.stride(bound.index, loop.var)
-            if not isinstance(stride, nodes.Const):
+            if not isinstance(stride, ir.Const):
                 continue
             if stride.value == 0:
                 # It may mention the variable all the same, ``i // 8`` of an i below 8 for example.
@@ -225,28 +209,28 @@ class _Guard(ScopedRewriter):
                 moving[bound.name] = (bound, int(stride.value))
         return list(moving.values()), list(fixed.values())
 
-    def _below(self, node: Record) -> Iterator[_Bound]:
+    def _below(self, node: ir.Record) -> Iterator[_Bound]:
         """Open bounds of the accesses below, under the ranges of the loops between."""
-        if isinstance(node, (nodes.Load, nodes.Store)):
+        if isinstance(node, (ir.Load, ir.Store)):
             yield from self.undecided(node.buffer, node.indices)
-        elif isinstance(node, nodes.Evaluate):
+        elif isinstance(node, ir.Evaluate):
             for region in _elements(node.value):
                 yield from self.undecided(region.buffer, region.starts)
-        if isinstance(node, (If, nodes.Select, nodes.While)):
+        if isinstance(node, (ir.If, ir.Select, ir.While)):
             return  # the condition may be the author's own guard: decided where it is known
         with self.analyzer.scope():
-            if isinstance(node, For):
+            if isinstance(node, ir.For):
                 bind_loop(self.analyzer, node)
             for child in children(node):
                 if child in self.guarded:
                     yield from self._below(child)
 
-    def _branch(self, loop: For, fixed: list[_Bound]) -> Any:
+    def _branch(self, loop: ir.For, fixed: list[_Bound]) -> Any:
         """Decide bounds that the loop does not move once, before it."""
         condition = self.conjunction(fixed)
         with self._deciding(fixed, True):
             inside = self.visit(loop)
-        outside: list[Statement] = []
+        outside: list[ir.Statement] = []
         if len(fixed) == 1:
             copy = self.copy_of(loop)
             with self.analyzer.scope():
@@ -256,9 +240,9 @@ class _Guard(ScopedRewriter):
                 outside = _nonempty(listed(self.visit(copy)))
         elif _reads(loop):
             outside = _nonempty(listed(super().visit_For(self.copy_of(loop))))
-        return If(condition, seq(inside), seq(*outside) if outside else None, span=loop.span)
+        return ir.If(condition, ir.seq(inside), ir.seq(*outside) if outside else None, span=loop.span)
 
-    def _cut(self, loop: For, moving: list[tuple[_Bound, int]]) -> list[Statement]:
+    def _cut(self, loop: ir.For, moving: list[tuple[_Bound, int]]) -> list[ir.Statement]:
         """The loop in up to three parts: below the bounds, inside all of them, beyond."""
         below = [one for one in moving if (one[0].extent is None) == (one[1] > 0)]
         beyond = [one for one in moving if (one[0].extent is None) != (one[1] > 0)]
@@ -266,7 +250,7 @@ class _Guard(ScopedRewriter):
         start, stop = self.visit(loop.start), self.visit(loop.stop)
         low = self._clamped("max", start, lows, stop) if lows else start
         high = self._clamped("min", stop, highs, low) if highs else stop
-        parts: list[Statement] = []
+        parts: list[ir.Statement] = []
         low, high = self._named(low, f"{loop.var.name}_first", parts), self._named(high, f"{loop.var.name}_end", parts)
         if lows:
             parts += self._outside(loop, start, low, [bound for bound, _ in below])
@@ -276,38 +260,38 @@ class _Guard(ScopedRewriter):
             parts += self._outside(loop, high, stop, [bound for bound, _ in beyond])
         return parts
 
-    def _named(self, value: Expr, name: str, parts: list[Statement]) -> Expr:
+    def _named(self, value: ir.Expr, name: str, parts: list[ir.Statement]) -> ir.Expr:
         """`value` under a name of its own, where it is worth one."""
-        if isinstance(value, (nodes.Const, Var)):
+        if isinstance(value, (ir.Const, ir.Var)):
             return value
-        var = Var(value.dtype, name)
-        parts.append(nodes.Let(var, value))
+        var = ir.Var(value.dtype, name)
+        parts.append(ir.Let(var, value))
         self.analyzer.bind(var, value, value)
         return var
 
-    def _limit(self, loop: For, bound: _Bound, stride: int) -> Expr:
+    def _limit(self, loop: ir.For, bound: _Bound, stride: int) -> ir.Expr:
         """The first value of the loop's variable that is inside (for a low limit) or beyond (for a high one)."""
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)  # the range is what makes ``i % 128`` an i
             rest = self.analyzer.simplify(bound.index - loop.var * stride)
-        room = (bound.extent if bound.extent is not None else const(0)) - rest
+        room = (bound.extent if bound.extent is not None else ir.const(0)) - rest
         if stride > 0:
             limit = (room + (stride - 1)) // stride  # ceil(room / stride)
         else:
-            back = (const(0) - room) // (-stride)
+            back = (ir.const(0) - room) // (-stride)
             limit = back + 1
-        return nodes.cast(self.analyzer.simplify(limit), loop.var.dtype)
+        return ir.cast(self.analyzer.simplify(limit), loop.var.dtype)
 
-    def _clamped(self, op: str, end: Expr, limits: list[Expr], other: Expr) -> Expr:
+    def _clamped(self, op: str, end: ir.Expr, limits: list[ir.Expr], other: ir.Expr) -> ir.Expr:
         """`end` moved to the tightest limit, but not past the `other` end of the loop."""
         unique = list({key(limit): limit for limit in limits}.values())
         result = end
         for limit in unique:
-            result = index_binary(op, result, limit)
+            result = ir.index_binary(op, result, limit)
         opposite = "max" if op == "min" else "min"
-        return self.analyzer.simplify(nodes.cast(index_binary(opposite, result, other), end.dtype))
+        return self.analyzer.simplify(ir.cast(ir.index_binary(opposite, result, other), end.dtype))
 
-    def _outside(self, loop: For, start: Expr, stop: Expr, failing: list[_Bound]) -> list[Statement]:
+    def _outside(self, loop: ir.For, start: ir.Expr, stop: ir.Expr, failing: list[_Bound]) -> list[ir.Statement]:
         """The part of a loop where bounds fail: certainly where there is one, else decided at each access."""
         if len({bound.name for bound in failing}) > 1:
             return _nonempty([self._part(self.copy_of(loop), start, stop)])
@@ -316,10 +300,10 @@ class _Guard(ScopedRewriter):
         with self._deciding(renamed, False):
             return _nonempty([self._part(copy, start, stop)])
 
-    def _part(self, loop: For, start: Expr, stop: Expr) -> Statement | None:
+    def _part(self, loop: ir.For, start: ir.Expr, stop: ir.Expr) -> ir.Statement | None:
         with self.analyzer.scope():
             part = replace(loop, start=start, stop=stop)
-            if self.analyzer.prove(index_binary("ge", start, stop)):
+            if self.analyzer.prove(ir.index_binary("ge", start, stop)):
                 return None
             bind_loop(self.analyzer, part)
             body = self(loop.body)
@@ -336,51 +320,51 @@ class _Guard(ScopedRewriter):
             self.decided = before
 
 
-def _renamed(bound: _Bound, old: Var, new: Var) -> _Bound:
+def _renamed(bound: _Bound, old: ir.Var, new: ir.Var) -> _Bound:
     index = substitute(bound.index, {old: new})
     return _Bound(index, bound.extent, (key(index), bound.name[1]))
 
 
-def _said(condition: Expr) -> Iterator[_Bound]:
+def _said(condition: ir.Expr) -> Iterator[_Bound]:
     """The bounds that a condition is made of."""
     for one in conjuncts(condition):
-        if isinstance(one, nodes.Binary) and one.op == "lt":
+        if isinstance(one, ir.Binary) and one.op == "lt":
             yield _Bound(one.left, one.right, (key(one.left), key(one.right)))
-        elif isinstance(one, nodes.Binary) and one.op == "ge" and getattr(one.right, "value", None) == 0:
+        elif isinstance(one, ir.Binary) and one.op == "ge" and getattr(one.right, "value", None) == 0:
             yield _Bound(one.left, None, (key(one.left), None))
 
 
-def _elements(value: Expr) -> list[nodes.Region]:
+def _elements(value: ir.Expr) -> list[ir.Region]:
     """The single elements that a call takes; a function of more of them looks after its bounds itself."""
-    if not isinstance(value, nodes.Call) or (value.function in INTRINSICS and INTRINSICS[value.function].checks_bounds):
+    if not isinstance(value, ir.Call) or (value.function in INTRINSICS and INTRINSICS[value.function].checks_bounds):
         return []
-    regions = [a for a in value.arguments if isinstance(a, nodes.Region)]
+    regions = [a for a in value.arguments if isinstance(a, ir.Region)]
     return [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
 
 
-def _is_global_access(node: Record) -> bool:
-    return isinstance(node, (nodes.Load, nodes.Store, nodes.Region)) and node.buffer.scope == "global"
+def _is_global_access(node: ir.Record) -> bool:
+    return isinstance(node, (ir.Load, ir.Store, ir.Region)) and node.buffer.scope == "global"
 
 
-def _is_small(loop: For) -> bool:
+def _is_small(loop: ir.For) -> bool:
     count = 0
     for node in walk(loop):
-        count += isinstance(node, Statement) and not isinstance(node, Seq)
+        count += isinstance(node, ir.Statement) and not isinstance(node, ir.Seq)
         if count > LARGEST_SPLIT:
             return False
     return True
 
 
-def _reads(loop: For) -> bool:
+def _reads(loop: ir.For) -> bool:
     """Whether some access below is a read, which has a value even out of bounds."""
-    return any(root(node.buffer).scope == "global" for node in find(loop.body, nodes.Load))
+    return any(root(node.buffer).scope == "global" for node in find(loop.body, ir.Load))
 
 
-def _has_work(body: Statement) -> bool:
-    return any(isinstance(node, (nodes.Store, nodes.Evaluate, nodes.Assert, nodes.Print, nodes.Break, nodes.Return,
-        nodes.While))
+def _has_work(body: ir.Statement) -> bool:
+    return any(isinstance(node, (ir.Store, ir.Evaluate, ir.Assert, ir.Print, ir.Break, ir.Return,
+        ir.While))
                for node in walk(body))  # fmt: skip
 
 
-def _nonempty(parts: Iterable[Statement | None]) -> list[Statement]:
+def _nonempty(parts: Iterable[ir.Statement | None]) -> list[ir.Statement]:
     return [part for part in parts if part is not None]

@@ -25,8 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Expr, Function, Kernel, Parallel, Statement, Var
+from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
@@ -35,20 +34,20 @@ from tilewright.passes.scoped import map_kernels, nested
 REGISTER_SCOPES = ("fragment", "local")
 
 
-def lower_parallel(function: Function, context: Context) -> Function:
+def lower_parallel(function: ir.Function, context: Context) -> ir.Function:
     """Replace `Parallel` by loops, and fragments and locals by arrays of the one thread."""
     return map_kernels(function, _lower_kernel, stage="threaded")
 
 
-def _lower_kernel(kernel: Kernel) -> Kernel:
+def _lower_kernel(kernel: ir.Kernel) -> ir.Kernel:
     return replace(kernel, body=_Loops()(kernel.body), layouts=())
 
 
 class _Loops(Rewriter):
     def __init__(self) -> None:
-        self.buffers: dict[Buffer, Buffer] = {}
+        self.buffers: dict[ir.Buffer, ir.Buffer] = {}
 
-    def map_buffer(self, buffer: Buffer) -> Buffer:
+    def map_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
         """The same tile as memory of one thread."""
         if buffer.scope not in REGISTER_SCOPES:
             return buffer
@@ -57,7 +56,7 @@ class _Loops(Rewriter):
             self.buffers[buffer] = replace(buffer, scope="register", source=source)
         return self.buffers[buffer]
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         inner = innermost(loop)
         order = [axis for axis in range(len(loop.vars)) if axis != inner] + [inner]
         kinds = ["serial"] * (len(order) - 1) + ["vectorize"]
@@ -65,23 +64,21 @@ class _Loops(Rewriter):
         return nested(vars, extents, self(loop.body), kinds, loop.span)
 
 
-def innermost(loop: Parallel) -> int:
+def innermost(loop: ir.Parallel) -> int:
     """The dimension whose neighbours lie side by side in most accesses; the last one among equals."""
-    accesses = [node for node in find(loop.body, nodes.Load, nodes.Store) if node.buffer.rank]
+    accesses = [node for node in find(loop.body, ir.Load, ir.Store) if node.buffer.rank]
     best, best_cost = len(loop.vars) - 1, None
     for axis in reversed(range(len(loop.vars))):
         extent = loop.extents[axis]
         if isinstance(extent, int) and extent == 1 and len(loop.vars) > 1:
             continue
-        cost = sum(
-            _cost(node.buffer, node.indices, loop.vars[axis], isinstance(node, nodes.Store)) for node in accesses
-        )
+        cost = sum(_cost(node.buffer, node.indices, loop.vars[axis], isinstance(node, ir.Store)) for node in accesses)
         if best_cost is None or cost < best_cost:
             best, best_cost = axis, cost
     return best
 
 
-def _cost(buffer: Buffer, indices: tuple[Expr, ...], var: Var, is_store: bool) -> int:
+def _cost(buffer: ir.Buffer, indices: tuple[ir.Expr, ...], var: ir.Var, is_store: bool) -> int:
     """What an access costs in a loop over `var`: nothing where it is contiguous or does not move."""
     if buffer.scope == "scalar":
         return 0

@@ -35,34 +35,9 @@ from itertools import groupby
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    For,
-    Function,
-    If,
-    Kernel,
-    Let,
-    Parallel,
-    Record,
-    Return,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    While,
-    binary,
-    const,
-    counted,
-    load,
-    seq,
-)
 from tilewright.ir.visitor import Rewriter, changed, find, having, holds, substitute, walk
 from tilewright.passes.context import Context
 from tilewright.passes.lower.thread_differences import PRIVATE, ThreadDifferences, statements_under
@@ -77,7 +52,7 @@ class DivergentBarrier(TilewrightError):
     """A barrier, or work of the whole block, that only some threads reach."""
 
 
-def lower_threads(function: Function, context: Context) -> Function:
+def lower_threads(function: ir.Function, context: Context) -> ir.Function:
     """Turn statements of single threads into loops over the block's threads.
 
     Raises
@@ -87,7 +62,7 @@ def lower_threads(function: Function, context: Context) -> Function:
     return map_kernels(function, _lower_kernel)
 
 
-def _lower_kernel(kernel: Kernel) -> Kernel:
+def _lower_kernel(kernel: ir.Kernel) -> ir.Kernel:
     if not any(
         node in kernel.thread_vars or _is_barrier(node) or _is_collective_call(node) for node in walk(kernel.body)
     ) and not ThreadDifferences.updates(kernel.body):
@@ -95,12 +70,12 @@ def _lower_kernel(kernel: Kernel) -> Kernel:
     return replace(kernel, body=_Threads(kernel).kernel(), threads=(1, 1, 1))
 
 
-def _is_barrier(node: Record) -> bool:
-    return isinstance(node, Call) and node.function == "sync_threads"
+def _is_barrier(node: ir.Record) -> bool:
+    return isinstance(node, ir.Call) and node.function == "sync_threads"
 
 
-def _is_collective_call(node: Record) -> bool:
-    return isinstance(node, Call) and INTRINSICS[node.function].collective
+def _is_collective_call(node: ir.Record) -> bool:
+    return isinstance(node, ir.Call) and INTRINSICS[node.function].collective
 
 
 class _Threads(ThreadDifferences):
@@ -113,48 +88,48 @@ class _Threads(ThreadDifferences):
     repeated : names that each loop computes again.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         super().__init__(kernel)
         self.kernel_node = kernel
-        self.expanded: dict[Buffer, Buffer] = {}
-        self.kept: dict[Var, Buffer] = {}
-        self.repeated: dict[Var, Let] = {}
-        self.running: Buffer | None = None
+        self.expanded: dict[ir.Buffer, ir.Buffer] = {}
+        self.kept: dict[ir.Var, ir.Buffer] = {}
+        self.repeated: dict[ir.Var, ir.Let] = {}
+        self.running: ir.Buffer | None = None
 
-    def kernel(self) -> Seq:
+    def kernel(self) -> ir.Seq:
         body = self.kernel_node.body
         self._check(body)
         self.find_varying(body)
-        if holds(body, Return) and self.returns_vary(body):
-            self.running = Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
+        if holds(body, ir.Return) and self.returns_vary(body):
+            self.running = ir.Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
-            start = self._over_threads([Store(self.running, (self._thread_number(),), const(True))], first=True)
-            made = replace(made, statements=(Allocate(self.running), start, *made.statements))
+            start = self._over_threads([ir.Store(self.running, (self._thread_number(),), ir.const(True))], first=True)
+            made = replace(made, statements=(ir.Allocate(self.running), start, *made.statements))
         return made
 
-    def find_varying(self, body: Seq) -> None:
+    def find_varying(self, body: ir.Seq) -> None:
         super().find_varying(body)
         while found := self._stored_alone(body) - self.buffers:
             self.buffers |= found
             super().find_varying(body)
 
-    def _stored_alone(self, body: Seq) -> set[Buffer]:
+    def _stored_alone(self, body: ir.Seq) -> set[ir.Buffer]:
         """Private memory from outside that statements store into which threads run one by one: each has its own."""
-        found: set[Buffer] = set()
+        found: set[ir.Buffer] = set()
         for statement in body.statements:
             if not self.synchronizes(statement):
                 if self.varies(statement):
-                    stores = {one.buffer for one in find(statement, Store) if one.buffer.scope in PRIVATE}
-                    found |= stores - {one.buffer for one in find(statement, Allocate)}
-            elif not isinstance(statement, Parallel):
+                    stores = {one.buffer for one in find(statement, ir.Store) if one.buffer.scope in PRIVATE}
+                    found |= stores - {one.buffer for one in find(statement, ir.Allocate)}
+            elif not isinstance(statement, ir.Parallel):
                 for child in statements_under(statement):
-                    found |= self._stored_alone(child if isinstance(child, Seq) else seq(child))
+                    found |= self._stored_alone(child if isinstance(child, ir.Seq) else ir.seq(child))
         return found
 
-    def _check(self, body: Seq) -> None:
+    def _check(self, body: ir.Seq) -> None:
         for statement in walk(body):
-            if not isinstance(statement, Statement):
+            if not isinstance(statement, ir.Statement):
                 continue
             for node in _own_expressions(statement):
                 if _is_collective_call(node) and not _is_barrier(node):
@@ -166,10 +141,10 @@ class _Threads(ThreadDifferences):
 
     # Splitting
 
-    def sequence(self, body: Seq) -> Seq:
+    def sequence(self, body: ir.Seq) -> ir.Seq:
         """`body` with its statements of single threads in loops over the threads."""
-        made: list[Statement] = []
-        pieces: list[list[Statement] | Statement] = []
+        made: list[ir.Statement] = []
+        pieces: list[list[ir.Statement] | ir.Statement] = []
         for single, found in groupby(body.statements, lambda one: not self.synchronizes(one) and self._is_single(one)):
             run = list(found)
             pieces += [run] if single else run
@@ -178,63 +153,65 @@ class _Threads(ThreadDifferences):
             made += self._loop(piece) if isinstance(piece, list) else self._whole_block(piece)
         return replace(body, statements=tuple(made))
 
-    def _is_single(self, statement: Statement) -> bool:
+    def _is_single(self, statement: ir.Statement) -> bool:
         """Whether the threads run `statement` one by one: it differs between them."""
-        if isinstance(statement, Allocate):
+        if isinstance(statement, ir.Allocate):
             return statement.buffer in self.buffers
-        return self.varies(statement) or (isinstance(statement, Return) and self.running is not None)
+        return self.varies(statement) or (isinstance(statement, ir.Return) and self.running is not None)
 
-    def _keep_across(self, pieces: list[list[Statement] | Statement]) -> None:
+    def _keep_across(self, pieces: list[list[ir.Statement] | ir.Statement]) -> None:
         """Find the private memory and the names that a later piece still uses."""
         for position, piece in enumerate(pieces):
             for statement in piece if isinstance(piece, list) else []:
-                if isinstance(statement, Allocate) and self._used_elsewhere(statement.buffer, pieces, position):
+                if isinstance(statement, ir.Allocate) and self._used_elsewhere(statement.buffer, pieces, position):
                     shape = (self.kernel_node.num_threads, *statement.buffer.shape)
                     self.expanded[statement.buffer] = replace(statement.buffer, shape=shape, scope="local")
-                elif isinstance(statement, Let) and self._used_elsewhere(statement.var, pieces, position):
+                elif isinstance(statement, ir.Let) and self._used_elsewhere(statement.var, pieces, position):
                     if reads_nothing(statement.value) and self._is_known_anywhere(statement.value):
                         self.repeated[statement.var] = statement
                     else:
                         shape, var = (self.kernel_node.num_threads,), statement.var
-                        self.kept[var] = Buffer(var.name, shape, var.dtype, "local")
+                        self.kept[var] = ir.Buffer(var.name, shape, var.dtype, "local")
 
-    def _is_known_anywhere(self, value: Expr) -> bool:
+    def _is_known_anywhere(self, value: ir.Expr) -> bool:
         """Whether a value can be computed again in each loop: of what is alike, of threads' indices, of names that are,
         too."""
-        names = {node for node in find(value, Var) if node in self.vars}
+        names = {node for node in find(value, ir.Var) if node in self.vars}
         return names <= {*self.repeated, *self.kernel_node.thread_vars}
 
     @staticmethod
-    def _used_elsewhere(thing: Var | Buffer, pieces: list[list[Statement] | Statement], position: int) -> bool:
+    def _used_elsewhere(
+        thing: ir.Var | ir.Buffer, pieces: list[list[ir.Statement] | ir.Statement], position: int
+    ) -> bool:
         others = pieces[:position] + pieces[position + 1 :]
-        return any(thing in walk(seq(piece)) for piece in others)
+        return any(thing in walk(ir.seq(piece)) for piece in others)
 
-    def _whole_block(self, statement: Statement) -> list[Statement]:
+    def _whole_block(self, statement: ir.Statement) -> list[ir.Statement]:
         """A statement that the block runs as one, or a structure around a meeting of the threads."""
-        if isinstance(statement, Evaluate) and _is_barrier(statement.value):
+        if isinstance(statement, ir.Evaluate) and _is_barrier(statement.value):
             return []
         if not self.synchronizes(statement) or not self.varies(statement):
             return [statement] if not any(map(_is_barrier, walk(statement))) else [_without_barriers(statement)]
-        if isinstance(statement, Parallel):
+        if isinstance(statement, ir.Parallel):
             raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread "
                                    "index", span=statement.span,
                                    hint="use the loop's own variables, or write the statement outside of "
                                         "T.Parallel")  # fmt: skip
-        if isinstance(statement, Seq):
+        if isinstance(statement, ir.Seq):
             return [self.sequence(statement)]
-        if isinstance(statement, If) and self.varies(statement.condition) and self._is_block_work(statement):
+        if isinstance(statement, ir.If) and self.varies(statement.condition) and self._is_block_work(statement):
             return self._once(statement)
         self._check_uniform(statement)
-        if isinstance(statement, (For, While)):
+        if isinstance(statement, (ir.For, ir.While)):
             return [replace(statement, body=self.sequence(statement.body))]
-        assert isinstance(statement, If), statement
+        assert isinstance(statement, ir.If), statement
         otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
         return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
 
     def _check_uniform(self, statement: Any) -> None:
         conditions = (
             (statement.condition,)
-            if isinstance(statement, (If, While))
+            if isinstance(statement, (ir.If, ir.While))
             else (statement.start, statement.stop, statement.step)
         )
         if self.varies(conditions):
@@ -243,96 +220,97 @@ class _Threads(ThreadDifferences):
                                    span=statement.span, hint="move T.sync_threads() and tile operators out of "
                                                              "the condition")  # fmt: skip
 
-    def synchronizes(self, statement: Statement) -> bool:
+    def synchronizes(self, statement: ir.Statement) -> bool:
         """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""
         return any(
-            _is_barrier(node) or (isinstance(node, Parallel) and not self._is_private(node)) for node in walk(statement)
+            _is_barrier(node) or (isinstance(node, ir.Parallel) and not self._is_private(node))
+            for node in walk(statement)
         )
 
-    def _is_private(self, loop: Parallel) -> bool:
+    def _is_private(self, loop: ir.Parallel) -> bool:
         """Whether each thread runs the loop for itself, since all that it writes is the thread's own."""
-        own = {node.buffer for node in find(loop, Allocate)}
-        written = {node.buffer for node in find(loop, Store)} - own
+        own = {node.buffer for node in find(loop, ir.Allocate)}
+        written = {node.buffer for node in find(loop, ir.Store)} - own
         return bool(written) and written <= self.buffers
 
-    def _is_block_work(self, branch: If) -> bool:
+    def _is_block_work(self, branch: ir.If) -> bool:
         """Whether nothing in a branch differs between threads, so that only its condition does."""
         inside = [branch.then] if branch.otherwise is None else [branch.then, branch.otherwise]
         return not any(self.varies(body) or any(map(_is_barrier, walk(body))) for body in inside)
 
-    def _once(self, branch: If) -> list[Statement]:
+    def _once(self, branch: ir.If) -> list[ir.Statement]:
         """Work of the whole block under a condition of its threads: done once where any of them asks for it."""
-        made: list[Statement] = []
-        opposite = nodes.Unary(BOOL, "not", branch.condition)
+        made: list[ir.Statement] = []
+        opposite = ir.Unary(BOOL, "not", branch.condition)
         for condition, body in ((branch.condition, branch.then), (opposite, branch.otherwise)):
             if body is None:
                 continue
             asked, noted = self._any_thread("asked", condition)
-            made += [*noted, If(asked, body, span=branch.span)]
+            made += [*noted, ir.If(asked, body, span=branch.span)]
         return made
 
-    def _any_thread(self, name: str, condition: Expr, first: bool = False) -> tuple[Expr, list[Statement]]:
+    def _any_thread(self, name: str, condition: ir.Expr, first: bool = False) -> tuple[ir.Expr, list[ir.Statement]]:
         """Whether a condition holds for any thread, and what finds that out."""
-        found = Buffer(name, (1,), BOOL, "scalar")
-        note = If(condition, seq(Store(found, (const(0),), const(True))))
-        return load(found, 0), [Allocate(found, const(False)), self._over_threads([note], first)]
+        found = ir.Buffer(name, (1,), BOOL, "scalar")
+        note = ir.If(condition, ir.seq(ir.Store(found, (ir.const(0),), ir.const(True))))
+        return ir.load(found, 0), [ir.Allocate(found, ir.const(False)), self._over_threads([note], first)]
 
     # Loops over threads
 
-    def _loop(self, run: list[Statement]) -> list[Statement]:
+    def _loop(self, run: list[ir.Statement]) -> list[ir.Statement]:
         """A loop over the threads that runs `run`, behind the memory that outlives it."""
-        before: list[Statement] = []
-        body: list[Statement] = []
+        before: list[ir.Statement] = []
+        body: list[ir.Statement] = []
         for statement in run:
-            if isinstance(statement, Allocate) and statement.buffer in self.expanded:
-                before.append(Allocate(self.expanded[statement.buffer], span=statement.span))
+            if isinstance(statement, ir.Allocate) and statement.buffer in self.expanded:
+                before.append(ir.Allocate(self.expanded[statement.buffer], span=statement.span))
                 if statement.initial is not None:
-                    place = tuple(const(0) for _ in statement.buffer.shape)
-                    body.append(Store(statement.buffer, place, statement.initial, span=statement.span))
-            elif isinstance(statement, Let) and statement.var in self.kept:
+                    place = tuple(ir.const(0) for _ in statement.buffer.shape)
+                    body.append(ir.Store(statement.buffer, place, statement.initial, span=statement.span))
+            elif isinstance(statement, ir.Let) and statement.var in self.kept:
                 buffer = self.kept[statement.var]
-                before.append(Allocate(buffer, span=statement.span))
-                body += [statement, Store(buffer, (self._thread_number(),), statement.var, span=statement.span)]
+                before.append(ir.Allocate(buffer, span=statement.span))
+                body += [statement, ir.Store(buffer, (self._thread_number(),), statement.var, span=statement.span)]
             else:
                 body.append(statement)
         if not body:
             return before
         made = [*before, self._over_threads(body)]
-        if self.running is not None and any(isinstance(node, Return) for s in body for node in walk(s)):
+        if self.running is not None and any(isinstance(node, ir.Return) for s in body for node in walk(s)):
             made += self._leave_when_all_have(body[0].span)
         return made
 
-    def _leave_when_all_have(self, span: Span | None) -> list[Statement]:
+    def _leave_when_all_have(self, span: Span | None) -> list[ir.Statement]:
         """The block is done where no thread is left."""
         assert self.running is not None
-        left, noted = self._any_thread("left", load(self.running, self._thread_number()), first=True)
-        return [*noted, If(nodes.Unary(BOOL, "not", left), seq(Return()), span=span)]
+        left, noted = self._any_thread("left", ir.load(self.running, self._thread_number()), first=True)
+        return [*noted, ir.If(ir.Unary(BOOL, "not", left), ir.seq(ir.Return()), span=span)]
 
-    def _over_threads(self, body: list[Statement], first: bool = False) -> Statement:
-        used = dict.fromkeys(node for s in body for node in find(s, Var))  # in the same order in every process
-        bound = {s.var for s in body if isinstance(s, Let)}
+    def _over_threads(self, body: list[ir.Statement], first: bool = False) -> ir.Statement:
+        used = dict.fromkeys(node for s in body for node in find(s, ir.Var))  # in the same order in every process
+        bound = {s.var for s in body if isinstance(s, ir.Let)}
         recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
-        statements: list[Statement] = [*recomputed, *body]
+        statements: list[ir.Statement] = [*recomputed, *body]
         if self.running is not None and not first:
-            running = load(self.running, self._thread_number())
+            running = ir.load(self.running, self._thread_number())
             leave = _Leave(self.running, self._thread_number())
-            statements = [If(running, leave(seq(statements)))]
-        made = Seq(tuple(statements))
+            statements = [ir.If(running, leave(ir.seq(statements)))]
+        made = ir.Seq(tuple(statements))
         number = self._thread_number()
         made = redirected(made, {one: (wide, number) for one, wide in self.expanded.items()})
-        kind = "serial" if holds(made, Return, nodes.Continue) else "vectorize"
+        kind = "serial" if holds(made, ir.Return, ir.Continue) else "vectorize"
         return self._nest(made, kind)
 
-    def _needed(self, used: Iterable[Var]) -> list[Var]:
+    def _needed(self, used: Iterable[ir.Var]) -> list[ir.Var]:
         """Names from earlier loops that `used` ones rest on, in an order in which they can be computed."""
-        order: list[Var] = []
+        order: list[ir.Var] = []
 
-        def add(var: Var) -> None:
+        def add(var: ir.Var) -> None:
             if var in order or (var not in self.repeated and var not in self.kept):
                 return
             if var in self.repeated:
                 for other in walk(self.repeated[var].value):
-                    if isinstance(other, Var):
+                    if isinstance(other, ir.Var):
                         add(other)
             order.append(var)
 
@@ -340,60 +318,60 @@ class _Threads(ThreadDifferences):
             add(var)
         return order
 
-    def _kept_value(self, var: Var) -> Statement:
+    def _kept_value(self, var: ir.Var) -> ir.Statement:
         if var in self.repeated:
             return self.repeated[var]
-        return Let(var, load(self.kept[var], self._thread_number()))
+        return ir.Let(var, ir.load(self.kept[var], self._thread_number()))
 
-    def _nest(self, body: Seq, kind: str) -> Statement:
+    def _nest(self, body: ir.Seq, kind: str) -> ir.Statement:
         """`body` for every thread, the first index varying fastest."""
         kernel = self.kernel_node
-        made: Statement = body
+        made: ir.Statement = body
         for depth, (var, count) in enumerate(zip(kernel.thread_vars, kernel.threads, strict=True)):
             if count == 1:
-                made = substitute(made, {var: const(0, var.dtype)})
+                made = substitute(made, {var: ir.const(0, var.dtype)})
                 continue
-            inner = made if isinstance(made, Seq) else Seq((made,))
-            made = counted(var, count, inner, kind if depth == 0 else "serial")
+            inner = made if isinstance(made, ir.Seq) else ir.Seq((made,))
+            made = ir.counted(var, count, inner, kind if depth == 0 else "serial")
         return fresh(made)
 
-    def _thread_number(self) -> Expr:
-        number: Expr = const(0)
+    def _thread_number(self) -> ir.Expr:
+        number: ir.Expr = ir.const(0)
         for var, count in reversed(list(zip(self.kernel_node.thread_vars, self.kernel_node.threads, strict=True))):
-            number = binary("add", binary("mul", number, const(count)), nodes.cast(var, INT32))
+            number = ir.binary("add", ir.binary("mul", number, ir.const(count)), ir.cast(var, INT32))
         return number
 
 
 class _Leave(Rewriter):
     """Replaces the end of a thread by going on to the next one, noting that it is done."""
 
-    def __init__(self, running: Buffer, thread: Expr) -> None:
+    def __init__(self, running: ir.Buffer, thread: ir.Expr) -> None:
         self.running, self.thread, self.in_loop = running, thread, False
 
-    def visit_Return(self, end: Return) -> Seq:
-        noted = Store(self.running, (self.thread,), const(False), span=end.span)
-        return Seq((noted, nodes.Break() if self.in_loop else nodes.Continue()))
+    def visit_Return(self, end: ir.Return) -> ir.Seq:
+        noted = ir.Store(self.running, (self.thread,), ir.const(False), span=end.span)
+        return ir.Seq((noted, ir.Break() if self.in_loop else ir.Continue()))
 
-    def visit_For(self, loop: For | While) -> Statement:
-        if not holds(loop, Return):
+    def visit_For(self, loop: ir.For | ir.While) -> ir.Statement:
+        if not holds(loop, ir.Return):
             return loop
         with having(self, in_loop=True):
-            made: Statement = self.generic(loop)
-        done = nodes.Unary(BOOL, "not", load(self.running, self.thread))
-        return Seq((made, If(done, seq(nodes.Break() if self.in_loop else nodes.Continue()))))
+            made: ir.Statement = self.generic(loop)
+        done = ir.Unary(BOOL, "not", ir.load(self.running, self.thread))
+        return ir.Seq((made, ir.If(done, ir.seq(ir.Break() if self.in_loop else ir.Continue()))))
 
     visit_While = visit_For
 
 
-def _own_expressions(statement: Statement) -> Iterator[Any]:
+def _own_expressions(statement: ir.Statement) -> Iterator[Any]:
     """Nodes in the expressions of a statement, not those of statements inside it."""
     return (
         node
-        for node in walk(statement, lambda n: n is statement or not isinstance(n, Statement))
-        if isinstance(node, Expr)
+        for node in walk(statement, lambda n: n is statement or not isinstance(n, ir.Statement))
+        if isinstance(node, ir.Expr)
     )
 
 
-def _without_barriers(statement: Statement) -> Statement:
+def _without_barriers(statement: ir.Statement) -> ir.Statement:
     """A statement that all threads run alike, as one of them runs it."""
-    return changed(statement, Evaluate, by=lambda one: None if _is_barrier(one.value) else one)
+    return changed(statement, ir.Evaluate, by=lambda one: None if _is_barrier(one.value) else one)

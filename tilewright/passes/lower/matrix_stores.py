@@ -12,20 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import (
-    Buffer,
-    Expr,
-    If,
-    Let,
-    Load,
-    Region,
-    Statement,
-    Var,
-    const,
-    seq,
-)
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
@@ -38,7 +27,7 @@ if TYPE_CHECKING:
 _MEMORIES = {"global": GLOBAL, "shared": SHARED}
 
 
-def matrix_store(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr]) -> CopyInstruction | None:
+def matrix_store(work: ThreadLoop, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> CopyInstruction | None:
     """The machine's instruction that stores matrices of a loop's elements at these places; None where it has none."""
     if not work.together or len(work.loop.vars) < 2 or work.layout.replicas:
         return None
@@ -74,10 +63,10 @@ def _coordinates(layout: Layout, threads: int, registers: int) -> tuple[np.ndarr
     return layout.coordinates(**{place: found[place] for place in layout.places})
 
 
-def _lies_by_rows(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr], matrix: Layout) -> bool:
+def _lies_by_rows(work: ThreadLoop, buffer: ir.Buffer, indices: Sequence[ir.Expr], matrix: Layout) -> bool:
     """Whether elements of a row are neighbours in memory, and rows lie a distance apart that is the same for all."""
-    named = {statement.var for statement in find(work.loop.body, Let)}
-    if any(isinstance(node, Load) or node in named for index in indices for node in walk(index)):
+    named = {statement.var for statement in find(work.loop.body, ir.Let)}
+    if any(isinstance(node, ir.Load) or node in named for index in indices for node in walk(index)):
         return False
     moves = [_moves(work, index, matrix) for index in indices]
     rows = [place for place, move in enumerate(moves) if move == "row"]
@@ -90,12 +79,12 @@ def _lies_by_rows(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr], mat
     return buffer.strides is None or buffer.strides[-1] == 1
 
 
-def _moves(work: ThreadLoop, index: Expr, matrix: Layout) -> str | None:
+def _moves(work: ThreadLoop, index: ir.Expr, matrix: Layout) -> str | None:
     """How an index moves within a matrix: by one a row, by one a column, not at all, or otherwise (None)."""
     analyzer, variables = work.owner.analyzer, work.loop.vars[-2:]
     if not any(node in variables for node in walk(index)):
         return ""
-    starts, within = [Var(INT32, "block") for _ in variables], [Var(INT32, "within") for _ in variables]
+    starts, within = [ir.Var(INT32, "block") for _ in variables], [ir.Var(INT32, "within") for _ in variables]
     first = [one * extent for one, extent in zip(starts, matrix.shape, strict=True)]
     place = [one + other for one, other in zip(first, within, strict=True)]
     with analyzer.scope():
@@ -103,17 +92,17 @@ def _moves(work: ThreadLoop, index: Expr, matrix: Layout) -> str | None:
             analyzer.bind_extent(one, extent)
         at, base = (substitute(index, dict(zip(variables, to, strict=True))) for to in (place, first))
         moved = analyzer.simplify(at - base)
-    return {within[0]: "row", within[1]: "column"}.get(moved) if isinstance(moved, Var) else None
+    return {within[0]: "row", within[1]: "column"}.get(moved) if isinstance(moved, ir.Var) else None
 
 
-def store_together(work: ThreadLoop, vector: Vector, alone: Sequence[Statement]) -> list[Statement]:
+def store_together(work: ThreadLoop, vector: Vector, alone: Sequence[ir.Statement]) -> list[ir.Statement]:
     """The store of a matrix by those who hold it, and, where it is not in bounds as a whole, what each of them does."""
     instruction = vector.matrix
     assert instruction is not None and instruction.matrix is not None
     variables, shape = work.loop.vars[-2:], instruction.matrix.shape
     firsts = {var: var // extent * extent for var, extent in zip(variables, shape, strict=True)}
 
-    def at(row: int, column: int) -> tuple[Expr, ...]:
+    def at(row: int, column: int) -> tuple[ir.Expr, ...]:
         places = dict(zip(variables, (row, column), strict=True))
         moved = {var: first + places[var] for var, first in firsts.items()}
         return tuple(work.owner.analyzer.simplify(substitute(index, moved)) for index in vector.indices)
@@ -121,8 +110,8 @@ def store_together(work: ThreadLoop, vector: Vector, alone: Sequence[Statement])
     regions = []
     for row in (0, 1):
         buffer, places = work.owner.physical(vector.buffer, at(row, 0))
-        regions.append(Region(buffer, places, (*(1,) * (len(places) - 1), shape[1])))
-    part = Region(vector.part, (const(0),), (instruction.matrix.extent(REGISTER),))
+        regions.append(ir.Region(buffer, places, (*(1,) * (len(places) - 1), shape[1])))
+    part = ir.Region(vector.part, (ir.const(0),), (instruction.matrix.extent(REGISTER),))
     stored = perform(instruction.function, *regions, part, span=work.loop.span)
     inside = work.owner.guard(vector.buffer, at(0, 0), at(shape[0] - 1, shape[1] - 1))
-    return [stored] if inside is None else [If(inside, seq(stored), seq(list(alone)), span=work.loop.span)]
+    return [stored] if inside is None else [ir.If(inside, ir.seq(stored), ir.seq(list(alone)), span=work.loop.span)]

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import has_effect
-from tilewright.ir.nodes import LOGICAL, Buffer, Expr, Let, Load, Record, Store, Var, index_binary
 from tilewright.ir.visitor import children, find, guard_of, key, substitute, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
@@ -37,16 +36,16 @@ class Vector:
     condition : under which the author uses what is loaded, where it is the same for the whole group.
     """
 
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    part: Buffer
+    buffer: ir.Buffer
+    indices: tuple[ir.Expr, ...]
+    part: ir.Buffer
     lanes: int
     adds: bool = False
-    condition: Expr | None = None
+    condition: ir.Expr | None = None
     matrix: CopyInstruction | None = None
     aligned: bool = True
 
-    def of_lane(self, lane: Expr | int) -> tuple[Expr, ...]:
+    def of_lane(self, lane: ir.Expr | int) -> tuple[ir.Expr, ...]:
         """The indices of element `lane` of the group."""
         return (*self.indices[:-1], self.indices[-1] + lane)
 
@@ -68,7 +67,7 @@ def choose_width(work: ThreadLoop) -> int:
     limit = math.gcd(dimension[0].extent, last if isinstance(last, int) else 1)
     if not is_plain(work.loop.body) or limit == 1:
         return 1
-    accesses = [node for node in find(work.loop.body, Load, Store) if in_memory(node.buffer)]
+    accesses = [node for node in find(work.loop.body, ir.Load, ir.Store) if in_memory(node.buffer)]
     widths = [_width_of(work, node, limit) for node in accesses]
     added = [sum_of(statement) for statement in work.loop.body.statements]
     widths += [_width_of(work, store, limit, adds=True) for store in added if store is not None]
@@ -78,7 +77,7 @@ def choose_width(work: ThreadLoop) -> int:
     return min(runs, default=max(widths, default=1))
 
 
-def in_memory(buffer: Buffer) -> bool:
+def in_memory(buffer: ir.Buffer) -> bool:
     """Whether a buffer is one that vectors can move to and from."""
     return buffer.scope in ("global", "shared")
 
@@ -87,19 +86,19 @@ def find_vectors(work: ThreadLoop) -> tuple[list[Vector], list[Vector]]:
     """The loads and stores that move whole vectors: loads before all elements, stores behind them."""
     if work.width == 1:
         return [], []
-    used: dict[object, list[tuple[Load, Expr | None, bool]]] = {}
-    stored: set[Buffer] = set()
+    used: dict[object, list[tuple[ir.Load, ir.Expr | None, bool]]] = {}
+    stored: set[ir.Buffer] = set()
     for statement in work.loop.body.statements:
         for use in _loads_in(work, statement, None):
             if use[0].buffer not in stored:
                 used.setdefault(key(use[0]), []).append(use)
-        if isinstance(statement, Store):
+        if isinstance(statement, ir.Store):
             stored.add(statement.buffer)
     loads = (_loaded(work, uses) for uses in used.values())
     return [vector for vector in loads if vector is not None], _stored_vectors(work)
 
 
-def _loaded(work: ThreadLoop, uses: Sequence[tuple[Load, Expr | None, bool]]) -> Vector | None:
+def _loaded(work: ThreadLoop, uses: Sequence[tuple[ir.Load, ir.Expr | None, bool]]) -> Vector | None:
     """How a group loads what is used so, if it does at once: where the author reads any of it, or where that does no
     harm."""
     node, condition, _ = uses[0]
@@ -116,11 +115,11 @@ def _loaded(work: ThreadLoop, uses: Sequence[tuple[Load, Expr | None, bool]]) ->
     return None if vector is None else replace(vector, condition=condition)
 
 
-def _may_be_read(work: ThreadLoop, load: Load) -> bool:
+def _may_be_read(work: ThreadLoop, load: ir.Load) -> bool:
     """Whether a group may load what the author reads in some of its iterations, or in none: a tensor's bounds are asked
     anyway, a tile's must be known, and no other iteration may be storing there."""
-    stores = [one if isinstance(one, Store) else sum_of(one) for one in work.loop.body.statements]
-    for node in find(load, Load):
+    stores = [one if isinstance(one, ir.Store) else sum_of(one) for one in work.loop.body.statements]
+    for node in find(load, ir.Load):
         if any(one and one.buffer is node.buffer and key(one.indices) != key(node.indices) for one in stores):
             return False
         if node.buffer.scope != "global" and not _is_inside(work, node):
@@ -128,12 +127,12 @@ def _may_be_read(work: ThreadLoop, load: Load) -> bool:
     return True
 
 
-def _is_inside(work: ThreadLoop, load: Load) -> bool:
+def _is_inside(work: ThreadLoop, load: ir.Load) -> bool:
     """Whether the elements of all lanes lie in a tile, whatever the author asks before."""
     prove = work.owner.analyzer.prove
     lasts = [substitute(index, {work.loop.vars[-1]: work.loop.vars[-1] + (work.width - 1)}) for index in load.indices]
     return all(
-        prove(index_binary("ge", place, 0)) and prove(index_binary("lt", place, extent))
+        prove(ir.index_binary("ge", place, 0)) and prove(ir.index_binary("lt", place, extent))
         for first, last, extent in zip(load.indices, lasts, load.buffer.shape, strict=True)
         for place in (first, last)
     )
@@ -144,14 +143,14 @@ def _stored_vectors(work: ThreadLoop) -> list[Vector]:
 
     Those of a buffer wait together, in their order; none does where an element reads what another place got.
     """
-    found: dict[Buffer, dict[object, Vector | None]] = {}
+    found: dict[ir.Buffer, dict[object, Vector | None]] = {}
     for statement in work.loop.body.statements:
-        for load in find(statement, Load):
+        for load in find(statement, ir.Load):
             before = found.get(load.buffer, {})
             if any(place != key(load.indices) or (one and one.adds) for place, one in before.items()):
                 before[None] = None
         added = sum_of(statement)
-        store = statement if isinstance(statement, Store) else added
+        store = statement if isinstance(statement, ir.Store) else added
         if store is not None:
             vectors = found.setdefault(store.buffer, {})
             place = key(store.indices)
@@ -164,20 +163,20 @@ def _stored_vectors(work: ThreadLoop) -> list[Vector]:
 
 
 def _loads_in(
-    work: ThreadLoop, node: Record, condition: Expr | None, certain: bool = True
-) -> Iterator[tuple[Load, Expr | None, bool]]:
+    work: ThreadLoop, node: ir.Record, condition: ir.Expr | None, certain: bool = True
+) -> Iterator[tuple[ir.Load, ir.Expr | None, bool]]:
     """Every load at or below a node, with the condition of the choices around it that a group shares, and whether all
     of a group read it then."""
-    if isinstance(node, Load):
+    if isinstance(node, ir.Load):
         yield node, condition, certain
-    if isinstance(node, nodes.Select):
+    if isinstance(node, ir.Select):
         shared = is_shared_by_group(work, node.condition)
         yield from _loads_in(work, node.condition, condition, certain)
         for value, way in ((node.then, node.condition), (node.otherwise, negated(node.condition))):
             inside = guard_of([condition, way]) if shared else condition
             yield from _loads_in(work, value, inside, certain and shared)
         return
-    if isinstance(node, nodes.Binary) and node.op in LOGICAL:
+    if isinstance(node, ir.Binary) and node.op in ir.LOGICAL:
         yield from _loads_in(work, node.left, condition, certain)
         yield from _loads_in(work, node.right, condition, False)
         return
@@ -185,26 +184,26 @@ def _loads_in(
         yield from _loads_in(work, child, condition, certain)
 
 
-def _vector(work: ThreadLoop, access: Load | Store, adds: bool = False) -> Vector | None:
+def _vector(work: ThreadLoop, access: ir.Load | ir.Store, adds: bool = False) -> Vector | None:
     """How an access moves a group at once; None where it goes element by element."""
     buffer = access.buffer
     lanes = _width_of(work, access, work.width, adds) if in_memory(buffer) else 1
     if lanes == 1 or (lanes < work.width and not _is_run(work, access.indices, work.width)):
         return None
-    part = Buffer(f"{buffer.name}_part", (work.width,), buffer.dtype, "register")
-    stores = isinstance(access, Store) and not adds
+    part = ir.Buffer(f"{buffer.name}_part", (work.width,), buffer.dtype, "register")
+    stores = isinstance(access, ir.Store) and not adds
     matrix = matrix_store(work, buffer, access.indices) if stores else None
     if matrix is not None and matrix.matrix is not None and matrix.matrix.extent(REGISTER) == work.width:
         return Vector(buffer, access.indices, part, lanes, matrix=matrix, aligned=_aligned(work, access, lanes))
     return Vector(buffer, access.indices, part, lanes, adds)
 
 
-def _width_of(work: ThreadLoop, access: Load | Store, limit: int, adds: bool = False) -> int:
+def _width_of(work: ThreadLoop, access: ir.Load | ir.Store, limit: int, adds: bool = False) -> int:
     """How many neighbours along the last loop variable one access moves."""
     var, buffer = work.loop.vars[-1], access.buffer
     if not access.indices or not any(var is node for node in walk(access.indices[-1])):
         return 1
-    named = {statement.var for statement in work.loop.body.statements if isinstance(statement, Let)}
+    named = {statement.var for statement in work.loop.body.statements if isinstance(statement, ir.Let)}
     if any(node in named for index in access.indices for node in walk(index)):
         return 1  # the name has no value where whole vectors move
     widest = work.owner.context.arch.vector_bytes if buffer.scope == "global" else SHARED_VECTOR_BYTES
@@ -212,7 +211,7 @@ def _width_of(work: ThreadLoop, access: Load | Store, limit: int, adds: bool = F
     while width > 1 and width % buffer.dtype.per_byte == 0:  # whole bytes
         aligned = _aligned(work, access, width)
         aligned = aligned or (
-            isinstance(access, Store) and not adds and matrix_store(work, buffer, access.indices) is not None
+            isinstance(access, ir.Store) and not adds and matrix_store(work, buffer, access.indices) is not None
         )
         known = not adds or width in _sums_of(work, buffer)
         if known and aligned and _are_neighbours(work, access.indices, width):
@@ -221,7 +220,7 @@ def _width_of(work: ThreadLoop, access: Load | Store, limit: int, adds: bool = F
     return 1
 
 
-def _sums_of(work: ThreadLoop, buffer: Buffer) -> tuple[int, ...]:
+def _sums_of(work: ThreadLoop, buffer: ir.Buffer) -> tuple[int, ...]:
     """How many neighbours of a tensor the machine adds to by one atomic access."""
     arch = work.owner.context.arch
     if buffer.scope != "global" or not arch.has("atomics"):
@@ -232,18 +231,18 @@ def _sums_of(work: ThreadLoop, buffer: Buffer) -> tuple[int, ...]:
     return (2,) if buffer.dtype.name in pairs else ()
 
 
-def _is_run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:
+def _is_run(work: ThreadLoop, indices: Sequence[ir.Expr], width: int) -> bool:
     """Whether the last index moves by one through a group of `width`, and the others not at all."""
     return _run(work, indices, width) is not None
 
 
-def _are_neighbours(work: ThreadLoop, indices: Sequence[Expr], width: int) -> bool:
+def _are_neighbours(work: ThreadLoop, indices: Sequence[ir.Expr], width: int) -> bool:
     """Whether a group of `width` is as many neighbours along the last dimension, the first at a multiple of `width`."""
     first = _run(work, indices, width)
     return first is not None and work.owner.analyzer.divides(first, width)
 
 
-def _run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> Expr | None:
+def _run(work: ThreadLoop, indices: Sequence[ir.Expr], width: int) -> ir.Expr | None:
     """Where those neighbours along the last dimension begin that a group of `width` is; None where it is none."""
     if any(_of_lane(work, index, width)[1] is not None for index in indices[:-1]):
         return None
@@ -256,7 +255,7 @@ def _run(work: ThreadLoop, indices: Sequence[Expr], width: int) -> Expr | None:
     return None if lane in walk(first) else first
 
 
-def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
+def _aligned(work: ThreadLoop, access: ir.Load | ir.Store, width: int) -> bool:
     """Whether rows of a tensor start at multiples of `width` elements, or those of a tile lie in runs of as many."""
     buffer = access.buffer
     layout = work.owner.layouts.get(buffer)
@@ -269,7 +268,7 @@ def _aligned(work: ThreadLoop, access: Load | Store, width: int) -> bool:
     return row_unsupported(buffer, buffer.dtype.nbytes(width), work.owner.analyzer) is None
 
 
-def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | None]:
+def _of_lane(work: ThreadLoop, value: ir.Expr, width: int) -> tuple[ir.Expr, ir.Var | None]:
     """A value for an element of a group of `width`, and the lane that it depends on, if it does.
 
     A thread with one vector has one value of the loop's variable: what an index does with it shows on a variable
@@ -278,7 +277,7 @@ def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | Non
     var = work.loop.vars[-1]
     if var not in walk(value):
         return value, None
-    start, lane = Var(var.dtype, var.name), Var(var.dtype, "lane")
+    start, lane = ir.Var(var.dtype, var.name), ir.Var(var.dtype, "lane")
     place = start * width + lane
     with work.owner.analyzer.scope():
         work.owner.analyzer.bind_extent(lane, width)
@@ -286,9 +285,9 @@ def _of_lane(work: ThreadLoop, value: Expr, width: int) -> tuple[Expr, Var | Non
     return made, lane if lane in walk(made) else None
 
 
-def is_shared_by_group(work: ThreadLoop, value: Expr) -> bool:
+def is_shared_by_group(work: ThreadLoop, value: ir.Expr) -> bool:
     """Whether the neighbours of a group have the same value, which may be computed once for all of them."""
-    names = {statement.var for statement in find(work.loop.body, Let)}
-    stored = {node.buffer for node in find(work.loop.body, Store)}
-    changing = any(node in names or (isinstance(node, Load) and node.buffer in stored) for node in walk(value))
+    names = {statement.var for statement in find(work.loop.body, ir.Let)}
+    stored = {node.buffer for node in find(work.loop.body, ir.Store)}
+    changing = any(node in names or (isinstance(node, ir.Load) and node.buffer in stored) for node in walk(value))
     return not changing and not has_effect(value) and _of_lane(work, value, work.width)[1] is None

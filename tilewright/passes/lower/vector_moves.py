@@ -7,26 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    If,
-    Let,
-    Load,
-    Region,
-    Statement,
-    Store,
-    Var,
-    const,
-    counted,
-    seq,
-)
 from tilewright.ir.visitor import guard_of, key, substitute, walk
 from tilewright.ops.base import zero
 from tilewright.passes.lower.matrix_stores import store_together
@@ -38,24 +21,24 @@ if TYPE_CHECKING:
     from tilewright.passes.lower.thread_loop import ThreadLoop
 
 
-def load(work: ThreadLoop, vector: Vector) -> list[Statement]:
+def load(work: ThreadLoop, vector: Vector) -> list[ir.Statement]:
     """What brings a group's elements into their registers."""
-    allocated: list[Statement] = [Allocate(vector.part, span=work.loop.span)]
+    allocated: list[ir.Statement] = [ir.Allocate(vector.part, span=work.loop.span)]
     condition = None if vector.condition is None else work.in_registers(vector.condition)
     if condition is not None and is_zero_elsewhere(work, vector):
-        wanted = Var(BOOL, "wanted")
+        wanted = ir.Var(BOOL, "wanted")
         named, vector = _named(work, replace(vector, condition=wanted))
-        allocated.append(Let(wanted, condition, span=work.loop.span))
+        allocated.append(ir.Let(wanted, condition, span=work.loop.span))
         condition = None
     else:
         named, vector = _named(work, replace(vector, condition=None))
     pieces = [*named, *(_load_piece(work, vector, first) for first in vector.starts())]
-    return [*allocated, *([If(condition, seq(pieces), span=work.loop.span)] if condition is not None else pieces)]
+    return [*allocated, *([ir.If(condition, ir.seq(pieces), span=work.loop.span)] if condition is not None else pieces)]
 
 
 def is_zero_elsewhere(work: ThreadLoop, vector: Vector) -> bool:
     """Whether a vector under the author's condition is zeros where that does not hold."""
-    reads = any(isinstance(node, Load) for node in walk(vector.indices[-1]))
+    reads = any(isinstance(node, ir.Load) for node in walk(vector.indices[-1]))
     return vector.condition is not None and not reads and _may_choose(work, vector)
 
 
@@ -66,28 +49,28 @@ def _may_choose(work: ThreadLoop, vector: Vector) -> bool:
     return (
         work.owner.context.arch.has("guarded_loads") and vector.buffer.scope == "global" and _ends_with_vectors(work,
             vector)
-        and isinstance(safe, nodes.Const) and key(safe) == key(zero(safe.dtype))
+        and isinstance(safe, ir.Const) and key(safe) == key(zero(safe.dtype))
     )  # fmt: skip
 
 
-def _named(work: ThreadLoop, vector: Vector) -> tuple[list[Statement], Vector]:
+def _named(work: ThreadLoop, vector: Vector) -> tuple[list[ir.Statement], Vector]:
     """Names for indices that are more than sums, so that a bound once checked is known to hold."""
-    named: list[Statement] = []
+    named: list[ir.Statement] = []
     indices = [_told(work, index) for index in vector.indices]
     for place, index in enumerate(indices[:-1]):
-        reads = any(isinstance(node, Load) for node in walk(index))
+        reads = any(isinstance(node, ir.Load) for node in walk(index))
         if reads or any(map(rounds, walk(index))):
-            var, value = Var(index.dtype, "place"), work.in_registers(index)
+            var, value = ir.Var(index.dtype, "place"), work.in_registers(index)
             if reads and vector.condition is not None:
-                value = nodes.Select(index.dtype, vector.condition, value, const(0, index.dtype))
-            named.append(Let(var, value, span=work.loop.span))
+                value = ir.Select(index.dtype, vector.condition, value, ir.const(0, index.dtype))
+            named.append(ir.Let(var, value, span=work.loop.span))
             if reads_nothing(index):
                 work.owner.analyzer.bind(var, index, index)
             indices[place] = var
     return named, replace(vector, indices=tuple(indices))
 
 
-def _told(work: ThreadLoop, index: Expr) -> Expr:
+def _told(work: ThreadLoop, index: ir.Expr) -> ir.Expr:
     """An index by the thread and its group of registers, where these then stand in no quotient or remainder together:
     what is the thread's part of an address is worked out once for all groups."""
     if not any(map(rounds, walk(index))):
@@ -97,30 +80,30 @@ def _told(work: ThreadLoop, index: Expr) -> Expr:
     return told if work.mixed(spread) > work.mixed(told) == 0 else index
 
 
-def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> Statement:
+def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> ir.Statement:
     """Elements `first` and following of a group, where they are in bounds."""
     indices, lanes = vector.of_lane(first), vector.lanes
     buffer, places = work.owner.physical(vector.buffer, indices)
     dtype = vector.buffer.dtype.with_lanes(lanes)
-    moved = Store(vector.part, (const(first),), Load(dtype, buffer, places), span=work.loop.span)
+    moved = ir.Store(vector.part, (ir.const(first),), ir.Load(dtype, buffer, places), span=work.loop.span)
     guard = _whole_guard(work, vector.buffer, indices, lanes)
     guard = guard_of([vector.condition, guard])
     if guard is None:
         return moved
-    lane = Var(INT32, "lane")
+    lane = ir.Var(INT32, "lane")
     outside = work.owner.is_outside(vector.buffer, indices)
     if not outside and _may_choose(work, vector):
-        safe = nodes.Broadcast(dtype, work.safe(vector.buffer))
-        return replace(moved, value=nodes.Select(dtype, guard, moved.value, safe))
+        safe = ir.Broadcast(dtype, work.safe(vector.buffer))
+        return replace(moved, value=ir.Select(dtype, guard, moved.value, safe))
     value = work.safe(vector.buffer) if outside else _at_the_edge(work, vector, first, lane)
-    single = Store(vector.part, (lane + first,), value, span=work.loop.span)
-    rest = counted(lane, lanes, seq(single), "unroll", span=work.loop.span)
+    single = ir.Store(vector.part, (lane + first,), value, span=work.loop.span)
+    rest = ir.counted(lane, lanes, ir.seq(single), "unroll", span=work.loop.span)
     if outside or _never_whole(work, vector.buffer, indices, lanes):
         return rest
-    return If(guard, seq(moved), seq(rest), span=work.loop.span)
+    return ir.If(guard, ir.seq(moved), ir.seq(rest), span=work.loop.span)
 
 
-def _at_the_edge(work: ThreadLoop, vector: Vector, first: int, lane: Var) -> Expr:
+def _at_the_edge(work: ThreadLoop, vector: Vector, first: int, lane: ir.Var) -> ir.Expr:
     """Element `lane` of an access that is not in bounds as a whole."""
     buffer = vector.buffer
     if _ends_with_vectors(work, vector):
@@ -128,66 +111,68 @@ def _at_the_edge(work: ThreadLoop, vector: Vector, first: int, lane: Var) -> Exp
     indices = vector.of_lane(lane + first)
     made, places = work.owner.physical(buffer, indices)
     guard = _lane_guard(work, buffer, indices, lane, vector.lanes)
-    return nodes.Select(buffer.dtype, guard, Load(buffer.dtype, made, places), work.safe(buffer))
+    return ir.Select(buffer.dtype, guard, ir.Load(buffer.dtype, made, places), work.safe(buffer))
 
 
-def store(work: ThreadLoop, vector: Vector) -> list[Statement]:
+def store(work: ThreadLoop, vector: Vector) -> list[ir.Statement]:
     """What takes a group's elements out of their registers."""
     named, own = _named(work, vector)
     alone = [*named, *(piece for first in own.starts() for piece in _store_piece(work, own, first))]
     return alone if vector.matrix is None else store_together(work, vector, alone)
 
 
-def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[Statement]:
+def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[ir.Statement]:
     indices, lanes = vector.of_lane(first), vector.lanes
     buffer, places = work.owner.physical(vector.buffer, indices)
 
-    def moved(count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Statement:
+    def moved(count: int, at: ir.Expr, to: ir.Buffer, places: tuple[ir.Expr, ...]) -> ir.Statement:
         if vector.adds:
             return _added(work, vector, count, at, to, places)
-        value = Load(vector.buffer.dtype.with_lanes(count), vector.part, (at,))
-        return Store(to, places, value, span=work.loop.span)
+        value = ir.Load(vector.buffer.dtype.with_lanes(count), vector.part, (at,))
+        return ir.Store(to, places, value, span=work.loop.span)
 
-    whole = moved(lanes, const(first), buffer, places)
+    whole = moved(lanes, ir.const(first), buffer, places)
     guard = _whole_guard(work, vector.buffer, indices, lanes)
     if guard is None and vector.aligned:
         return [whole]
     if work.owner.is_outside(vector.buffer, indices):
         return []
     if guard is not None and _ends_with_vectors(work, vector) and vector.aligned:
-        return [If(guard, seq(whole), span=work.loop.span)]
+        return [ir.If(guard, ir.seq(whole), span=work.loop.span)]
     # A row ends with a byte: what follows the last of its elements in there is nobody's.
     step = vector.buffer.dtype.per_byte
-    lane = Var(INT32, "lane")
+    lane = ir.Var(INT32, "lane")
     at = lane * step + first
     made, places = work.owner.physical(vector.buffer, vector.of_lane(at))
     inside = _lane_guard(work, vector.buffer, vector.of_lane(at), lane, lanes // step)
-    body = seq(If(inside, seq(moved(step, at, made, places)), span=work.loop.span))
-    rest = counted(lane, lanes // step, body, "unroll", span=work.loop.span)
+    body = ir.seq(ir.If(inside, ir.seq(moved(step, at, made, places)), span=work.loop.span))
+    rest = ir.counted(lane, lanes // step, body, "unroll", span=work.loop.span)
     if guard is None or not vector.aligned or _never_whole(work, vector.buffer, indices, lanes):
         return [rest]
-    return [If(guard, seq(whole), seq(rest), span=work.loop.span)]
+    return [ir.If(guard, ir.seq(whole), ir.seq(rest), span=work.loop.span)]
 
 
-def _added(work: ThreadLoop, vector: Vector, count: int, at: Expr, to: Buffer, places: tuple[Expr, ...]) -> Statement:
+def _added(
+    work: ThreadLoop, vector: Vector, count: int, at: ir.Expr, to: ir.Buffer, places: tuple[ir.Expr, ...]
+) -> ir.Statement:
     """One atomic access, or one of a single element."""
     if count > 1:
-        target = Region(to, places, (*(1,) * (len(places) - 1), count))
-        part = Region(vector.part, (at,), (count,))
+        target = ir.Region(to, places, (*(1,) * (len(places) - 1), count))
+        part = ir.Region(vector.part, (at,), (count,))
         return perform("atomic_add_fragment", target, part, span=work.loop.span)
-    value = Load(vector.buffer.dtype, vector.part, (at,))
-    single = Region(to, places, (1,) * len(places))
-    return Evaluate(Call(value.dtype, "atomic_add", (single, value, "relaxed")), span=work.loop.span)
+    value = ir.Load(vector.buffer.dtype, vector.part, (at,))
+    single = ir.Region(to, places, (1,) * len(places))
+    return ir.Evaluate(ir.Call(value.dtype, "atomic_add", (single, value, "relaxed")), span=work.loop.span)
 
 
-def _never_whole(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> bool:
+def _never_whole(work: ThreadLoop, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], lanes: int) -> bool:
     """Whether an access that begins in bounds certainly ends out of them."""
     with work.owner.analyzer.scope():
-        work.owner.analyzer.assume(work.owner.guard(buffer, indices) or const(True))
+        work.owner.analyzer.assume(work.owner.guard(buffer, indices) or ir.const(True))
         return work.owner.is_outside(buffer, (*indices[:-1], indices[-1] + (lanes - 1)))
 
 
-def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], lanes: int) -> Expr | None:
+def _whole_guard(work: ThreadLoop, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], lanes: int) -> ir.Expr | None:
     """The condition under which all elements of an access are in bounds; None where they always are."""
     guard = work.owner.guard(buffer, indices)
     if work.owner.analyzer.divides(buffer.shape[-1], lanes) and work.owner.analyzer.divides(indices[-1], lanes):
@@ -200,10 +185,10 @@ def _whole_guard(work: ThreadLoop, buffer: Buffer, indices: tuple[Expr, ...], la
     return guard_of([guard, ends])
 
 
-def _lane_guard(work: ThreadLoop, buffer: Buffer, indices: Sequence[Expr], lane: Var, count: int) -> Expr:
+def _lane_guard(work: ThreadLoop, buffer: ir.Buffer, indices: Sequence[ir.Expr], lane: ir.Var, count: int) -> ir.Expr:
     with work.owner.analyzer.scope():
         work.owner.analyzer.bind_extent(lane, count)
-        return work.owner.guard(buffer, indices) or const(True)
+        return work.owner.guard(buffer, indices) or ir.const(True)
 
 
 def _ends_with_vectors(work: ThreadLoop, vector: Vector) -> bool:

@@ -37,37 +37,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Continue,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Region,
-    Statement,
-    Store,
-    Var,
-    binary,
-    cast,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import Rewriter, find, substitute
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 
 
-def count_slots(function: Function, context: Context) -> Function:
+def count_slots(function: ir.Function, context: Context) -> ir.Function:
     """Carry slots and phases of rings from iteration to iteration."""
     return function.with_body(_Loops()(function.body))
 
@@ -76,7 +53,7 @@ def count_slots(function: Function, context: Context) -> Function:
 class _Number:
     """A number of an iteration as a sum: variables with their factors, and a constant."""
 
-    factors: dict[Expr, int]
+    factors: dict[ir.Expr, int]
     constant: int
 
     def at(self, size: int) -> tuple[Any, ...]:
@@ -92,17 +69,17 @@ class _Counter:
 
     number: _Number
     size: int
-    slot: Buffer
-    phases: dict[tuple[Any, ...], tuple[_Number, Buffer]] = field(default_factory=dict)
+    slot: ir.Buffer
+    phases: dict[tuple[Any, ...], tuple[_Number, ir.Buffer]] = field(default_factory=dict)
 
 
 class _Loops(Rewriter):
-    def visit_For(self, loop: For) -> Any:
-        inner = [one for one in find(loop.body, For) if one.kind == "serial" and any(_asked(one.body))]
+    def visit_For(self, loop: ir.For) -> Any:
+        inner = [one for one in find(loop.body, ir.For) if one.kind == "serial" and any(_asked(one.body))]
         if inner or loop.kind != "serial":
             return self.generic(loop)  # what is done once for a loop below may well divide
         sizes = set(_asked(loop.body))
-        if not sizes or not is_one(loop.step) or any(find(loop.body, Continue)):
+        if not sizes or not is_one(loop.step) or any(find(loop.body, ir.Continue)):
             return loop
         counting = _Counting(loop, sizes)
         body = counting(loop.body)
@@ -110,12 +87,12 @@ class _Loops(Rewriter):
         return [*counting.begin(), made] if counting.counters else loop
 
 
-def _asked(body: Statement) -> Iterator[int]:
+def _asked(body: ir.Statement) -> Iterator[int]:
     """How many slots there are where barriers are found by dividing for them."""
-    for region in find(body, Region):
+    for region in find(body, ir.Region):
         if region.buffer.scope == "barrier":
-            for node in find(region, Binary):
-                if node.op == "floormod" and isinstance(node.right, Const) and _divides(int(node.right.value)):
+            for node in find(region, ir.Binary):
+                if node.op == "floormod" and isinstance(node.right, ir.Const) and _divides(int(node.right.value)):
                     yield int(node.right.value)
 
 
@@ -128,94 +105,96 @@ def _divides(size: int) -> bool:
 class _Counting(Rewriter):
     """Reads of slots and phases in a loop's body become reads of counters."""
 
-    loop: For
+    loop: ir.For
     sizes: set[int]
     counters: dict[tuple[Any, ...], _Counter] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.names = {let.var: let.value for let in find(self.loop.body, Let)}
-        self.changing = {self.loop.var, *self.names, *(loop.var for loop in find(self.loop.body, For))}
+        self.names = {let.var: let.value for let in find(self.loop.body, ir.Let)}
+        self.changing = {self.loop.var, *self.names, *(loop.var for loop in find(self.loop.body, ir.For))}
         self.in_ring = False
         self.analyzer = Analyzer()
 
-    def visit_Call(self, call: Call) -> object:
+    def visit_Call(self, call: ir.Call) -> object:
         before = self.in_ring
-        self.in_ring = before or any(isinstance(a, Region) and a.buffer.scope == "barrier" for a in call.arguments)
+        self.in_ring = before or any(isinstance(a, ir.Region) and a.buffer.scope == "barrier" for a in call.arguments)
         made = self.generic(call)
         self.in_ring = before
         return made
 
-    def visit_Binary(self, node: Binary) -> object:
-        if node.op == "and" and is_one(node.right) and isinstance(node.left, Binary) and node.left.op == "floordiv":
+    def visit_Binary(self, node: ir.Binary) -> object:
+        if node.op == "and" and is_one(node.right) and isinstance(node.left, ir.Binary) and node.left.op == "floordiv":
             found = self._counter(node.left)
             if found is not None and found[1].constant >= 0:
                 counter, number = found
                 key = number.at(2 * counter.size)
-                counter.phases.setdefault(key, (number, Buffer("phase", (), UINT32, "scalar")))
-                return cast(Load(UINT32, counter.phases[key][1], ()), node.dtype)
+                counter.phases.setdefault(key, (number, ir.Buffer("phase", (), UINT32, "scalar")))
+                return ir.cast(ir.Load(UINT32, counter.phases[key][1], ()), node.dtype)
         if node.op == "floormod":
             found = self._counter(node)
             if found is not None:
-                return cast(Load(UINT32, found[0].slot, ()), node.dtype)
+                return ir.cast(ir.Load(UINT32, found[0].slot, ()), node.dtype)
         return self.generic(node)
 
-    def _counter(self, node: Binary) -> tuple[_Counter, _Number] | None:
+    def _counter(self, node: ir.Binary) -> tuple[_Counter, _Number] | None:
         """The counter of a division by slots, and what is divided: signed numbers anywhere, others where a barrier is
         asked for."""
-        if not isinstance(node.right, Const) or int(node.right.value) not in self.sizes:
+        if not isinstance(node.right, ir.Const) or int(node.right.value) not in self.sizes:
             return None
         left, size = node.left, int(node.right.value)
-        if isinstance(left, Cast) and left.dtype == UINT32 and self.in_ring:
+        if isinstance(left, ir.Cast) and left.dtype == UINT32 and self.in_ring:
             left = left.value
         number = None if left.dtype != INT32 else self._sum(substitute(left, self.names))
         if number is None or number.factors.pop(self.loop.var, 0) != 1:
             return None
         key = number.at(size)
         if key not in self.counters:
-            self.counters[key] = _Counter(number, size, Buffer("slot", (), UINT32, "scalar"))
+            self.counters[key] = _Counter(number, size, ir.Buffer("slot", (), UINT32, "scalar"))
         return self.counters[key], number
 
-    def _sum(self, expr: Expr) -> _Number | None:
+    def _sum(self, expr: ir.Expr) -> _Number | None:
         """A number as a sum of what does not change while the loop runs, and the loop's own variable."""
         factors, constant = self.analyzer.linear(expr)
-        lasting = all(isinstance(one, Var) and one not in self.changing for one in factors if one is not self.loop.var)
+        lasting = all(
+            isinstance(one, ir.Var) and one not in self.changing for one in factors if one is not self.loop.var
+        )
         return _Number(factors, constant) if lasting else None
 
     # Around the loop ------------------------------------------------------------------------------
 
-    def begin(self) -> list[Statement]:
+    def begin(self) -> list[ir.Statement]:
         """Counters as they are in the first iteration."""
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for counter in self.counters.values():
             size = counter.size
-            first = cast(self._first(counter.number, size) % size, UINT32)
-            made.append(Allocate(counter.slot, initial=first, span=self.loop.span))
+            first = ir.cast(self._first(counter.number, size) % size, UINT32)
+            made.append(ir.Allocate(counter.slot, initial=first, span=self.loop.span))
             for number, phase in counter.phases.values():
-                lap = cast(self._first(number), UINT32) // const(size, UINT32)
-                parity = index_binary("and", lap, const(1, UINT32))
-                made.append(Allocate(phase, initial=parity, span=self.loop.span))
+                lap = ir.cast(self._first(number), UINT32) // ir.const(size, UINT32)
+                parity = ir.index_binary("and", lap, ir.const(1, UINT32))
+                made.append(ir.Allocate(phase, initial=parity, span=self.loop.span))
         return made
 
-    def _first(self, number: _Number, size: int | None = None) -> Expr:
+    def _first(self, number: _Number, size: int | None = None) -> ir.Expr:
         """The number of the first iteration; one that leaves the same rest by `size`, where that is given."""
         rest = {atom: factor % size if size else factor for atom, factor in number.factors.items()}
         total = sum((atom * factor for atom, factor in rest.items()), start=self.loop.start)
         return total + (number.constant % size if size else number.constant)
 
-    def steps(self) -> list[Statement]:
+    def steps(self) -> list[ir.Statement]:
         """What stands at the end of an iteration: those that follow another one take its place, others are counted."""
-        made: list[Statement] = []
-        ahead: list[Statement] = []
+        made: list[ir.Statement] = []
+        ahead: list[ir.Statement] = []
         for (size, rest, constant), counter in self.counters.items():
             leading = self.counters.get((size, rest, (constant + 1) % size))
             if leading is not None and leading.phases and not counter.phases:
-                made.append(Store(counter.slot, (), Load(UINT32, leading.slot, ())))
+                made.append(ir.Store(counter.slot, (), ir.Load(UINT32, leading.slot, ())))
                 continue
-            slot = Load(UINT32, counter.slot, ())
-            wrapped: list[Statement] = [Store(counter.slot, (), const(0, UINT32))]
+            slot = ir.Load(UINT32, counter.slot, ())
+            wrapped: list[ir.Statement] = [ir.Store(counter.slot, (), ir.const(0, UINT32))]
             for _, phase in counter.phases.values():
-                flipped = index_binary("xor", Load(UINT32, phase, ()), const(1, UINT32))
-                wrapped.append(Store(phase, (), flipped))
-            ahead.append(Store(counter.slot, (), slot + const(1, UINT32)))
-            ahead.append(If(binary("eq", slot, const(size, UINT32)), seq(*wrapped)))
+                flipped = ir.index_binary("xor", ir.Load(UINT32, phase, ()), ir.const(1, UINT32))
+                wrapped.append(ir.Store(phase, (), flipped))
+            ahead.append(ir.Store(counter.slot, (), slot + ir.const(1, UINT32)))
+            ahead.append(ir.If(ir.binary("eq", slot, ir.const(size, UINT32)), ir.seq(*wrapped)))
         return [*made, *ahead]

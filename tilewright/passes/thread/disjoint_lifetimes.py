@@ -22,22 +22,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    Allocate,
-    Break,
-    Buffer,
-    Call,
-    Const,
-    Continue,
-    Evaluate,
-    For,
-    If,
-    Kernel,
-    Seq,
-    Statement,
-    While,
-)
 from tilewright.ir.visitor import find, own, uses
 
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
@@ -45,11 +31,11 @@ BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 _Path = tuple[tuple[int, bool], ...]
 """The conditions around a statement, each with the way that was taken."""
 
-_Touched = Mapping[Buffer, frozenset[_Path]]
+_Touched = Mapping[ir.Buffer, frozenset[_Path]]
 """Tiles that threads may still be at, each with the conditions under which they were touched."""
 
 
-def disjoint_lifetimes(kernel: Kernel, tiles: Collection[Buffer]) -> frozenset[frozenset[Buffer]]:
+def disjoint_lifetimes(kernel: ir.Kernel, tiles: Collection[ir.Buffer]) -> frozenset[frozenset[ir.Buffer]]:
     """Pairs of `tiles` that may share bytes as the kernel is.
 
     A meeting is met by all threads that come to it, so all of them are through with what they did before it under the
@@ -70,27 +56,27 @@ def disjoint_lifetimes(kernel: Kernel, tiles: Collection[Buffer]) -> frozenset[f
 
 @dataclass(slots=True)
 class _Survey:
-    tiles: frozenset[Buffer]
-    meeting: set[frozenset[Buffer]] = field(default_factory=set)
+    tiles: frozenset[ir.Buffer]
+    meeting: set[frozenset[ir.Buffer]] = field(default_factory=set)
     """Pairs of tiles that live at one time."""
     jumps: list[_Touched] = field(default_factory=list)
     """What was touched where a loop is left, or its next iteration begun, from its middle."""
 
-    def body(self, body: Seq, path: _Path, touched: _Touched) -> _Touched:
+    def body(self, body: ir.Seq, path: _Path, touched: _Touched) -> _Touched:
         self._lives(body)
         for statement in body.statements:
             touched = self.statement(statement, path, touched)
         return touched
 
-    def statement(self, statement: Statement, path: _Path, touched: _Touched) -> _Touched:
-        if isinstance(statement, Seq):
+    def statement(self, statement: ir.Statement, path: _Path, touched: _Touched) -> _Touched:
+        if isinstance(statement, ir.Seq):
             return self.body(statement, path, touched)
         touched = self._touch(own(statement), path, touched)
-        if isinstance(statement, If):
+        if isinstance(statement, ir.If):
             return self._condition(statement, path, touched)
-        if isinstance(statement, (For, While)):
+        if isinstance(statement, (ir.For, ir.While)):
             return self._loop(statement, path, touched)
-        if isinstance(statement, (Break, Continue)):
+        if isinstance(statement, (ir.Break, ir.Continue)):
             self.jumps.append(touched)
         elif _is_meeting(statement):
             left = {tile: frozenset(at for at in places if at[: len(path)] != path) for tile, places in touched.items()}
@@ -102,10 +88,10 @@ class _Survey:
         self.meeting |= {frozenset(pair) for pair in product(found, {*found, *touched})}
         return {**touched, **{tile: touched.get(tile, frozenset()) | {path} for tile in found}} if found else touched
 
-    def _used(self, nodes: object) -> set[Buffer]:
-        return {root(node) for node in nodes if isinstance(node, Buffer)} & self.tiles  # type: ignore[attr-defined]
+    def _used(self, nodes: object) -> set[ir.Buffer]:
+        return {root(node) for node in nodes if isinstance(node, ir.Buffer)} & self.tiles  # type: ignore[attr-defined]
 
-    def _condition(self, statement: If, path: _Path, touched: _Touched) -> _Touched:
+    def _condition(self, statement: ir.If, path: _Path, touched: _Touched) -> _Touched:
         ways = [(statement.then, True), *([(statement.otherwise, False)] if statement.otherwise is not None else [])]
         after = [touched]
         for body, way in ways:
@@ -116,7 +102,7 @@ class _Survey:
             self.meeting |= {frozenset(pair) for pair in product(then, otherwise)}
         return _united(after)
 
-    def _loop(self, loop: For | While, path: _Path, touched: _Touched) -> _Touched:
+    def _loop(self, loop: ir.For | ir.While, path: _Path, touched: _Touched) -> _Touched:
         outer, self.jumps = self.jumps, []
         while True:
             after = _united([touched, self.body(loop.body, path, touched), *self.jumps])
@@ -125,9 +111,9 @@ class _Survey:
                 return after
             touched = after
 
-    def _lives(self, body: Seq) -> None:
+    def _lives(self, body: ir.Seq) -> None:
         """A tile is needed from the first to the last statement, of the sequence that declares it, that mentions it."""
-        declared = {one.buffer for one in body.statements if isinstance(one, Allocate)} & self.tiles
+        declared = {one.buffer for one in body.statements if isinstance(one, ir.Allocate)} & self.tiles
         if not declared:
             return
         used = [self._used(uses(one)) for one in body.statements]
@@ -143,15 +129,15 @@ def _united(states: Collection[_Touched]) -> _Touched:
     return {tile: frozenset().union(*(state.get(tile, frozenset()) for state in states)) for tile in tiles}
 
 
-def _is_meeting(statement: Statement) -> bool:
+def _is_meeting(statement: ir.Statement) -> bool:
     """Whether all threads that come here wait for one another."""
-    value = statement.value if isinstance(statement, Evaluate) else None
-    if not isinstance(value, Call) or value.function not in BARRIERS:
+    value = statement.value if isinstance(statement, ir.Evaluate) else None
+    if not isinstance(value, ir.Call) or value.function not in BARRIERS:
         return False
-    return not value.arguments or isinstance(value.arguments[0], Const)
+    return not value.arguments or isinstance(value.arguments[0], ir.Const)
 
 
-def declared_below(kernel: Kernel) -> frozenset[Buffer]:
+def declared_below(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Tiles that are declared within a statement of the kernel's outermost sequence."""
-    outermost = {one.buffer for one in kernel.body.statements if isinstance(one, Allocate)}
-    return frozenset(one.buffer for one in find(kernel.body, Allocate)) - outermost
+    outermost = {one.buffer for one in kernel.body.statements if isinstance(one, ir.Allocate)}
+    return frozenset(one.buffer for one in find(kernel.body, ir.Allocate)) - outermost

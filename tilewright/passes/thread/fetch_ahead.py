@@ -41,24 +41,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    Buffer,
-    Call,
-    Const,
-    Evaluate,
-    Expr,
-    For,
-    Function,
-    Kernel,
-    Load,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    Var,
-)
 from tilewright.ir.visitor import find, with_statements
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one
@@ -72,7 +57,7 @@ MOST_REQUESTS = 8
 """In one iteration; longer ones would ask faster than the memory answers."""
 
 
-def fetch_ahead(function: Function, context: Context) -> Function:
+def fetch_ahead(function: ir.Function, context: Context) -> ir.Function:
     """Let blocks ask for the rows of the block behind them."""
     return function.with_body(_Ahead(function, context.arch)(function.body))
 
@@ -81,19 +66,19 @@ def fetch_ahead(function: Function, context: Context) -> Function:
 class _Stream:
     """Consecutive elements that one loop of a block reads, and how far those of the next block are from them."""
 
-    buffer: Buffer
-    loop: For
-    index: Expr
+    buffer: ir.Buffer
+    loop: ir.For
+    index: ir.Expr
     apart: int
 
 
 class _Ahead(ScopedRewriter):
-    def __init__(self, function: Function, arch: Arch) -> None:
+    def __init__(self, function: ir.Function, arch: Arch) -> None:
         super().__init__(function)
         self.most_bytes, self.asks_always = arch.l2_bytes // 4, arch.has("slow_streams")
         self.request = "prefetch_far" if arch.has("far_requests") else "prefetch"
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         along = _first_dimension(kernel)
         if along is None:
             return kernel
@@ -103,16 +88,16 @@ class _Ahead(ScopedRewriter):
             statements = list(kernel.body.statements)
             read = _read_only(kernel)
             for position, statement in enumerate(kernel.body.statements):
-                if isinstance(statement, For):
+                if isinstance(statement, ir.For):
                     for stream in self.streams(statement, along, read):
                         if self.asked(stream, statements, position):
                             read.remove(stream.buffer)
         return kernel.with_body(with_statements(kernel.body, statements))
 
-    def streams(self, loop: For, along: Var, read: set[Buffer]) -> Iterator[_Stream]:
+    def streams(self, loop: ir.For, along: ir.Var, read: set[ir.Buffer]) -> Iterator[_Stream]:
         """The tensors that `loop` reads from end to end, other parts in every block."""
-        seen: set[Buffer] = set()
-        inner = [one.var for one in find(loop.body, For)]
+        seen: set[ir.Buffer] = set()
+        inner = [one.var for one in find(loop.body, ir.For)]
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
             for load in _direct_loads(loop):
@@ -121,31 +106,33 @@ class _Ahead(ScopedRewriter):
                 seen.add(load.buffer)
                 index = load.indices[0]
                 step, apart = self.analyzer.stride(index, loop.var), self.analyzer.stride(index, along)
-                if not (is_one(step) and isinstance(apart, Const)):
+                if not (is_one(step) and isinstance(apart, ir.Const)):
                     continue
                 size = load.buffer.dtype.storage_bytes
                 if LINE <= int(apart.value) * size <= self.most_bytes:
                     yield _Stream(load.buffer, loop, index, int(apart.value))
 
-    def asked(self, stream: _Stream, statements: list[Statement], position: int) -> bool:
+    def asked(self, stream: _Stream, statements: list[ir.Statement], position: int) -> bool:
         """Put the requests into the first loop behind `position` that walks the same way and has time for them, if any
         does."""
         for later in range(position + 1, len(statements)):
             loop = statements[later]
-            if isinstance(loop, For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
+            if isinstance(loop, ir.For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
                 places = self.places(loop, stream)
-                requests = [Evaluate(Call(INT32, self.request, (Region(stream.buffer, (at,), (1,)),))) for at in places]
-                statements[later] = replace(loop, body=Seq((*requests, *loop.body.statements)), kind="serial")
+                requests = [
+                    ir.Evaluate(ir.Call(INT32, self.request, (ir.Region(stream.buffer, (at,), (1,)),))) for at in places
+                ]
+                statements[later] = replace(loop, body=ir.Seq((*requests, *loop.body.statements)), kind="serial")
                 return True
         return False
 
-    def places(self, loop: For, stream: _Stream) -> list[Expr]:
+    def places(self, loop: ir.For, stream: _Stream) -> list[ir.Expr]:
         """An element of each line of the next block's rows that an iteration of `loop` asks for."""
         first = with_values(stream.index, {stream.loop.var: loop.var})
         per_line = LINE // stream.buffer.dtype.storage_bytes
         return [first + (stream.apart + offset) for offset in range(0, _step(loop), per_line)]
 
-    def has_time(self, loop: For, stream: _Stream) -> bool:
+    def has_time(self, loop: ir.For, stream: _Stream) -> bool:
         """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to
         do."""
         asks = _step(loop) * stream.buffer.dtype.storage_bytes
@@ -155,28 +142,28 @@ class _Ahead(ScopedRewriter):
         if not all(self.is_at_hand(load, loop, stream) for load in loads):
             return False
         moving = [
-            store for store in find(loop.body, Store) if not all(free_of(index, loop.var) for index in store.indices)
+            store for store in find(loop.body, ir.Store) if not all(free_of(index, loop.var) for index in store.indices)
         ]
         return self.asks_always or sum(store.value.dtype.nbytes(1) for store in moving) >= asks
 
-    def is_at_hand(self, load: Load, loop: For, stream: _Stream) -> bool:
+    def is_at_hand(self, load: ir.Load, loop: ir.For, stream: _Stream) -> bool:
         """Whether a load is of the very row that `stream` has read."""
         stride = self.analyzer.stride(load.indices[0], loop.var)
         here = with_values(load.indices[0], {loop.var: loop.start})
         read = with_values(stream.index, {stream.loop.var: stream.loop.start})
         return is_one(stride) and self.is_close_behind(here, read, MOST_REQUESTS * LINE - 1)
 
-    def walks_as_far(self, one: For, other: For) -> bool:
+    def walks_as_far(self, one: ir.For, other: ir.For) -> bool:
         """Whether `one` begins where `other` does and ends there, or a little behind."""
         begins = self.analyzer.equal(one.start, other.start)
         return begins and self.is_close_behind(one.stop, other.stop, MOST_REQUESTS * LINE)
 
-    def is_close_behind(self, place: Expr, other: Expr, most: int) -> bool:
+    def is_close_behind(self, place: ir.Expr, other: ir.Expr, most: int) -> bool:
         low, high = self.analyzer.bounds(place - other)
         return low is not None and high is not None and 0 <= low <= high <= most
 
 
-def _first_dimension(kernel: Kernel) -> Var | None:
+def _first_dimension(kernel: ir.Kernel) -> ir.Var | None:
     """The index that moves from a block to the next: the first whose extent is not 1."""
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
         if not is_one(extent):
@@ -184,18 +171,18 @@ def _first_dimension(kernel: Kernel) -> Var | None:
     return None
 
 
-def _read_only(kernel: Kernel) -> set[Buffer]:
+def _read_only(kernel: ir.Kernel) -> set[ir.Buffer]:
     """Tensors that the kernel reads and does not change, none of them a view."""
-    loads = {load.buffer for load in find(kernel.body, Load)}
-    ends = {call.arguments[0] for call in find(kernel.body, Call) if call.function == LOAD}
-    changed = {root(node.buffer) for node in find(kernel.body, Store, Region) if node not in ends}
+    loads = {load.buffer for load in find(kernel.body, ir.Load)}
+    ends = {call.arguments[0] for call in find(kernel.body, ir.Call) if call.function == LOAD}
+    changed = {root(node.buffer) for node in find(kernel.body, ir.Store, ir.Region) if node not in ends}
     return {b for b in loads if b.scope == "global" and b.source is None and not b.dtype.is_packed} - changed
 
 
-def _direct_loads(loop: For) -> Iterator[Load]:
-    return (load for load in find(loop.body, Load) if len(load.indices) == 1)
+def _direct_loads(loop: ir.For) -> Iterator[ir.Load]:
+    return (load for load in find(loop.body, ir.Load) if len(load.indices) == 1)
 
 
-def _step(loop: For) -> int:
+def _step(loop: ir.For) -> int:
     """The elements that an iteration is about; 0 where that is not known."""
-    return int(loop.step.value) if isinstance(loop.step, Const) else 0
+    return int(loop.step.value) if isinstance(loop.step, ir.Const) else 0

@@ -13,23 +13,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import EVERY_OTHER
-from tilewright.ir.nodes import (
-    Allocate,
-    Binary,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    Load,
-    Region,
-    Select,
-    Store,
-    Var,
-    index_binary,
-)
 from tilewright.ir.visitor import Rewriter, Rewritten, find
 
 N = TypeVar("N")
@@ -41,7 +27,7 @@ class NoFirstLanes(Exception):
     """Some lanes alone cannot do this work; never seen by users."""
 
 
-def first_lanes(part: N, loop_var: Var, lanes: int, count: Expr) -> N:
+def first_lanes(part: N, loop_var: ir.Var, lanes: int, count: ir.Expr) -> N:
     """`part`, statements or a value of vectors of `lanes` elements from `loop_var` on, for the first `count` of each.
 
     Raises
@@ -51,42 +37,47 @@ def first_lanes(part: N, loop_var: Var, lanes: int, count: Expr) -> N:
     return _First(part, loop_var, lanes, count)(part)
 
 
-def first_of(value: Expr, count: Expr, otherwise: Expr) -> Expr:
+def first_of(value: ir.Expr, count: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
     """The first `count` lanes of `value`, and `otherwise` (a scalar) in those behind."""
     lanes = value.dtype.lanes
-    index = (nodes.dtypes.INT64 if value.dtype.bits > 32 else nodes.dtypes.INT32).with_lanes(lanes)
-    behind = nodes.Broadcast(index, nodes.cast(count, index.scalar))
-    inside = Binary(nodes.dtypes.BOOL.with_lanes(lanes), "lt", Call(index, "lane_index", ()), behind)
-    return Select(value.dtype, inside, value, nodes.Broadcast(value.dtype, otherwise))
+    index = (ir.dtypes.INT64 if value.dtype.bits > 32 else ir.dtypes.INT32).with_lanes(lanes)
+    behind = ir.Broadcast(index, ir.cast(count, index.scalar))
+    inside = ir.Binary(ir.dtypes.BOOL.with_lanes(lanes), "lt", ir.Call(index, "lane_index", ()), behind)
+    return ir.Select(value.dtype, inside, value, ir.Broadcast(value.dtype, otherwise))
 
 
-def access_of(call: Call) -> tuple[Region, bool] | None:
+def access_of(call: ir.Call) -> tuple[ir.Region, bool] | None:
     """The elements that a call of `LOAD` or `STORE` touches and whether it writes them; None for another function."""
     if call.function not in (LOAD, STORE):
         return None
     region = call.arguments[0]
-    assert isinstance(region, Region)
+    assert isinstance(region, ir.Region)
     return region, call.function == STORE
 
 
 class _First(Rewriter):
-    def __init__(self, part: object, loop_var: Var, lanes: int, count: Expr) -> None:
+    def __init__(self, part: object, loop_var: ir.Var, lanes: int, count: ir.Expr) -> None:
         self.var, self.lanes, self.count = loop_var, lanes, count
         self.analyzer = Analyzer()
-        self.own = {node.buffer for node in find(part, Allocate)}
+        self.own = {node.buffer for node in find(part, ir.Allocate)}
         """Registers of an iteration: what their other lanes hold matters to nobody."""
 
     def place(
-        self, buffer: Buffer, indices: tuple[Expr, ...], dtype: DType, count: Expr | None = None, apart: int = 1
-    ) -> Region:
+        self,
+        buffer: ir.Buffer,
+        indices: tuple[ir.Expr, ...],
+        dtype: DType,
+        count: ir.Expr | None = None,
+        apart: int = 1,
+    ) -> ir.Region:
         if dtype.kind == "bool" or dtype.is_packed or dtype.lanes != self.lanes or len(indices) != 1:
             raise NoFirstLanes
         stride = self.analyzer.stride(indices[0], self.var)
-        if not isinstance(stride, nodes.Const) or stride.value != apart:
+        if not isinstance(stride, ir.Const) or stride.value != apart:
             raise NoFirstLanes
-        return Region(buffer, indices, (self.count if count is None else count,))
+        return ir.Region(buffer, indices, (self.count if count is None else count,))
 
-    def visit_Call(self, call: Call) -> Expr:
+    def visit_Call(self, call: ir.Call) -> ir.Expr:
         if call.function not in EVERY_OTHER:
             return self.generic(call)
         leaves = _leaves(call)
@@ -95,57 +86,57 @@ class _First(Rewriter):
         made = []
         for number, load in enumerate(leaves):
             left = self.count * len(leaves) - number * self.lanes
-            count = index_binary("max", index_binary("min", left, self.lanes), 0)
+            count = ir.index_binary("max", ir.index_binary("min", left, self.lanes), 0)
             place = self.place(load.buffer, load.indices, load.dtype, count, len(leaves))
-            made.append(Call(load.dtype, LOAD, (place,)))
+            made.append(ir.Call(load.dtype, LOAD, (place,)))
         return _with_leaves(call, iter(made))
 
-    def visit_Load(self, load: Load) -> Expr:
+    def visit_Load(self, load: ir.Load) -> ir.Expr:
         if load.dtype.lanes == 1 or load.buffer in self.own:
             return self.generic(load)
-        return Call(load.dtype, LOAD, (self.place(load.buffer, load.indices, load.dtype),))
+        return ir.Call(load.dtype, LOAD, (self.place(load.buffer, load.indices, load.dtype),))
 
-    def visit_Store(self, store: Store) -> Rewritten:
+    def visit_Store(self, store: ir.Store) -> Rewritten:
         if store.buffer in self.own:
             return self.generic(store)
         if store.value.dtype.lanes == 1:  # every iteration stores the same: the first lane's does
             return self.generic(store)
         value = self.visit(store.value)
         place = self.place(store.buffer, store.indices, store.value.dtype)
-        return Evaluate(Call(value.dtype, STORE, (place, value)), span=store.span)
+        return ir.Evaluate(ir.Call(value.dtype, STORE, (place, value)), span=store.span)
 
-    def visit_Binary(self, binary: Binary) -> Expr:
+    def visit_Binary(self, binary: ir.Binary) -> ir.Expr:
         if (
             binary.op in ("floordiv", "floormod")
             and binary.dtype.lanes > 1
-            and not isinstance(_scalar(binary.right), nodes.Const)
+            and not isinstance(_scalar(binary.right), ir.Const)
         ):
             raise NoFirstLanes  # lanes that do not exist would divide by zero
         return self.generic(binary)
 
-    def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
-        if isinstance(statement.value, Call) and statement.value.function in ("prefetch", "prefetch_far"):
+    def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
+        if isinstance(statement.value, ir.Call) and statement.value.function in ("prefetch", "prefetch_far"):
             return statement  # asks for the line of the first lane, whatever lanes there are
         raise NoFirstLanes
 
-    def visit_For(self, _: nodes.For) -> Rewritten:
+    def visit_For(self, _: ir.For) -> Rewritten:
         raise NoFirstLanes
 
 
-def _leaves(value: Expr) -> list[Load]:
+def _leaves(value: ir.Expr) -> list[ir.Load]:
     """What is loaded, in order, of a vector that is every other lane of others."""
-    if isinstance(value, Call):
+    if isinstance(value, ir.Call):
         return [leaf for argument in value.operands for leaf in _leaves(argument)]
-    assert isinstance(value, Load)
+    assert isinstance(value, ir.Load)
     return [value]
 
 
-def _with_leaves(value: Expr, leaves: Iterator[Expr]) -> Expr:
+def _with_leaves(value: ir.Expr, leaves: Iterator[ir.Expr]) -> ir.Expr:
     """The same with others in their places."""
-    if isinstance(value, Call):
+    if isinstance(value, ir.Call):
         return replace(value, arguments=tuple(_with_leaves(argument, leaves) for argument in value.operands))
     return next(leaves)
 
 
-def _scalar(value: Expr) -> Expr:
-    return value.value if isinstance(value, nodes.Broadcast) else value
+def _scalar(value: ir.Expr) -> ir.Expr:
+    return value.value if isinstance(value, ir.Broadcast) else value

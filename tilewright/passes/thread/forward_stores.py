@@ -29,25 +29,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import has_effect, root, touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Binary,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    For,
-    Function,
-    Let,
-    Load,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    binary,
-)
 from tilewright.ir.visitor import Rewriter, children, find, put, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
@@ -57,50 +40,50 @@ PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})
 """Where tiles lie that a block of one thread has for itself."""
 
 
-def forward_stores(function: Function, context: Context) -> Function:
+def forward_stores(function: ir.Function, context: Context) -> ir.Function:
     """Name values that are stored and loaded again; drop tiles that are only stored to."""
     body = _DropDead()(_Forward(function)(function.body))
     while True:
         unread = _unread(body)
         if not unread:
             break
-        body = put(body, {one: None for one in find(body, Store, Allocate) if one.buffer in unread})
+        body = put(body, {one: None for one in find(body, ir.Store, ir.Allocate) if one.buffer in unread})
     return function.with_body(body)
 
 
 class _Forward(ScopedRewriter):
-    def visit_Seq(self, sequence: Seq) -> Seq:
+    def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
         with self.analyzer.scope():
             made = self.forwarded(sequence)
         return super().visit_Seq(made)
 
-    def forwarded(self, sequence: Seq) -> Seq:
+    def forwarded(self, sequence: ir.Seq) -> ir.Seq:
         """`sequence` with the values it stores and loads again named; the very one where there are none."""
         known: list[_Stored] = []
         stored: dict[int, _Stored] = {}
-        statements: list[Statement] = []
+        statements: list[ir.Statement] = []
         for position, statement in enumerate(sequence.statements):
-            if known and isinstance(statement, (Store, Let)):
+            if known and isinstance(statement, (ir.Store, ir.Let)):
                 statement = _Reader(self, known)(statement)
             written = touched(statement).writes if known else ()
             known = [one for one in known if one.store.buffer not in written or self.leaves(statement, one.store)]
-            if isinstance(statement, Store) and _worth_keeping(statement):
-                stored[position] = _Stored(statement, Var(statement.value.dtype, statement.buffer.name))
+            if isinstance(statement, ir.Store) and _worth_keeping(statement):
+                stored[position] = _Stored(statement, ir.Var(statement.value.dtype, statement.buffer.name))
                 known.append(stored[position])
-            if isinstance(statement, Let):
+            if isinstance(statement, ir.Let):
                 super().visit_Let(statement)
             statements.append(statement)
         if not any(entry.used for entry in stored.values()):
             return sequence
         return replace(sequence, statements=tuple(_named(statements, stored)))
 
-    def holds(self, entry: _Stored, load: Load) -> bool:
+    def holds(self, entry: _Stored, load: ir.Load) -> bool:
         """Whether `load` reads exactly what `entry` has written."""
         store = entry.store
         if load.buffer is not store.buffer or load.dtype != store.value.dtype:
             return False
         here, there = load.indices[0], store.indices[0]
-        if isinstance(here, Const) and isinstance(there, Const):
+        if isinstance(here, ir.Const) and isinstance(there, ir.Const):
             return here.value == there.value
         if here is there:
             return True
@@ -108,18 +91,20 @@ class _Forward(ScopedRewriter):
         apart = (low is not None and low > 0) or (high is not None and high < 0)
         return not apart and self.analyzer.equal(here, there)
 
-    def leaves(self, statement: Statement, earlier: Store) -> bool:
+    def leaves(self, statement: ir.Statement, earlier: ir.Store) -> bool:
         """Whether a statement that writes to the tile certainly writes elsewhere than `earlier` does."""
-        alone = isinstance(statement, Store) and statement.buffer is earlier.buffer and not has_effect(statement)
-        return alone and isinstance(statement, Store) and self.analyzer.apart(*place_of(statement), *place_of(earlier))
+        alone = isinstance(statement, ir.Store) and statement.buffer is earlier.buffer and not has_effect(statement)
+        return (
+            alone and isinstance(statement, ir.Store) and self.analyzer.apart(*place_of(statement), *place_of(earlier))
+        )
 
 
 @dataclass
 class _Stored:
     """A store whose value may be wanted again, and the name it then gets."""
 
-    store: Store
-    var: Var
+    store: ir.Store
+    var: ir.Var
     used: bool = False
 
 
@@ -129,7 +114,7 @@ class _Reader(Rewriter):
     def __init__(self, places: _Forward, known: list[_Stored]) -> None:
         self.places, self.known = places, known
 
-    def visit_Load(self, load: Load) -> Expr:
+    def visit_Load(self, load: ir.Load) -> ir.Expr:
         for entry in self.known:
             if self.places.holds(entry, load):
                 entry.used = True
@@ -137,60 +122,60 @@ class _Reader(Rewriter):
         return self.generic(load)
 
 
-def place_of(store: Store) -> tuple[Expr, int]:
+def place_of(store: ir.Store) -> tuple[ir.Expr, int]:
     """Where a store begins, and how many elements it writes."""
     return store.indices[0], store.value.dtype.lanes
 
 
-def _worth_keeping(store: Store) -> bool:
-    return _is_own(store.buffer) and not isinstance(store.value, Const) and len(store.indices) == 1
+def _worth_keeping(store: ir.Store) -> bool:
+    return _is_own(store.buffer) and not isinstance(store.value, ir.Const) and len(store.indices) == 1
 
 
-def _named(statements: list[Statement], stored: dict[int, _Stored]) -> Iterator[Statement]:
+def _named(statements: list[ir.Statement], stored: dict[int, _Stored]) -> Iterator[ir.Statement]:
     for position, statement in enumerate(statements):
         entry = stored.get(position)
-        if entry is not None and entry.used and isinstance(statement, Store):
-            yield Let(entry.var, statement.value, span=statement.span)
+        if entry is not None and entry.used and isinstance(statement, ir.Store):
+            yield ir.Let(entry.var, statement.value, span=statement.span)
             statement = replace(statement, value=entry.var)
         yield statement
 
 
-def _unread(body: Seq) -> set[Buffer]:
+def _unread(body: ir.Seq) -> set[ir.Buffer]:
     """Tiles that are stored to, and mentioned nowhere else."""
-    tiles: set[Buffer] = set()
-    mentioned: set[Buffer] = set()
-    for node in find(body, Statement, Expr, Region):
-        if isinstance(node, Allocate):
+    tiles: set[ir.Buffer] = set()
+    mentioned: set[ir.Buffer] = set()
+    for node in find(body, ir.Statement, ir.Expr, ir.Region):
+        if isinstance(node, ir.Allocate):
             if _is_own(node.buffer):
                 tiles.add(node.buffer)
             elif node.buffer.source is not None:
                 mentioned.add(root(node.buffer))
-        elif not isinstance(node, Store):
-            mentioned.update(root(one) for one in children(node) if isinstance(one, Buffer))
+        elif not isinstance(node, ir.Store):
+            mentioned.update(root(one) for one in children(node) if isinstance(one, ir.Buffer))
     return tiles - mentioned
 
 
 class _DropDead(Rewriter):
     """Stores in loops over a tile to places that nobody loads behind them."""
 
-    def visit_Seq(self, sequence: Seq) -> Seq:
+    def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
         statements = list(sequence.statements)
-        tiles = [s.buffer for s in statements if isinstance(s, Allocate) and _is_own(s.buffer)]
+        tiles = [s.buffer for s in statements if isinstance(s, ir.Allocate) and _is_own(s.buffer)]
         for tile in tiles:
             _drop_dead_stores(statements, tile)
         return self.generic(with_statements(sequence, statements))
 
 
-def _drop_dead_stores(statements: list[Statement], tile: Buffer) -> None:
+def _drop_dead_stores(statements: list[ir.Statement], tile: ir.Buffer) -> None:
     """Take them out of the loops among `statements`, from the last on, as far as it is known what is read behind
     them."""
     analyzer = Analyzer()
-    later: list[Expr] = []
+    later: list[ir.Expr] = []
     for position in reversed(range(len(statements))):
         statement = statements[position]
         if not _mentions(statement, tile):
             continue
-        if isinstance(statement, For) and all(analyzer.prove(binary("ge", low, statement.stop)) for low in later):
+        if isinstance(statement, ir.For) and all(analyzer.prove(ir.binary("ge", low, statement.stop)) for low in later):
             statements[position] = statement = _without_dead_stores(statement, tile)
         reads = _first_reads(statement, tile)
         if reads is None:
@@ -198,49 +183,51 @@ def _drop_dead_stores(statements: list[Statement], tile: Buffer) -> None:
         later += reads
 
 
-def _first_reads(statement: Statement, tile: Buffer) -> list[Expr] | None:
+def _first_reads(statement: ir.Statement, tile: ir.Buffer) -> list[ir.Expr] | None:
     """Places of `tile` such that `statement` reads nothing in front of all of them; None where that is not seen."""
-    places: list[Expr] = []
-    known: set[Region] = set()
+    places: list[ir.Expr] = []
+    known: set[ir.Region] = set()
     for node in walk(statement):
-        if isinstance(node, Call) and (access := access_of(node)) is not None:
+        if isinstance(node, ir.Call) and (access := access_of(node)) is not None:
             known.add(access[0])
             if access[0].buffer is tile and not access[1]:
                 places.append(access[0].starts[0])
-        elif isinstance(node, Region) and root(node.buffer) is tile and node not in known:
+        elif isinstance(node, ir.Region) and root(node.buffer) is tile and node not in known:
             return None
-        elif isinstance(node, Load) and root(node.buffer) is tile:
+        elif isinstance(node, ir.Load) and root(node.buffer) is tile:
             if node.buffer is not tile:
                 return None
-            inside = isinstance(statement, For) and _window(node.indices, node.dtype.lanes, statement) is not None
-            places.append(statement.start if inside and isinstance(statement, For) else node.indices[0])
-    declared = {node.var for node in find(statement, For)}
+            inside = isinstance(statement, ir.For) and _window(node.indices, node.dtype.lanes, statement) is not None
+            places.append(statement.start if inside and isinstance(statement, ir.For) else node.indices[0])
+    declared = {node.var for node in find(statement, ir.For)}
     return None if any(node in declared for place in places for node in walk(place)) else places
 
 
-def _is_own(buffer: Buffer) -> bool:
+def _is_own(buffer: ir.Buffer) -> bool:
     return buffer.scope in PRIVATE and buffer.source is None
 
 
-def _mentions(statement: Statement, tile: Buffer) -> bool:
-    return any(root(node) is tile for node in find(statement, Buffer))
+def _mentions(statement: ir.Statement, tile: ir.Buffer) -> bool:
+    return any(root(node) is tile for node in find(statement, ir.Buffer))
 
 
-def _without_dead_stores(loop: For, tile: Buffer) -> For:
+def _without_dead_stores(loop: ir.For, tile: ir.Buffer) -> ir.For:
     """`loop`, the last to use `tile`, without stores whose values none of its iterations loads."""
     body = loop.body
-    if not isinstance(loop.step, Const):
+    if not isinstance(loop.step, ir.Const):
         return loop
     parts = body.statements
-    if any(isinstance(node, For) or (isinstance(node, Region) and root(node.buffer) is tile) for node in walk(body)):
+    if any(
+        isinstance(node, ir.For) or (isinstance(node, ir.Region) and root(node.buffer) is tile) for node in walk(body)
+    ):
         return loop
-    loads = [[load for load in find(part, Load) if load.buffer is tile] for part in parts]
+    loads = [[load for load in find(part, ir.Load) if load.buffer is tile] for part in parts]
     loaded = [[_window(load.indices, load.dtype.lanes, loop) for load in some] for some in loads]
     if any(window is None for windows in loaded for window in windows):
         return loop  # an iteration may load what another one has stored
-    kept: list[Statement] = []
+    kept: list[ir.Statement] = []
     for position, part in enumerate(parts):
-        if isinstance(part, Store) and part.buffer is tile:
+        if isinstance(part, ir.Store) and part.buffer is tile:
             window = _window(part.indices, part.value.dtype.lanes, loop)
             later = [other for windows in loaded[position + 1 :] for other in windows if other is not None]
             if window is not None and all(other[1] <= window[0] or window[1] <= other[0] for other in later):
@@ -249,14 +236,14 @@ def _without_dead_stores(loop: For, tile: Buffer) -> For:
     return loop if len(kept) == len(parts) else replace(loop, body=with_statements(body, kept))
 
 
-def _window(indices: tuple[Expr, ...], lanes: int, loop: For) -> tuple[int, int] | None:
+def _window(indices: tuple[ir.Expr, ...], lanes: int, loop: ir.For) -> tuple[int, int] | None:
     """The elements behind the loop's variable that an access touches, where no other iteration touches them."""
     if len(indices) != 1:
         return None
     (place,) = indices
     index, low = place, 0
-    if isinstance(place, Binary) and place.op == "add" and isinstance(place.right, Const):
+    if isinstance(place, ir.Binary) and place.op == "add" and isinstance(place.right, ir.Const):
         index, low = place.left, int(place.right.value)
-    assert isinstance(loop.step, Const)
+    assert isinstance(loop.step, ir.Const)
     inside = index is loop.var and low >= 0 and low + lanes <= int(loop.step.value)
     return (low, low + lanes) if inside else None

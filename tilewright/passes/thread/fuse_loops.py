@@ -39,27 +39,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Const,
-    Evaluate,
-    Expr,
-    For,
-    Function,
-    Let,
-    Load,
-    Record,
-    Seq,
-    Statement,
-    Store,
-    binary,
-    const,
-)
 from tilewright.ir.visitor import find, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
@@ -71,7 +53,7 @@ MOST_STATEMENTS = 48
 """Loops that together hold more are left apart: their values would not fit the registers."""
 
 
-def fuse_loops(function: Function, context: Context) -> Function:
+def fuse_loops(function: ir.Function, context: Context) -> ir.Function:
     """Join neighbouring loops over the same places."""
     return function.with_body(_Fuse(function)(function.body))
 
@@ -80,8 +62,8 @@ def fuse_loops(function: Function, context: Context) -> Function:
 class LoopAccess:
     """One load or store of `lanes` neighbouring elements from `index` on."""
 
-    buffer: Buffer
-    index: Expr
+    buffer: ir.Buffer
+    index: ir.Expr
     lanes: int
     writes: bool
 
@@ -91,41 +73,41 @@ class _Window:
     """Places from ``stride * i + origin + low`` up to `high`, not included, in iteration i."""
 
     stride: int
-    origin: Expr
+    origin: ir.Expr
     low: int
     high: int
 
 
 class _Fuse(ScopedRewriter):
-    def visit_Seq(self, sequence: Seq) -> Seq:
+    def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
         statements = list(_without_single_trips(sequence.statements))
         position = 0
         with self.analyzer.scope():
             while position < len(statements):
                 first = statements[position]
-                if isinstance(first, Let):
+                if isinstance(first, ir.Let):
                     super().visit_Let(first)
-                if isinstance(first, For) and self.joined_with_next(statements, position):
+                if isinstance(first, ir.For) and self.joined_with_next(statements, position):
                     continue
                 position += 1
         return super().visit_Seq(with_statements(sequence, statements))
 
-    def joined_with_next(self, statements: list[Statement], position: int) -> bool:
+    def joined_with_next(self, statements: list[ir.Statement], position: int) -> bool:
         """Join the loop at `position` with the next one, with what stands between them in front of both."""
         first = statements[position]
-        assert isinstance(first, For)
+        assert isinstance(first, ir.For)
         between = position + 1
         with self.analyzer.scope():
             while between < len(statements) and self.movable(statements[between]):
                 named = statements[between]
-                if isinstance(named, Let):
+                if isinstance(named, ir.Let):
                     super().visit_Let(named)
                 between += 1
             if between == len(statements):
                 return False
             second = statements[between]
             moved = statements[position + 1 : between]
-            if not isinstance(second, For) or not self.independent(first, moved):
+            if not isinstance(second, ir.For) or not self.independent(first, moved):
                 return False
             made = self.joined_in_common(first, second)
         if made is None:
@@ -133,24 +115,24 @@ class _Fuse(ScopedRewriter):
         statements[position : between + 1] = [*moved, *made]
         return True
 
-    def movable(self, statement: Statement) -> bool:
+    def movable(self, statement: ir.Statement) -> bool:
         """Whether it may stand in front of loops that have nothing to do with it."""
-        if isinstance(statement, For):
+        if isinstance(statement, ir.For):
             return _plain(statement) and self.runs_at_most_once(statement)
-        return isinstance(statement, (Allocate, Let, Store, Evaluate)) and all(
+        return isinstance(statement, (ir.Allocate, ir.Let, ir.Store, ir.Evaluate)) and all(
             _simple(node) for node in walk(statement)
         )
 
-    def runs_at_most_once(self, loop: For) -> bool:
+    def runs_at_most_once(self, loop: ir.For) -> bool:
         most = self.analyzer.bounds(loop.stop - loop.start)[1]
         return most is not None and most <= _step(loop)
 
-    def independent(self, loop: For, moved: list[Statement]) -> bool:
+    def independent(self, loop: ir.For, moved: list[ir.Statement]) -> bool:
         """Whether the statements behind `loop` may as well stand in front of it."""
         inside, behind = list(_accesses(loop)), [access for statement in moved for access in _accesses(statement)]
         with self.analyzer.scope():
             for outer in (loop, *moved):
-                for node in find(outer, For):
+                for node in find(outer, ir.For):
                     self.bind_steps(node)
             return not any(
                 root(ours.buffer) is root(theirs.buffer)
@@ -164,7 +146,7 @@ class _Fuse(ScopedRewriter):
         places = one.index, one.lanes, other.index, other.lanes
         return one.buffer is other.buffer and self.analyzer.apart(*places)
 
-    def joined_in_common(self, first: For, second: For) -> list[Statement] | None:
+    def joined_in_common(self, first: ir.For, second: ir.For) -> list[ir.Statement] | None:
         """Both loops as one as far as both go, then what is left of one of them; None where they stay apart."""
         longer = self.analyzer.bounds(first.stop - second.stop)
         if longer[0] is None or longer[0] != longer[1] or longer[0] == 0:
@@ -173,7 +155,7 @@ class _Fuse(ScopedRewriter):
         stop = second.stop if longer[0] > 0 else first.stop
         loop = first if longer[0] > 0 else second
         extent = self.analyzer.bounds(stop - loop.start)[0]
-        if extent is None or extent < abs(longer[0]) or not isinstance(loop.step, Const):
+        if extent is None or extent < abs(longer[0]) or not isinstance(loop.step, ir.Const):
             return None
         if not self.analyzer.divides(stop - loop.start, _step(loop)):
             return None
@@ -181,7 +163,7 @@ class _Fuse(ScopedRewriter):
         joined = self.joined(common, second) if loop is first else self.joined(first, common)
         return None if joined is None else [joined, fresh(replace(loop, start=stop))]
 
-    def joined(self, first: For, second: For) -> For | None:
+    def joined(self, first: ir.For, second: ir.For) -> ir.For | None:
         """Both loops as one, or None where an iteration of one meets what another iteration of the other wrote."""
         if not (_plain(first) and _plain(second) and self.same_range(first, second)):
             return None
@@ -201,24 +183,24 @@ class _Fuse(ScopedRewriter):
             for statement in self.copy_of(loop, wider, copy)
         ]
         kind = "vectorize" if first.kind == second.kind == "vectorize" else "serial"
-        return replace(wider, step=const(step, wider.var.dtype), body=Seq(tuple(bodies)), kind=kind)
+        return replace(wider, step=ir.const(step, wider.var.dtype), body=ir.Seq(tuple(bodies)), kind=kind)
 
-    def copy_of(self, loop: For, wider: For, copy: int) -> tuple[Statement, ...]:
+    def copy_of(self, loop: ir.For, wider: ir.For, copy: int) -> tuple[ir.Statement, ...]:
         """The body of `loop` for the iteration `copy` of those that one of `wider` stands for."""
         body = fresh(loop.body) if copy else loop.body
         place = wider.var + copy * _step(loop)
         if loop is wider and copy == 0:
             return body.statements
-        return with_values(body, {loop.var: nodes.cast(place, loop.var.dtype)}).statements
+        return with_values(body, {loop.var: ir.cast(place, loop.var.dtype)}).statements
 
-    def same_range(self, first: For, second: For) -> bool:
+    def same_range(self, first: ir.For, second: ir.For) -> bool:
         return self.analyzer.equal(first.start, second.start) and self.analyzer.equal(first.stop, second.stop)
 
-    def whole(self, loop: For, step: int) -> bool:
+    def whole(self, loop: ir.For, step: int) -> bool:
         """Whether steps of this size end where the loop does."""
         return step == _step(loop) or self.analyzer.divides(loop.stop - loop.start, step)
 
-    def keep_apart(self, first: For, second: For, step: int) -> bool:
+    def keep_apart(self, first: ir.For, second: ir.For, step: int) -> bool:
         """Whether iterations of both loops share places only with each other, and do share some."""
         ours, theirs = list(_accesses(first)), list(_accesses(second))
         if any(access.buffer.source is not None for access in (*ours, *theirs)):
@@ -227,7 +209,7 @@ class _Fuse(ScopedRewriter):
         written = {access.buffer for access in (*ours, *theirs) if access.writes}
         return bool(shared) and all(self.one_window(first, second, buffer, step) for buffer in shared & written)
 
-    def one_window(self, first: For, second: For, buffer: Buffer, step: int) -> bool:
+    def one_window(self, first: ir.For, second: ir.For, buffer: ir.Buffer, step: int) -> bool:
         """Whether each iteration touches a window of `buffer` of its own, the same one in both loops."""
         ours, theirs = self.window(first, buffer), self.window(second, buffer)
         if ours is None or theirs is None or ours.stride != theirs.stride:
@@ -240,17 +222,17 @@ class _Fuse(ScopedRewriter):
         low, high = min(ours.low, theirs.low + least), max(ends[0], ends[1] + least)
         return high - low <= ours.stride * step
 
-    def window(self, loop: For, buffer: Buffer) -> _Window | None:
+    def window(self, loop: ir.For, buffer: ir.Buffer) -> _Window | None:
         """The places of `buffer` that an iteration of `loop` touches, or None where they do not move with it."""
         with self.analyzer.scope():
-            for inner in find(loop.body, For):
+            for inner in find(loop.body, ir.For):
                 self.bind_steps(inner)
             strides, origins = set(), []
             for access in _accesses(loop):
                 if access.buffer is buffer:
                     stride = self.analyzer.stride(access.index, loop.var)
-                    strides.add(int(stride.value) if isinstance(stride, Const) else 0)
-                    origins.append((with_values(access.index, {loop.var: const(0, loop.var.dtype)}), access.lanes))
+                    strides.add(int(stride.value) if isinstance(stride, ir.Const) else 0)
+                    origins.append((with_values(access.index, {loop.var: ir.const(0, loop.var.dtype)}), access.lanes))
             if len(strides) != 1 or min(strides) <= 0:
                 return None
             reference = self.fixed(origins[0][0], loop)
@@ -262,68 +244,70 @@ class _Fuse(ScopedRewriter):
                 low, high = min(low, least), max(high, most + lanes)
         return _Window(strides.pop(), reference, low, high)
 
-    def bind_steps(self, loop: For) -> None:
+    def bind_steps(self, loop: ir.For) -> None:
         """Tell the analyzer the values of an inner loop's variable, the last of which is a step before the end."""
-        if isinstance(loop.step, Const) and self.analyzer.divides(loop.stop - loop.start, loop.step):
-            self.analyzer.bind(loop.var, loop.start, self.analyzer.simplify(binary("sub", loop.stop, loop.step)))
+        if isinstance(loop.step, ir.Const) and self.analyzer.divides(loop.stop - loop.start, loop.step):
+            self.analyzer.bind(loop.var, loop.start, self.analyzer.simplify(ir.binary("sub", loop.stop, loop.step)))
         else:
             bind_loop(self.analyzer, loop)
 
-    def fixed(self, origin: Expr, loop: For) -> Expr:
+    def fixed(self, origin: ir.Expr, loop: ir.For) -> ir.Expr:
         """`origin` where every loop inside `loop` is at its start, so that it means something outside."""
-        inner = {node.var: node.start for node in find(loop.body, For)}
+        inner = {node.var: node.start for node in find(loop.body, ir.For)}
         return with_values(origin, inner) if inner else origin
 
 
-def _without_single_trips(statements: tuple[Statement, ...]) -> Iterator[Statement]:
+def _without_single_trips(statements: tuple[ir.Statement, ...]) -> Iterator[ir.Statement]:
     """Loops that run exactly once are their body."""
     for statement in statements:
-        once = isinstance(statement, For) and _plain(statement) and statement.runs_once
-        if once and isinstance(statement, For):
+        once = isinstance(statement, ir.For) and _plain(statement) and statement.runs_once
+        if once and isinstance(statement, ir.For):
             body = with_values(fresh(statement.body), {statement.var: statement.start})
             yield from _without_single_trips(body.statements)
         else:
             yield statement
 
 
-def _plain(loop: For) -> bool:
+def _plain(loop: ir.For) -> bool:
     """Whether the body is nothing but loads, arithmetic, stores and loops of such: it may be moved past others."""
-    return isinstance(loop.step, Const) and all(_simple(node) for node in walk(loop.body))
+    return isinstance(loop.step, ir.Const) and all(_simple(node) for node in walk(loop.body))
 
 
-def _simple(node: Record) -> bool:
-    if isinstance(node, Call):
+def _simple(node: ir.Record) -> bool:
+    if isinstance(node, ir.Call):
         return access_of(node) is not None or _pure(node)
-    if isinstance(node, Evaluate):
-        return isinstance(node.value, Call) and access_of(node.value) is not None
-    return not isinstance(node, Statement) or isinstance(node, (Seq, For, Store, Let, Allocate, nodes.If))
+    if isinstance(node, ir.Evaluate):
+        return isinstance(node.value, ir.Call) and access_of(node.value) is not None
+    return not isinstance(node, ir.Statement) or isinstance(
+        node, (ir.Seq, ir.For, ir.Store, ir.Let, ir.Allocate, ir.If)
+    )
 
 
-def _pure(call: Call) -> bool:
+def _pure(call: ir.Call) -> bool:
     record = INTRINSICS[call.function]
-    return record.pure and all(isinstance(argument, Expr) for argument in call.arguments)
+    return record.pure and all(isinstance(argument, ir.Expr) for argument in call.arguments)
 
 
-def _accesses(node: Statement) -> Iterator[LoopAccess]:
+def _accesses(node: ir.Statement) -> Iterator[LoopAccess]:
     """Every load and store at or below `node` of buffers that are not `node`'s own."""
-    own = {part.buffer for part in find(node, Allocate)} if isinstance(node, For) else set()
+    own = {part.buffer for part in find(node, ir.Allocate)} if isinstance(node, ir.For) else set()
     for part in walk(node):
-        if isinstance(part, (Load, Store)) and part.buffer not in own:
+        if isinstance(part, (ir.Load, ir.Store)) and part.buffer not in own:
             (index,) = part.indices
-            dtype = part.dtype if isinstance(part, Load) else part.value.dtype
-            yield LoopAccess(part.buffer, index, dtype.lanes, isinstance(part, Store))
-        elif isinstance(part, Allocate) and part.initial is not None and part.buffer not in own:
-            yield LoopAccess(part.buffer, const(0), 1, True)
-        elif isinstance(part, Call) and (found := access_of(part)) is not None:
+            dtype = part.dtype if isinstance(part, ir.Load) else part.value.dtype
+            yield LoopAccess(part.buffer, index, dtype.lanes, isinstance(part, ir.Store))
+        elif isinstance(part, ir.Allocate) and part.initial is not None and part.buffer not in own:
+            yield LoopAccess(part.buffer, ir.const(0), 1, True)
+        elif isinstance(part, ir.Call) and (found := access_of(part)) is not None:
             region, writes = found
             if region.buffer not in own:
                 yield LoopAccess(region.buffer, region.starts[0], part.dtype.lanes, writes)
 
 
-def _step(loop: For) -> int:
-    assert isinstance(loop.step, Const)
+def _step(loop: ir.For) -> int:
+    assert isinstance(loop.step, ir.Const)
     return int(loop.step.value)
 
 
-def _weight(loop: For) -> int:
-    return len(list(find(loop.body, Store)))
+def _weight(loop: ir.For) -> int:
+    return len(list(find(loop.body, ir.Store)))

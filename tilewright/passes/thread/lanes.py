@@ -7,35 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import EVERY_OTHER, INTRINSICS
-from tilewright.ir.nodes import (
-    LOGICAL,
-    Allocate,
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    Select,
-    Seq,
-    Statement,
-    Store,
-    Unary,
-    Var,
-    binary,
-    const,
-    expr,
-    index_binary,
-    product,
-)
 from tilewright.ir.visitor import children, find, holds, key, walk
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
@@ -58,19 +32,19 @@ class Lanes:
     range of the loop's variable and that it is a multiple of `lanes` beyond its start.
     """
 
-    def __init__(self, loop: For, lanes: int, analyzer: Analyzer) -> None:
+    def __init__(self, loop: ir.For, lanes: int, analyzer: Analyzer) -> None:
         self.loop, self.var, self.lanes, self.analyzer = loop, loop.var, lanes, analyzer
-        self.vectors: dict[Var, Var] = {}
-        self.varying: dict[Buffer, Buffer] = {}
-        self.local: set[Buffer] = set()
-        self.masks: list[Expr] = []
+        self.vectors: dict[ir.Var, ir.Var] = {}
+        self.varying: dict[ir.Buffer, ir.Buffer] = {}
+        self.local: set[ir.Buffer] = set()
+        self.masks: list[ir.Expr] = []
         self.certain: set[object] = set()
 
     # Statements
 
-    def body(self, body: Seq) -> Seq:
+    def body(self, body: ir.Seq) -> ir.Seq:
         """The body on vectors.  Raises NotVectorizable."""
-        self.local = {node.buffer for node in find(body, Allocate) if node.buffer.scope == "scalar"}
+        self.local = {node.buffer for node in find(body, ir.Allocate) if node.buffer.scope == "scalar"}
         self.certain = {key(load) for load in _unconditional_loads(body)}
         while True:
             self.vectors = {}
@@ -79,8 +53,8 @@ class Lanes:
             except _Varies:
                 continue
 
-    def sequence(self, seq: Seq) -> Seq:
-        made: list[Statement] = []
+    def sequence(self, seq: ir.Seq) -> ir.Seq:
+        made: list[ir.Statement] = []
         for statement in seq.statements:
             method = _STATEMENTS.get(type(statement))
             if method is None:
@@ -88,17 +62,17 @@ class Lanes:
             made += method(self, statement)
         return replace(seq, statements=tuple(made))
 
-    def nested(self, seq: Seq) -> list[Statement]:
+    def nested(self, seq: ir.Seq) -> list[ir.Statement]:
         return [self.sequence(seq)]
 
-    def let(self, let: Let) -> list[Statement]:
+    def let(self, let: ir.Let) -> list[ir.Statement]:
         value = self.expression(let.value)
         if value.dtype.lanes == 1:
             return [replace(let, value=value)]
-        self.vectors[let.var] = Var(value.dtype, let.var.name)
+        self.vectors[let.var] = ir.Var(value.dtype, let.var.name)
         return [replace(let, var=self.vectors[let.var], value=value)]
 
-    def allocate(self, allocate: Allocate) -> list[Statement]:
+    def allocate(self, allocate: ir.Allocate) -> list[ir.Statement]:
         buffer = allocate.buffer
         if buffer.scope != "scalar":
             raise NotVectorizable
@@ -108,19 +82,19 @@ class Lanes:
                 self.vary(buffer)
             return [allocate if first is None else replace(allocate, initial=first)]
         vector = self.varying[buffer]
-        made: list[Statement] = [Allocate(vector, span=allocate.span)]
+        made: list[ir.Statement] = [ir.Allocate(vector, span=allocate.span)]
         if first is not None:
-            made.append(Store(vector, (const(0),), self.widened(first), span=allocate.span))
+            made.append(ir.Store(vector, (ir.const(0),), self.widened(first), span=allocate.span))
         return made
 
-    def vary(self, buffer: Buffer) -> None:
+    def vary(self, buffer: ir.Buffer) -> None:
         """Make a scalar a vector and start again."""
         if buffer not in self.local or buffer.dtype.is_packed:
             raise NotVectorizable
         self.varying[buffer] = replace(buffer, shape=(self.lanes,), scope="register")
         raise _Varies
 
-    def store(self, store: Store) -> list[Statement]:
+    def store(self, store: ir.Store) -> list[ir.Statement]:
         value = self.expression(store.value)
         buffer = store.buffer
         if buffer.scope == "scalar":
@@ -134,29 +108,29 @@ class Lanes:
             value = self.masked(store, value)
         return [replace(store, value=value)]
 
-    def store_scalar(self, store: Store, value: Expr) -> list[Statement]:
+    def store_scalar(self, store: ir.Store, value: ir.Expr) -> list[ir.Statement]:
         buffer = store.buffer
         if buffer in self.varying:
-            vector, place = self.varying[buffer], (const(0),)
+            vector, place = self.varying[buffer], (ir.const(0),)
             value = self.widened(value)
             for mask in self.masks:
-                value = Select(value.dtype, mask, value, Load(value.dtype, vector, place))
-            return [Store(vector, place, value, span=store.span)]
+                value = ir.Select(value.dtype, mask, value, ir.Load(value.dtype, vector, place))
+            return [ir.Store(vector, place, value, span=store.span)]
         if value.dtype.lanes > 1 or self.masks or buffer not in self.local:
             self.vary(buffer)
         return [replace(store, value=value)]
 
-    def masked(self, store: Store, value: Expr) -> Expr:
+    def masked(self, store: ir.Store, value: ir.Expr) -> ir.Expr:
         """Where a lane's condition fails it keeps what is there: only memory that no other block sees."""
         (index,) = store.indices
-        old = Load(value.dtype, store.buffer, store.indices)
+        old = ir.Load(value.dtype, store.buffer, store.indices)
         if root(store.buffer).scope == "global" or not self.in_bounds(old.buffer, index):
             raise NotVectorizable
         for mask in self.masks:
-            value = Select(value.dtype, mask, value, old)
+            value = ir.Select(value.dtype, mask, value, old)
         return value
 
-    def branch(self, branch: If) -> list[Statement]:
+    def branch(self, branch: ir.If) -> list[ir.Statement]:
         condition = self.expression(branch.condition)
         if condition.dtype.lanes == 1:
             then = self.sequence(branch.then)
@@ -164,12 +138,12 @@ class Lanes:
             return [replace(branch, condition=condition, then=then, otherwise=otherwise)]
         made = self.under(condition, branch.then, branch.condition)
         if branch.otherwise is not None:
-            made += self.under(Unary(condition.dtype, "not", condition), branch.otherwise, branch.condition)
+            made += self.under(ir.Unary(condition.dtype, "not", condition), branch.otherwise, branch.condition)
         return made
 
-    def under(self, mask: Expr, body: Seq, condition: Expr) -> list[Statement]:
+    def under(self, mask: ir.Expr, body: ir.Seq, condition: ir.Expr) -> list[ir.Statement]:
         """A branch that some lanes take: computed by all, stored by those."""
-        if holds(body, For, nodes.While, nodes.Evaluate):
+        if holds(body, ir.For, ir.While, ir.Evaluate):
             raise NotVectorizable
         self.check_speculation(body)
         self.masks.append(mask)
@@ -178,12 +152,12 @@ class Lanes:
         finally:
             self.masks.pop()
 
-    def loop_inside(self, loop: For) -> list[Statement]:
+    def loop_inside(self, loop: ir.For) -> list[ir.Statement]:
         start, stop, step = map(self.expression, (loop.start, loop.stop, loop.step))
         if max(start.dtype.lanes, stop.dtype.lanes, step.dtype.lanes) > 1:
             raise NotVectorizable
         with self.analyzer.scope():
-            self.analyzer.bind(loop.var, loop.start, binary("sub", loop.stop, const(1, loop.stop.dtype)))
+            self.analyzer.bind(loop.var, loop.start, ir.binary("sub", loop.stop, ir.const(1, loop.stop.dtype)))
             body = self.sequence(loop.body)
         return [
             replace(
@@ -196,32 +170,32 @@ class Lanes:
             )
         ]
 
-    def nothing(self, _: Statement) -> list[Statement]:
+    def nothing(self, _: ir.Statement) -> list[ir.Statement]:
         return []
 
     # Expressions
 
-    def expression(self, expr: Expr) -> Expr:
+    def expression(self, expr: ir.Expr) -> ir.Expr:
         """`expr` in all lanes: a scalar where they agree.  Raises NotVectorizable."""
         if expr is self.var:
-            lanes = Call(expr.dtype.with_lanes(self.lanes), "lane_index", ())
-            return Binary(lanes.dtype, "add", self.widened(expr), lanes)
-        if isinstance(expr, Var):
+            lanes = ir.Call(expr.dtype.with_lanes(self.lanes), "lane_index", ())
+            return ir.Binary(lanes.dtype, "add", self.widened(expr), lanes)
+        if isinstance(expr, ir.Var):
             return self.vectors.get(expr, expr)
-        if isinstance(expr, Const):
+        if isinstance(expr, ir.Const):
             return expr
         method = _EXPRESSIONS.get(type(expr))
         if method is None:
             raise NotVectorizable
         return method(self, expr)
 
-    def widened(self, expr: Expr) -> Expr:
+    def widened(self, expr: ir.Expr) -> ir.Expr:
         """A vector; a scalar goes to all lanes."""
         if expr.dtype.lanes > 1:
             return expr
-        return Broadcast(expr.dtype.with_lanes(self.lanes), expr)
+        return ir.Broadcast(expr.dtype.with_lanes(self.lanes), expr)
 
-    def rebuilt(self, expr: Expr, names: tuple[str, ...]) -> Expr:
+    def rebuilt(self, expr: ir.Expr, names: tuple[str, ...]) -> ir.Expr:
         """`expr` with its operands in lanes, a vector as soon as one of them is."""
         values = {name: self.expression(getattr(expr, name)) for name in names}
         if all(value.dtype.lanes == 1 for value in values.values()):
@@ -229,11 +203,11 @@ class Lanes:
         wide = {name: self.widened(value) for name, value in values.items()}
         return replace(expr, dtype=expr.dtype.with_lanes(self.lanes), **wide)
 
-    def load(self, load: Load) -> Expr:
+    def load(self, load: ir.Load) -> ir.Expr:
         if load.buffer.scope == "scalar":
             if load.buffer in self.varying:
                 vector = self.varying[load.buffer]
-                return Load(vector.dtype.with_lanes(self.lanes), vector, (const(0),))
+                return ir.Load(vector.dtype.with_lanes(self.lanes), vector, (ir.const(0),))
             return load
         (index,) = load.indices
         stride = self.stride(index)
@@ -244,7 +218,7 @@ class Lanes:
         self.check_packed(load.buffer, index)
         return replace(load, dtype=load.dtype.with_lanes(self.lanes))
 
-    def apart(self, load: Load, index: Expr, stride: int | None) -> Expr:
+    def apart(self, load: ir.Load, index: ir.Expr, stride: int | None) -> ir.Expr:
         """Lanes that lie two or four elements apart: all elements between them are loaded too, and every other lane is
         dropped once or twice.
 
@@ -253,38 +227,38 @@ class Lanes:
         if stride not in APART or load.dtype.is_packed or load.dtype.kind == "bool":
             raise NotVectorizable
         rest = self.analyzer.simplify(index % stride)
-        if not isinstance(rest, Const) or not self.analyzer.divides(_size(load.buffer), stride):
+        if not isinstance(rest, ir.Const) or not self.analyzer.divides(_size(load.buffer), stride):
             raise NotVectorizable
         first, dtype, place = index - rest, load.dtype.with_lanes(self.lanes), int(rest.value)
-        vectors: list[Expr] = [
+        vectors: list[ir.Expr] = [
             replace(load, dtype=dtype, indices=(first + number * self.lanes,)) for number in range(stride)
         ]
         while len(vectors) > 1:
             function = EVERY_OTHER[place % 2]
-            vectors = [Call(dtype, function, pair) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
+            vectors = [ir.Call(dtype, function, pair) for pair in zip(vectors[::2], vectors[1::2], strict=True)]
             place //= 2
         return vectors[0]
 
-    def check_packed(self, buffer: Buffer, index: Expr) -> None:
+    def check_packed(self, buffer: ir.Buffer, index: ir.Expr) -> None:
         """Vectors of elements that share bytes must start with a byte."""
         if buffer.dtype.is_packed:
             per_byte = buffer.dtype.per_byte
             if self.lanes % per_byte or not self.analyzer.divides(index, per_byte):
                 raise NotVectorizable
 
-    def binary(self, expr: Binary) -> Expr:
+    def binary(self, expr: ir.Binary) -> ir.Expr:
         made = self.rebuilt(expr, ("left", "right"))
         if made.dtype.lanes > 1:
             if expr.op in ("floordiv", "floormod") and not _is_power_of_two(expr.right):
                 raise NotVectorizable
-            if expr.op in LOGICAL:
+            if expr.op in ir.LOGICAL:
                 self.check_speculation(expr.right)
         return made
 
-    def unary(self, expr: Unary) -> Expr:
+    def unary(self, expr: ir.Unary) -> ir.Expr:
         return self.rebuilt(expr, ("value",))
 
-    def select(self, expr: Select) -> Expr:
+    def select(self, expr: ir.Select) -> ir.Expr:
         condition = self.expression(expr.condition)
         then, otherwise = self.expression(expr.then), self.expression(expr.otherwise)
         if condition.dtype.lanes > 1:
@@ -293,9 +267,9 @@ class Lanes:
         elif then.dtype.lanes == 1 and otherwise.dtype.lanes == 1:
             return replace(expr, condition=condition, then=then, otherwise=otherwise)
         then, otherwise = self.widened(then), self.widened(otherwise)
-        return Select(then.dtype, condition, then, otherwise)
+        return ir.Select(then.dtype, condition, then, otherwise)
 
-    def call(self, call: Call) -> Expr:
+    def call(self, call: ir.Call) -> ir.Expr:
         record = INTRINSICS[call.function]
         if len(call.operands) < len(call.arguments):
             raise NotVectorizable
@@ -310,21 +284,21 @@ class Lanes:
 
     # Indices
 
-    def stride(self, index: Expr) -> int | None:
+    def stride(self, index: ir.Expr) -> int | None:
         """How far apart neighbouring lanes are, where that is one number inside every vector."""
         if index is self.var:
             return 1
-        if isinstance(index, Const):
+        if isinstance(index, ir.Const):
             return 0
-        if isinstance(index, Var):
+        if isinstance(index, ir.Var):
             return None if index in self.vectors else 0
-        if isinstance(index, Binary):
+        if isinstance(index, ir.Binary):
             return self.stride_of_binary(index)
-        if isinstance(index, Cast) and index.dtype.is_integer:
+        if isinstance(index, ir.Cast) and index.dtype.is_integer:
             return self.stride(index.value)
         return 0 if self.expression(index).dtype.lanes == 1 else None
 
-    def stride_of_binary(self, index: Binary) -> int | None:
+    def stride_of_binary(self, index: ir.Binary) -> int | None:
         left, right = self.stride(index.left), self.stride(index.right)
         if left is None or right is None:
             return None
@@ -334,67 +308,71 @@ class Lanes:
             return 0
         if index.op == "mul":
             for stride, factor in ((left, index.right), (right, index.left)):
-                if isinstance(factor, Const):
+                if isinstance(factor, ir.Const):
                     return stride * int(factor.value)
             return None
-        if index.op in ("floordiv", "floormod") and isinstance(index.right, Const) and index.right.value > 0:
+        if index.op in ("floordiv", "floormod") and isinstance(index.right, ir.Const) and index.right.value > 0:
             return self.stride_of_division(index, left, int(index.right.value))
         return None
 
-    def stride_of_division(self, index: Binary, stride: int, divisor: int) -> int | None:
+    def stride_of_division(self, index: ir.Binary, stride: int, divisor: int) -> int | None:
         """Lanes that share a quotient, or whose remainders count on: no lane may cross a multiple of the divisor."""
         if stride % divisor == 0:
             return stride // divisor if index.op == "floordiv" else 0
         last = stride * (self.lanes - 1)
         first = index.left % divisor
-        if stride > 0 and last < divisor and self.analyzer.prove(index_binary("lt", first + last, divisor)):
+        if stride > 0 and last < divisor and self.analyzer.prove(ir.index_binary("lt", first + last, divisor)):
             return 0 if index.op == "floordiv" else stride
         return None
 
     # What all lanes may evaluate although some would not
 
-    def check_speculation(self, part: Expr | Seq) -> None:
+    def check_speculation(self, part: ir.Expr | ir.Seq) -> None:
         """Raise NotVectorizable where evaluating `part` in a lane that should not could reach outside a buffer."""
         for node in walk(part):
-            if isinstance(node, Load) and node.buffer.scope != "scalar":
+            if isinstance(node, ir.Load) and node.buffer.scope != "scalar":
                 if key(node) not in self.certain and not self.in_bounds(node.buffer, node.indices[0]):
                     raise NotVectorizable
-            elif isinstance(node, Binary) and node.op in ("floordiv", "floormod") and not isinstance(node.right, Const):
+            elif (
+                isinstance(node, ir.Binary)
+                and node.op in ("floordiv", "floormod")
+                and not isinstance(node.right, ir.Const)
+            ):
                 raise NotVectorizable
 
-    def in_bounds(self, buffer: Buffer, index: Expr) -> bool:
+    def in_bounds(self, buffer: ir.Buffer, index: ir.Expr) -> bool:
         """Whether `index` is inside for every iteration of the loop."""
-        return self.analyzer.nonnegative(index) and self.analyzer.prove(index_binary("lt", index, _size(buffer)))
+        return self.analyzer.nonnegative(index) and self.analyzer.prove(ir.index_binary("lt", index, _size(buffer)))
 
 
-_STATEMENTS: dict[type, Callable[[Lanes, Any], list[Statement]]] = {
-    Let: Lanes.let, Allocate: Lanes.allocate, Store: Lanes.store, If: Lanes.branch, For: Lanes.loop_inside,
-    Seq: Lanes.nested, nodes.Assume: Lanes.nothing,
+_STATEMENTS: dict[type, Callable[[Lanes, Any], list[ir.Statement]]] = {
+    ir.Let: Lanes.let, ir.Allocate: Lanes.allocate, ir.Store: Lanes.store, ir.If: Lanes.branch,
+    ir.For: Lanes.loop_inside, ir.Seq: Lanes.nested, ir.Assume: Lanes.nothing,
 }  # fmt: skip
 
-_EXPRESSIONS: dict[type, Callable[[Lanes, Any], Expr]] = {
-    Load: Lanes.load, Binary: Lanes.binary, Unary: Lanes.unary, Cast: Lanes.unary, nodes.Reinterpret: Lanes.unary,
-    Select: Lanes.select, Call: Lanes.call,
+_EXPRESSIONS: dict[type, Callable[[Lanes, Any], ir.Expr]] = {
+    ir.Load: Lanes.load, ir.Binary: Lanes.binary, ir.Unary: Lanes.unary, ir.Cast: Lanes.unary,
+    ir.Reinterpret: Lanes.unary, ir.Select: Lanes.select, ir.Call: Lanes.call,
 }  # fmt: skip
 
 
-def _size(buffer: Buffer) -> Expr:
+def _size(buffer: ir.Buffer) -> ir.Expr:
     """How many elements a buffer has."""
-    return expr(product(buffer.shape))
+    return ir.expr(ir.product(buffer.shape))
 
 
-def _is_power_of_two(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value > 0 and int(expr.value) & (int(expr.value) - 1) == 0
+def _is_power_of_two(expr: ir.Expr) -> bool:
+    return isinstance(expr, ir.Const) and expr.value > 0 and int(expr.value) & (int(expr.value) - 1) == 0
 
 
-def _unconditional_loads(body: Seq) -> list[Load]:
+def _unconditional_loads(body: ir.Seq) -> list[ir.Load]:
     """Loads that every iteration performs."""
-    found: list[Load] = []
+    found: list[ir.Load] = []
 
     def collect(node: object) -> None:
-        if isinstance(node, (If, For, nodes.While)):
+        if isinstance(node, (ir.If, ir.For, ir.While)):
             return
-        if isinstance(node, Load):
+        if isinstance(node, ir.Load):
             found.append(node)
         for part in _always(node):
             collect(part)
@@ -405,8 +383,8 @@ def _unconditional_loads(body: Seq) -> list[Load]:
 
 def _always(node: object) -> list[object]:
     """The parts of a node that are evaluated whenever it is."""
-    if isinstance(node, Select):
+    if isinstance(node, ir.Select):
         return [node.condition]
-    if isinstance(node, Binary) and node.op in LOGICAL:
+    if isinstance(node, ir.Binary) and node.op in ir.LOGICAL:
         return [node.left]
-    return [child for child in children(node) if not isinstance(child, Buffer)]
+    return [child for child in children(node) if not isinstance(child, ir.Buffer)]

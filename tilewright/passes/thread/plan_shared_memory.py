@@ -36,19 +36,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Function,
-    Kernel,
-    Region,
-    Return,
-    Statement,
-    const,
-)
 from tilewright.ir.visitor import find, holds, uses
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
@@ -80,7 +70,7 @@ _ASYNCHRONOUS = frozenset({"cp_async", "cp_async_zfill"})
 statement."""
 
 
-def plan_shared_memory(function: Function, context: Context) -> Function:
+def plan_shared_memory(function: ir.Function, context: Context) -> ir.Function:
     """Give every shared tile and barrier its place.
 
     Raises
@@ -94,7 +84,7 @@ def plan_shared_memory(function: Function, context: Context) -> Function:
 class _Tile:
     """A tile while its place is looked for: lives in statements ``first`` to ``last`` of the outermost sequence."""
 
-    allocate: Allocate
+    allocate: ir.Allocate
     size: int
     alignment: int
     first: int
@@ -102,7 +92,7 @@ class _Tile:
     offset: int = 0
     behind: frozenset[str] = frozenset()
     """Names of the rings whose bytes it may take."""
-    disjoint: frozenset[Buffer] = frozenset()
+    disjoint: frozenset[ir.Buffer] = frozenset()
     """Tiles whose lifetimes its own does not meet."""
     under_way: bool = False
     """Whether copies into it may be under way behind its last statement."""
@@ -125,23 +115,23 @@ class _Tile:
         return self.offset < other.end and other.offset < self.end
 
 
-def shared_allocations(kernel: Kernel) -> list[Allocate]:
+def shared_allocations(kernel: ir.Kernel) -> list[ir.Allocate]:
     """Declarations of memory that threads share, in the order of `OFFSETS`."""
     return [
         node
-        for node in find(kernel.body, Allocate)
+        for node in find(kernel.body, ir.Allocate)
         if node.buffer.source is None and node.buffer.scope in ("shared", "barrier")
     ]
 
 
-def shared_places(kernel: Kernel) -> list[tuple[int, int, str]]:
+def shared_places(kernel: ir.Kernel) -> list[tuple[int, int, str]]:
     """Of each tile and barrier of a kernel its first byte, the byte behind its last one, and its name."""
     declared = [node.buffer for node in shared_allocations(kernel)]
     placed = zip(declared, kernel.attribute(OFFSETS, ()), strict=True)
     return [(first, first + one.dtype.nbytes(one.size), one.name) for one, first in placed]
 
 
-def _plan(kernel: Kernel, arch: Arch) -> Kernel:
+def _plan(kernel: ir.Kernel, arch: Arch) -> ir.Kernel:
     statements = kernel.body.statements
     tiles = _lives(kernel, statements)
     if not tiles:
@@ -168,10 +158,10 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
     }
     body = kernel.body
     if handed_over or landing:
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for position, statement in enumerate(statements):
             if position in landing:
-                made.append(perform("cp_async_wait", const(0), span=statement.span))
+                made.append(perform("cp_async_wait", ir.const(0), span=statement.span))
             if position in handed_over:
                 made.append(perform("sync_threads", span=statement.span))
             made.append(statement)
@@ -185,21 +175,21 @@ def _plan(kernel: Kernel, arch: Arch) -> Kernel:
 class _Uses:
     """Where the statements of a sequence use shared memory, and by what."""
 
-    places: dict[Buffer, list[int]] = field(default_factory=dict)
-    matrix: set[Buffer] = field(default_factory=set)
-    lasting: set[Buffer] = field(default_factory=set)
+    places: dict[ir.Buffer, list[int]] = field(default_factory=dict)
+    matrix: set[ir.Buffer] = field(default_factory=set)
+    lasting: set[ir.Buffer] = field(default_factory=set)
     """What functions are given of which we do not know when they are through."""
-    loaded: dict[Buffer, int] = field(default_factory=dict)
-    stored: set[Buffer] = field(default_factory=set)
-    landing: dict[Buffer, tuple[int, int]] = field(default_factory=dict)
+    loaded: dict[ir.Buffer, int] = field(default_factory=dict)
+    stored: set[ir.Buffer] = field(default_factory=set)
+    landing: dict[ir.Buffer, tuple[int, int]] = field(default_factory=dict)
     """Where the last copy into a tile begins, and how many waits stand before it."""
     waits: list[int] = field(default_factory=list)
 
-    def add(self, position: int, node: Buffer | Call) -> None:
-        if isinstance(node, Buffer):
+    def add(self, position: int, node: ir.Buffer | ir.Call) -> None:
+        if isinstance(node, ir.Buffer):
             self.places.setdefault(root(node), []).append(position)
             return
-        regions = {root(part.buffer) for part in node.arguments if isinstance(part, Region)}
+        regions = {root(part.buffer) for part in node.arguments if isinstance(part, ir.Region)}
         self.matrix |= regions if not node.function.startswith(("cp_async", "atomic", "simdgroup")) else set()
         if node.function in _LOADS:
             self.loaded.update(dict.fromkeys(regions, position))
@@ -212,13 +202,13 @@ class _Uses:
         elif node.function not in _AT_ONCE:
             self.lasting |= regions
 
-    def under_way(self, buffer: Buffer) -> bool:
+    def under_way(self, buffer: ir.Buffer) -> bool:
         """Whether the wait that ends a tile's life stands before the last copy into it, in the same loop: for copies
         of the last iteration it is none, unless what they bring is read there."""
         position, before = self.landing.get(buffer, (0, 0))
         return position in self.waits[:before] and position not in self.waits[before:]
 
-    def life(self, buffer: Buffer, read: Mapping[Buffer, int], end: int) -> tuple[int, int]:
+    def life(self, buffer: ir.Buffer, read: Mapping[ir.Buffer, int], end: int) -> tuple[int, int]:
         """The first and the last statement in which a tile's bytes are its own."""
         places = self.places[buffer]
         first, last = min(places), max(places)
@@ -230,13 +220,13 @@ class _Uses:
         return first, end if buffer in self.stored else max(last, read.get(buffer, 0))
 
 
-def _lives(kernel: Kernel, statements: Sequence[Statement]) -> list[_Tile]:
+def _lives(kernel: ir.Kernel, statements: Sequence[ir.Statement]) -> list[_Tile]:
     uses_of = _Uses()
     for position, statement in enumerate(statements):
         for node in uses(statement):
-            if isinstance(node, (Buffer, Call)):
+            if isinstance(node, (ir.Buffer, ir.Call)):
                 uses_of.add(position, node)
-    leaves_early = holds(kernel.body, Return)
+    leaves_early = holds(kernel.body, ir.Return)
     overlaid, rings = kernel.attribute(OVERLAID, ((), ()))
     declared = shared_allocations(kernel)
     by_others = uses_of.lasting
@@ -283,7 +273,7 @@ def _exceeded(tiles: Sequence[_Tile], total: int, arch: Arch) -> SharedMemoryExc
     )  # fmt: skip
 
 
-def _kind(buffer: Buffer) -> str:
+def _kind(buffer: ir.Buffer) -> str:
     return f"{buffer.size} x {buffer.dtype}"
 
 

@@ -39,32 +39,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Const,
-    Evaluate,
-    Expr,
-    For,
-    Function,
-    Kernel,
-    Let,
-    Load,
-    Region,
-    Reinterpret,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    binary,
-    cast,
-    const,
-    expr,
-    index_binary,
-)
 from tilewright.ir.visitor import Rewritten, find, key, walk
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one
@@ -84,7 +61,7 @@ CACHES = 4
 """A result of so many times a core's second-level cache has left it before anybody reads it."""
 
 
-def stream_stores(function: Function, context: Context) -> Function:
+def stream_stores(function: ir.Function, context: Context) -> ir.Function:
     """Write large results past the caches, on machines that can."""
     if not context.arch.has("x86_64") or not context.arch.l2_bytes:
         return function
@@ -92,67 +69,69 @@ def stream_stores(function: Function, context: Context) -> Function:
 
 
 class _Stream(ScopedRewriter):
-    def __init__(self, function: Function, arch: Arch) -> None:
+    def __init__(self, function: ir.Function, arch: Arch) -> None:
         super().__init__(function)
         self.least, self.vector_bytes = CACHES * arch.l2_bytes, arch.vector_bytes
         self.in_order = arch.has("ordered_streams")
         self.results = _only_written(function)
-        self.loops: list[For] = []
-        self.large: dict[Buffer, Expr] = {}
+        self.loops: list[ir.For] = []
+        self.large: dict[ir.Buffer, ir.Expr] = {}
         """For each result that a kernel streams, whether it is large."""
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         self.large = {}
         made = super().visit_Kernel(kernel)
         if made is kernel:
             return kernel
-        asked = [Let(large, self.is_large(result)) for result, large in self.large.items() if isinstance(large, Var)]
-        return replace(made, body=Seq((*asked, *made.body.statements)))
+        asked = [
+            ir.Let(large, self.is_large(result)) for result, large in self.large.items() if isinstance(large, ir.Var)
+        ]
+        return replace(made, body=ir.Seq((*asked, *made.body.statements)))
 
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         self.loops.append(loop)
         made = super().visit_For(loop)
         self.loops.pop()
-        return self.from_line_to_line(loop, made) if isinstance(made, For) and made is not loop else made
+        return self.from_line_to_line(loop, made) if isinstance(made, ir.For) and made is not loop else made
 
-    def from_line_to_line(self, loop: For, made: For) -> Rewritten:
+    def from_line_to_line(self, loop: ir.For, made: ir.For) -> Rewritten:
         """`made`, the streaming form of `loop`, on whole lines, with what is in front of them and behind by `loop`."""
         store = self.result_of(loop)
         if store is None:
             return loop if self.in_parts(loop) else made
         lanes, var, index = store.value.dtype.lanes, loop.var, loop.var.dtype
         together = self.together(store)
-        first, behind = Var(index, f"{var.name}_line"), Var(index, f"{var.name}_end")
-        count = lambda stop: cast(stop - var, INT32)  # noqa: E731
+        first, behind = ir.Var(index, f"{var.name}_line"), ir.Var(index, f"{var.name}_end")
+        count = lambda stop: ir.cast(stop - var, INT32)  # noqa: E731
         try:
             head = replace(loop, stop=first, body=first_lanes(loop.body, var, lanes, count(first)))
             rest = replace(loop, start=behind, body=first_lanes(loop.body, var, lanes, count(loop.stop)))
         except NoFirstLanes:
             return loop if together > 1 else made
-        place = Region(store.buffer, tuple(with_values(part, {var: loop.start}) for part in store.indices), (1,))
-        line = cast(Call(INT32, "stream_head", (place, self.large[store.buffer])), index)
+        place = ir.Region(store.buffer, tuple(with_values(part, {var: loop.start}) for part in store.indices), (1,))
+        line = ir.cast(ir.Call(INT32, "stream_head", (place, self.large[store.buffer])), index)
         left, step = loop.stop - first, lanes * together
         whole = left // step * step
         return [
-            Let(first, index_binary("min", loop.start + line, loop.stop)),
+            ir.Let(first, ir.index_binary("min", loop.start + line, loop.stop)),
             fresh(head),
-            Let(behind, first + whole),
+            ir.Let(behind, first + whole),
             replace(_in_lines(made, together), start=first, stop=behind),
             fresh(rest),
         ]
 
-    def in_parts(self, loop: For) -> bool:
+    def in_parts(self, loop: ir.For) -> bool:
         """Whether a loop would stream parts of registers, which only whole lines of them make worth it."""
-        return any(self.together(store) > 1 for store in find(loop.body, Store) if store.buffer in self.large)
+        return any(self.together(store) > 1 for store in find(loop.body, ir.Store) if store.buffer in self.large)
 
-    def result_of(self, loop: For) -> Store | None:
+    def result_of(self, loop: ir.For) -> ir.Store | None:
         """The one store of `loop` that is streamed, where vectors may begin anywhere: none reads what another one
         writes."""
-        accesses, stores = list(find(loop.body, Load, Store)), list(find(loop.body, Store))
+        accesses, stores = list(find(loop.body, ir.Load, ir.Store)), list(find(loop.body, ir.Store))
         streamed = [node for node in stores if node.buffer in self.large]
         if (
             len(streamed) != 1
-            or not isinstance(loop.step, Const)
+            or not isinstance(loop.step, ir.Const)
             or int(loop.step.value) != streamed[0].value.dtype.lanes
         ):
             return None
@@ -162,7 +141,7 @@ class _Stream(ScopedRewriter):
                 return None
         return None if self.begins_lines(streamed[0], loop) else streamed[0]
 
-    def begins_lines(self, store: Store, loop: For) -> bool:
+    def begins_lines(self, store: ir.Store, loop: ir.For) -> bool:
         """Whether rows may be stored from their beginning on: with a line, or where they are short, wherever parts of
         lines begin."""
         start = with_values(store.indices[0], {loop.var: loop.start}) * store.buffer.dtype.storage_bytes
@@ -172,36 +151,36 @@ class _Stream(ScopedRewriter):
             return self.analyzer.divides(start, STORED_BYTES)
         return root(store.buffer).alignment % LINE == 0 and self.analyzer.divides(start, LINE)
 
-    def is_short(self, loop: For, few: int = FEW) -> bool:
+    def is_short(self, loop: ir.For, few: int = FEW) -> bool:
         """Whether a loop has too few vectors for a beginning and an end of their own to pay."""
         count = self.analyzer.simplify(loop.stop - loop.start)
-        return isinstance(count, Const) and isinstance(loop.step, Const) and count.value < few * loop.step.value
+        return isinstance(count, ir.Const) and isinstance(loop.step, ir.Const) and count.value < few * loop.step.value
 
-    def visit_Store(self, store: Store) -> Statement:
+    def visit_Store(self, store: ir.Store) -> ir.Statement:
         result, value = store.buffer, store.value
         if result not in self.results or not self.fills_lines(store):
             return store
         large = self.large.get(result)
         if large is None:
             large = self.is_large(result)
-            if not isinstance(large, Const):
-                large = Var(BOOL, f"{result.name}_is_large")
+            if not isinstance(large, ir.Const):
+                large = ir.Var(BOOL, f"{result.name}_is_large")
             elif not large.value:
                 return store
             self.large[result] = large
         if value.dtype.is_float and value.dtype.bits < 32:
-            value = Reinterpret(dtype(f"uint{value.dtype.bits}").with_lanes(value.dtype.lanes), value)
-        place = Region(result, store.indices, (value.dtype.lanes,))
-        return Evaluate(Call(value.dtype, "stream", (place, value, large)), span=store.span)
+            value = ir.Reinterpret(dtype(f"uint{value.dtype.bits}").with_lanes(value.dtype.lanes), value)
+        place = ir.Region(result, store.indices, (value.dtype.lanes,))
+        return ir.Evaluate(ir.Call(value.dtype, "stream", (place, value, large)), span=store.span)
 
-    def fills_lines(self, store: Store) -> bool:
+    def fills_lines(self, store: ir.Store) -> bool:
         """Whether whole registers are stored, one after the other in the innermost loop, or parts of which lines can be
         made."""
         kind = store.value.dtype
         if kind.lanes == 1 or kind.kind == "bool" or kind.is_packed or not self.loops:
             return False
         loop = self.loops[-1]
-        if len(store.indices) != 1 or not isinstance(loop.step, Const) or int(loop.step.value) % kind.lanes:
+        if len(store.indices) != 1 or not isinstance(loop.step, ir.Const) or int(loop.step.value) % kind.lanes:
             return False
         if self.in_order and self.is_short(loop, FEW_IN_ORDER):
             return False
@@ -210,72 +189,76 @@ class _Stream(ScopedRewriter):
         stride = self.analyzer.stride(store.indices[0], loop.var)
         return is_one(stride)
 
-    def together(self, store: Store) -> int:
+    def together(self, store: ir.Store) -> int:
         """Vectors that fill a register together."""
         return max(1, self.vector_bytes // store.value.dtype.nbytes(1))
 
-    def makes_lines(self, store: Store, loop: For) -> bool:
+    def makes_lines(self, store: ir.Store, loop: ir.For) -> bool:
         """Whether iterations of `loop` can be put together such that each stores a line.
 
         Parts of lines that are waited for while others are read leave one by one: bytes from 32-bit numbers took
         longer.
         """
         count = self.together(store)
-        step = int(loop.step.value) if isinstance(loop.step, Const) else 0
+        step = int(loop.step.value) if isinstance(loop.step, ir.Const) else 0
         extent = self.analyzer.bounds(loop.stop - loop.start)[0]
         long = extent is not None and extent >= FEW * step * count
         alone = any(part is store for part in loop.body.statements)
         return long and alone and step == store.value.dtype.lanes and self.vector_bytes == LINE and count in MADE_OF
 
-    def is_large(self, result: Buffer) -> Expr:
-        elements: Expr = const(1, INT64)
+    def is_large(self, result: ir.Buffer) -> ir.Expr:
+        elements: ir.Expr = ir.const(1, INT64)
         for extent in result.shape:
-            elements = elements * cast(expr(extent), INT64)
+            elements = elements * ir.cast(ir.expr(extent), INT64)
         elements = self.analyzer.simplify(elements)
         least = self.least // result.dtype.storage_bytes
-        if isinstance(elements, Const):
-            return const(bool(elements.value >= least), BOOL)
-        return binary("ge", elements, const(least, INT64))
+        if isinstance(elements, ir.Const):
+            return ir.const(bool(elements.value >= least), BOOL)
+        return ir.binary("ge", elements, ir.const(least, INT64))
 
 
-def _in_lines(loop: For, together: int) -> For:
+def _in_lines(loop: ir.For, together: int) -> ir.For:
     """A loop that streams a part of a line in each iteration as one that streams lines."""
-    if together == 1 or not isinstance(loop.step, Const):
+    if together == 1 or not isinstance(loop.step, ir.Const):
         return loop
     step = int(loop.step.value)
-    statements: list[Statement] = []
-    streams: list[tuple[Evaluate, Region, Expr]] = []
-    vectors: list[Var] = []
+    statements: list[ir.Statement] = []
+    streams: list[tuple[ir.Evaluate, ir.Region, ir.Expr]] = []
+    vectors: list[ir.Var] = []
     for copy in range(together):
         place = loop.var + copy * step
         for part in with_values(fresh(loop.body) if copy else loop.body, {loop.var: place}).statements:
             match part:
-                case Evaluate(
-                    value=Call(function="stream", arguments=(Region() as region, Expr() as value, Expr() as large))
+                case ir.Evaluate(
+                    value=ir.Call(
+                        function="stream", arguments=(ir.Region() as region, ir.Expr() as value, ir.Expr() as large)
+                    )
                 ):
                     streams.append((part, region, large))
-                    vectors.append(Var(value.dtype, region.buffer.name))
-                    statements.append(Let(vectors[-1], value))
+                    vectors.append(ir.Var(value.dtype, region.buffer.name))
+                    statements.append(ir.Let(vectors[-1], value))
                 case _:
                     statements.append(part)
     first, region, large = streams[0]
     line = replace(region, extents=(step * together,))
-    whole = replace(first, value=Call(first.value.dtype, "stream", (line, *vectors, large)))
-    return replace(loop, step=const(step * together, loop.var.dtype), body=Seq((*statements, whole)), kind="serial")
+    whole = replace(first, value=ir.Call(first.value.dtype, "stream", (line, *vectors, large)))
+    return replace(
+        loop, step=ir.const(step * together, loop.var.dtype), body=ir.Seq((*statements, whole)), kind="serial"
+    )
 
 
-def _only_written(function: Function) -> set[Buffer]:
+def _only_written(function: ir.Function) -> set[ir.Buffer]:
     """Parameters that are whole tensors, and that the function stores to and never reads."""
-    written: set[Buffer] = set()
-    read: set[Buffer] = set()
-    ends: set[Region] = set()
+    written: set[ir.Buffer] = set()
+    read: set[ir.Buffer] = set()
+    ends: set[ir.Region] = set()
     for node in walk(function.body):
-        if isinstance(node, Store):
+        if isinstance(node, ir.Store):
             written.add(node.buffer)
-        elif isinstance(node, Call) and (access := access_of(node)) is not None:
+        elif isinstance(node, ir.Call) and (access := access_of(node)) is not None:
             ends.add(access[0])
             (written if access[1] else read).add(root(access[0].buffer))
-        elif isinstance(node, (Load, Allocate)) or (isinstance(node, Region) and node not in ends):
+        elif isinstance(node, (ir.Load, ir.Allocate)) or (isinstance(node, ir.Region) and node not in ends):
             read.add(root(node.buffer))
-    plain = {param for param in function.params if isinstance(param, Buffer) and param.strides is None}
+    plain = {param for param in function.params if isinstance(param, ir.Buffer) and param.strides is None}
     return (written & plain) - read

@@ -22,8 +22,7 @@ keep the mark, and the device's compiler decides.
 
 from __future__ import annotations
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import For, Function, Seq, Statement, const
+from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten, find, new_names, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, with_values
@@ -32,31 +31,31 @@ MOST_STATEMENTS = 4096
 """Loops that would give more statements than this stay loops."""
 
 
-def unroll_loops(function: Function, context: Context) -> Function:
+def unroll_loops(function: ir.Function, context: Context) -> ir.Function:
     """Write out the loops of kind ``unroll``."""
     return map_kernels(function, _Unroll())
 
 
 class _Unroll(Rewriter):
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         loop = self.generic(loop)
         trips = loop.numbers
         if loop.kind != "unroll" or trips is None or _leaves(loop.body):
             return loop
-        statements = list(find(loop.body, Statement))
+        statements = list(find(loop.body, ir.Statement))
         if len(trips) * len(statements) > MOST_STATEMENTS:
             return loop
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for value in trips:
             vars, buffers = new_names(loop.body)
-            body = with_values(loop.body, {**vars, loop.var: const(value, loop.var.dtype)}, buffers)
+            body = with_values(loop.body, {**vars, loop.var: ir.const(value, loop.var.dtype)}, buffers)
             made += [body] if body.declares else body.statements
         return made
 
 
-def _leaves(body: Seq) -> bool:
+def _leaves(body: ir.Seq) -> bool:
     """Whether the body may go on to the next iteration, or leave the loop, before its end."""
     return any(
-        isinstance(node, (nodes.Break, nodes.Continue))
-        for node in walk(body, lambda n: not isinstance(n, (For, nodes.While)))
+        isinstance(node, (ir.Break, ir.Continue))
+        for node in walk(body, lambda n: not isinstance(n, (ir.For, ir.While)))
     )

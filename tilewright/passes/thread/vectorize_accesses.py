@@ -29,28 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Record,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    binary,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import Rewritten, children, find, listed, same, substitute, walk
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
@@ -68,21 +48,21 @@ CHAINS = 4
 V = TypeVar("V")
 
 
-def vectorize_accesses(function: Function, context: Context) -> Function:
+def vectorize_accesses(function: ir.Function, context: Context) -> ir.Function:
     """Run loops of kind ``vectorize`` and folding loops on vectors as wide as the machine's."""
     return function.with_body(_Vectorize(function, context.arch.vector_bytes)(function.body))
 
 
 class _Vectorize(ScopedRewriter):
-    def __init__(self, function: Function, vector_bytes: int) -> None:
+    def __init__(self, function: ir.Function, vector_bytes: int) -> None:
         super().__init__(function)
         self.vector_bytes = vector_bytes
 
-    def visit_Seq(self, sequence: Seq) -> Seq:
+    def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
         folded = _start_from_first(sequence)
         return super().visit_Seq(folded)
 
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         if is_one(loop.step):
             made = self.vectors(loop) if loop.kind == "vectorize" else self.fold(loop)
             if made is not None:
@@ -93,7 +73,7 @@ class _Vectorize(ScopedRewriter):
 
     # Independent iterations
 
-    def vectors(self, loop: For) -> list[Statement] | None:
+    def vectors(self, loop: ir.For) -> list[ir.Statement] | None:
         """`loop` as a loop over vectors and a loop over the rest, or None."""
         extent = self.extent(loop)
         lanes = self.lanes_for(loop, extent)
@@ -103,25 +83,25 @@ class _Vectorize(ScopedRewriter):
         if body is None:
             return None
         named, end = self.whole_vectors(loop, extent, lanes)
-        main = replace(loop, stop=end, step=const(lanes, loop.var.dtype), body=body, kind="serial")
+        main = replace(loop, stop=end, step=ir.const(lanes, loop.var.dtype), body=body, kind="serial")
         return [*named, main, *self.rest(loop, body, end, extent, lanes)]
 
-    def vector_body(self, loop: For, lanes: int) -> Seq | None:
+    def vector_body(self, loop: ir.For, lanes: int) -> ir.Seq | None:
         return self.in_lanes(loop, lanes, lambda made: made.body(loop.body))
 
-    def in_lanes(self, loop: For, lanes: int, make: Callable[[Lanes], V]) -> V | None:
+    def in_lanes(self, loop: ir.For, lanes: int, make: Callable[[Lanes], V]) -> V | None:
         """What `make` makes of a part of a loop whose variable is a multiple of `lanes`; None where no vectors do
         that."""
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)
             offset = loop.var - loop.start
-            self.analyzer.assume(binary("eq", offset % lanes, const(0, loop.var.dtype)))
+            self.analyzer.assume(ir.binary("eq", offset % lanes, ir.const(0, loop.var.dtype)))
             try:
                 return make(Lanes(loop, lanes, self.analyzer))
             except NotVectorizable:
                 return None
 
-    def rest(self, loop: For, body: Seq, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+    def rest(self, loop: ir.For, body: ir.Seq, end: ir.Expr, extent: ir.Expr, lanes: int) -> list[ir.Statement]:
         """The iterations from `end` on, fewer than one vector: one whose other lanes do not exist."""
         if self.analyzer.divides(extent, lanes):
             return []
@@ -131,26 +111,26 @@ class _Vectorize(ScopedRewriter):
             except NoFirstLanes:
                 pass
         tail = replace(fresh(loop), start=end)
-        known = isinstance(extent, nodes.Const)
+        known = isinstance(extent, ir.Const)
         return listed(self.visit(tail) if known else super().visit_For(replace(tail, kind="serial")))
 
-    def extent(self, loop: For) -> Expr:
-        extent = self.analyzer.simplify(binary("sub", loop.stop, loop.start))
+    def extent(self, loop: ir.For) -> ir.Expr:
+        extent = self.analyzer.simplify(ir.binary("sub", loop.stop, loop.start))
         if self.analyzer.nonnegative(extent):
             return extent
-        return binary("max", extent, const(0, extent.dtype))
+        return ir.binary("max", extent, ir.const(0, extent.dtype))
 
-    def whole_vectors(self, loop: For, extent: Expr, lanes: int) -> tuple[list[Statement], Expr]:
+    def whole_vectors(self, loop: ir.For, extent: ir.Expr, lanes: int) -> tuple[list[ir.Statement], ir.Expr]:
         """Where the last whole vector ends, and the name it gets where it has to be computed."""
         count = extent // lanes * lanes
-        end = self.analyzer.simplify(binary("add", loop.start, count))
-        if isinstance(end, (nodes.Const, Var)):
+        end = self.analyzer.simplify(ir.binary("add", loop.start, count))
+        if isinstance(end, (ir.Const, ir.Var)):
             return [], end
-        var = Var(end.dtype, f"{loop.var.name}_vectors")
+        var = ir.Var(end.dtype, f"{loop.var.name}_vectors")
         self.analyzer.bind(var, end, end)
-        return [Let(var, end)], var
+        return [ir.Let(var, end)], var
 
-    def lanes_for(self, loop: For, extent: Expr) -> int:
+    def lanes_for(self, loop: ir.For, extent: ir.Expr) -> int:
         """Lanes of the widest number that the loop works on, fewer where the loop is shorter."""
         lanes = self.vector_bytes * 8 // widest_bits(loop.body)
         most = self.analyzer.bounds(extent)[1]
@@ -160,7 +140,7 @@ class _Vectorize(ScopedRewriter):
 
     # Folds
 
-    def fold(self, loop: For) -> list[Statement] | None:
+    def fold(self, loop: ir.For) -> list[ir.Statement] | None:
         """``for k: place = place op value(k)`` as vectors of partial results, or None."""
         found = _fold_of(loop)
         if found is None:
@@ -178,12 +158,12 @@ class _Vectorize(ScopedRewriter):
         main = self._partial_results(loop, store, op, body, end, lanes, rest or [])
         if rest is not None:
             return [*named, *main]
-        if not self.analyzer.prove(index_binary("ge", extent, lanes)):
-            main = [If(index_binary("ge", extent, lanes), seq(main), span=loop.span)]
+        if not self.analyzer.prove(ir.index_binary("ge", extent, lanes)):
+            main = [ir.If(ir.index_binary("ge", extent, lanes), ir.seq(main), span=loop.span)]
         return [*named, *main, *self._scalar_rest(loop, end, extent, lanes)]
 
     def _folded_rest(
-        self, loop: For, store: Store, op: str, value: Expr, end: Expr, extent: Expr, lanes: int
+        self, loop: ir.For, store: ir.Store, op: str, value: ir.Expr, end: ir.Expr, extent: ir.Expr, lanes: int
     ) -> list[_Rest] | None:
         """The last vector, whose other lanes change nothing; None where there must be a scalar loop."""
         if self.analyzer.divides(extent, lanes):
@@ -191,60 +171,60 @@ class _Vectorize(ScopedRewriter):
         neutral = _neutral(op, value.dtype.scalar)
         if neutral is None:
             return None
-        var = Var(loop.var.dtype, loop.var.name)
-        at = end if isinstance(extent, nodes.Const) else var
+        var = ir.Var(loop.var.dtype, loop.var.name)
+        at = end if isinstance(extent, ir.Const) else var
         count = self.analyzer.simplify(loop.stop - at)
         try:
-            some = first_lanes(value, loop.var, lanes, nodes.cast(count, nodes.dtypes.INT32))
+            some = first_lanes(value, loop.var, lanes, ir.cast(count, ir.dtypes.INT32))
         except NoFirstLanes:
             return None
         last = with_values(first_of(some, count, neutral), {loop.var: at})
-        return [_Rest(last, None if at is end else replace(loop, var=var, start=end, step=const(lanes, var.dtype)))]
+        return [_Rest(last, None if at is end else replace(loop, var=var, start=end, step=ir.const(lanes, var.dtype)))]
 
-    def _scalar_rest(self, loop: For, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+    def _scalar_rest(self, loop: ir.For, end: ir.Expr, extent: ir.Expr, lanes: int) -> list[ir.Statement]:
         if self.analyzer.divides(extent, lanes):
             return []
         tail = replace(fresh(loop), start=end)
-        if isinstance(extent, nodes.Const):
+        if isinstance(extent, ir.Const):
             shorter = self.fold(tail)
             if shorter is not None:
                 return shorter
         return listed(super().visit_For(tail))
 
-    def vector_value(self, loop: For, value: Expr, lanes: int) -> Expr | None:
+    def vector_value(self, loop: ir.For, value: ir.Expr, lanes: int) -> ir.Expr | None:
         made = self.in_lanes(loop, lanes, lambda made: made.expression(value))
         return made if made is not None and made.dtype.lanes > 1 else None
 
     def _partial_results(
-        self, loop: For, store: Store, op: str, value: Expr, end: Expr, lanes: int, rest: list[_Rest]
-    ) -> list[Statement]:
+        self, loop: ir.For, store: ir.Store, op: str, value: ir.Expr, end: ir.Expr, lanes: int, rest: list[_Rest]
+    ) -> list[ir.Statement]:
         """The fold of whole vectors, in several chains where their number is known and large enough."""
-        vectors = self.analyzer.simplify(binary("sub", end, loop.start))
-        count = int(vectors.value) // lanes if isinstance(vectors, nodes.Const) else 0
+        vectors = self.analyzer.simplify(ir.binary("sub", end, loop.start))
+        count = int(vectors.value) // lanes if isinstance(vectors, ir.Const) else 0
         chains = CHAINS if count >= 2 * CHAINS else 1
         dtype, step = value.dtype, chains * lanes
-        partial = Buffer(f"{store.buffer.name}_lanes", (step,), dtype.scalar, scope="register")
+        partial = ir.Buffer(f"{store.buffer.name}_lanes", (step,), dtype.scalar, scope="register")
 
-        def at(position: Expr) -> Expr:
-            return with_values(value, {loop.var: nodes.cast(self.analyzer.simplify(position), loop.var.dtype)})
+        def at(position: ir.Expr) -> ir.Expr:
+            return with_values(value, {loop.var: ir.cast(self.analyzer.simplify(position), loop.var.dtype)})
 
-        def begin(chain: int) -> Statement:
+        def begin(chain: int) -> ir.Statement:
             first = loop.start + chain * lanes
-            return Store(partial, (const(chain * lanes),), at(first), span=loop.span)
+            return ir.Store(partial, (ir.const(chain * lanes),), at(first), span=loop.span)
 
-        def further(chain: int, position: Expr) -> Statement:
-            place = (const(chain * lanes),)
-            return Store(partial, place, binary(op, Load(dtype, partial, place), at(position)))
+        def further(chain: int, position: ir.Expr) -> ir.Statement:
+            place = (ir.const(chain * lanes),)
+            return ir.Store(partial, place, ir.binary(op, ir.Load(dtype, partial, place), at(position)))
 
         neutral = _neutral(op, dtype.scalar)
         start = loop.start
         if neutral is None:
             beginning = [begin(chain) for chain in range(chains)]
-            start = nodes.cast(self.analyzer.simplify(loop.start + step), loop.var.dtype)
+            start = ir.cast(self.analyzer.simplify(loop.start + step), loop.var.dtype)
         else:
             # Loops that start where others do can be joined with them (fuse_loops).
             beginning = [
-                Store(partial, (const(chain * lanes),), nodes.Broadcast(dtype, neutral), span=loop.span)
+                ir.Store(partial, (ir.const(chain * lanes),), ir.Broadcast(dtype, neutral), span=loop.span)
                 for chain in range(chains)
             ]
         whole = count // chains * chains
@@ -253,68 +233,70 @@ class _Vectorize(ScopedRewriter):
         rounds = replace(
             loop,
             start=start,
-            stop=nodes.cast(self.analyzer.simplify(stop), loop.var.dtype),
-            step=const(step, loop.var.dtype),
-            body=seq(*body),
+            stop=ir.cast(self.analyzer.simplify(stop), loop.var.dtype),
+            step=ir.const(step, loop.var.dtype),
+            body=ir.seq(*body),
         )
-        left: list[Statement] = [further(chain, loop.start + (whole + chain) * lanes) for chain in range(count - whole)]
+        left: list[ir.Statement] = [
+            further(chain, loop.start + (whole + chain) * lanes) for chain in range(count - whole)
+        ]
         for last in rest:
-            place = (const((count - whole) % chains * lanes),)
-            folded = Store(partial, place, binary(op, Load(dtype, partial, place), last.value))
-            left.append(folded if last.loop is None else replace(last.loop, body=seq(folded)))
-        parts: list[Expr] = [Load(dtype, partial, (const(chain * lanes),)) for chain in range(chains)]
+            place = (ir.const((count - whole) % chains * lanes),)
+            folded = ir.Store(partial, place, ir.binary(op, ir.Load(dtype, partial, place), last.value))
+            left.append(folded if last.loop is None else replace(last.loop, body=ir.seq(folded)))
+        parts: list[ir.Expr] = [ir.Load(dtype, partial, (ir.const(chain * lanes),)) for chain in range(chains)]
         while len(parts) > 1:
-            parts = [binary(op, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
-        total = Call(dtype.scalar, f"lanes_{op}", (parts[0],))
-        old = Load(dtype.scalar, store.buffer, store.indices)
-        return [Allocate(partial), *beginning, rounds, *left,
-                replace(store, value=binary(op, old, total))]  # fmt: skip
+            parts = [ir.binary(op, one, other) for one, other in zip(parts[::2], parts[1::2], strict=True)]
+        total = ir.Call(dtype.scalar, f"lanes_{op}", (parts[0],))
+        old = ir.Load(dtype.scalar, store.buffer, store.indices)
+        return [ir.Allocate(partial), *beginning, rounds, *left,
+                replace(store, value=ir.binary(op, old, total))]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Rest:
     """What the last vector of a fold adds, and the loop around it where it may not exist."""
 
-    value: Expr
-    loop: For | None
+    value: ir.Expr
+    loop: ir.For | None
 
 
-def _fills_narrower_vectors(extent: Expr, lanes: int) -> bool:
+def _fills_narrower_vectors(extent: ir.Expr, lanes: int) -> bool:
     """Whether what whole vectors leave over is one vector of fewer lanes."""
-    left = int(extent.value) % lanes if isinstance(extent, nodes.Const) else 0
+    left = int(extent.value) % lanes if isinstance(extent, ir.Const) else 0
     return left >= FEWEST_LANES and left & (left - 1) == 0
 
 
-def _partial(loop: For, body: Seq, end: Expr, extent: Expr, lanes: int) -> list[Statement]:
+def _partial(loop: ir.For, body: ir.Seq, end: ir.Expr, extent: ir.Expr, lanes: int) -> list[ir.Statement]:
     """The iterations from `end` on by a `body` on vectors; a loop that may run once where their number is not known."""
-    if isinstance(extent, nodes.Const):
-        count: Expr = const(int(extent.value) % lanes)
+    if isinstance(extent, ir.Const):
+        count: ir.Expr = ir.const(int(extent.value) % lanes)
         return list(with_values(fresh(first_lanes(body, loop.var, lanes, count)), {loop.var: end}).statements)
-    count = nodes.cast(loop.stop - loop.var, nodes.dtypes.INT32)
-    tail = replace(loop, start=end, step=const(lanes, loop.var.dtype), kind="serial",
+    count = ir.cast(loop.stop - loop.var, ir.dtypes.INT32)
+    tail = replace(loop, start=end, step=ir.const(lanes, loop.var.dtype), kind="serial",
                    body=first_lanes(body, loop.var, lanes, count))  # fmt: skip
     return [fresh(tail)]
 
 
-def _fold_of(loop: For) -> tuple[Store, str, Expr] | None:
+def _fold_of(loop: ir.For) -> tuple[ir.Store, str, ir.Expr] | None:
     """The store, operator and value of a loop that only folds into one place."""
     statements = loop.body.statements
-    if len(statements) != 1 or not isinstance(statements[0], Store):
+    if len(statements) != 1 or not isinstance(statements[0], ir.Store):
         return None
     store = statements[0]
     value = store.value
-    if not isinstance(value, nodes.Binary) or value.op not in FOLDS or value.dtype.kind == "bool":
+    if not isinstance(value, ir.Binary) or value.op not in FOLDS or value.dtype.kind == "bool":
         return None
     if store.buffer.dtype.is_packed or any(node is loop.var for index in store.indices for node in walk(index)):
         return None
     for old, new in ((value.left, value.right), (value.right, value.left)):
-        reads = isinstance(old, Load) and old.buffer is store.buffer and all(map(same, old.indices, store.indices))
-        if reads and not any(node is store.buffer for node in find(new, Var)):
+        reads = isinstance(old, ir.Load) and old.buffer is store.buffer and all(map(same, old.indices, store.indices))
+        if reads and not any(node is store.buffer for node in find(new, ir.Var)):
             return store, value.op, new
     return None
 
 
-def _start_from_first(sequence: Seq) -> Seq:
+def _start_from_first(sequence: ir.Seq) -> ir.Seq:
     """``total = value(0); for k in range(1, n): total = total op value(k)`` counts from 0 instead.
 
     The first vector then starts where the row does.  The scalar begins with what changes nothing.
@@ -322,7 +304,7 @@ def _start_from_first(sequence: Seq) -> Seq:
     statements = list(sequence.statements)
     for position in range(len(statements) - 1):
         begin, loop = statements[position], statements[position + 1]
-        if not isinstance(begin, Allocate) or not isinstance(loop, For) or begin.initial is None:
+        if not isinstance(begin, ir.Allocate) or not isinstance(loop, ir.For) or begin.initial is None:
             continue
         found = _fold_of(loop)
         neutral = None if found is None else _neutral(found[1], begin.buffer.dtype)
@@ -330,7 +312,7 @@ def _start_from_first(sequence: Seq) -> Seq:
             continue
         if not is_one(loop.start):
             continue
-        zero = const(0, loop.var.dtype)
+        zero = ir.const(0, loop.var.dtype)
         if Analyzer().equal(substitute(found[2], {loop.var: zero}), begin.initial):
             statements[position] = replace(begin, initial=neutral)
             statements[position + 1] = replace(loop, start=zero)
@@ -338,42 +320,44 @@ def _start_from_first(sequence: Seq) -> Seq:
     return sequence
 
 
-def _neutral(op: str, dtype: DType) -> Expr | None:
+def _neutral(op: str, dtype: DType) -> ir.Expr | None:
     """The value that `op` leaves every other value unchanged with."""
     if op == "add":
-        return const(-0.0 if dtype.is_float else 0, dtype)
+        return ir.const(-0.0 if dtype.is_float else 0, dtype)
     if op in ("min", "max") and dtype.is_float and dtype.nans:
-        return const(float("nan"), dtype)
+        return ir.const(float("nan"), dtype)
     if op in ("min", "max") and dtype.is_integer:
-        return const(dtype.maximum if op == "min" else dtype.minimum, dtype)
-    return const(0, dtype) if op in ("or", "xor") and dtype.is_integer else None
+        return ir.const(dtype.maximum if op == "min" else dtype.minimum, dtype)
+    return ir.const(0, dtype) if op in ("or", "xor") and dtype.is_integer else None
 
 
-def widest_bits(body: Statement) -> int:
+def widest_bits(body: ir.Statement) -> int:
     """Width of the widest number that vectors of the body would hold; indices are not among them."""
     return max((_bits_of(node) for node in _values(body)), default=8)
 
 
-def _values(node: Record) -> Iterator[Any]:
+def _values(node: ir.Record) -> Iterator[Any]:
     """Statements and values below `node`, without the index arithmetic of accesses and loops."""
     yield node
-    if isinstance(node, Load):
+    if isinstance(node, ir.Load):
         return
-    if isinstance(node, Store):
+    if isinstance(node, ir.Store):
         yield from _values(node.value)
         return
-    for child in [node.body] if isinstance(node, For) else children(node):
-        if not isinstance(child, Buffer):
+    for child in [node.body] if isinstance(node, ir.For) else children(node):
+        if not isinstance(child, ir.Buffer):
             yield from _values(child)
 
 
-def _bits_of(node: Record) -> int:
-    if isinstance(node, Store):
+def _bits_of(node: ir.Record) -> int:
+    if isinstance(node, ir.Store):
         return _storage_bits(node.buffer.dtype)
-    if not isinstance(node, Expr):
+    if not isinstance(node, ir.Expr):
         return 8
-    operands = [child for child in children(node) if isinstance(child, Expr)] if not isinstance(node, Load) else []
-    computes = isinstance(node, (nodes.Binary, nodes.Unary, nodes.Call, nodes.Cast))
+    operands = (
+        [child for child in children(node) if isinstance(child, ir.Expr)] if not isinstance(node, ir.Load) else []
+    )
+    computes = isinstance(node, (ir.Binary, ir.Unary, ir.Call, ir.Cast))
     in_float = computes and any(part.dtype.is_float for part in (node, *operands))
     return max(32 if in_float else 8, _storage_bits(node.dtype))
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, MissingCapability, Span
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, DType
 from tilewright.ir.effects import accesses, root, touched
-from tilewright.ir.nodes import Buffer, Function, Kernel, Statement, TensorMap, Var
 from tilewright.ir.signature import size_variables, written_parameters
 from tilewright.ir.visitor import children, find, kernels, key, own, own_names, walk
 from tilewright.machine.arch import Arch
@@ -39,12 +38,12 @@ class Dialect:
     """
 
     language: str
-    includes: Callable[[Function], list[str]]
+    includes: Callable[[ir.Function], list[str]]
     kernel: type[KernelText]
     types: Container[str] = frozenset(TYPES)
 
 
-def emit(function: Function, arch: Arch, dialect: Dialect) -> Source:
+def emit(function: ir.Function, arch: Arch, dialect: Dialect) -> Source:
     """The text of a final program; the launcher runs the host program itself.
 
     Raises
@@ -59,7 +58,7 @@ def emit(function: Function, arch: Arch, dialect: Dialect) -> Source:
         raise
 
 
-def _text(function: Function, arch: Arch, dialect: Dialect) -> Source:
+def _text(function: ir.Function, arch: Arch, dialect: Dialect) -> Source:
     where = f" ({readable(function.span.file, '')}:{function.span.line})" if function.span else ""
     lines = [
         f"// {function.name}{where}, compiled by tilewright for {arch.name}.",
@@ -84,21 +83,21 @@ def _text(function: Function, arch: Arch, dialect: Dialect) -> Source:
 def _check_types(node: Any, span: Span | None, arch: Arch, types: Container[str]) -> None:
     """Refuse numbers that the device has no words for, at the statement that uses them first."""
     span = getattr(node, "span", None) or span
-    dtype: DType | None = node.dtype if isinstance(node, (Buffer, nodes.Expr)) else None
+    dtype: DType | None = node.dtype if isinstance(node, (ir.Buffer, ir.Expr)) else None
     if dtype is not None and dtype.scalar.name not in types:
         raise MissingCapability(
             f"{arch.name} has no numbers of type {dtype.scalar}", span=span,
             hint="convert them beforehand, or view their bytes as uint8 and take them apart",
         )  # fmt: skip
-    if not isinstance(node, Buffer):
+    if not isinstance(node, ir.Buffer):
         for child in children(node):
             _check_types(child, span, arch, types)
 
 
-def speaks(function: Function) -> bool:
+def speaks(function: ir.Function) -> bool:
     """Whether a kernel prints or asserts."""
-    found = (node for kernel in kernels(function) for node in find(kernel, nodes.Assert, nodes.Call))
-    return any(isinstance(node, nodes.Assert) or node.function == "print_line" for node in found)
+    found = (node for kernel in kernels(function) for node in find(kernel, ir.Assert, ir.Call))
+    return any(isinstance(node, ir.Assert) or node.function == "print_line" for node in found)
 
 
 def with_lines(source: Source) -> str:
@@ -117,26 +116,26 @@ def with_lines(source: Source) -> str:
     return "\n".join(result)
 
 
-def is_narrow_float(param: Var) -> bool:
+def is_narrow_float(param: ir.Var) -> bool:
     """Whether the caller's number is one of a type that only devices have."""
     return param.dtype.is_float and param.dtype.name not in ("float32", "float64")
 
 
-def kernel_parameters(kernel: Kernel) -> list[Buffer | Var | TensorMap]:
+def kernel_parameters(kernel: ir.Kernel) -> list[ir.Buffer | ir.Var | ir.TensorMap]:
     """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
     bound = own_names(kernel)
-    found: dict[Any, Buffer | Var | TensorMap] = {}
-    for node in walk(kernel.body, lambda node: not isinstance(node, TensorMap)):
-        if isinstance(node, Buffer) and root(node) not in bound:
+    found: dict[Any, ir.Buffer | ir.Var | ir.TensorMap] = {}
+    for node in walk(kernel.body, lambda node: not isinstance(node, ir.TensorMap)):
+        if isinstance(node, ir.Buffer) and root(node) not in bound:
             found[root(node)] = root(node)
-        elif isinstance(node, Var) and node not in bound:
+        elif isinstance(node, ir.Var) and node not in bound:
             found[node] = node
-        elif isinstance(node, TensorMap):
+        elif isinstance(node, ir.TensorMap):
             found.setdefault(key(node), node)
     return list(found.values())
 
 
-def unsettled_buffers(kernel: Kernel) -> frozenset[Buffer]:
+def unsettled_buffers(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Global buffers that may change under a kernel's eyes between two of its reads: others write what it has waited
     for.
 
@@ -146,11 +145,11 @@ def unsettled_buffers(kernel: Kernel) -> frozenset[Buffer]:
     buffer.
     """
     found = touched(kernel.body)
-    dependent = any(call.function == "griddepcontrol_wait" for call in find(kernel.body, nodes.Call))
+    dependent = any(call.function == "griddepcontrol_wait" for call in find(kernel.body, ir.Call))
     return found.reads if dependent else found.reads & found.writes
 
 
-def hands_over_tensors(kernel: Kernel) -> bool:
+def hands_over_tensors(kernel: ir.Kernel) -> bool:
     """Whether a barrier stands between two accesses of a tensor of which one writes: only then do barriers order global
     memory, too."""
     walk = _Handing()
@@ -158,7 +157,7 @@ def hands_over_tensors(kernel: Kernel) -> bool:
     return walk.found
 
 
-_PLACED = Buffer("placed", (1,), BOOL, "global")
+_PLACED = ir.Buffer("placed", (1,), BOOL, "global")
 """Stands for all tensors that a kernel knows by their addresses, which may be the same."""
 
 
@@ -167,26 +166,26 @@ class _Handing:
 
     def __init__(self) -> None:
         self.found = False
-        self.read: set[Buffer] = set()
-        self.written: set[Buffer] = set()
+        self.read: set[ir.Buffer] = set()
+        self.written: set[ir.Buffer] = set()
         """Since the last barrier."""
-        self.read_before: set[Buffer] = set()
-        self.written_before: set[Buffer] = set()
+        self.read_before: set[ir.Buffer] = set()
+        self.written_before: set[ir.Buffer] = set()
 
-    def sequence(self, body: Statement) -> None:
+    def sequence(self, body: ir.Statement) -> None:
         for node in own(body):
-            if isinstance(node, nodes.Call) and node.function.startswith("sync_threads"):
+            if isinstance(node, ir.Call) and node.function.startswith("sync_threads"):
                 self.read_before |= self.read
                 self.written_before |= self.written
             else:
                 self._access(*accesses(node))
         self._access(*accesses(body))
-        for iteration in range(2 if isinstance(body, (nodes.For, nodes.While)) else 1):
+        for iteration in range(2 if isinstance(body, (ir.For, ir.While)) else 1):
             for child in children(body):
-                if isinstance(child, Statement) and not (iteration and self.found):
+                if isinstance(child, ir.Statement) and not (iteration and self.found):
                     self.sequence(child)
 
-    def _access(self, *touched: Iterable[Buffer]) -> None:
+    def _access(self, *touched: Iterable[ir.Buffer]) -> None:
         read, written = (
             {_PLACED if one.placed else one for one in map(root, some) if one.scope == "global"} for some in touched
         )
@@ -209,7 +208,7 @@ class KernelText:
     thread_index: ClassVar[str] = "threadIdx.x"
     keywords: ClassVar[frozenset[str]] = KEYWORDS
 
-    def __init__(self, function: Function, kernel: Kernel, arch: Arch) -> None:
+    def __init__(self, function: ir.Function, kernel: ir.Kernel, arch: Arch) -> None:
         self.kernel, self.arch = kernel, arch
         self.sizes = size_variables(function)
         self.blocks: int = kernel.attribute("min_blocks_per_sm", 1)
@@ -217,7 +216,7 @@ class KernelText:
         self.printer = self.make_printer(Names(self.keywords))
         self.written = written_parameters(function)
         self.parameters = kernel_parameters(kernel)
-        self.workspaces = {p for p in self.parameters if isinstance(p, Buffer) and p not in function.params}
+        self.workspaces = {p for p in self.parameters if isinstance(p, ir.Buffer) and p not in function.params}
         self.unsettled = unsettled_buffers(kernel)
 
     def make_printer(self, names: Names) -> GpuPrinter:
@@ -227,7 +226,7 @@ class KernelText:
     def head(self, name: str) -> list[str]:
         """Prints the body into the printer's lines; returns what stands before it."""
         printer, kernel = self.printer, self.kernel
-        buffers = {p for p in self.parameters if isinstance(p, Buffer)}
+        buffers = {p for p in self.parameters if isinstance(p, ir.Buffer)}
         printer.constant = buffers - self.written - self.workspaces
         signature = ", ".join(self.parameter(p) for p in self.parameters)
         indices = self._indices()
@@ -251,11 +250,11 @@ class KernelText:
         """Lines before the body."""
         return []
 
-    def parameter(self, param: Buffer | Var | TensorMap) -> str:
+    def parameter(self, param: ir.Buffer | ir.Var | ir.TensorMap) -> str:
         """A parameter as the kernel's signature declares it."""
-        if isinstance(param, TensorMap):
+        if isinstance(param, ir.TensorMap):
             raise InternalError(f"{self.arch.name} has no maps of tensors", span=self.kernel.span)
-        if isinstance(param, Var):
+        if isinstance(param, ir.Var):
             name = self.printer.names.of(param)
             return (
                 f"float {name}_wide"
@@ -267,7 +266,7 @@ class KernelText:
 
     def _rounded(self) -> list[str]:
         """Numbers of types that no host language has come as floats."""
-        narrow = [param for param in self.parameters if isinstance(param, Var) and is_narrow_float(param)]
+        narrow = [param for param in self.parameters if isinstance(param, ir.Var) and is_narrow_float(param)]
         named = [(self.printer.spellings.types[param.dtype.name], self.printer.names.of(param)) for param in narrow]
         return [f"  const {kind} {name} = tw::convert<{kind}>({name}_wide);" for kind, name in named]
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32, DType
 from tilewright.ir.intrinsics import in_full
-from tilewright.ir.nodes import Buffer, Expr, Region, const
 from tilewright.ops.prints import c_format
 from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Spellings, Text
 from tilewright.targets.gpu.spellings import SPELLINGS
@@ -23,7 +22,7 @@ _FLAGS = {("atomic_load", "acquire"): "load_acquire", ("atomic_store", "release"
 """What a word that blocks tell one another by has functions of its own for."""
 
 
-def in_bytes(buffer: Buffer) -> bool:
+def in_bytes(buffer: ir.Buffer) -> bool:
     """Whether several elements share a byte: in memory; registers hold one each."""
     return buffer.dtype.is_packed and buffer.scope not in ("register", "scalar")
 
@@ -41,15 +40,15 @@ class GpuExpressions(CFamilyPrinter):
 
     def __init__(self, names: Names) -> None:
         super().__init__(self.dialect, names)
-        self.shared_offsets: dict[nodes.Allocate, int] = {}
-        self.constant: set[Buffer] = set()
+        self.shared_offsets: dict[ir.Allocate, int] = {}
+        self.constant: set[ir.Buffer] = set()
         """Parameters that the kernel does not write."""
         self.marks: list[tuple[int, Span]] = []
         """For each comment that names the author's line: its place among `lines`."""
 
     def literal(self, value: int | float | bool, dtype: DType) -> Text:
         if dtype.is_float and dtype.name not in ("float32", "float64"):
-            number = self.literal(value, nodes.dtypes.FLOAT32)
+            number = self.literal(value, ir.dtypes.FLOAT32)
             return self.call(f"tw::convert<{self.spellings.types[dtype.name]}>", number)
         if dtype.is_float and not math.isfinite(value):
             bits = "0x7fc00000u" if math.isnan(value) else "0x7f800000u" if value > 0 else "0xff800000u"
@@ -57,7 +56,7 @@ class GpuExpressions(CFamilyPrinter):
             return number if dtype.bits == 32 else Text(f"(double){number}", UNARY)
         return super().literal(value, dtype)
 
-    def expression_Binary(self, node: nodes.Binary) -> Text:
+    def expression_Binary(self, node: ir.Binary) -> Text:
         dtype = node.left.dtype
         left, right = self.expression(node.left), self.expression(node.right)
         # A literal of a narrow type is written as an int, one of a wide type is a long long, which int64_t need not be:
@@ -66,17 +65,17 @@ class GpuExpressions(CFamilyPrinter):
         if node.op in ("min", "max"):
             return self.call(f"tw::{node.op}imum{of_type}", left, right)
         if node.op in ("floordiv", "floormod"):
-            divisor = int(node.right.value) if isinstance(node.right, nodes.Const) else 0
+            divisor = int(node.right.value) if isinstance(node.right, ir.Const) else 0
             if dtype.kind == "uint":  # by zero both are 0, which processors leave open
                 plain = divisor != 0
             else:
                 plain = self.is_nonnegative(node.left) and self.is_nonnegative(node.right)
             if not plain and divisor > 0 and divisor & (divisor - 1) == 0:  # bits, whatever the sign is
                 amount, op = (divisor.bit_length() - 1, "shr") if node.op == "floordiv" else (divisor - 1, "and")
-                return self.infix(op, left, self.literal(amount, dtype if dtype.bits > 32 else nodes.dtypes.INT32))
+                return self.infix(op, left, self.literal(amount, dtype if dtype.bits > 32 else ir.dtypes.INT32))
             return self.infix(node.op, left, right) if plain else self.call(f"tw::{node.op}{of_type}", left, right)
         result = self.infix(node.op, left, right)
-        return result if node.op in nodes.COMPARISONS else self._in_range(result, dtype)
+        return result if node.op in ir.COMPARISONS else self._in_range(result, dtype)
 
     def _in_range(self, text: Text, dtype: DType) -> Text:
         """The result of an operation: C++ works on int where a type is narrower, and what leaves the type's range must
@@ -92,21 +91,21 @@ class GpuExpressions(CFamilyPrinter):
             return Text(f"(int8_t)((int32_t)((uint32_t)({text}) << {shift}) >> {shift})", UNARY)
         return Text(f"(uint8_t)(({text}) & {(1 << dtype.bits) - 1})", UNARY)
 
-    def expression_Unary(self, node: nodes.Unary) -> Text:
+    def expression_Unary(self, node: ir.Unary) -> Text:
         value = self.operand(self.expression(node.value), UNARY)
         sign = {"neg": "-", "not": "!", "invert": "~"}[node.op]
         value = f"({value})" if sign == "-" and value.startswith("-") else value  # two signs in a row count down
         result = Text(sign + value, UNARY)
         return result if node.op == "not" else self._in_range(result, node.dtype)
 
-    def expression_Select(self, select: nodes.Select) -> Text:
+    def expression_Select(self, select: ir.Select) -> Text:
         """A choice between values; where memory is read for one that is of a class, a choice between words.
 
         Of classes C++ chooses a place and copies from there. Behind a dozen of such choices in a row NVRTC 13 does not
         come to an end.
         """
         kind, branches = self.spellings.types[select.dtype.name], (select.then, select.otherwise)
-        reads = any(isinstance(one, nodes.Load) and one.buffer.scope in ("global", "shared") for one in branches)
+        reads = any(isinstance(one, ir.Load) and one.buffer.scope in ("global", "shared") for one in branches)
         if not (reads and kind.startswith("tw::")):
             return super().expression_Select(select)
         word = f"tw::bit_cast<uint{max(select.dtype.stored_bits, 8)}_t>"
@@ -114,7 +113,7 @@ class GpuExpressions(CFamilyPrinter):
         condition = self.operand(self.expression(select.condition), TERNARY + 1, "?")
         return self.call(f"tw::bit_cast<{kind}>", Text(f"{condition} ? {then} : {otherwise}"))
 
-    def expression_Cast(self, cast: nodes.Cast) -> Text:
+    def expression_Cast(self, cast: ir.Cast) -> Text:
         value, source, target = self.expression(cast.value), cast.value.dtype, cast.dtype
         if target.is_packed and target.is_integer:
             return self._wrapped(self._convert("int32_t", value, source), target)
@@ -126,14 +125,14 @@ class GpuExpressions(CFamilyPrinter):
             return Text(f"({to}){self.operand(value, UNARY)}", UNARY)
         return self.call(f"tw::convert<{to}>", value)
 
-    def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:
+    def expression_Reinterpret(self, node: ir.Reinterpret) -> Text:
         value, source = self.expression(node.value), node.value.dtype
-        if source.kind in ("int", "uint") and source.bits < 32 and not isinstance(node.value, nodes.Load):
+        if source.kind in ("int", "uint") and source.bits < 32 and not isinstance(node.value, ir.Load):
             # Literals are ints, and so is what C++ computes of narrow types: only memory has them as they are.
             value = Text(f"({self.spellings.types[source.name]}){self.operand(value, UNARY)}", UNARY)
         return self.call(f"tw::bit_cast<{self.spellings.types[node.dtype.name]}>", value)
 
-    def expression_Load(self, load: nodes.Load) -> Text:
+    def expression_Load(self, load: ir.Load) -> Text:
         name = self.names.of(load.buffer)
         if load.buffer.scope == "scalar":
             return Text(name)
@@ -155,7 +154,7 @@ class GpuExpressions(CFamilyPrinter):
         """A number of a type that is its code in a byte."""
         return Text(f"{kind}{{(uint8_t){code}}}")
 
-    def expression_Call(self, call: nodes.Call) -> Text:
+    def expression_Call(self, call: ir.Call) -> Text:
         method = self.calls.get(call.function)
         if method is not None:
             printed: Text = getattr(self, method)(call)
@@ -163,7 +162,7 @@ class GpuExpressions(CFamilyPrinter):
         if (made := in_full(call)) is not None:
             return self.expression(made)
         arguments = [self._argument(part) for part in call.arguments]
-        given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], Expr) else call.dtype
+        given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], ir.Expr) else call.dtype
         if call.function == "abs" and given.is_integer:
             if given.kind != "int":  # its own absolute value
                 return arguments[0]
@@ -185,10 +184,10 @@ class GpuExpressions(CFamilyPrinter):
             )
         return self.call(f"tw::{call.function}", *arguments)
 
-    def _atomic(self, call: nodes.Call) -> Text:
+    def _atomic(self, call: ir.Call) -> Text:
         """An update of one element; an order stronger than relaxed puts fences where it wants them."""
         place, *values, order = call.arguments
-        assert isinstance(place, Region)
+        assert isinstance(place, ir.Region)
         at = self.expression(place.starts[0]) if place.starts else Text("0")
         address = Text(f"&{self.names.of(place.buffer)}[{at}]")
         update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
@@ -201,16 +200,16 @@ class GpuExpressions(CFamilyPrinter):
         before, after = fence if order != "acquire" else "", fence if order != "release" else ""
         return Text(f"[&] {{ {before}const auto old = {update}; {after}return old; }}()")
 
-    def _vector_atomic(self, call: nodes.Call) -> Text:
+    def _vector_atomic(self, call: ir.Call) -> Text:
         """Several neighbours of a tensor get what as many registers hold."""
         place, part = call.arguments
-        assert isinstance(place, Region) and isinstance(part, Region)
+        assert isinstance(place, ir.Region) and isinstance(part, ir.Region)
         arguments = (self._pointer(place), Text(self.names.of(part.buffer)), self.expression(part.starts[0]))
         return self.call(f"tw::atomic_add_fragment<{part.extents[0]}>", *arguments)
 
-    def _dot(self, call: nodes.Call) -> Text:
+    def _dot(self, call: ir.Call) -> Text:
         """Bytes as words, wherever they lie."""
-        left, right, total = (part for part in call.arguments if isinstance(part, Region))
+        left, right, total = (part for part in call.arguments if isinstance(part, ir.Region))
         if (left.dtype.kind, right.dtype.kind) == ("int", "uint"):
             left, right = right, left
         kinds = "".join(f"{part.dtype.kind[0]}8" for part in (left, right)).replace("i", "s")
@@ -227,51 +226,51 @@ class GpuExpressions(CFamilyPrinter):
         )
         return Text(f"{place} = {self.call(f'tw::dp4a_{kinds}', *words, place)}")
 
-    def _printed(self, call: nodes.Call) -> Text:
+    def _printed(self, call: ir.Call) -> Text:
         """A line of the program's; numbers go as C prints them."""
         text, *numbers = call.arguments
-        dtypes = [number.dtype for number in numbers if isinstance(number, Expr)]
+        dtypes = [number.dtype for number in numbers if isinstance(number, ir.Expr)]
         shown = [self._convert("float", self.expression(number),
             number.dtype) if number.dtype.is_float and number.dtype.bits < 32
-                 else self.expression(number) for number in numbers if isinstance(number, Expr)]  # fmt: skip
+                 else self.expression(number) for number in numbers if isinstance(number, ir.Expr)]  # fmt: skip
         return self.call("tw::print", Text(f'"{c_format(str(text), dtypes)}"'), *shown)
 
-    def _foreign(self, call: nodes.Call) -> Text:
+    def _foreign(self, call: ir.Call) -> Text:
         """A function of the author's own text, whose pointers are plain ones."""
         name, *arguments = call.arguments
-        given = [self._pointer(part) if isinstance(part, Region) else self._argument(part) for part in arguments]
+        given = [self._pointer(part) if isinstance(part, ir.Region) else self._argument(part) for part in arguments]
         return self.call(str(name), *given)
 
-    def _pointer(self, region: Region) -> Text:
-        buffer, start = region.buffer, region.starts[0] if region.starts else const(0)
+    def _pointer(self, region: ir.Region) -> Text:
+        buffer, start = region.buffer, region.starts[0] if region.starts else ir.const(0)
         if buffer.scope == "register":
             return self.call("tw::pointer", self.names.of(buffer), self.expression(start))
         return Text(f"&{self.names.of(buffer) if buffer.scope == 'scalar' else self._place(buffer, start)}")
 
-    def _argument(self, part: Expr | str | Region) -> Text:
+    def _argument(self, part: ir.Expr | str | ir.Region) -> Text:
         if isinstance(part, str):
             return Text(part)
-        if isinstance(part, Expr):
+        if isinstance(part, ir.Expr):
             return self.expression(part)
         buffer = part.buffer
         if buffer.scope == "register":
-            place = self.expression(part.starts[0] if part.starts else const(0))
+            place = self.expression(part.starts[0] if part.starts else ir.const(0))
             return self.call(f"tw::slice<{part.extents[0]}>", self.names.of(buffer), place)
         if buffer.scope == "barrier":
-            offset = part.starts[0] * const(buffer.dtype.nbytes(1))
+            offset = part.starts[0] * ir.const(buffer.dtype.nbytes(1))
             return self.infix("add", Text(self.names.of(buffer)), self.expression(offset))
         if buffer.scope == "shared":
             return self.call("tw::shared_address", self._pointer(part))
         return self._pointer(part)
 
-    def _place(self, buffer: Buffer, index: Expr) -> str:
+    def _place(self, buffer: ir.Buffer, index: ir.Expr) -> str:
         """An element in memory as it is named in C++, or the byte that begins with it."""
         at = self.expression(index)
         if in_bytes(buffer):
             at = self.infix("floordiv", at, Text(str(buffer.dtype.per_byte)))
         return f"{self.names.of(buffer)}[{at}]"
 
-    def _template(self, call: nodes.Call) -> Text:
+    def _template(self, call: ir.Call) -> Text:
         """A function whose first argument is its template's."""
         parameter, *rest = (self._argument(part) for part in call.arguments)
         return self.call(f"tw::{call.function}<{parameter}>", *rest)

@@ -7,19 +7,9 @@ multiplied, the next one is on its way from shared memory.
 
 from __future__ import annotations
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    If,
-    Seq,
-    Statement,
-    Var,
-    const,
-    counted,
-    index_binary,
-    seq,
-)
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
@@ -29,7 +19,7 @@ SCHEDULE_FENCE = perform("schedule_fence")
 """The compiler moves nothing over it, where it would load what many later steps take."""
 
 
-def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:
+def lower_gemm(gemm: Gemm, context: Context) -> ir.Statement | None:
     """The thread code of a gemm that has a plan."""
     return _WarpGemm.lower(gemm, context)
 
@@ -37,7 +27,7 @@ def lower_gemm(gemm: Gemm, context: Context) -> Statement | None:
 class _WarpGemm(WarpProduct[Gemm]):
     """A dense one: the next step's operands are loaded beside a product."""
 
-    def statements(self) -> Seq:
+    def statements(self) -> ir.Seq:
         gemm, plan = self.gemm, self.plan
         left, right = self._operands(gemm.transpose_a)
         a, b = self._part(left, "a"), self._part(right, "b")
@@ -46,25 +36,25 @@ class _WarpGemm(WarpProduct[Gemm]):
             fences = [SCHEDULE_FENCE] if self.arch.has("steps_apart") and plan.tiles_k > 1 else []
             kind = "serial" if len(parts) == 2 and self._gathers else "unroll"
             return self._step_by_step(left, right, a, b, kind, *fences)
-        first = [statement for operand, part in parts for statement in self._loads(operand, part, const(0))]
+        first = [statement for operand, part in parts for statement in self._loads(operand, part, ir.const(0))]
         unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
-        iteration, inner = Var(INT32, "k_steps"), Var(INT32, "k_step")
+        iteration, inner = ir.Var(INT32, "k_steps"), ir.Var(INT32, "k_step")
         self.block.bind(iteration, plan.tiles_k // unrolled)
         self.block.bind(inner, unrolled)
         step = self.block.simplify(iteration * unrolled + inner)
-        body: list[Statement] = [self._multiply(left, right, a, b, step)]
+        body: list[ir.Statement] = [self._multiply(left, right, a, b, step)]
         if parts and plan.tiles_k > 1:
             following = step + 1
-            inside = index_binary("lt", following, plan.tiles_k)
+            inside = ir.index_binary("lt", following, plan.tiles_k)
             with self.block.analyzer.scope():
                 self.block.analyzer.assume(inside)
                 ahead = [statement for operand, part in parts for statement in self._loads(operand, part, following)]
-            body.insert(0, If(inside, seq(ahead), span=gemm.span))
-        loop = counted(inner, unrolled, seq(body), "unroll", span=gemm.span)
+            body.insert(0, ir.If(inside, ir.seq(ahead), span=gemm.span))
+        loop = ir.counted(inner, unrolled, ir.seq(body), "unroll", span=gemm.span)
         if unrolled < plan.tiles_k:
-            loop = counted(iteration, plan.tiles_k // unrolled, seq(loop), span=gemm.span)
-        allocated = [Allocate(part, span=gemm.span) for _, part in parts]
-        return seq(self._clear(), allocated, first, loop)
+            loop = ir.counted(iteration, plan.tiles_k // unrolled, ir.seq(loop), span=gemm.span)
+        allocated = [ir.Allocate(part, span=gemm.span) for _, part in parts]
+        return ir.seq(self._clear(), allocated, first, loop)
 
     @property
     def _sets(self) -> int:

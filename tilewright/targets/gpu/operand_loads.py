@@ -4,20 +4,8 @@ side."""
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import (
-    Broadcast,
-    Expr,
-    If,
-    Load,
-    Region,
-    Select,
-    Statement,
-    Store,
-    Var,
-    counted,
-    seq,
-)
 from tilewright.layout.access import vector_width
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
@@ -27,12 +15,12 @@ from tilewright.passes.rows import is_plain_tensor, row_unsupported
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
 
 
-def load_elements(load: OperandLoad) -> list[Statement]:
+def load_elements(load: OperandLoad) -> list[ir.Statement]:
     """A loop over the tiles of an operand, in it one over the vectors that a lane holds of a tile."""
     product, operand, part = load.product, load.operand, load.part
     layout = load.fragment
     lanes = _vector(load, layout)
-    tile, vector = Var(INT32, "tile"), Var(INT32, "r")
+    tile, vector = ir.Var(INT32, "tile"), ir.Var(INT32, "r")
     product.block.bind(tile, operand.tiles)
     product.block.bind(vector, operand.registers // lanes)
     register = vector * lanes if lanes > 1 else vector
@@ -41,25 +29,25 @@ def load_elements(load: OperandLoad) -> list[Statement]:
     source = product.element(operand, tile, across, load.step, deep)
     within = tile * operand.registers + register
     span, place = product.gemm.span, load.register(within)
-    read = _read(load, Load(part.dtype.with_lanes(lanes), source.buffer, source.starts), place)
-    inner = counted(vector, operand.registers // lanes, seq(read), "unroll", span=span)
-    return [counted(tile, operand.tiles, seq(inner), "unroll", span=span)]
+    read = _read(load, ir.Load(part.dtype.with_lanes(lanes), source.buffer, source.starts), place)
+    inner = ir.counted(vector, operand.registers // lanes, ir.seq(read), "unroll", span=span)
+    return [ir.counted(tile, operand.tiles, ir.seq(inner), "unroll", span=span)]
 
 
-def _read(load: OperandLoad, found: Load, place: Expr) -> Statement:
+def _read(load: OperandLoad, found: ir.Load, place: ir.Expr) -> ir.Statement:
     """A lane reads some of its elements; those of a tensor where they are in bounds, else what is safe."""
     block, tensor, part, span = load.product.block, load.operand.region.buffer, load.part, load.product.gemm.span
     guard, lanes = block.guard(tensor, found.indices), found.dtype.lanes
     if guard is None:
-        return Store(part, (place,), found, span=span)
+        return ir.Store(part, (place,), found, span=span)
     safe = block.safe_value(tensor) or zero(found.dtype.scalar)
     if lanes > 1 and not load.product.arch.has("guarded_loads"):
-        lane = Var(INT32, "lane")
-        fill = Store(part, (place + lane,), safe, span=span)
-        beyond = counted(lane, lanes, seq(fill), "unroll", span=span)
-        return If(guard, seq(Store(part, (place,), found, span=span)), seq(beyond), span=span)
-    value = Select(found.dtype, guard, found, safe if lanes == 1 else Broadcast(found.dtype, safe))
-    return Store(part, (place,), value, span=span)
+        lane = ir.Var(INT32, "lane")
+        fill = ir.Store(part, (place + lane,), safe, span=span)
+        beyond = ir.counted(lane, lanes, ir.seq(fill), "unroll", span=span)
+        return ir.If(guard, ir.seq(ir.Store(part, (place,), found, span=span)), ir.seq(beyond), span=span)
+    value = ir.Select(found.dtype, guard, found, safe if lanes == 1 else ir.Broadcast(found.dtype, safe))
+    return ir.Store(part, (place,), value, span=span)
 
 
 def _vector(load: OperandLoad, layout: Layout) -> int:
@@ -78,7 +66,7 @@ def _vector(load: OperandLoad, layout: Layout) -> int:
     return lanes if block.analyzer.divides(region.starts[-1], lanes) else 1
 
 
-def _of_tensor(region: Region, lanes: int, analyzer: Analyzer) -> int:
+def _of_tensor(region: ir.Region, lanes: int, analyzer: Analyzer) -> int:
     """The most neighbours of a tensor's row that one access may read wherever a row begins, and that are in bounds
     together."""
     tensor = region.buffer

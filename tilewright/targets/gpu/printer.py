@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.effects import has_effect, root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Buffer, Expr, Region, Statement, Var, const, seq
 from tilewright.ir.visitor import conjuncts, find, own, uses, walk
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text
@@ -27,7 +26,7 @@ class GpuPrinter(GpuExpressions):
     shares_tensors : whether barriers wait for what threads wrote to global memory.
     """
 
-    needed: set[Var | Buffer] | None = None
+    needed: set[ir.Var | ir.Buffer] | None = None
     shares_tensors = True
 
     def origin(self, span: Span) -> None:
@@ -36,26 +35,26 @@ class GpuPrinter(GpuExpressions):
         if len(self.lines) > count:
             self.marks.append((count, span))
 
-    def expression_Call(self, call: nodes.Call) -> Text:
+    def expression_Call(self, call: ir.Call) -> Text:
         if call.function == "sync_threads" and not self.shares_tensors:
             return self.call("tw::sync_shared")
         return super().expression_Call(call)
 
-    def statement_Let(self, let: nodes.Let) -> None:
+    def statement_Let(self, let: ir.Let) -> None:
         """Names that nobody asks for are left out."""
         if self.needed is None or let.var in self.needed:
             super().statement_Let(let)
 
-    def statement_For(self, loop: nodes.For) -> None:
+    def statement_For(self, loop: ir.For) -> None:
         if loop.kind == "serial" and not loop.runs_once and _meets(loop) and not _counts_registers(loop):
             # Several iterations at once cost registers, and the assembler's view of asynchronous products.
             self.line("#pragma unroll 1")
         super().statement_For(loop)
 
-    def statement_Assume(self, assume: nodes.Assume) -> None:
+    def statement_Assume(self, assume: ir.Assume) -> None:
         """Says nothing, but that a thread of a role does not count below zero."""
         for fact in conjuncts(assume.condition):
-            if isinstance(fact, nodes.Binary) and fact.op == "ge" and isinstance(fact.left, nodes.Var):
+            if isinstance(fact, ir.Binary) and fact.op == "ge" and isinstance(fact.left, ir.Var):
                 self.nonnegative |= {fact.left} if self.is_nonnegative(fact.right) else set()
 
     restrict: ClassVar[str] = "TW_RESTRICT"
@@ -64,7 +63,7 @@ class GpuPrinter(GpuExpressions):
     space: ClassVar[Mapping[str, str]] = {}
     """Words before a type that say which memory it lies in, by scope, for families whose pointers have them."""
 
-    def memory(self, buffer: Buffer, constant: bool = False) -> str:
+    def memory(self, buffer: ir.Buffer, constant: bool = False) -> str:
         """The type of what a pointer to a buffer's elements points to."""
         words = (self.space.get(root(buffer).scope), "const" if constant else None)
         return "".join(f"{word} " for word in words if word) + self.storage_type(buffer.dtype)
@@ -73,7 +72,7 @@ class GpuPrinter(GpuExpressions):
         """C++ type of the memory that holds elements: bytes for packed types."""
         return "uint8_t" if dtype.is_packed else self.spellings.types[dtype.name]
 
-    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
+    def statement_Allocate(self, allocate: ir.Allocate) -> None:
         buffer = allocate.buffer
         if self.needed is not None and buffer not in self.needed:
             return
@@ -105,7 +104,7 @@ class GpuPrinter(GpuExpressions):
                 f"{buffer.scope} memory {buffer.name} cannot be allocated in a kernel", span=allocate.span
             )
 
-    def statement_Store(self, store: nodes.Store) -> None:
+    def statement_Store(self, store: ir.Store) -> None:
         buffer, value = store.buffer, store.value
         name = self.names.of(buffer)
         if buffer.scope == "scalar":
@@ -118,17 +117,17 @@ class GpuPrinter(GpuExpressions):
         else:
             self.line(f"{name}[{self.value(store.indices[0])}] = {self.value(value)};")
 
-    def _move(self, store: nodes.Store) -> None:
+    def _move(self, store: ir.Store) -> None:
         """A vector between memory and registers; of memory it may be zeros where a condition does not hold."""
         value = store.value
-        if isinstance(value, nodes.Broadcast):  # a choice that is decided
-            lane = Var(nodes.dtypes.INT32, "lane")
+        if isinstance(value, ir.Broadcast):  # a choice that is decided
+            lane = ir.Var(ir.dtypes.INT32, "lane")
             single = replace(store, indices=(store.indices[0] + lane,), value=value.value)
-            count = const(value.dtype.lanes)
-            self.statement(nodes.For(lane, const(0), count, const(1), seq(single), "unroll", span=store.span))
+            count = ir.const(value.dtype.lanes)
+            self.statement(ir.For(lane, ir.const(0), count, ir.const(1), ir.seq(single), "unroll", span=store.span))
             return
-        load, condition = (value.then, value.condition) if isinstance(value, nodes.Select) else (value, None)
-        if not isinstance(load, nodes.Load):
+        load, condition = (value.then, value.condition) if isinstance(value, ir.Select) else (value, None)
+        if not isinstance(load, ir.Load):
             raise InternalError("a vector that is no load cannot be stored on a GPU", span=store.span)
         kind, parameters = "fragment", str(load.dtype.lanes)
         if load.dtype.scalar.is_packed:
@@ -142,71 +141,71 @@ class GpuPrinter(GpuExpressions):
             memory = f"&{self._place(store.buffer, store.indices[0])}"
             self.line(f"tw::store_{kind}<{parameters}>({memory}, {fragment}, {place});")
 
-    def source(self, buffer: Buffer, index: Expr, condition: Expr | None) -> Text:
+    def source(self, buffer: ir.Buffer, index: ir.Expr, condition: ir.Expr | None) -> Text:
         """Where a vector is read, where `condition` holds."""
         if condition is not None:
             raise InternalError(f"reads of {buffer.name} have no way to be zeros")
         return Text(f"&{self._place(buffer, index)}")
 
-    def statement_Return(self, _: nodes.Return) -> None:
+    def statement_Return(self, _: ir.Return) -> None:
         self.line("TW_RETURN;")
 
-    def statement_Assert(self, check: nodes.Assert) -> None:
+    def statement_Assert(self, check: ir.Assert) -> None:
         message = check.message or "device assertion failed"
         file, line = (check.span.file, check.span.line) if check.span else ("", 0)
         said = f"{in_c(message)}, {in_c(file)}, {line}, __func__"
         self.line(f"if (!({self.value(check.condition)})) tw::assertion_failed({said});")
 
-    def buffer_parameter(self, buffer: Buffer, written: bool, settled: bool) -> str:
+    def buffer_parameter(self, buffer: ir.Buffer, written: bool, settled: bool) -> str:
         """A global buffer as a parameter of the kernel; `settled` where nobody else writes what the kernel reads
         there."""
         restrict = f"{self.restrict} " if settled else ""
         return f"{self.memory(buffer, not written)}* {restrict}{self.names.of(buffer)}"
 
 
-def needed_names(body: Statement) -> set[Var | Buffer]:
+def needed_names(body: ir.Statement) -> set[ir.Var | ir.Buffer]:
     """Variables and buffers that statements ask for: what a name's value asks for counts where the name does, or where
     it does something."""
-    named: dict[Var | Buffer, Expr | Buffer | None] = {}
-    needed: set[Var | Buffer] = set()
+    named: dict[ir.Var | ir.Buffer, ir.Expr | ir.Buffer | None] = {}
+    needed: set[ir.Var | ir.Buffer] = set()
     for node in walk(body):
-        if isinstance(node, (nodes.Let, nodes.Allocate)):
-            name = node.var if isinstance(node, nodes.Let) else node.buffer
-            first = node.value if isinstance(node, nodes.Let) else node.initial
-            named[name] = first if isinstance(name, Var) or name.source is None else name.source
+        if isinstance(node, (ir.Let, ir.Allocate)):
+            name = node.var if isinstance(node, ir.Let) else node.buffer
+            first = node.value if isinstance(node, ir.Let) else node.initial
+            named[name] = first if isinstance(name, ir.Var) or name.source is None else name.source
             if first is not None and has_effect(first):
                 needed.add(name)
-        elif isinstance(node, Statement):
-            needed.update(part for part in own(node) if isinstance(part, (Var, Buffer)))
+        elif isinstance(node, ir.Statement):
+            needed.update(part for part in own(node) if isinstance(part, (ir.Var, ir.Buffer)))
     waiting = list(needed)
     while waiting:
         value = named.get(waiting.pop())
         used = uses(value) if value is not None else ()
-        found = {part for part in used if isinstance(part, (Var, Buffer))} - needed
+        found = {part for part in used if isinstance(part, (ir.Var, ir.Buffer))} - needed
         needed |= found
         waiting += found
     return needed
 
 
-def _meets(loop: nodes.For) -> bool:
+def _meets(loop: ir.For) -> bool:
     """Whether threads meet in a loop's iterations: in barriers, products, exchanges."""
-    return any(INTRINSICS[node.function].collective for node in find(loop.body, nodes.Call))
+    return any(INTRINSICS[node.function].collective for node in find(loop.body, ir.Call))
 
 
-def _counts_registers(loop: nodes.For) -> bool:
+def _counts_registers(loop: ir.For) -> bool:
     """Whether which register a loop's body touches depends on its variable: only unrolled they stay registers."""
     moving = {loop.var}
 
-    def moves(expr: Expr) -> bool:
-        return any(node in moving for node in find(expr, nodes.Var))
+    def moves(expr: ir.Expr) -> bool:
+        return any(node in moving for node in find(expr, ir.Var))
 
-    for node in find(loop.body, nodes.Let, nodes.For, nodes.Load, nodes.Store, Region):
-        if (isinstance(node, nodes.Let) and moves(node.value)) or (
-            isinstance(node, nodes.For) and (moves(node.start) or moves(node.stop))
+    for node in find(loop.body, ir.Let, ir.For, ir.Load, ir.Store, ir.Region):
+        if (isinstance(node, ir.Let) and moves(node.value)) or (
+            isinstance(node, ir.For) and (moves(node.start) or moves(node.stop))
         ):
             moving.add(node.var)
-        elif isinstance(node, (nodes.Load, nodes.Store, Region)) and node.buffer.scope == "register":
-            places = node.starts if isinstance(node, Region) else node.indices
+        elif isinstance(node, (ir.Load, ir.Store, ir.Region)) and node.buffer.scope == "register":
+            places = node.starts if isinstance(node, ir.Region) else node.indices
             if any(map(moves, places)):
                 return True
     return False

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import (
-    Expr,
-    Let,
-    Seq,
-    Statement,
-    Var,
-)
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.targets.gpu.warp_product import WarpProduct
 
@@ -20,19 +14,19 @@ class SparseWarpProduct(WarpProduct[SparseGemm]):
     """A warp's gemm whose left operand is half as deep."""
 
     @abstractmethod
-    def word(self, first_row: Expr, step: Expr) -> Expr:
+    def word(self, first_row: ir.Expr, step: ir.Expr) -> ir.Expr:
         """This lane's word of metadata for the tile of rows from `first_row` on, at a step of k."""
 
-    def statements(self) -> Seq:
+    def statements(self) -> ir.Seq:
         left, right = self._operands(False)
         return self._step_by_step(left, right, self._part(left, "a"), self._part(right, "b"))
 
-    def _beside(self, row: Var, step: Expr) -> tuple[list[Statement], tuple[Expr, ...]]:
+    def _beside(self, row: ir.Var, step: ir.Expr) -> tuple[list[ir.Statement], tuple[ir.Expr, ...]]:
         self.block.bind(row, self.plan.tiles_m)
-        word = Var(UINT32, "places")
-        return [Let(word, self._word(row, step), span=self.gemm.span)], (word,)
+        word = ir.Var(UINT32, "places")
+        return [ir.Let(word, self._word(row, step), span=self.gemm.span)], (word,)
 
-    def _word(self, tile: Var, step: Expr) -> Expr:
+    def _word(self, tile: ir.Var, step: ir.Expr) -> ir.Expr:
         plan = self.plan
         warp = self.block.thread // plan.instruction.threads
         group = warp % plan.warps_m

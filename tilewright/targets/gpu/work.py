@@ -11,27 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import (
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Extent,
-    For,
-    Function,
-    If,
-    Kernel,
-    Let,
-    Parallel,
-    Pipelined,
-    Region,
-    Select,
-    Statement,
-    Store,
-    Unary,
-    Var,
-)
 from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
@@ -64,7 +45,7 @@ class Work:
         self.operations += other.operations * times
 
 
-def said(function: Function, arch: Arch, sizes: Mapping[str, int]) -> list[str]:
+def said(function: ir.Function, arch: Arch, sizes: Mapping[str, int]) -> list[str]:
     """What `Kernel.explain` says of the work of a call; `sizes` are those that the program does not know.
 
     Where some are left out it says which.
@@ -88,18 +69,18 @@ def said(function: Function, arch: Arch, sizes: Mapping[str, int]) -> list[str]:
     ]
 
 
-def unknown(function: Function) -> list[Var]:
+def unknown(function: ir.Function) -> list[ir.Var]:
     """Sizes that calls bring: of tensors, and whole numbers that are passed."""
-    of_shapes = [v for p in function.params if isinstance(p, Buffer) for e in p.shape for v in _variables(e)]
-    passed = [p for p in function.params if isinstance(p, Var) and p.dtype.is_integer]
-    used = {var for kernel in find(function.body, Kernel) for var in _controls(kernel)}
+    of_shapes = [v for p in function.params if isinstance(p, ir.Buffer) for e in p.shape for v in _variables(e)]
+    passed = [p for p in function.params if isinstance(p, ir.Var) and p.dtype.is_integer]
+    used = {var for kernel in find(function.body, ir.Kernel) for var in _controls(kernel)}
     return list(dict.fromkeys([*of_shapes, *(var for var in passed if var in used)]))
 
 
-def tensor_bytes(function: Function, values: Mapping[Var, int]) -> int:
+def tensor_bytes(function: ir.Function, values: Mapping[ir.Var, int]) -> int:
     """Bytes of all tensors that the program mentions."""
-    used = set(find(function.body, Buffer))
-    given = [p for p in function.params if isinstance(p, Buffer) and p in used]
+    used = set(find(function.body, ir.Buffer))
+    given = [p for p in function.params if isinstance(p, ir.Buffer) and p in used]
     return sum(one.dtype.nbytes(math.prod(evaluate(extent, values) for extent in one.shape)) for one in given)
 
 
@@ -123,53 +104,53 @@ def allowed(arch: Arch, bytes_: float, work: Work) -> tuple[float, str]:
 # Counting -----------------------------------------------------------------------------------------
 
 
-def count(function: Function, values: Mapping[Var, int]) -> Work:
+def count(function: ir.Function, values: Mapping[ir.Var, int]) -> Work:
     """The work of one call."""
     return _count(function.body, dict(values), 1)
 
 
-def _count(node: object, values: dict[Var, int], threads: int) -> Work:
+def _count(node: object, values: dict[ir.Var, int], threads: int) -> Work:
     """Work of a statement; `threads` execute it, each for itself where it is no work on tiles."""
     made = Work()
-    if isinstance(node, Kernel):
+    if isinstance(node, ir.Kernel):
         for var in (*node.block_vars, *node.thread_vars):
             values.setdefault(var, 0)
         ranges = [(var, range(_known(extent, values))) for var, extent in zip(node.block_vars, node.grid, strict=True)]
         return _repeated(ranges, node.body, values, node.num_threads)
-    if isinstance(node, (For, Pipelined)):
-        step = _known(node.step, values) if isinstance(node, For) else 1
+    if isinstance(node, (ir.For, ir.Pipelined)):
+        step = _known(node.step, values) if isinstance(node, ir.For) else 1
         numbers = range(_known(node.start, values), _known(node.stop, values), step or 1)
         return _repeated([(node.var, numbers)], node.body, values, threads)
-    if isinstance(node, Parallel):
+    if isinstance(node, ir.Parallel):
         inner = _count(node.body, values, 1)
         made.add(inner, math.prod(_known(extent, values) for extent in node.extents))
         return made
-    if isinstance(node, If):
+    if isinstance(node, ir.If):
         try:
             holds = bool(evaluate(node.condition, values))
         except (KeyError, ZeroDivisionError):
             holds = True  # what depends on numbers is counted
         branch = node.then if holds else node.otherwise
         return made if branch is None else _count(branch, values, threads)
-    if isinstance(node, Let):
+    if isinstance(node, ir.Let):
         try:
             values[node.var] = evaluate(node.value, values)
         except (KeyError, ZeroDivisionError):
             values.pop(node.var, None)
         made.operations = threads * _operations(node.value)
         return made
-    if isinstance(node, Store):
+    if isinstance(node, ir.Store):
         made.operations = threads * _operations(node.value)
         return made
-    if isinstance(node, Statement):
+    if isinstance(node, ir.Statement):
         _count_tiles(node, made)
         for child in children(node):
-            if isinstance(child, Statement):
+            if isinstance(child, ir.Statement):
                 made.add(_count(child, values, threads))
     return made
 
 
-def _count_tiles(node: Statement, made: Work) -> None:
+def _count_tiles(node: ir.Statement, made: Work) -> None:
     """An operator on whole tiles."""
     if isinstance(node, (Gemm, SparseGemm)):
         m, n = _last(node.c)
@@ -180,7 +161,7 @@ def _count_tiles(node: Statement, made: Work) -> None:
         made.operations += math.prod(_size(extent) for extent in node.source.extents)
 
 
-def _repeated(ranges: list[tuple[Var, range]], body: Statement, values: dict[Var, int], threads: int) -> Work:
+def _repeated(ranges: list[tuple[ir.Var, range]], body: ir.Statement, values: dict[ir.Var, int], threads: int) -> Work:
     """Work of a body for all values of its variables; those that decide nothing in it are not gone through."""
     made = Work()
     if not ranges:
@@ -198,30 +179,30 @@ def _repeated(ranges: list[tuple[Var, range]], body: Statement, values: dict[Var
     return made
 
 
-def _controls(node: Statement) -> set[Var]:
+def _controls(node: ir.Statement) -> set[ir.Var]:
     """Variables that decide how often something below runs; conditions of single elements do not."""
-    found: set[Var] = set()
-    ends: list[Extent] = [end for loop in find(node, For, Pipelined) for end in (loop.start, loop.stop)]
-    ends += [extent for kernel in find(node, Kernel) for extent in kernel.grid]
+    found: set[ir.Var] = set()
+    ends: list[ir.Extent] = [end for loop in find(node, ir.For, ir.Pipelined) for end in (loop.start, loop.stop)]
+    ends += [extent for kernel in find(node, ir.Kernel) for extent in kernel.grid]
     found.update(v for end in ends for v in _variables(end))
-    inside = {id(part) for parallel in find(node, Parallel) for part in find(parallel, If)}
-    for one in find(node, If):
+    inside = {id(part) for parallel in find(node, ir.Parallel) for part in find(parallel, ir.If)}
+    for one in find(node, ir.If):
         if id(one) not in inside:
-            found.update(find(one.condition, Var))
-    named = {one.var: one.value for one in find(node, Let)}
+            found.update(find(one.condition, ir.Var))
+    named = {one.var: one.value for one in find(node, ir.Let)}
     waiting = [var for var in found if var in named]
     while waiting:
-        below = set(find(named[waiting.pop()], Var)) - found
+        below = set(find(named[waiting.pop()], ir.Var)) - found
         found |= below
         waiting += [var for var in below if var in named]
     return found
 
 
-def _variables(extent: Extent) -> list[Var]:
-    return [] if isinstance(extent, int) else list(find(extent, Var))
+def _variables(extent: ir.Extent) -> list[ir.Var]:
+    return [] if isinstance(extent, int) else list(find(extent, ir.Var))
 
 
-def _known(extent: Extent, values: Mapping[Var, int]) -> int:
+def _known(extent: ir.Extent, values: Mapping[ir.Var, int]) -> int:
     """The value of an extent, 1 where it depends on numbers in memory."""
     try:
         return evaluate(extent, values)
@@ -229,11 +210,11 @@ def _known(extent: Extent, values: Mapping[Var, int]) -> int:
         return 1
 
 
-def _size(extent: Extent) -> int:
+def _size(extent: ir.Extent) -> int:
     return _known(extent, {})
 
 
-def _last(region: Region) -> tuple[int, int]:
+def _last(region: ir.Region) -> tuple[int, int]:
     """The two last extents of a tile."""
     rows, columns = (_size(extent) for extent in region.extents[-2:])
     return rows, columns
@@ -241,7 +222,7 @@ def _last(region: Region) -> tuple[int, int]:
 
 def _operations(value: object) -> int:
     """Operations on floats in an expression."""
-    return sum(1 for one in find(value, Binary, Unary, Cast, Select, Call) if one.dtype.is_float)
+    return sum(1 for one in find(value, ir.Binary, ir.Unary, ir.Cast, ir.Select, ir.Call) if one.dtype.is_float)
 
 
 def _short(number: float) -> str:

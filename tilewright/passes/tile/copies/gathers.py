@@ -15,22 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import Analyzer
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import has_effect
-from tilewright.ir.nodes import (
-    Buffer,
-    Const,
-    Expr,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Statement,
-    Var,
-    binary,
-    const,
-)
 from tilewright.ir.visitor import find, substitute, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
@@ -50,31 +37,31 @@ class Gather:
     condition : under which it is wanted; the others are zero.
     """
 
-    loop: Parallel
-    tile: Buffer
-    slot: tuple[Expr, ...]
-    source: Load
-    condition: Expr | None
+    loop: ir.Parallel
+    tile: ir.Buffer
+    slot: tuple[ir.Expr, ...]
+    source: ir.Load
+    condition: ir.Expr | None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(extent for extent in self.loop.extents if isinstance(extent, int))
 
     @property
-    def destination(self) -> Region:
-        starts = (*self.slot, *(const(0) for _ in self.loop.vars))
-        return Region(self.tile, starts, (*(1 for _ in self.slot), *self.loop.extents))
+    def destination(self) -> ir.Region:
+        starts = (*self.slot, *(ir.const(0) for _ in self.loop.vars))
+        return ir.Region(self.tile, starts, (*(1 for _ in self.slot), *self.loop.extents))
 
-    def at(self, offsets: Sequence[Expr]) -> tuple[tuple[Expr, ...], Expr | None]:
+    def at(self, offsets: Sequence[ir.Expr]) -> tuple[tuple[ir.Expr, ...], ir.Expr | None]:
         """The indices of the source, and the condition, for one element of the tile."""
         values = dict(zip(self.loop.vars, offsets, strict=True))
         indices = tuple(substitute(index, values) for index in self.source.indices)
         return indices, None if self.condition is None else substitute(self.condition, values)
 
 
-def gather_of(statement: Statement) -> Gather | None:
+def gather_of(statement: ir.Statement) -> Gather | None:
     """What a statement brings, where it is a parallel loop that does nothing else."""
-    if not isinstance(statement, Parallel) or not all(isinstance(extent, int) for extent in statement.extents):
+    if not isinstance(statement, ir.Parallel) or not all(isinstance(extent, int) for extent in statement.extents):
         return None
     work = stored_by(statement)
     if work is None or tuple(work[0]) != statement.vars:
@@ -92,17 +79,17 @@ def gather_of(statement: Statement) -> Gather | None:
     if source.buffer.scope != "global" or source.dtype != store.buffer.dtype:
         return None
     values = [*source.indices, *([] if condition is None else [condition])]
-    private = any(load.buffer.scope in ("fragment", "local") for value in values for load in find(value, Load))
+    private = any(load.buffer.scope in ("fragment", "local") for value in values for load in find(value, ir.Load))
     if private or any(map(has_effect, values)):  # threads may see different values
         return None
     return Gather(statement, store.buffer, slot, source, condition)
 
 
-def _wanted(value: Expr) -> tuple[Load, Expr | None] | None:
+def _wanted(value: ir.Expr) -> tuple[ir.Load, ir.Expr | None] | None:
     """The load that a value is, and the condition under which it is not zero."""
-    if isinstance(value, Load):
+    if isinstance(value, ir.Load):
         return value, None
-    if not isinstance(value, Select):
+    if not isinstance(value, ir.Select):
         return None
     for way, other, condition in (
         (value.then, value.otherwise, value.condition),
@@ -112,13 +99,13 @@ def _wanted(value: Expr) -> tuple[Load, Expr | None] | None:
             found = _wanted(way)
             if found is not None:
                 source, inner = found
-                return source, condition if inner is None else binary("all", condition, inner)
+                return source, condition if inner is None else ir.binary("all", condition, inner)
     return None
 
 
-def is_zero(value: Expr) -> bool:
+def is_zero(value: ir.Expr) -> bool:
     """Whether all bits of a literal are zero."""
-    return isinstance(value, Const) and value.value == 0 and not str(value.value).startswith("-")
+    return isinstance(value, ir.Const) and value.value == 0 and not str(value.value).startswith("-")
 
 
 def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
@@ -145,7 +132,7 @@ def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyze
 def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
     """Whether `width` neighbours of the tile are neighbours in the tensor, wanted together, the first at a multiple of
     `width`."""
-    start, lane = Var(INT32, "piece"), Var(INT32, "lane")
+    start, lane = ir.Var(INT32, "piece"), ir.Var(INT32, "lane")
     rows = gather.loop.vars[:-1]
     place = start * width + lane
     with analyzer.scope():
@@ -163,14 +150,14 @@ def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
         return lane not in walk(first) and analyzer.divides(first, width)
 
 
-def is_gather(statement: Statement) -> bool:
+def is_gather(statement: ir.Statement) -> bool:
     """Whether a statement brings rows by cp.async (`select_copies` has decided so)."""
-    return isinstance(statement, Parallel) and statement.prefer is not None
+    return isinstance(statement, ir.Parallel) and statement.prefer is not None
 
 
-def filled_by(statement: Statement) -> tuple[Region, ...]:
+def filled_by(statement: ir.Statement) -> tuple[ir.Region, ...]:
     """The regions that a statement writes all of: those of an operator, or the tile of a gather."""
-    if isinstance(statement, nodes.TileOperator):
+    if isinstance(statement, ir.TileOperator):
         return statement.effects().writes
     found = gather_of(statement)
     return () if found is None else (found.destination,)

@@ -21,26 +21,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.effects import root, touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    For,
-    Function,
-    Kernel,
-    Load,
-    Parallel,
-    Record,
-    Role,
-    Roles,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-    While,
-)
 from tilewright.ir.visitor import Rewritten, find, having, variables, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.arch import Arch
@@ -89,7 +72,7 @@ class Staging:
     is_first : whether nothing can have left through the boxes before.
     """
 
-    boxes: Buffer
+    boxes: ir.Buffer
     width: int
     count: int
     plan: GemmPlan
@@ -100,7 +83,7 @@ STAGING: Fact[dict[Leaving, Staging]] = Fact("staging", dict)
 """How each copy leaves, by operator."""
 
 
-def stage_epilogue(function: Function, context: Context) -> Function:
+def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
     """Choose the copies of accumulators that the copy engine stores, and give them boxes."""
     engine = context.arch.copy_engine
     if engine is None or not context.arch.has("stmatrix"):
@@ -136,17 +119,17 @@ def box_shape(plan: GemmPlan, width: int, transposed: bool) -> tuple[int, int]:
 
 
 class _Stage(ScopedRewriter):
-    def __init__(self, function: Function, context: Context, engine: CopyEngine) -> None:
+    def __init__(self, function: ir.Function, context: Context, engine: CopyEngine) -> None:
         super().__init__(function)
         self.context, self.engine = context, engine
         self.staging = context.facts[STAGING]
-        self.made: list[Buffer] = []
+        self.made: list[ir.Buffer] = []
         self.first_of_role = 0
-        self.owned: set[Buffer] = set()
-        self.role: Role | None = None
-        self.loops: list[Var] = []
+        self.owned: set[ir.Buffer] = set()
+        self.role: ir.Role | None = None
+        self.loops: list[ir.Var] = []
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         self.kernel = kernel
         self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
         self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
@@ -155,33 +138,33 @@ class _Stage(ScopedRewriter):
             for gemm in find(kernel.body, Product)
             if gemm.plan is not None and gemm.plan.instruction.asynchronous and not gemm.plan.is_part
         }  # fmt: skip
-        for node in find(kernel.body, Copy, Parallel):
+        for node in find(kernel.body, Copy, ir.Parallel):
             self._follow(node)
         self.stored = {
             buffer
-            for node in find(kernel.body, Store, TileOperator, Call)
+            for node in find(kernel.body, ir.Store, ir.TileOperator, ir.Call)
             if self._by_threads(node)
             for buffer in touched(node).writes
         }
         self.order = list(walk(kernel.body))
-        self.blocks_talk = any(isinstance(node, Call) and node.function in _TALKING for node in self.order)
+        self.blocks_talk = any(isinstance(node, ir.Call) and node.function in _TALKING for node in self.order)
         self.made = []
         made = super().visit_Kernel(kernel)
         layouts = tuple((one, shared_rows(one.static_shape, one.dtype.stored_bits, _span(one))) for one in self.made)
         return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
 
-    def _follow(self, node: Statement) -> None:
+    def _follow(self, node: ir.Statement) -> None:
         """Fragments that are computed from an accumulator, element for element, have its layout."""
-        pairs: list[tuple[Buffer, Buffer]] = []
+        pairs: list[tuple[ir.Buffer, ir.Buffer]] = []
         if isinstance(node, Copy) and node.source.is_whole and node.destination.is_whole:
             pairs = [(node.source.buffer, node.destination.buffer)]
-        elif isinstance(node, Parallel) and len(node.vars) == 2:
+        elif isinstance(node, ir.Parallel) and len(node.vars) == 2:
             touched = [
-                one for one in find(node.body, Load, Store) if len(one.indices) == 2
+                one for one in find(node.body, ir.Load, ir.Store) if len(one.indices) == 2
                 and all(index is var for index, var in zip(one.indices, node.vars))
             ]  # fmt: skip
-            read = [one.buffer for one in touched if isinstance(one, Load)]
-            pairs = [(source, one.buffer) for one in touched if isinstance(one, Store) for source in read]
+            read = [one.buffer for one in touched if isinstance(one, ir.Load)]
+            pairs = [(source, one.buffer) for one in touched if isinstance(one, ir.Store) for source in read]
         for source, made in pairs:
             plan = self.accumulators.get(source)
             if plan is not None and made.scope == "fragment" and made.shape == (plan.m, plan.n):
@@ -194,21 +177,21 @@ class _Stage(ScopedRewriter):
         behind = self.blocks_talk
         for node in self.order:
             behind = behind or node is copy
-            if behind and isinstance(node, (Load, TileOperator, Call)) and tensor in touched(node).reads:
+            if behind and isinstance(node, (ir.Load, ir.TileOperator, ir.Call)) and tensor in touched(node).reads:
                 return True
         return False
 
-    def _by_threads(self, node: Record) -> bool:
+    def _by_threads(self, node: ir.Record) -> bool:
         """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
         return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
 
-    def visit_Roles(self, roles: Roles) -> Rewritten:
+    def visit_Roles(self, roles: ir.Roles) -> Rewritten:
         before = len(self.made)
         result = self.generic(roles)
         shared = [one for one in self.made[before:] if one not in self.owned]
-        return [*(Allocate(one, span=roles.span) for one in shared), result]
+        return [*(ir.Allocate(one, span=roles.span) for one in shared), result]
 
-    def visit_Role(self, role: Role) -> Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         self.role = role
         known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
         self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
@@ -219,18 +202,18 @@ class _Stage(ScopedRewriter):
             return made
         # Each instance has boxes of its own: what a role declares is none of the others'.
         self.owned.update(self.made[before:])
-        boxes = [Allocate(one, span=role.span) for one in self.made[before:]]
+        boxes = [ir.Allocate(one, span=role.span) for one in self.made[before:]]
         return replace(made, body=replace(made.body, statements=(*boxes, *made.body.statements)))
 
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         with having(self, loops=[*self.loops, loop.var]):
             return super().visit_For(loop)
 
-    def visit_While(self, loop: While) -> Rewritten:
-        with having(self, loops=[*self.loops, Var(INT32, "iteration")]):
+    def visit_While(self, loop: ir.While) -> Rewritten:
+        with having(self, loops=[*self.loops, ir.Var(INT32, "iteration")]):
             return self.generic(loop)
 
-    def visit_Copy(self, copy: Leaving) -> Statement:
+    def visit_Copy(self, copy: Leaving) -> ir.Statement:
         plan = self.accumulators.get(copy.source.buffer)
         if plan is None or self.role is None or copy.destination.buffer.scope != "global":
             return copy
@@ -264,7 +247,7 @@ class _Stage(ScopedRewriter):
             (count for count in range(needed, BOXES, -1) if needed % count == 0 and count * size <= room), BOXES
         )
         shape = (count * groups, *box_shape(plan, width, transposed))
-        boxes = Buffer(f"{copy.source.buffer.name}_staging", shape, dtype, "shared")
+        boxes = ir.Buffer(f"{copy.source.buffer.name}_staging", shape, dtype, "shared")
         self.made.append(boxes)
         self.room -= instances * dtype.nbytes(boxes.size)
         return Staging(boxes, width, count, plan, is_first=not self.loops)
@@ -281,7 +264,7 @@ class _Stage(ScopedRewriter):
         """Bytes of the fewest boxes of a width."""
         return BOXES * plan.warps_m * plan.warps_n * dtype.nbytes(plan.instruction.m * width)
 
-    def _like(self, copy: Leaving, plan: GemmPlan) -> Buffer | None:
+    def _like(self, copy: Leaving, plan: GemmPlan) -> ir.Buffer | None:
         """Boxes of another copy of the role that serve this one too: roles run side by side."""
         groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {box_shape(plan, width, transposed) for width in box_widths(plan, copy.destination.dtype, transposed)}
@@ -331,27 +314,27 @@ class _Stage(ScopedRewriter):
         return f"{needed} bytes of shared memory are not left" if full else None
 
 
-def _span(boxes: Buffer) -> int | None:
+def _span(boxes: ir.Buffer) -> int | None:
     row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
     return row if row in (128, 64, 32) else None
 
 
-def shared_room(kernel: Kernel, arch: Arch) -> int:
+def shared_room(kernel: ir.Kernel, arch: Arch) -> int:
     """Bytes of shared memory that a block may have where as many as the author asks for shall fit a multiprocessor."""
     return arch.block_shared_bytes(kernel.attribute(MIN_BLOCKS, 1))
 
 
-def shared_bytes(kernel: Kernel) -> int:
+def shared_bytes(kernel: ir.Kernel) -> int:
     """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
     total = 1024
-    for node in find(kernel.body, Allocate, Role):
-        if isinstance(node, Allocate):
+    for node in find(kernel.body, ir.Allocate, ir.Role):
+        if isinstance(node, ir.Allocate):
             total += _tile_bytes(node)
         else:  # of what a role declares each of its instances has one
-            total += (node.instances - 1) * sum(_tile_bytes(one) for one in find(node.body, Allocate))
+            total += (node.instances - 1) * sum(_tile_bytes(one) for one in find(node.body, ir.Allocate))
     return total
 
 
-def _tile_bytes(node: Allocate) -> int:
+def _tile_bytes(node: ir.Allocate) -> int:
     owns = node.buffer.scope == "shared" and node.buffer.source is None
     return -(-node.buffer.dtype.nbytes(node.buffer.size) // 1024) * 1024 if owns else 0

@@ -28,22 +28,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Commit,
-    Function,
-    Kernel,
-    Let,
-    Parallel,
-    Publish,
-    Receive,
-    Release,
-    Seq,
-    Statement,
-    Store,
-    Wait,
-)
 from tilewright.ir.visitor import Rewritten, find, same, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
@@ -53,22 +39,22 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter
 
-MOVABLE = (Allocate, Let, Parallel, Store, Copy, Fill, Receive, Release)
+MOVABLE = (ir.Allocate, ir.Let, ir.Parallel, ir.Store, Copy, Fill, ir.Receive, ir.Release)
 """What may run beside a gemm: statements that meet nobody, and meetings with other roles."""
 
 
-def delay_waits(function: Function, context: Context) -> Function:
+def delay_waits(function: ir.Function, context: Context) -> ir.Function:
     """Wait for the gemms of roles behind the statements that need nothing of them."""
     return map_kernels(function, lambda kernel: kernel.with_body(_Delay(kernel)(kernel.body)))
 
 
-def _filled_together(kernel: Kernel) -> set[tuple[str, str]]:
+def _filled_together(kernel: ir.Kernel) -> set[tuple[str, str]]:
     """Channels of whose slots one follows the other in each iteration of a writer: it fills the second's without
     waiting for what readers do with the first's of that iteration."""
-    published = [one.channel for one in find(kernel.body, Publish)]
+    published = [one.channel for one in find(kernel.body, ir.Publish)]
     found: set[tuple[str, str]] = set()
-    for body in find(kernel.body, Seq):
-        here = [one for one in body.statements if isinstance(one, Publish) and published.count(one.channel) == 1]
+    for body in find(kernel.body, ir.Seq):
+        here = [one for one in body.statements if isinstance(one, ir.Publish) and published.count(one.channel) == 1]
         found |= {
             (first.channel, second.channel)
             for first in here
@@ -79,15 +65,15 @@ def _filled_together(kernel: Kernel) -> set[tuple[str, str]]:
 
 
 class _Delay(RoleRewriter):
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         super().__init__(kernel)
         self.together = _filled_together(kernel)
 
-    def visit_Seq(self, body: Seq) -> Rewritten:
-        made: Seq = self.generic(body)
+    def visit_Seq(self, body: ir.Seq) -> Rewritten:
+        made: ir.Seq = self.generic(body)
         if self.role is None:
             return made
-        statements: list[Statement] = []
+        statements: list[ir.Statement] = []
         rest = list(made.statements)
         while rest:
             one = rest.pop(0)
@@ -100,29 +86,29 @@ class _Delay(RoleRewriter):
                 statements.append(one)
         return with_statements(made, statements)
 
-    def _beside(self, gemm: Gemm, behind: list[Statement]) -> list[Statement]:
+    def _beside(self, gemm: Gemm, behind: list[ir.Statement]) -> list[ir.Statement]:
         """The statements behind a gemm that need nothing of it; the release of what it reads stays behind the wait."""
         if not may_start_alone(gemm):
             return []
         operands = {gemm.a.buffer, gemm.b.buffer}
-        found: list[Statement] = []
-        releases: list[Release] = []
+        found: list[ir.Statement] = []
+        releases: list[ir.Release] = []
         for one in behind:
             effects = touched(one)
-            if isinstance(one, Release) and operands & {*self.channels[one.channel].buffers}:
+            if isinstance(one, ir.Release) and operands & {*self.channels[one.channel].buffers}:
                 releases.append(one)
                 continue
-            waits = isinstance(one, Receive) and not all(self._needs_no(release, one) for release in releases)
+            waits = isinstance(one, ir.Receive) and not all(self._needs_no(release, one) for release in releases)
             if waits or not isinstance(one, MOVABLE) or gemm.c.buffer in effects.all or operands & effects.writes:
                 break
             found.append(one)
         return found
 
-    def _needs_no(self, release: Release, receive: Receive) -> bool:
+    def _needs_no(self, release: ir.Release, receive: ir.Receive) -> bool:
         """Whether what is received comes without the slot that is released."""
         pair = release.channel, receive.channel
         return pair in self.together and same(release.iteration, receive.iteration)
 
-    def _delayed(self, gemm: Gemm, beside: list[Statement]) -> list[Statement]:
+    def _delayed(self, gemm: Gemm, beside: list[ir.Statement]) -> list[ir.Statement]:
         token = self.new_group()
-        return [replace(gemm, token=token), Commit(token, span=gemm.span), *beside, Wait(token, span=gemm.span)]
+        return [replace(gemm, token=token), ir.Commit(token, span=gemm.span), *beside, ir.Wait(token, span=gemm.span)]

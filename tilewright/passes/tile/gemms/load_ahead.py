@@ -38,31 +38,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT32
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Acquire,
-    Allocate,
-    Break,
-    Buffer,
-    Commit,
-    Continue,
-    Evaluate,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Publish,
-    Receive,
-    Release,
-    Return,
-    Statement,
-    Var,
-    Wait,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import Rewritten, find, holds, substitute
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.load_ahead import LoadAhead
@@ -75,75 +53,75 @@ WORDS = 4
 """Registers of 32 bits that a lane loads for one instruction."""
 
 
-def load_ahead(function: Function, context: Context) -> Function:
+def load_ahead(function: ir.Function, context: Context) -> ir.Function:
     """Load the first words of operands that lanes transpose an iteration ahead."""
     return map_kernels(function, lambda kernel: kernel.with_body(_Roles(kernel)(kernel.body)))
 
 
 class _Roles(RoleRewriter):
-    def visit_For(self, loop: For) -> Rewritten:
-        made: For = self.generic(loop)
+    def visit_For(self, loop: ir.For) -> Rewritten:
+        made: ir.For = self.generic(loop)
         gemms = list(find(made.body, Gemm))
         if self.role is None or len(gemms) != 1 or not _is_transposed(gemms[0]):
             return made
         gemm, statements = gemms[0], made.body.statements
-        receives = (one for one in statements if isinstance(one, Receive))
+        receives = (one for one in statements if isinstance(one, ir.Receive))
         receive = next((one for one in receives if gemm.a.buffer in self.channels[one.channel].buffers), None)
         if gemm not in statements or receive is None or not self._may_receive_ahead(made, gemm, receive):
             return made
         return self._ahead(made, gemm, receive)
 
-    def _may_receive_ahead(self, loop: For, gemm: Gemm, receive: Receive) -> bool:
+    def _may_receive_ahead(self, loop: ir.For, gemm: Gemm, receive: ir.Receive) -> bool:
         """Whether the slot of the next iteration comes without what this one does behind the start of its products."""
         statements = loop.body.statements
         before = statements[: statements.index(gemm)]
-        names = {one.var for one in find(loop.body, Let)}
-        used = {*find(receive, Var), *find(gemm.a, Var)}
+        names = {one.var for one in find(loop.body, ir.Let)}
+        used = {*find(receive, ir.Var), *find(gemm.a, ir.Var)}
         numbers = iterations_of(loop, loop.body, receive.iteration)
         if receive not in before or numbers is None or numbers.before or names & used:
             return False
-        if holds(loop.body, Acquire, Publish, Evaluate, Break, Continue, Return):
+        if holds(loop.body, ir.Acquire, ir.Publish, ir.Evaluate, ir.Break, ir.Continue, ir.Return):
             return False
-        if any(holds(one, Release) for one in before) or _count(loop, receive.channel) > 1:
+        if any(holds(one, ir.Release) for one in before) or _count(loop, receive.channel) > 1:
             return False
-        released = [self.channels[one.channel] for one in find(loop.body, Release)]
+        released = [self.channels[one.channel] for one in find(loop.body, ir.Release)]
         operands = {gemm.a.buffer, gemm.b.buffer}
         changed = any(operands & touched(one).writes for one in statements if one is not gemm)
         return not changed and all(channel.stages > 1 for channel in released)
 
-    def _ahead(self, loop: For, gemm: Gemm, receive: Receive) -> list[Statement]:
+    def _ahead(self, loop: ir.For, gemm: Gemm, receive: ir.Receive) -> list[ir.Statement]:
         assert gemm.plan is not None
         token = self.new_group()
         name, plan = gemm.a.buffer.name, gemm.plan
-        words = Buffer(f"{name}_first", (WORDS,), UINT32, "local")
-        transposed = Buffer(f"{name}_transposed", (plan.left_registers,), gemm.a.dtype, "local")
+        words = ir.Buffer(f"{name}_first", (WORDS,), UINT32, "local")
+        transposed = ir.Buffer(f"{name}_transposed", (plan.left_registers,), gemm.a.dtype, "local")
         plan = replace(plan, words=words, transposed=transposed)
         following = loop.var + 1
         simplify = Analyzer().simplify
 
-        def brought(number: Expr) -> list[Statement]:
+        def brought(number: ir.Expr) -> list[ir.Statement]:
             """The slot of an iteration, and its first words."""
-            moved = substitute(seq(receive, LoadAhead(gemm.a, plan=plan, span=gemm.span)), {loop.var: number})
+            moved = substitute(ir.seq(receive, LoadAhead(gemm.a, plan=plan, span=gemm.span)), {loop.var: number})
             return list(moved.statements)
 
-        beside = If(index_binary("lt", following, loop.stop), seq(brought(following)), span=receive.span)
-        started: Sequence[Statement] = (
-            Allocate(transposed, span=gemm.span),
+        beside = ir.If(ir.index_binary("lt", following, loop.stop), ir.seq(brought(following)), span=receive.span)
+        started: Sequence[ir.Statement] = (
+            ir.Allocate(transposed, span=gemm.span),
             replace(gemm, plan=plan, token=token),
-            Commit(token, span=gemm.span),
+            ir.Commit(token, span=gemm.span),
             beside,
-            Wait(token, span=gemm.span),
+            ir.Wait(token, span=gemm.span),
         )
         body = [
             part for one in loop.body.statements if one is not receive for part in (started if one is gemm else [one])
         ]
-        first = conditional(simplify(index_binary("lt", loop.start, loop.stop)), brought(loop.start), loop.span)
-        return [Allocate(words, span=gemm.span), *first, replace(loop, body=seq(*body))]
+        first = conditional(simplify(ir.index_binary("lt", loop.start, loop.stop)), brought(loop.start), loop.span)
+        return [ir.Allocate(words, span=gemm.span), *first, replace(loop, body=ir.seq(*body))]
 
 
-def _count(loop: For, channel: str) -> int:
+def _count(loop: ir.For, channel: str) -> int:
     """How often an iteration receives from a channel."""
-    return sum(one.channel == channel for one in find(loop.body, Receive))
+    return sum(one.channel == channel for one in find(loop.body, ir.Receive))
 
 
 def _is_transposed(gemm: Gemm) -> bool:

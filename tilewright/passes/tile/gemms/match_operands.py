@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, DType
-from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Pipelined, Region, Statement
 from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
@@ -32,7 +31,7 @@ WIDER = ("float16", "bfloat16", "float32", "float64")
 """Types that operands become, narrowest first."""
 
 
-def match_operands(function: Function, context: Context) -> Function:
+def match_operands(function: ir.Function, context: Context) -> ir.Function:
     """Convert operands of gemms that matrix instructions can execute only then."""
     return function.with_body(_Match(context.arch)(function.body))
 
@@ -41,9 +40,9 @@ class _Match(Rewriter):
     def __init__(self, arch: Arch) -> None:
         self.arch, self.room = arch, 0
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
-        tiles = {node.buffer for node in find(kernel, Allocate) if node.buffer.scope == "shared"}
-        slots = max((loop.num_stages or 1 for loop in find(kernel, Pipelined)), default=1)
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
+        tiles = {node.buffer for node in find(kernel, ir.Allocate) if node.buffer.scope == "shared"}
+        slots = max((loop.num_stages or 1 for loop in find(kernel, ir.Pipelined)), default=1)
         self.room = self.arch.shared_bytes - max(slots, 1) * sum(map(_bytes, tiles))
         return self.generic(kernel)
 
@@ -60,11 +59,11 @@ class _Match(Rewriter):
         if needed > self.room:
             return gemm
         self.room -= needed
-        before: list[Statement] = []
+        before: list[ir.Statement] = []
         for region, tile in zip(gemm.operands, wide):
             if tile is not None:
-                before += [Allocate(tile, span=gemm.span), Copy(region, nodes.whole(tile), span=gemm.span)]
-        left, right = (nodes.whole(tile) if tile else region for region, tile in zip(gemm.operands, wide))
+                before += [ir.Allocate(tile, span=gemm.span), Copy(region, ir.whole(tile), span=gemm.span)]
+        left, right = (ir.whole(tile) if tile else region for region, tile in zip(gemm.operands, wide))
         return [*before, replace(gemm, a=left, b=right)]
 
     def _multiplied(self, gemm: Gemm, a: DType, b: DType) -> bool:
@@ -76,13 +75,13 @@ class _Match(Rewriter):
         )
 
 
-def _wide(region: Region, to: DType) -> Buffer | None:
+def _wide(region: ir.Region, to: DType) -> ir.Buffer | None:
     """The tile for an operand of another type."""
     if region.dtype == to:
         return None
     scope = "fragment" if region.buffer.scope == "fragment" else "shared"
-    return Buffer(f"{region.buffer.name}_wide", matrix_shape(region), to, scope)
+    return ir.Buffer(f"{region.buffer.name}_wide", matrix_shape(region), to, scope)
 
 
-def _bytes(tile: Buffer) -> int:
+def _bytes(tile: ir.Buffer) -> int:
     return tile.dtype.nbytes(tile.size)

@@ -33,26 +33,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import LOOPS
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Commit,
-    Const,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Release,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    Wait,
-    binary,
-    index_binary,
-)
 from tilewright.ir.visitor import Rewritten, find, put, substitute, walk
 from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
@@ -64,7 +47,7 @@ from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_
 from tilewright.passes.tile.gemms.rotate_gemms import rotate_gemms
 
 
-def overlap_gemms(function: Function, context: Context) -> Function:
+def overlap_gemms(function: ir.Function, context: Context) -> ir.Function:
     """Let gemms of roles run while the next iteration begins, where nothing else needs what they touch."""
     return map_kernels(function, lambda kernel: kernel.with_body(_Roles(kernel)(kernel.body)))
 
@@ -81,48 +64,48 @@ class Iterations:
     any : behind the loop, whether there was an iteration at all.
     """
 
-    before: tuple[Statement, ...]
-    number: Expr
-    first: Expr
-    last: Expr
-    any: Expr
+    before: tuple[ir.Statement, ...]
+    number: ir.Expr
+    first: ir.Expr
+    last: ir.Expr
+    any: ir.Expr
 
 
-def iterations_of(loop: For, home: Seq, number: Expr) -> Iterations | None:
+def iterations_of(loop: ir.For, home: ir.Seq, number: ir.Expr) -> Iterations | None:
     """What is known of a channel's running number in `home`, somewhere in `loop`; None where it may jump."""
-    if isinstance(number, Var) and number is not loop.var:
-        let = next((one for one in home.statements if isinstance(one, Let) and one.var is number), None)
-        if let is None or not isinstance(let.value, Load) or let.value.buffer.scope != "scalar":
+    if isinstance(number, ir.Var) and number is not loop.var:
+        let = next((one for one in home.statements if isinstance(one, ir.Let) and one.var is number), None)
+        if let is None or not isinstance(let.value, ir.Load) or let.value.buffer.scope != "scalar":
             return None
         counter = let.value.buffer
-        if sum(isinstance(node, Store) and node.buffer is counter for node in walk(loop)) != 1:
+        if sum(isinstance(node, ir.Store) and node.buffer is counter for node in walk(loop)) != 1:
             return None
-        start, now = Var(number.dtype, "first"), Load(number.dtype, counter, ())
+        start, now = ir.Var(number.dtype, "first"), ir.Load(number.dtype, counter, ())
         last = now - 1
-        return Iterations((Let(start, now, span=loop.span),), number, start, last, binary("gt", now, start))
-    if home is not loop.body or not isinstance(loop.step, Const) or loop.step.value != 1:
+        return Iterations((ir.Let(start, now, span=loop.span),), number, start, last, ir.binary("gt", now, start))
+    if home is not loop.body or not isinstance(loop.step, ir.Const) or loop.step.value != 1:
         return None
     step = Analyzer().stride(number, loop.var)
-    if not isinstance(step, Const) or step.value != 1:
+    if not isinstance(step, ir.Const) or step.value != 1:
         return None
     analyzer = Analyzer()
     first = analyzer.simplify(substitute(number, {loop.var: loop.start}))
     last = analyzer.simplify(substitute(number, {loop.var: loop.stop - 1}))
-    return Iterations((), number, first, last, analyzer.simplify(index_binary("lt", loop.start, loop.stop)))
+    return Iterations((), number, first, last, analyzer.simplify(ir.index_binary("lt", loop.start, loop.stop)))
 
 
 class _Roles(RoleRewriter):
     """Looks for loops in roles."""
 
-    def visit_Seq(self, body: Seq) -> Rewritten:
-        made: Seq = self.generic(body)
-        if self.role is None or not any(isinstance(one, For) for one in made.statements):
+    def visit_Seq(self, body: ir.Seq) -> Rewritten:
+        made: ir.Seq = self.generic(body)
+        if self.role is None or not any(isinstance(one, ir.For) for one in made.statements):
             return made
-        statements: list[Statement] = []
+        statements: list[ir.Statement] = []
         changed = False
         for statement in made.statements:
             found = None
-            if isinstance(statement, For):
+            if isinstance(statement, ir.For):
                 found = self._in_flight(statement, statements) or self._rotated(statement, statements)
             if found is None:
                 statements.append(statement)
@@ -132,7 +115,7 @@ class _Roles(RoleRewriter):
 
     # One gemm -------------------------------------------------------------------------------------
 
-    def _in_flight(self, loop: For, before: list[Statement]) -> list[Statement] | None:
+    def _in_flight(self, loop: ir.For, before: list[ir.Statement]) -> list[ir.Statement] | None:
         """The statements up to and behind a loop whose gemm may run into the next iteration."""
         found = _innermost_gemms(loop)
         if len(found) != 1:
@@ -142,13 +125,13 @@ class _Roles(RoleRewriter):
             return None
         place = home.statements.index(gemm)
         for statement in home.statements[place + 1 :]:
-            if isinstance(statement, Release) and any(
+            if isinstance(statement, ir.Release) and any(
                 region.buffer in self.channels[statement.channel].buffers for region in gemm.operands
             ):
                 releases.append(statement)
         iterations = [iterations_of(loop, home, release.iteration) for release in releases]
         known = [one for one in iterations if one is not None]
-        inside = {node.channel for node in find(loop.body, Release)}
+        inside = {node.channel for node in find(loop.body, ir.Release)}
         handed = {buffer for name in inside for buffer in self.channels[name].buffers}
         read = {region.buffer for region in gemm.operands} & handed
         freed = {buffer for release in releases for buffer in self.channels[release.channel].buffers}
@@ -159,42 +142,47 @@ class _Roles(RoleRewriter):
             return None
         return self._emitted(loop, home, gemm, list(zip(releases, known, strict=True)), before)
 
-    def _is_free(self, gemm: Product, loop: For) -> bool:
+    def _is_free(self, gemm: Product, loop: ir.For) -> bool:
         """Whether nothing in the loop but a gemm touches its sum or changes its operands."""
         if not may_start_alone(gemm):
             return False
         operands = {region.buffer for region in gemm.operands}
         for node in walk(loop.body):
-            if not isinstance(node, Statement) or node is gemm or isinstance(node, (Seq, If, *LOOPS)):
+            if not isinstance(node, ir.Statement) or node is gemm or isinstance(node, (ir.Seq, ir.If, *LOOPS)):
                 continue
             effects = touched(node)
             if gemm.c.buffer in effects.all or operands & effects.writes:
                 return False
         return True
 
-    def _rotated(self, loop: For, before: list[Statement]) -> list[Statement] | None:
+    def _rotated(self, loop: ir.For, before: list[ir.Statement]) -> list[ir.Statement] | None:
         """The same for a loop whose last gemm may run beside the first gemm of the next iteration and what follows
         it."""
         made = rotate_gemms(loop, self.channels, self.new_group)
         return None if made is None else [*before, *made]
 
     def _emitted(
-        self, loop: For, home: Seq, gemm: Product, releases: list[tuple[Release, Iterations]], before: list[Statement]
-    ) -> list[Statement]:
+        self,
+        loop: ir.For,
+        home: ir.Seq,
+        gemm: Product,
+        releases: list[tuple[ir.Release, Iterations]],
+        before: list[ir.Statement],
+    ) -> list[ir.Statement]:
         token = self.new_group()
         cleared = before[-1] if before and _clears(before[-1], gemm) else None
         first = releases[0][1]
         started = replace(gemm, token=token)
         if cleared is not None:
             before = before[:-1]
-            started = replace(started, clear=index_binary("eq", first.number, first.first))
-        waited: list[Statement] = [Commit(token, span=gemm.span), Wait(token, 1, span=gemm.span)]
+            started = replace(started, clear=ir.index_binary("eq", first.number, first.first))
+        waited: list[ir.Statement] = [ir.Commit(token, span=gemm.span), ir.Wait(token, 1, span=gemm.span)]
         for release, iterations in releases:
             earlier = replace(release, iteration=iterations.number - 1)
-            waited += conditional(index_binary("gt", iterations.number, iterations.first), [earlier], release.span)
+            waited += conditional(ir.index_binary("gt", iterations.number, iterations.first), [earlier], release.span)
         gone = {release for release, _ in releases}
 
-        def looped(one: Product) -> For:
+        def looped(one: Product) -> ir.For:
             """The loop with a gemm that is started, and what follows it."""
             inner = [
                 part
@@ -205,7 +193,7 @@ class _Roles(RoleRewriter):
             return replace(loop, body=put(loop.body, {home: replace(home, statements=tuple(inner))}))
 
         made = pair_iterations(looped, started) if isinstance(started, SparseGemm) else [looped(started)]
-        after: list[Statement] = [Wait(token, 0, span=gemm.span)]
+        after: list[ir.Statement] = [ir.Wait(token, 0, span=gemm.span)]
         for release, iterations in releases:
             after += conditional(iterations.any, [replace(release, iteration=iterations.last)], release.span)
         if cleared is not None:
@@ -214,18 +202,18 @@ class _Roles(RoleRewriter):
         return [*before, *names, *made, *after]
 
 
-def _innermost_gemms(loop: For) -> list[tuple[Product, Seq]]:
+def _innermost_gemms(loop: ir.For) -> list[tuple[Product, ir.Seq]]:
     """The gemms of a loop's body with the sequences they stand in, loops in it apart."""
-    found: list[tuple[Product, Seq]] = []
+    found: list[tuple[Product, ir.Seq]] = []
     for node in walk(loop.body, lambda one: not isinstance(one, LOOPS)):
-        if isinstance(node, Seq):
+        if isinstance(node, ir.Seq):
             found += [(one, node) for one in node.statements if isinstance(one, Product)]
     return found
 
 
-def _clears(statement: Statement, gemm: Product) -> bool:
+def _clears(statement: ir.Statement, gemm: Product) -> bool:
     """Whether a statement sets all of a gemm's sum to zero."""
     if not isinstance(statement, Fill) or gemm.clear is not False:
         return False
-    zero = isinstance(statement.value, Const) and statement.value.value == 0
+    zero = isinstance(statement.value, ir.Const) and statement.value.value == 0
     return zero and statement.destination.is_whole and statement.destination.buffer is gemm.c.buffer

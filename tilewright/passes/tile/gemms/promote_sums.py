@@ -33,28 +33,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    Function,
-    Let,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Statement,
-    Store,
-    Var,
-    binary,
-    cast,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import Rewriter, Rewritten, having
 from tilewright.ops.base import zero
 from tilewright.ops.gemm import Gemm
@@ -66,12 +46,12 @@ MAXIMUM_BLOCKS = 8
 """Blocks of columns with a scale each: so many values stay in registers."""
 
 
-def promote_sums(function: Function, context: Context) -> Function:
+def promote_sums(function: ir.Function, context: Context) -> ir.Function:
     """Rewrite gemms with scales or promotion where matrix instructions can then execute them."""
     return function.with_body(_Promote()(function.body))
 
 
-Parts = dict[tuple[int, int, nodes.DType], Buffer]
+Parts = dict[tuple[int, int, ir.DType], ir.Buffer]
 """Fragments for what is not promoted yet, by rows, columns and type."""
 
 
@@ -86,7 +66,7 @@ class _Promote(Rewriter):
             made = self.generic(node)
         if not parts:
             return made
-        new = tuple(Allocate(part, span=made.span) for part in parts.values())
+        new = tuple(ir.Allocate(part, span=made.span) for part in parts.values())
         return replace(made, body=replace(made.body, statements=(*new, *made.body.statements)))
 
     visit_For = visit_Pipelined = visit_While = visit_Role = visit_Kernel = _with_parts
@@ -108,62 +88,62 @@ def _fits(gemm: Gemm, is_a: bool) -> bool:
     return deep == 1 and (across == (gemm.m if is_a else gemm.n) or across <= MAXIMUM_BLOCKS)
 
 
-def _promoted(gemm: Gemm, parts: Parts) -> list[Statement]:
-    i, j = Var(INT32, "i"), Var(INT32, "j")
+def _promoted(gemm: Gemm, parts: Parts) -> list[ir.Statement]:
+    i, j = ir.Var(INT32, "i"), ir.Var(INT32, "j")
     key = gemm.m, gemm.n, _sum_type(gemm)
-    part = parts.setdefault(key, Buffer("part", key[:2], key[2], "fragment"))
-    behind: list[Statement] = []
+    part = parts.setdefault(key, ir.Buffer("part", key[:2], key[2], "fragment"))
+    behind: list[ir.Statement] = []
     factors = [_factor(gemm, is_a, var, behind) for is_a, var in ((True, i), (False, j))]
     product = replace(
-        gemm, c=nodes.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None
+        gemm, c=ir.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None
     )  # fmt: skip
     c = gemm.c.buffer
-    where = (*(const(0) for _ in range(c.rank - 2)), i, j)
-    old: Expr = Load(F32, c, where)
-    if isinstance(gemm.clear, Expr):
-        old = Select(F32, gemm.clear, zero(F32), old)
-    value = cast(Load(part.dtype, part, (i, j)), F32)
+    where = (*(ir.const(0) for _ in range(c.rank - 2)), i, j)
+    old: ir.Expr = ir.Load(F32, c, where)
+    if isinstance(gemm.clear, ir.Expr):
+        old = ir.Select(F32, gemm.clear, zero(F32), old)
+    value = ir.cast(ir.Load(part.dtype, part, (i, j)), F32)
     known = [factor for factor in factors if factor is not None]
-    factor = known[0] if len(known) == 1 else binary("mul", *known) if known else None
+    factor = known[0] if len(known) == 1 else ir.binary("mul", *known) if known else None
     if factor is None:
-        added = value if gemm.clear is True else binary("add", old, value)
+        added = value if gemm.clear is True else ir.binary("add", old, value)
     else:
-        added = binary("mul", value, factor) if gemm.clear is True else Call(F32, "fma", (value, factor, old))
-    body = seq(Store(c, where, added, span=gemm.span))
-    return [product, *behind, Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
+        added = ir.binary("mul", value, factor) if gemm.clear is True else ir.Call(F32, "fma", (value, factor, old))
+    body = ir.seq(ir.Store(c, where, added, span=gemm.span))
+    return [product, *behind, ir.Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
 
 
-def _sum_type(gemm: Gemm) -> nodes.DType:
+def _sum_type(gemm: Gemm) -> ir.DType:
     """The type of sums that the matrix unit makes."""
     return ALL["int32"] if gemm.a.dtype.is_integer and gemm.b.dtype.is_integer else F32
 
 
-def _factor(gemm: Gemm, is_a: bool, var: Var, behind: list[Statement]) -> Expr | None:
+def _factor(gemm: Gemm, is_a: bool, var: ir.Var, behind: list[ir.Statement]) -> ir.Expr | None:
     """What row `var` of op(a), or column `var` of op(b), is multiplied by; what loads it goes to `behind`."""
     scale, size = (gemm.scale_a, gemm.m) if is_a else (gemm.scale_b, gemm.n)
     if scale is None:
         return None
     across, _ = gemm.scale_blocks(is_a)
     if across == size and size > 1:
-        index = Var(INT32, var.name)
-        line = Buffer("rows" if is_a else "columns", (size,), F32, "fragment")
-        value = cast(_element(gemm, scale, is_a, index), F32)
-        body = seq(Store(line, (index,), value, span=gemm.span))
-        behind += [Allocate(line, span=gemm.span), Parallel((index,), (size,), body, span=gemm.span)]
-        return Load(F32, line, (var,))
+        index = ir.Var(INT32, var.name)
+        line = ir.Buffer("rows" if is_a else "columns", (size,), F32, "fragment")
+        value = ir.cast(_element(gemm, scale, is_a, index), F32)
+        body = ir.seq(ir.Store(line, (index,), value, span=gemm.span))
+        behind += [ir.Allocate(line, span=gemm.span), ir.Parallel((index,), (size,), body, span=gemm.span)]
+        return ir.Load(F32, line, (var,))
     names = []
     for block in range(across):
-        name = Var(F32, "scale_a" if is_a else "scale_b")
-        behind.append(Let(name, cast(_element(gemm, scale, is_a, const(block)), F32), span=gemm.span))
+        name = ir.Var(F32, "scale_a" if is_a else "scale_b")
+        behind.append(ir.Let(name, ir.cast(_element(gemm, scale, is_a, ir.const(block)), F32), span=gemm.span))
         names.append(name)
-    factor: Expr = names[-1]
+    factor: ir.Expr = names[-1]
     for block in reversed(range(across - 1)):
-        inside = index_binary("lt", var, (block + 1) * (size // across))
-        factor = Select(F32, inside, names[block], factor)
+        inside = ir.index_binary("lt", var, (block + 1) * (size // across))
+        factor = ir.Select(F32, inside, names[block], factor)
     return factor
 
 
-def _element(gemm: Gemm, scale: Region, is_a: bool, block: Expr) -> Expr:
+def _element(gemm: Gemm, scale: ir.Region, is_a: bool, block: ir.Expr) -> ir.Expr:
     """The scale of one block of rows of op(a), or columns of op(b)."""
     starts = list(scale.starts)
     if gemm.is_line(scale, is_a):
@@ -173,4 +153,4 @@ def _element(gemm: Gemm, scale: Region, is_a: bool, block: Expr) -> Expr:
         last_two = range(len(starts) - 2, len(starts))
         axis = kept[0] if kept else last_two[1 - gemm.axis_of_k(is_a)]
     starts[axis] = starts[axis] + block
-    return Load(scale.dtype, scale.buffer, tuple(starts))
+    return ir.Load(scale.dtype, scale.buffer, tuple(starts))

@@ -43,27 +43,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Channel,
-    Commit,
-    Const,
-    Expr,
-    For,
-    Let,
-    Load,
-    Receive,
-    Release,
-    Seq,
-    Statement,
-    Var,
-    Wait,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import find, holds, substitute, walk
 from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.scoped import fresh
@@ -72,14 +53,14 @@ from tilewright.passes.tile.gemms.gemm_groups import conditional
 from tilewright.passes.tile.pipelines.pipeline_plan import needed_names
 
 
-def rotate_gemms(loop: For, channels: dict[str, Channel], token: Callable[[], str]) -> list[Statement] | None:
+def rotate_gemms(loop: ir.For, channels: dict[str, ir.Channel], token: Callable[[], str]) -> list[ir.Statement] | None:
     """The statements that take a loop's place; None where its gemms must stay in order.
 
     Parameters
     ----------
     token : makes names of groups.
     """
-    if not isinstance(loop.step, Const) or loop.step.value != 1:
+    if not isinstance(loop.step, ir.Const) or loop.step.value != 1:
         return None
     found = _Rotation(loop, channels)
     return found.statements(token(), token()) if found.is_possible() else None
@@ -94,16 +75,16 @@ class _Rotation:
     opening : up to the first gemm; `between` : from there to what belongs to the last; `last` : that.
     """
 
-    loop: For
-    channels: dict[str, Channel]
-    declared: list[Statement] = field(default_factory=list)
-    opening: list[Statement] = field(default_factory=list)
-    between: list[Statement] = field(default_factory=list)
-    last: list[Statement] = field(default_factory=list)
+    loop: ir.For
+    channels: dict[str, ir.Channel]
+    declared: list[ir.Statement] = field(default_factory=list)
+    opening: list[ir.Statement] = field(default_factory=list)
+    between: list[ir.Statement] = field(default_factory=list)
+    last: list[ir.Statement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        body = [one for one in self.loop.body.statements if not isinstance(one, Allocate)]
-        self.declared = [one for one in self.loop.body.statements if isinstance(one, Allocate)]
+        body = [one for one in self.loop.body.statements if not isinstance(one, ir.Allocate)]
+        self.declared = [one for one in self.loop.body.statements if isinstance(one, ir.Allocate)]
         places = [place for place, one in enumerate(body) if isinstance(one, Product) and may_start_alone(one)]
         if len(places) < 2:
             return
@@ -121,13 +102,13 @@ class _Rotation:
         self.opening, self.between, self.last = body[: first + 1], body[first + 1 : begin], body[begin:]
 
     @staticmethod
-    def _receives(statement: Statement, own: set[str]) -> bool:
+    def _receives(statement: ir.Statement, own: set[str]) -> bool:
         """Whether a statement prepares the last gemm's slots: receives them, or counts."""
-        counts = isinstance(statement, nodes.Assume) or (
-            isinstance(statement, Let) and isinstance(statement.value, Load)
+        counts = isinstance(statement, ir.Assume) or (
+            isinstance(statement, ir.Let) and isinstance(statement.value, ir.Load)
         )  # fmt: skip
-        counts = counts or (isinstance(statement, nodes.Store) and statement.buffer.scope == "scalar")
-        return counts or (isinstance(statement, Receive) and statement.channel in own)
+        counts = counts or (isinstance(statement, ir.Store) and statement.buffer.scope == "scalar")
+        return counts or (isinstance(statement, ir.Receive) and statement.channel in own)
 
     @property
     def gemm(self) -> Product:
@@ -135,7 +116,7 @@ class _Rotation:
         return next(one for one in self.last if isinstance(one, Product))
 
     @property
-    def held(self) -> set[Buffer]:
+    def held(self) -> set[ir.Buffer]:
         """What may not be touched while it runs: its sum, and, by writing, its operands."""
         slots = {buffer for channel in self.channels.values() for buffer in channel.buffers}
         return {region.buffer for region in self.gemm.operands} - slots
@@ -147,9 +128,9 @@ class _Rotation:
         if not self.last:
             return False
         behind = self.last[self.last.index(self.gemm) + 1 :]
-        received = {one.channel for one in self.last if isinstance(one, Receive)}
+        received = {one.channel for one in self.last if isinstance(one, ir.Receive)}
         for one in behind:
-            if not isinstance(one, Release):
+            if not isinstance(one, ir.Release):
                 return False
             if one.channel not in received and self.channels[one.channel].stages < 2:
                 return False  # its slot is still held when the next iteration asks for one
@@ -157,59 +138,57 @@ class _Rotation:
             return False
         first = self.opening[-1]
         assert isinstance(first, Product)
-        if first.c.buffer in touched(self.gemm).all or any(
-            isinstance(one, nodes.Break) for one in walk(self.loop.body)
-        ):
+        if first.c.buffer in touched(self.gemm).all or any(isinstance(one, ir.Break) for one in walk(self.loop.body)):
             return False
-        return all(self._number(one) is not None for one in self._defined() if isinstance(one, Let))
+        return all(self._number(one) is not None for one in self._defined() if isinstance(one, ir.Let))
 
-    def _disturbs(self, statement: Statement) -> bool:
+    def _disturbs(self, statement: ir.Statement) -> bool:
         """Whether a statement may not run while the last gemm does."""
         effects = touched(statement)
         return self.gemm.c.buffer in effects.all or bool(self.held & effects.writes)
 
-    def _defined(self) -> list[Let]:
+    def _defined(self) -> list[ir.Let]:
         """Names of the opening and of what follows it that the last gemm's statements use."""
-        lets = [one for one in (*self.opening, *self.between) if isinstance(one, Let)]
-        return needed_names(Seq(tuple(self.last)), lets)
+        lets = [one for one in (*self.opening, *self.between) if isinstance(one, ir.Let)]
+        return needed_names(ir.Seq(tuple(self.last)), lets)
 
-    def _number(self, let: Let) -> bool | None:
+    def _number(self, let: ir.Let) -> bool | None:
         """Whether a name counts the iterations (else its value is computed again); None where it is neither."""
-        if isinstance(let.value, Load) and let.value.buffer.scope == "scalar":
+        if isinstance(let.value, ir.Load) and let.value.buffer.scope == "scalar":
             return True
-        return None if holds(let.value, Load) else False
+        return None if holds(let.value, ir.Load) else False
 
     # The loop -------------------------------------------------------------------------------------
 
-    def statements(self, first_token: str, last_token: str) -> list[Statement]:
+    def statements(self, first_token: str, last_token: str) -> list[ir.Statement]:
         """What takes the loop's place."""
         loop = self.loop
-        begins = self._copied([*self.opening, *self.between], {loop.var: nodes.cast(loop.start, loop.var.dtype)})
+        begins = self._copied([*self.opening, *self.between], {loop.var: ir.cast(loop.start, loop.var.dtype)})
         before, gemm, after = _around_gemm(begins)
-        prologue = [*before, *self._started(gemm, first_token), Wait(first_token), *after]
+        prologue = [*before, *self._started(gemm, first_token), ir.Wait(first_token), *after]
         before, gemm, after = _around_gemm(self._earlier(loop.var - 1))
-        settled = [Wait(last_token, span=loop.span), *after]
+        settled = [ir.Wait(last_token, span=loop.span), *after]
         steady = [*self.opening[:-1], *self._started(self.opening[-1], first_token), *before]
-        steady += [*self._started(gemm, last_token), Wait(first_token, others=1, span=loop.span)]
+        steady += [*self._started(gemm, last_token), ir.Wait(first_token, others=1, span=loop.span)]
         free = next((i for i, one in enumerate(self.between) if self._disturbs(one)), len(self.between))
         steady += [*self.between[:free], *settled, *self.between[free:]]
-        second = nodes.cast(loop.start, loop.var.dtype) + 1
+        second = ir.cast(loop.start, loop.var.dtype) + 1
         before, gemm, after = _around_gemm(self._earlier(loop.stop - 1))
-        epilogue = [*before, *self._started(gemm, last_token), Wait(last_token), *after]
-        body = [*prologue, replace(loop, start=second, body=seq(steady)), *epilogue]
-        return [*self.declared, *conditional(index_binary("lt", loop.start, loop.stop), body, loop.span)]
+        epilogue = [*before, *self._started(gemm, last_token), ir.Wait(last_token), *after]
+        body = [*prologue, replace(loop, start=second, body=ir.seq(steady)), *epilogue]
+        return [*self.declared, *conditional(ir.index_binary("lt", loop.start, loop.stop), body, loop.span)]
 
-    def _started(self, gemm: Statement, token: str) -> list[Statement]:
+    def _started(self, gemm: ir.Statement, token: str) -> list[ir.Statement]:
         assert isinstance(gemm, Product)
-        return [replace(gemm, token=token), Commit(token, span=gemm.span)]
+        return [replace(gemm, token=token), ir.Commit(token, span=gemm.span)]
 
-    def _earlier(self, iteration: Expr) -> list[Statement]:
+    def _earlier(self, iteration: ir.Expr) -> list[ir.Statement]:
         """The last gemm's statements for another iteration: the one before that which has begun last."""
-        names: list[Statement] = []
-        values: dict[Var, Expr] = {self.loop.var: iteration}
+        names: list[ir.Statement] = []
+        values: dict[ir.Var, ir.Expr] = {self.loop.var: iteration}
         for let in self._defined():
             if self._number(let):
-                inside = any(node is self.loop.var for node in find(iteration, Var))
+                inside = any(node is self.loop.var for node in find(iteration, ir.Var))
                 now = let.var if inside else self._now(let, names)
                 values[let.var] = now - 1
             else:
@@ -217,18 +196,20 @@ class _Rotation:
         return self._copied([*names, *self.last], values)
 
     @staticmethod
-    def _now(let: Let, names: list[Statement]) -> Var:
+    def _now(let: ir.Let, names: list[ir.Statement]) -> ir.Var:
         """What a counter says behind the loop."""
-        now = Var(let.var.dtype, let.var.name)
-        names.append(Let(now, let.value, span=let.span))
+        now = ir.Var(let.var.dtype, let.var.name)
+        names.append(ir.Let(now, let.value, span=let.span))
         return now
 
-    def _copied(self, statements: Sequence[Statement], values: dict[Var, Expr]) -> list[Statement]:
+    def _copied(self, statements: Sequence[ir.Statement], values: dict[ir.Var, ir.Expr]) -> list[ir.Statement]:
         """Statements with variables replaced, under names of their own."""
-        return list(fresh(substitute(Seq(tuple(statements)), values)).statements)
+        return list(fresh(substitute(ir.Seq(tuple(statements)), values)).statements)
 
 
-def _around_gemm(statements: Sequence[Statement]) -> tuple[Sequence[Statement], Statement, Sequence[Statement]]:
+def _around_gemm(
+    statements: Sequence[ir.Statement],
+) -> tuple[Sequence[ir.Statement], ir.Statement, Sequence[ir.Statement]]:
     """Statements before the first gemm, that, and those behind it."""
     place = next(i for i, one in enumerate(statements) if isinstance(one, Product))
     return statements[:place], statements[place], statements[place + 1 :]

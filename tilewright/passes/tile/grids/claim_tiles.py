@@ -30,35 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.errors import Span
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import (
-    Acquire,
-    Allocate,
-    Assume,
-    Break,
-    Buffer,
-    Call,
-    Channel,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    Parallel,
-    Publish,
-    Receive,
-    Region,
-    Release,
-    Role,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    cast,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import find
 
 PERSISTENT, CLAIM = "persistent", "claim"
@@ -71,23 +44,23 @@ NAME, SLOTS = "claims", 2
 class Claims:
     """The word that counts tiles, and the slots through which a block's roles learn which one is theirs."""
 
-    claimed: Buffer = field(default_factory=lambda: Buffer("claimed", (1,), INT32, "global"))
-    slots: Buffer = field(default_factory=lambda: Buffer(NAME, (SLOTS, 1), INT32, "shared"))
+    claimed: ir.Buffer = field(default_factory=lambda: ir.Buffer("claimed", (1,), INT32, "global"))
+    slots: ir.Buffer = field(default_factory=lambda: ir.Buffer(NAME, (SLOTS, 1), INT32, "shared"))
 
-    def counter(self, span: Span | None) -> Statement:
+    def counter(self, span: Span | None) -> ir.Statement:
         """The declaration of the word, which begins as zero."""
-        return Allocate(self.claimed, span=span)
+        return ir.Allocate(self.claimed, span=span)
 
-    def channel(self, roles: Sequence[Role], span: Span | None) -> list[Statement]:
+    def channel(self, roles: Sequence[ir.Role], span: Span | None) -> list[ir.Statement]:
         """The declaration of the slots."""
-        writers = tuple(role.name for role in roles if any(one.channel == NAME for one in find(role.body, Acquire)))
+        writers = tuple(role.name for role in roles if any(one.channel == NAME for one in find(role.body, ir.Acquire)))
         names = tuple(role.name for role in roles)
-        return [Allocate(self.slots, span=span), Channel(NAME, (self.slots,), SLOTS, writers, names, span=span)]
+        return [ir.Allocate(self.slots, span=span), ir.Channel(NAME, (self.slots,), SLOTS, writers, names, span=span)]
 
     def loop(
-        self, iteration: Var, tile: Var, total: Expr, blocks: Expr, work: Seq, claims: bool, span: Span | None,
-        ending: Statement | None = None,
-    ) -> For:  # fmt: skip
+        self, iteration: ir.Var, tile: ir.Var, total: ir.Expr, blocks: ir.Expr, work: ir.Seq, claims: bool,
+        span: Span | None, ending: ir.Statement | None = None,
+    ) -> ir.For:  # fmt: skip
         """A role's loop over tiles, until there are no more.
 
         Parameters
@@ -98,27 +71,33 @@ class Claims:
         claims : whether this is the role that takes numbers.
         ending : what is done when there are no more.
         """
-        slot = iteration % const(SLOTS)
-        none_left = index_binary("ge", tile, total)
-        body = seq(
+        slot = iteration % ir.const(SLOTS)
+        none_left = ir.index_binary("ge", tile, total)
+        body = ir.seq(
             self._claim(iteration, slot, total, blocks, span) if claims else (),
-            Receive(NAME, iteration, span=span),
-            Let(tile, Load(INT32, self.slots, (slot, const(0))), span=span),
-            Release(NAME, iteration, span=span),
-            If(none_left, seq(ending, Break(span=span)), span=span),
-            Assume(index_binary("ge", tile, 0), span=span),
+            ir.Receive(NAME, iteration, span=span),
+            ir.Let(tile, ir.Load(INT32, self.slots, (slot, ir.const(0))), span=span),
+            ir.Release(NAME, iteration, span=span),
+            ir.If(none_left, ir.seq(ending, ir.Break(span=span)), span=span),
+            ir.Assume(ir.index_binary("ge", tile, 0), span=span),
             work.statements,
         )
-        return For(iteration, const(0), cast(total + 1, INT32), const(1), body, span=span)
+        return ir.For(iteration, ir.const(0), ir.cast(total + 1, INT32), ir.const(1), body, span=span)
 
-    def _claim(self, iteration: Var, slot: Expr, total: Expr, blocks: Expr, span: Span | None) -> list[Statement]:
-        number, index = Var(INT32, "number"), Var(INT32, "i")
+    def _claim(
+        self, iteration: ir.Var, slot: ir.Expr, total: ir.Expr, blocks: ir.Expr, span: Span | None
+    ) -> list[ir.Statement]:
+        number, index = ir.Var(INT32, "number"), ir.Var(INT32, "i")
         last = total + blocks - 1
-        word = Region(self.claimed, (const(0),), (1,))
-        taken = seq(
-            Let(number, Call(INT32, "atomic_add", (word, const(1), "relaxed")), span=span),
-            Store(self.slots, (slot, const(0)), number, span=span),
-            If(index_binary("eq", number, last), seq(Store(self.claimed, (const(0),), const(0), span=span)), span=span),
+        word = ir.Region(self.claimed, (ir.const(0),), (1,))
+        taken = ir.seq(
+            ir.Let(number, ir.Call(INT32, "atomic_add", (word, ir.const(1), "relaxed")), span=span),
+            ir.Store(self.slots, (slot, ir.const(0)), number, span=span),
+            ir.If(
+                ir.index_binary("eq", number, last),
+                ir.seq(ir.Store(self.claimed, (ir.const(0),), ir.const(0), span=span)),
+                span=span,
+            ),
         )
-        once = Parallel((index,), (1,), taken, span=span)
-        return [Acquire(NAME, iteration, span=span), once, Publish(NAME, iteration, span=span)]
+        once = ir.Parallel((index,), (1,), taken, span=span)
+        return [ir.Acquire(NAME, iteration, span=span), once, ir.Publish(NAME, iteration, span=span)]

@@ -35,29 +35,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import LEAVING
-from tilewright.ir.nodes import (
-    Buffer,
-    Channel,
-    ChannelStatement,
-    Expr,
-    Extent,
-    For,
-    Function,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Publish,
-    Region,
-    Role,
-    Seq,
-    Statement,
-    TileOperator,
-    Var,
-    index_binary,
-)
 from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -83,16 +62,16 @@ WASTE = 16
 """Blocks beyond the grid are at most one in so many."""
 
 
-def form_clusters(function: Function, context: Context) -> Function:
+def form_clusters(function: ir.Function, context: Context) -> ir.Function:
     """Give kernels that the compiler divided into roles clusters, where that saves loads."""
     if not (context.arch.has("cluster") and context.arch.has("multicast")):
         return function
     return map_kernels(function, lambda kernel: _form(kernel, context))
 
 
-def depending(kernel: Kernel, var: Var) -> set[Var]:
+def depending(kernel: ir.Kernel, var: ir.Var) -> set[ir.Var]:
     """`var` and all names in a kernel whose values depend on it, or on memory that each block fills for itself."""
-    lets = list(find(kernel.body, Let))
+    lets = list(find(kernel.body, ir.Let))
     found = {var} | {let.var for let in lets if reads_own_memory(let.value)}
     before = 0
     while before != len(found):
@@ -101,14 +80,14 @@ def depending(kernel: Kernel, var: Var) -> set[Var]:
     return found
 
 
-def differs(value: Expr | Region, names: set[Var]) -> bool:
+def differs(value: ir.Expr | ir.Region, names: set[ir.Var]) -> bool:
     """Whether blocks for which `names` differ may have different values."""
     return bool(variables(value) & names) or reads_own_memory(value)
 
 
-def reads_own_memory(value: Expr | Region) -> bool:
+def reads_own_memory(value: ir.Expr | ir.Region) -> bool:
     """Whether a value depends on memory that each block fills for itself."""
-    return any(node.buffer.scope != "global" for node in find(value, Load))
+    return any(node.buffer.scope != "global" for node in find(value, ir.Load))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +102,7 @@ class _Axis:
         return sum(copy.landing_bytes for copy in self.shared)
 
 
-def _form(kernel: Kernel, context: Context) -> Kernel:
+def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
     say = partial(context.chose, span=kernel.span)
     if not kernel.attribute(SPECIALIZED):
@@ -137,7 +116,7 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
         return _apart(kernel)
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)
-    channels = list(find(kernel.body, Channel))
+    channels = list(find(kernel.body, ir.Channel))
     refused = {channel: _channel_unsupported(kernel, channel, plans) for channel in channels}
     axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], refused)).shared]
     if given is not None:
@@ -158,21 +137,21 @@ def _form(kernel: Kernel, context: Context) -> Kernel:
     return _joined(kernel, axes, dims)
 
 
-def _speaks_of_clusters(kernel: Kernel) -> bool:
+def _speaks_of_clusters(kernel: ir.Kernel) -> bool:
     """Whether blocks of a cluster have to do with one another in what the author wrote."""
     for node in walk(kernel.body):
         if isinstance(node, Copy) and (node.multicast or node.rank is not None):
             return True
-        if isinstance(node, Channel) and node.scope == CLUSTER:
+        if isinstance(node, ir.Channel) and node.scope == CLUSTER:
             return True
-        if isinstance(node, nodes.Call) and any(
-            CLUSTER in str(word) for word in (node.function, *node.arguments) if isinstance(word, (str, nodes.Const))
+        if isinstance(node, ir.Call) and any(
+            CLUSTER in str(word) for word in (node.function, *node.arguments) if isinstance(word, (str, ir.Const))
         ):
             return True
     return False
 
 
-def _apart(kernel: Kernel) -> Kernel:
+def _apart(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need
     them."""
     if _speaks_of_clusters(kernel):
@@ -180,30 +159,32 @@ def _apart(kernel: Kernel) -> Kernel:
     return replace(kernel, attributes=tuple(one for one in kernel.attributes if one[0] != CLUSTER))
 
 
-def _divides(extent: Extent, size: int, asked: bool) -> bool:
+def _divides(extent: ir.Extent, size: int, asked: bool) -> bool:
     """Whether few blocks of an axis are wasted; an extent known only at launch may be 1."""
     if not isinstance(extent, int):
         return asked
     return (-extent % size) * WASTE <= extent
 
 
-def _channel_unsupported(kernel: Kernel, channel: Channel, plans: Mapping[Any, Candidate]) -> str | None:
+def _channel_unsupported(kernel: ir.Kernel, channel: ir.Channel, plans: Mapping[Any, Candidate]) -> str | None:
     """Why the slots of a channel cannot be filled by several blocks."""
     if channel.scope != "block":
         return f"{channel.name} joins a {channel.scope}"
-    for role in find(kernel.body, Role):
+    for role in find(kernel.body, ir.Role):
         if role.name not in channel.readers:
             continue
-        for reader in [node for node in find(role, Statement) if reads_tiles(node, channel.buffers)]:
+        for reader in [node for node in find(role, ir.Statement) if reads_tiles(node, channel.buffers)]:
             plan = plans[reader][0] if reader in plans else None
             if plan is None or not plan.instruction.asynchronous:
                 return "its slots are read by more than asynchronous gemms"
-        if any(holds(statement, ChannelStatement) and writes_global(statement) for statement in role.body.statements):
+        if any(
+            holds(statement, ir.ChannelStatement) and writes_global(statement) for statement in role.body.statements
+        ):
             return "it writes to global memory between its loads"
     return None
 
 
-def _axis(kernel: Kernel, number: int, size: int, refused: Mapping[Channel, str | None]) -> _Axis:
+def _axis(kernel: ir.Kernel, number: int, size: int, refused: Mapping[ir.Channel, str | None]) -> _Axis:
     """What blocks along a grid dimension would share; nothing where they may not go in step."""
     depends = depending(kernel, kernel.block_vars[number])
     bounds = list(_bounds(kernel.body))
@@ -217,14 +198,14 @@ def _axis(kernel: Kernel, number: int, size: int, refused: Mapping[Channel, str 
     return _Axis(number, shared)
 
 
-def _bounds(body: Seq) -> Iterator[Expr]:
+def _bounds(body: ir.Seq) -> Iterator[ir.Expr]:
     """Everything that decides how often a role passes through a channel, or whether a block stays for it."""
     for node in walk(body):
-        if isinstance(node, For) and holds(node, ChannelStatement):
+        if isinstance(node, ir.For) and holds(node, ir.ChannelStatement):
             yield from (node.start, node.stop)
-        elif isinstance(node, (If, nodes.While)):
-            leaves = LEAVING if isinstance(node, If) else ()
-            if holds(node, ChannelStatement, *leaves):
+        elif isinstance(node, (ir.If, ir.While)):
+            leaves = LEAVING if isinstance(node, ir.If) else ()
+            if holds(node, ir.ChannelStatement, *leaves):
                 yield node.condition
 
 
@@ -236,17 +217,17 @@ def _shareable(copy: Copy, size: int) -> bool:
 # The kernel in clusters ---------------------------------------------------------------------------
 
 
-def _joined(kernel: Kernel, axes: Sequence[_Axis], dims: tuple[int, ...]) -> Kernel:
+def _joined(kernel: ir.Kernel, axes: Sequence[_Axis], dims: tuple[int, ...]) -> ir.Kernel:
     """The kernel with clusters of `dims` blocks, which share loads along some of these axes."""
-    inside: Expr | None = None
+    inside: ir.Expr | None = None
     grid = list(kernel.grid)
     for number, (extent, size) in enumerate(zip(kernel.grid, dims)):
         if isinstance(extent, int) and extent % size == 0:
             continue
         padded = (extent + (size - 1)) // size * size
-        grid[number] = int(padded.value) if isinstance(padded, nodes.Const) else padded
-        below = index_binary("lt", kernel.block_vars[number], extent)
-        inside = below if inside is None else nodes.binary("all", inside, below)
+        grid[number] = int(padded.value) if isinstance(padded, ir.Const) else padded
+        below = ir.index_binary("lt", kernel.block_vars[number], extent)
+        inside = below if inside is None else ir.binary("all", inside, below)
     shared: dict[Copy, tuple[int, int] | None] = {}
     for axis in axes:
         size = dims[axis.number]
@@ -260,41 +241,41 @@ def _joined(kernel: Kernel, axes: Sequence[_Axis], dims: tuple[int, ...]) -> Ker
 class _Join(Rewriter):
     """Marks the shared loads; what writes to global memory happens in blocks of the grid alone."""
 
-    def __init__(self, shared: Mapping[Copy, tuple[int, int] | None], inside: Expr | None) -> None:
+    def __init__(self, shared: Mapping[Copy, tuple[int, int] | None], inside: ir.Expr | None) -> None:
         self.shared, self.inside = shared, inside
 
-    def visit_Channel(self, channel: Channel) -> Channel:
+    def visit_Channel(self, channel: ir.Channel) -> ir.Channel:
         joined = any(copy.destination.buffer in channel.buffers for copy in self.shared)
         return replace(channel, scope="cluster") if joined else channel
 
     def visit_Copy(self, copy: Copy) -> Copy:
         return replace(copy, multicast=True, peers=self.shared[copy]) if copy in self.shared else copy
 
-    def visit_Role(self, role: Role) -> Role:
-        made: Role = self.generic(role)
-        if self.inside is None or holds(role.body, Publish):
+    def visit_Role(self, role: ir.Role) -> ir.Role:
+        made: ir.Role = self.generic(role)
+        if self.inside is None or holds(role.body, ir.Publish):
             return made
         return replace(made, body=replace(made.body, statements=tuple(self._guarded(made.body.statements))))
 
-    def _guarded(self, statements: Sequence[Statement]) -> Iterator[Statement]:
+    def _guarded(self, statements: Sequence[ir.Statement]) -> Iterator[ir.Statement]:
         for statement in statements:
             if writes_global(statement):
                 assert self.inside is not None
-                yield If(self.inside, nodes.seq(statement), span=statement.span)
+                yield ir.If(self.inside, ir.seq(statement), span=statement.span)
             else:
                 yield statement
 
 
-def writes_global(statement: Statement) -> bool:
+def writes_global(statement: ir.Statement) -> bool:
     """Whether a statement changes memory that other blocks see."""
     for node in walk(statement):
-        if isinstance(node, nodes.Store) and node.buffer.scope == "global":
+        if isinstance(node, ir.Store) and node.buffer.scope == "global":
             return True
-        regions: tuple[Region, ...] = node.effects().writes if isinstance(node, TileOperator) else ()
+        regions: tuple[ir.Region, ...] = node.effects().writes if isinstance(node, ir.TileOperator) else ()
         if any(region.buffer.scope == "global" for region in regions):
             return True
-        if isinstance(node, nodes.Evaluate) and any(
-            isinstance(one, Buffer) and one.scope == "global" for one in walk(node)
+        if isinstance(node, ir.Evaluate) and any(
+            isinstance(one, ir.Buffer) and one.scope == "global" for one in walk(node)
         ):
             return True
     return False

@@ -46,38 +46,10 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.errors import an
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.expressions import known_extent
-from tilewright.ir.nodes import (
-    Acquire,
-    Allocate,
-    Assume,
-    Buffer,
-    Call,
-    Channel,
-    Const,
-    Expr,
-    Extent,
-    For,
-    Function,
-    Kernel,
-    Let,
-    Load,
-    Receive,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    cast,
-    const,
-    expr,
-    index_binary,
-    product,
-    seq,
-)
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import find, holds, new_names, substitute, variables, walk
 from tilewright.machine.arch import Arch
@@ -97,7 +69,7 @@ from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.roles.specialize_warps import OF_CLUSTERS
 
 
-def persist_grid(function: Function, context: Context) -> Function:
+def persist_grid(function: ir.Function, context: Context) -> ir.Function:
     """Make kernels with roles persistent where they have more tiles than fit, or where the author asks."""
     analyzer = Analyzer()
     for var in size_variables(function):
@@ -105,7 +77,7 @@ def persist_grid(function: Function, context: Context) -> Function:
     return map_kernels(function, lambda kernel: _persist(kernel, context, analyzer))
 
 
-def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | list[Statement]:
+def _persist(kernel: ir.Kernel, context: Context, analyzer: Analyzer) -> ir.Kernel | list[ir.Statement]:
     asked = kernel.attribute(PERSISTENT, context.schedule.persistent)
     if kernel.attribute(PING_PONG, context.schedule.ping_pong):
         both = _alternating(kernel, asked, context, analyzer)
@@ -137,7 +109,7 @@ def _persist(kernel: Kernel, context: Context, analyzer: Analyzer) -> Kernel | l
     return made if found.claims is None else [found.claims.counter(kernel.span), made]
 
 
-def _alternating(kernel: Kernel, asked: object, context: Context, analyzer: Analyzer) -> Kernel | str:
+def _alternating(kernel: ir.Kernel, asked: object, context: Context, analyzer: Analyzer) -> ir.Kernel | str:
     """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
     if not kernel.attribute(SPECIALIZED):
         return "the kernel is not divided into roles"
@@ -154,7 +126,7 @@ def _alternating(kernel: Kernel, asked: object, context: Context, analyzer: Anal
 class _Grid:
     """The tiles of a grid in groups: those of one cluster."""
 
-    source: Kernel
+    source: ir.Kernel
     arch: Arch
 
     @property
@@ -168,14 +140,14 @@ class _Grid:
         return math.prod(self.dims)
 
     @property
-    def counts(self) -> list[Extent]:
+    def counts(self) -> list[ir.Extent]:
         """Groups along each grid dimension."""
         return [known_extent(extent // size) for extent, size in zip(self.source.grid, self.dims)]
 
     @property
-    def total(self) -> Expr:
+    def total(self) -> ir.Expr:
         """All groups."""
-        return expr(product(self.counts))
+        return ir.expr(ir.product(self.counts))
 
     @property
     def resident(self) -> int:
@@ -193,14 +165,14 @@ class _Grid:
         """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
         if self.beside > 1:
             return False
-        shares = any(node.registers is not None for node in find(self.source.body, Role))
+        shares = any(node.registers is not None for node in find(self.source.body, ir.Role))
         alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
         return alone and self.has_second_tiles
 
     @property
     def has_second_tiles(self) -> bool:
         """Whether there may be more groups than run at once."""
-        return not (isinstance(self.total, Const) and self.total.value <= self.resident)
+        return not (isinstance(self.total, ir.Const) and self.total.value <= self.resident)
 
     @property
     def panel(self) -> int:
@@ -225,7 +197,7 @@ class _Grid:
 
 @dataclass(slots=True)
 class _Persist:
-    source: Kernel
+    source: ir.Kernel
     grid: _Grid
     analyzer: Analyzer
     claims: Claims | None = None
@@ -233,15 +205,15 @@ class _Persist:
     # Why not -------------------------------------------------------------------------------------
 
     def unsupported(self) -> str | None:
-        allowed = (Allocate, Channel, Let, Assume, Roles)
+        allowed = (ir.Allocate, ir.Channel, ir.Let, ir.Assume, ir.Roles)
         stray = next((one for one in self.source.body.statements if not isinstance(one, allowed)), None)
         if stray is not None:
             return f"{an(type(stray).__name__)} stands beside its roles"
-        if not any(isinstance(one, Roles) for one in self.source.body.statements):
+        if not any(isinstance(one, ir.Roles) for one in self.source.body.statements):
             return "it has no roles"
         if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
             return "what follows its loop needs the ring's bytes"
-        if any(node.function in OF_CLUSTERS for node in find(self.source.body, Call)):
+        if any(node.function in OF_CLUSTERS for node in find(self.source.body, ir.Call)):
             return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
         if self.claims is not None and self.grid.blocks > 1:
             return "blocks of a cluster would have to claim the same tiles"
@@ -252,41 +224,41 @@ class _Persist:
         return None
 
     @property
-    def channels(self) -> list[Channel]:
-        return [one for one in self.source.body.statements if isinstance(one, Channel)]
+    def channels(self) -> list[ir.Channel]:
+        return [one for one in self.source.body.statements if isinstance(one, ir.Channel)]
 
     @property
-    def roles(self) -> list[Role]:
-        return list(find(self.source.body, Role))
+    def roles(self) -> list[ir.Role]:
+        return list(find(self.source.body, ir.Role))
 
-    def passes(self, role: Role, channel: Channel) -> Expr | None:
+    def passes(self, role: ir.Role, channel: ir.Channel) -> ir.Expr | None:
         """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is
         not so."""
-        found = [node for node in find(role.body, Acquire, Receive) if node.channel == channel.name]
+        found = [node for node in find(role.body, ir.Acquire, ir.Receive) if node.channel == channel.name]
         if len(found) != 1:
             return None
-        once = isinstance(found[0].iteration, Const) and found[0].iteration.value == 0
+        once = isinstance(found[0].iteration, ir.Const) and found[0].iteration.value == 0
         if once and any(one is found[0] for one in role.body.statements):
-            return const(1)
+            return ir.const(1)
         loops = [
-            one for one in role.body.statements if isinstance(one, For) and any(node in found for node in walk(one))
+            one for one in role.body.statements if isinstance(one, ir.For) and any(node in found for node in walk(one))
         ]
         if len(loops) != 1 or not any(one is found[0] for one in loops[0].body.statements):
             return None
         loop = loops[0]
         count = loop.stop - loop.start
-        own = {node.var for node in find(role.body, Let)}
+        own = {node.var for node in find(role.body, ir.Let)}
         counted = self.analyzer.equal(found[0].iteration, loop.var - loop.start)
         return count if counted and not variables(count) & own and not reads_own_memory(count) else None
 
     @property
-    def once(self) -> list[Channel]:
+    def once(self) -> list[ir.Channel]:
         """Channels of one slot that every role passes once a tile."""
         alone = [one for one in self.channels if one.stages == 1]
         return [
             channel for channel in alone
             if all(
-                isinstance(count := self.passes(role, channel), Const) and count.value == 1
+                isinstance(count := self.passes(role, channel), ir.Const) and count.value == 1
                 for role in self.roles if role.name in (*channel.writers, *channel.readers)
             )
         ]  # fmt: skip
@@ -296,29 +268,31 @@ class _Persist:
         counts = [self.passes(role, channel) for role in self.roles for channel in self.channels]
         return any(self.varies(count) for count in counts if count is not None)
 
-    def varies(self, count: Expr) -> bool:
+    def varies(self, count: ir.Expr) -> bool:
         """Whether tiles differ in a number of iterations."""
         return differs(count, set().union(*(depending(self.source, var) for var in self.source.block_vars)))
 
     # The kernel ----------------------------------------------------------------------------------
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> ir.Kernel:
         source, blocks = self.source, self.grid.blocks
         total = self.grid.total
-        iterations = ceildiv(total, const(self.grid.resident))
-        count = self.analyzer.simplify(ceildiv(total, index_binary("max", iterations, 1)))
+        iterations = ceildiv(total, ir.const(self.grid.resident))
+        count = self.analyzer.simplify(ceildiv(total, ir.index_binary("max", iterations, 1)))
         if self.claims is not None:
-            count = self.analyzer.simplify(index_binary("min", total, const(self.grid.resident)))
-        block = Var(INT32, "block")
+            count = self.analyzer.simplify(ir.index_binary("min", total, ir.const(self.grid.resident)))
+        block = ir.Var(INT32, "block")
         varying = set().union(*(depending(source, var) for var in source.block_vars))
-        names = [one for one in source.body.statements if isinstance(one, (Let, Assume)) and variables(one) & varying]
-        body: list[Statement] = []
-        groups: Expr = count
-        if not isinstance(count, Const):
-            groups = Var(INT32, "groups")
-            body.append(Let(groups, cast(count, INT32), span=source.span))
+        names = [
+            one for one in source.body.statements if isinstance(one, (ir.Let, ir.Assume)) and variables(one) & varying
+        ]
+        body: list[ir.Statement] = []
+        groups: ir.Expr = count
+        if not isinstance(count, ir.Const):
+            groups = ir.Var(INT32, "groups")
+            body.append(ir.Let(groups, ir.cast(count, INT32), span=source.span))
         for one in source.body.statements:
-            if isinstance(one, Roles):
+            if isinstance(one, ir.Roles):
                 roles = tuple(self._role(role, block, groups, names) for role in one.roles)
                 body += self.claims.channel(roles, one.span) if self.claims is not None else []
                 one = replace(one, roles=roles)
@@ -329,59 +303,59 @@ class _Persist:
             attributes[CLUSTER] = (blocks, 1, 1)
         launched = known_extent(self.analyzer.simplify(count * blocks))
         return replace(
-            self.source, block_vars=(block,), grid=(launched,), body=Seq(tuple(body), span=source.body.span),
+            self.source, block_vars=(block,), grid=(launched,), body=ir.Seq(tuple(body), span=source.body.span),
             attributes=tuple(attributes.items()),
         )  # fmt: skip
 
-    def _role(self, role: Role, block: Var, groups: Expr, names: Sequence[Statement]) -> Role:
+    def _role(self, role: ir.Role, block: ir.Var, groups: ir.Expr, names: Sequence[ir.Statement]) -> ir.Role:
         """A role that goes through the tiles of its block's group."""
-        iteration, tile = Var(INT32, "iteration"), Var(INT32, "tile")
+        iteration, tile = ir.Var(INT32, "iteration"), ir.Var(INT32, "tile")
         total, group = self.grid.total, block // self.grid.blocks
-        counters: list[Statement] = []
-        numbers: list[Statement] = []
-        bases: dict[str, Expr] = {}
+        counters: list[ir.Statement] = []
+        numbers: list[ir.Statement] = []
+        bases: dict[str, ir.Expr] = {}
         for channel in self.channels:
             count = self.passes(role, channel)
             if count is None:
                 continue
             bases[channel.name] = iteration * count
             if self.varies(count):
-                counter, base = Buffer(f"{channel.name}_passes", (), INT32, "scalar"), Var(INT32, "passes")
-                after = base + cast(index_binary("max", count, 0), INT32)
-                counters.append(Allocate(counter, initial=const(0), span=role.span))
+                counter, base = ir.Buffer(f"{channel.name}_passes", (), INT32, "scalar"), ir.Var(INT32, "passes")
+                after = base + ir.cast(ir.index_binary("max", count, 0), INT32)
+                counters.append(ir.Allocate(counter, initial=ir.const(0), span=role.span))
                 numbers += [
-                    Let(base, Load(INT32, counter, ()), span=role.span),
-                    Store(counter, (), after, span=role.span),
+                    ir.Let(base, ir.Load(INT32, counter, ()), span=role.span),
+                    ir.Store(counter, (), after, span=role.span),
                 ]
                 bases[channel.name] = base
         rings = {buffer: channel.name for channel in self.channels for buffer in channel.buffers}
         body = Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
-        own = [one for one in body.statements if isinstance(one, Allocate) and one.buffer.scope == "shared"]
+        own = [one for one in body.statements if isinstance(one, ir.Allocate) and one.buffer.scope == "shared"]
         body = replace(body, statements=tuple(one for one in body.statements if one not in own))
         # Who has waited for the kernel before need not wait in each tile again: that takes a microsecond.
         once = list(itertools.takewhile(lambda one: performed(one) in WORDS, body.statements))
         body = replace(body, statements=body.statements[len(once) :])
         before = [*own, *once, *counters]
-        work = seq(self._place(tile, block), names, numbers, body.statements)
+        work = ir.seq(self._place(tile, block), names, numbers, body.statements)
         alternates = role.instances > 1
         if alternates:  # every consumer counts the iterations of all tiles
             named = [*self._place(tile, block), *names]
             outside, inside = ([*named, *numbers], []) if numbers else ([], named)
-            work = seq(outside, own_turn(role, iteration, seq(inside, body.statements), role.span))
+            work = ir.seq(outside, own_turn(role, iteration, ir.seq(inside, body.statements), role.span))
         if self.claims is not None:
-            writes = holds(role.body, Acquire)
+            writes = holds(role.body, ir.Acquire)
             ending = last_turn(role, iteration, role.span) if alternates else None
             loop = self.claims.loop(iteration, tile, total, groups, work, writes, role.span, ending)
-            return replace(role, body=seq(before, self._apart(loop)))
+            return replace(role, body=ir.seq(before, self._apart(loop)))
         loop = dealt_loop(iteration, tile, total, group, groups, work, bool(numbers), role.span)
         if alternates:
-            count = Var(INT32, "iterations")
-            counted = Let(count, loop.stop, span=role.span)
+            count = ir.Var(INT32, "iterations")
+            counted = ir.Let(count, loop.stop, span=role.span)
             loop = replace(loop, stop=count)
-            return replace(role, body=seq(before, counted, self._apart(loop), last_turn(role, count, role.span)))
-        return replace(role, body=seq(before, self._apart(loop)))
+            return replace(role, body=ir.seq(before, counted, self._apart(loop), last_turn(role, count, role.span)))
+        return replace(role, body=ir.seq(before, self._apart(loop)))
 
-    def _apart(self, loop: Statement) -> Statement:
+    def _apart(self, loop: ir.Statement) -> ir.Statement:
         """A loop with names of its own; the kernel goes on to say what it says of the loop's tiles."""
         vars, buffers = new_names(loop)
         layouts = tuple((buffers.get(one, one), layout) for one, layout in self.source.layouts)
@@ -389,17 +363,17 @@ class _Persist:
         self.source = replace(self.source, layouts=layouts, safe_values=values)
         return substitute(loop, vars, buffers)
 
-    def _place(self, tile: Var, block: Var) -> list[Statement]:
+    def _place(self, tile: ir.Var, block: ir.Var) -> list[ir.Statement]:
         """Names of the block's indices in the grid of tiles."""
         source, dims = self.source, self.grid.dims
         counts, vars = self.grid.counts, source.block_vars
         places, names = panel_place(tile, counts, (self.grid.order, self.grid.panel), source.span)
-        rank: Expr = block % self.grid.blocks
+        rank: ir.Expr = block % self.grid.blocks
         for var, place, size, extent in zip(vars, places, dims, source.grid):
             index = place * size
             if size > 1:
                 index = index + rank % size
                 rank = rank // size
-            names.append(Let(var, cast(index, INT32), span=source.span))
+            names.append(ir.Let(var, ir.cast(index, INT32), span=source.span))
             names.append(within(var, extent))
         return names

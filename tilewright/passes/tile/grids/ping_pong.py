@@ -37,29 +37,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import Span
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    WARPGROUP,
-    Allocate,
-    Buffer,
-    Channel,
-    Expr,
-    If,
-    Kernel,
-    Parallel,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    TileOperator,
-    Var,
-    binary,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
@@ -73,12 +54,12 @@ PING_PONG = "ping_pong"
 CONSUMERS = 2
 
 
-def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
+def paired(kernel: ir.Kernel, arch: Arch) -> ir.Kernel | str:
     """A kernel that was divided into roles, with two consumers side by side; or why it cannot have them."""
-    (roles,) = find(kernel.body, Roles)
+    (roles,) = find(kernel.body, ir.Roles)
     consumer, producer = roles.roles
     threads = CONSUMERS * consumer.threads
-    if threads + WARPGROUP > arch.max_threads:
+    if threads + ir.WARPGROUP > arch.max_threads:
         return (
             f"two consumers of {threads // CONSUMERS} threads and a producer are more than the "
             f"{arch.max_threads} of a block"
@@ -87,21 +68,21 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
     if isinstance(registers, str):
         return registers
     own = _own_tiles(kernel, consumer)
-    moved = [one for one in kernel.body.statements if isinstance(one, Allocate) and root(one.buffer) in own]
+    moved = [one for one in kernel.body.statements if isinstance(one, ir.Allocate) and root(one.buffer) in own]
     body = replace(consumer.body, statements=(*moved, *consumer.body.statements))
     both = replace(
-        consumer, body=body, registers=registers[1], instances=CONSUMERS, index=Var(INT32, consumer.name)
+        consumer, body=body, registers=registers[1], instances=CONSUMERS, index=ir.Var(INT32, consumer.name)
     )  # fmt: skip
-    made: list[Statement] = []
+    made: list[ir.Statement] = []
     for one in kernel.body.statements:
-        if isinstance(one, Channel):
+        if isinstance(one, ir.Channel):
             made.append(replace(one, alternate=True))
-        elif isinstance(one, Roles):
+        elif isinstance(one, ir.Roles):
             made.append(replace(one, roles=(both, replace(producer, registers=registers[0]))))
         elif one not in moved:
             made.append(one)
     made_kernel = replace(
-        kernel, threads=(threads + WARPGROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
+        kernel, threads=(threads + ir.WARPGROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
     )  # fmt: skip
     needed, room = shared_bytes(made_kernel), shared_room(kernel, arch)
     if needed > room:
@@ -110,54 +91,54 @@ def paired(kernel: Kernel, arch: Arch) -> Kernel | str:
 
 
 def _registers(
-    kernel: Kernel, consumer: Role, producer: Role, threads: int, arch: Arch
+    kernel: ir.Kernel, consumer: ir.Role, producer: ir.Role, threads: int, arch: Arch
 ) -> tuple[int | None, int | None] | str:
     """Registers of a thread of the producer and of the consumers, the author's where they fit."""
-    there_are = block_registers(kernel, threads + WARPGROUP, arch)
+    there_are = block_registers(kernel, threads + ir.WARPGROUP, arch)
     if kernel.attribute("registers") is None:
-        is_light = all(isinstance(node, Copy) for node in find(producer.body, TileOperator, Parallel))
+        is_light = all(isinstance(node, Copy) for node in find(producer.body, ir.TileOperator, ir.Parallel))
         return share_registers(there_are, threads, is_light)
     given = producer.registers, consumer.registers
-    if given[0] is not None and given[1] is not None and given[0] * WARPGROUP + given[1] * threads > there_are:
+    if given[0] is not None and given[1] is not None and given[0] * ir.WARPGROUP + given[1] * threads > there_are:
         return f"{given[1]} registers of each thread of two consumers are more than a block has"
     return given
 
 
-def _own_tiles(kernel: Kernel, consumer: Role) -> set[Buffer]:
+def _own_tiles(kernel: ir.Kernel, consumer: ir.Role) -> set[ir.Buffer]:
     """Shared tiles that the consumer alone uses, but for the slots of channels."""
     declared = {
         one.buffer for one in kernel.body.statements
-        if isinstance(one, Allocate) and one.buffer.scope == "shared" and one.buffer.source is None
+        if isinstance(one, ir.Allocate) and one.buffer.scope == "shared" and one.buffer.source is None
     }  # fmt: skip
     elsewhere = {
         root(buffer)
         for one in kernel.body.statements
-        if not isinstance(one, Allocate)
-        for part in (one.roles if isinstance(one, Roles) else (one,))
+        if not isinstance(one, ir.Allocate)
+        for part in (one.roles if isinstance(one, ir.Roles) else (one,))
         if part is not consumer
-        for buffer in find(part, Buffer)
+        for buffer in find(part, ir.Buffer)
     }
     return declared - slot_buffers(kernel) - elsewhere
 
 
-def own_turn(role: Role, iteration: Var, work: Seq, span: Span | None) -> Statement:
+def own_turn(role: ir.Role, iteration: ir.Var, work: ir.Seq, span: Span | None) -> ir.Statement:
     """A tile's work, for the consumer whose turn it is."""
     assert role.index is not None
-    mine = index_binary("eq", iteration % role.instances, role.index)
-    first = index_binary("eq", iteration, 0)
+    mine = ir.index_binary("eq", iteration % role.instances, role.index)
+    first = ir.index_binary("eq", iteration, 0)
     taken, passed = perform("take_turn", first, span=span), perform("pass_turn", span=span)
-    return If(mine, seq(taken, work.statements, passed), span=span)
+    return ir.If(mine, ir.seq(taken, work.statements, passed), span=span)
 
 
-def last_turn(role: Role, iterations: Expr, span: Span | None) -> Statement:
+def last_turn(role: ir.Role, iterations: ir.Expr, span: Span | None) -> ir.Statement:
     """Takes what the last of so many tiles passed."""
     assert role.index is not None
-    mine = index_binary("eq", iterations % role.instances, role.index)
-    passed = binary("all", index_binary("gt", iterations, 0), mine)
-    return If(passed, seq(perform("take_turn", const(False), span=span)), span=span)
+    mine = ir.index_binary("eq", iterations % role.instances, role.index)
+    passed = ir.binary("all", ir.index_binary("gt", iterations, 0), mine)
+    return ir.If(passed, ir.seq(perform("take_turn", ir.const(False), span=span)), span=span)
 
 
-def narrowed(statements: Sequence[Statement], receives: Sequence[int]) -> list[Statement]:
+def narrowed(statements: Sequence[ir.Statement], receives: Sequence[int]) -> list[ir.Statement]:
     """A turn that lasts from the first of some statements to the last, which are those that receive; all others stand
     around it.
 
@@ -167,7 +148,7 @@ def narrowed(statements: Sequence[Statement], receives: Sequence[int]) -> list[S
     """
     taken, passed = (next(one for one in statements if performed(one) == name) for name in ("take_turn", "pass_turn"))
     first, last = (receives[0], receives[-1]) if receives else (len(statements), -1)
-    made: list[Statement] = []
+    made: list[ir.Statement] = []
     for place, one in enumerate(statements):
         if place == first:
             made.append(taken)

@@ -26,56 +26,42 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import Span
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import (
-    Assume,
-    Expr,
-    Extent,
-    Function,
-    Kernel,
-    Let,
-    Select,
-    Statement,
-    Var,
-    cast,
-    expr,
-    index_binary,
-    seq,
-)
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 
 RASTER = "raster"
 
 
-def rasterize_grid(function: Function, context: Context) -> Function:
+def rasterize_grid(function: ir.Function, context: Context) -> ir.Function:
     """Give each kernel that asks for it block indices in the order of its panels."""
     return map_kernels(function, _rasterize)
 
 
-def _rasterize(kernel: Kernel) -> Kernel:
+def _rasterize(kernel: ir.Kernel) -> ir.Kernel:
     wanted = kernel.attribute(RASTER)
     if wanted is None or len(kernel.grid) < 2 or kernel.attribute("cluster", (1, 1, 1)) != (1, 1, 1):
         return kernel
     columns = kernel.grid[0]
-    launched = (Var(INT32, "block_x"), Var(INT32, "block_y"))
-    block = Var(INT32, "block")
+    launched = (ir.Var(INT32, "block_x"), ir.Var(INT32, "block_y"))
+    block = ir.Var(INT32, "block")
     number = launched[0] + launched[1] * columns
     places, names = panel_place(block, kernel.grid[:2], wanted, kernel.span)
-    names.insert(0, Let(block, cast(number, INT32), span=kernel.span))
+    names.insert(0, ir.Let(block, ir.cast(number, INT32), span=kernel.span))
     for var, place, extent in zip(kernel.block_vars[:2], places, kernel.grid[:2]):
-        names.append(Let(var, cast(place, INT32), span=kernel.span))
+        names.append(ir.Let(var, ir.cast(place, INT32), span=kernel.span))
         names.append(within(var, extent))
     rest = {var: value for var, value in kernel.attributes if var != RASTER}
     return replace(
         kernel, block_vars=(*launched, *kernel.block_vars[2:]), attributes=tuple(rest.items()),
-        body=replace(kernel.body, statements=seq(names, kernel.body.statements).statements),
+        body=replace(kernel.body, statements=ir.seq(names, kernel.body.statements).statements),
     )  # fmt: skip
 
 
 def panel_place(
-    number: Var, counts: Sequence[Extent], raster: tuple[str, int], span: Span | None
-) -> tuple[list[Expr], list[Statement]]:
+    number: ir.Var, counts: Sequence[ir.Extent], raster: tuple[str, int], span: Span | None
+) -> tuple[list[ir.Expr], list[ir.Statement]]:
     """Where tile `number` of a grid stands when its first two dimensions are walked in panels.
 
     Parameters
@@ -90,11 +76,11 @@ def panel_place(
     order, size = raster
     if len(counts) == 1:
         return [number], []
-    names: list[Statement] = []
+    names: list[ir.Statement] = []
 
-    def name(word: str, value: Expr) -> Var:
-        var = Var(INT32, word)
-        names.append(Let(var, cast(value, INT32), span=span))
+    def name(word: str, value: ir.Expr) -> ir.Var:
+        var = ir.Var(INT32, word)
+        names.append(ir.Let(var, ir.cast(value, INT32), span=span))
         return var
 
     columns, rows = counts[:2]
@@ -107,17 +93,17 @@ def panel_place(
     per_panel = along * size
     panel = name("panel", rest // per_panel)
     first = panel * size
-    height = name("height", index_binary("min", width - first, size))
+    height = name("height", ir.index_binary("min", width - first, size))
     place = name("place", rest - panel * per_panel)
     across = name("across", place // height)
-    forwards = index_binary("eq", panel % 2, 0)
+    forwards = ir.index_binary("eq", panel % 2, 0)
     backwards = along - 1 - across
-    turned = across if order == "mlx" else Select(INT32, forwards, cast(across, INT32), cast(backwards, INT32))
+    turned = across if order == "mlx" else ir.Select(INT32, forwards, ir.cast(across, INT32), ir.cast(backwards, INT32))
     inside = first + (place - across * height)
     return [inside, turned, *deep] if order == "column" else [turned, inside, *deep], names
 
 
-def within(var: Var, extent: Extent) -> Assume:
+def within(var: ir.Var, extent: ir.Extent) -> ir.Assume:
     """A block index is what a block index is, however it was computed."""
-    both = index_binary("all", index_binary("ge", var, 0), index_binary("lt", var, expr(extent)))
-    return Assume(both)
+    both = ir.index_binary("all", ir.index_binary("ge", var, 0), ir.index_binary("lt", var, ir.expr(extent)))
+    return ir.Assume(both)

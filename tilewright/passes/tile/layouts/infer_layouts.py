@@ -18,23 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import LayoutConflict
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Expr,
-    Function,
-    Kernel,
-    Load,
-    Parallel,
-    Role,
-    Seq,
-    Statement,
-    Store,
-    cast,
-    const,
-    seq,
-    whole,
-)  # fmt: skip
+from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, changed, declared, find, walk
 from tilewright.layout.algebra import compacted, permuted, reduced, replicate
 from tilewright.layout.digits import THREAD
@@ -69,7 +53,7 @@ SHARED_VECTOR_BYTES = 16
 """The widest access to shared memory."""
 
 
-def infer_layouts(function: Function, context: Context) -> Function:
+def infer_layouts(function: ir.Function, context: Context) -> ir.Function:
     """Give every fragment, every shared tile and every parallel loop its layout.
 
     Raises
@@ -92,35 +76,35 @@ class _Anchors:
     """
 
     stores: dict[Leaving, Staging]
-    exchanged: frozenset[Buffer]
+    exchanged: frozenset[ir.Buffer]
 
 
-def _infer(kernel: Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> Kernel:
+def _infer(kernel: ir.Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> ir.Kernel:
     """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
     made = _Inference(kernel, anchors, arch, notes).run()
     layouts = made.layouts
 
-    def of_role(role: Role) -> Role:
+    def of_role(role: ir.Role) -> ir.Role:
         nonlocal layouts
         alone = replace(made, body=role.body, threads=(role.threads, 1, 1), layouts=layouts)
         found = _Inference(alone, anchors, arch, notes).run()
         layouts = found.layouts
         return replace(role, body=found.body)
 
-    body = changed(made.body, Role, by=of_role)
+    body = changed(made.body, ir.Role, by=of_role)
     return replace(made, body=body, layouts=layouts)
 
 
-def _own(body: Seq) -> Iterator[Any]:
+def _own(body: ir.Seq) -> Iterator[Any]:
     """What is in a body, roles apart."""
-    return walk(body, lambda node: not isinstance(node, Role))
+    return walk(body, lambda node: not isinstance(node, ir.Role))
 
 
 @dataclass(slots=True)
 class _Loop:
     """A parallel loop while its layout is looked for."""
 
-    loop: Parallel
+    loop: ir.Parallel
     accesses: list[Access]
     layout: Layout | None = None
 
@@ -139,16 +123,16 @@ class _Loop:
 class _Inference:
     """The layouts of one kernel."""
 
-    kernel: Kernel
+    kernel: ir.Kernel
     anchors: _Anchors
     arch: Arch
     notes: list[str]
-    known: dict[Buffer, Layout] = field(default_factory=dict)
-    reason: dict[Buffer, Statement] = field(default_factory=dict)
+    known: dict[ir.Buffer, Layout] = field(default_factory=dict)
+    reason: dict[ir.Buffer, ir.Statement] = field(default_factory=dict)
     loops: list[_Loop] = field(default_factory=list)
     reductions: list[Reduce] = field(default_factory=list)
 
-    def run(self) -> Kernel:
+    def run(self) -> ir.Kernel:
         self._collect()
         self._anchor()
         while True:
@@ -184,18 +168,18 @@ class _Inference:
 
     def _collect(self) -> None:
         for node in _own(self.kernel.body):
-            if isinstance(node, Parallel):
+            if isinstance(node, ir.Parallel):
                 given = None if node.layout is None else self._of_author(node.layout, node)
                 self.loops.append(_Loop(node, list(accesses_of(node)), given))
             elif isinstance(node, Reduce):
                 self.reductions.append(node)
 
-    def _fragments(self) -> Iterator[Buffer]:
+    def _fragments(self) -> Iterator[ir.Buffer]:
         for node in _own(self.kernel.body):
-            if isinstance(node, Allocate) and node.buffer.scope == "fragment":
+            if isinstance(node, ir.Allocate) and node.buffer.scope == "fragment":
                 yield node.buffer
 
-    def _of_author(self, layout: AnyLayout, where: Statement) -> Layout:
+    def _of_author(self, layout: AnyLayout, where: ir.Statement) -> Layout:
         """A layout that the author gives, with copies in the threads that it leaves out."""
         if isinstance(layout, TableLayout):
             raise LayoutConflict(
@@ -214,7 +198,7 @@ class _Inference:
     def _anchor(self) -> None:
         by_author = {buffer: layout for buffer, layout in self.kernel.layouts if buffer.scope == "fragment"}
         for node in _own(self.kernel.body):
-            if isinstance(node, Allocate) and node.buffer in by_author:
+            if isinstance(node, ir.Allocate) and node.buffer in by_author:
                 self._set(node.buffer, self._of_author(by_author[node.buffer], node), node)
         for copy, staging in self.anchors.stores.items():
             if any(node is copy for node in _own(self.kernel.body)):
@@ -224,7 +208,7 @@ class _Inference:
                 for buffer, layout in demanded(node, node.plan).items():
                     self._set(buffer, layout, node)
 
-    def _set(self, buffer: Buffer, layout: Layout, because: Statement) -> None:
+    def _set(self, buffer: ir.Buffer, layout: Layout, because: ir.Statement) -> None:
         extra = buffer.rank - layout.rank
         layout = permuted(layout, (*[None] * extra, *range(layout.rank)))
         before = self.known.get(buffer)
@@ -319,7 +303,7 @@ class _Inference:
         return None
 
     def _dealt(self, found: _Loop) -> Layout:
-        buffers = [node.buffer for node in find(found.loop.body, Load, Store)]
+        buffers = [node.buffer for node in find(found.loop.body, ir.Load, ir.Store)]
         width = found.loop.coalesced_width or self._width(buffers)
         share = math.prod(found.shape) // self.kernel.num_threads
         least = _whole_bytes(found.loop)
@@ -332,7 +316,7 @@ class _Inference:
                 layout = reduced(layout, axis, keep=True)
         return layout
 
-    def _width(self, buffers: Sequence[Buffer]) -> int:
+    def _width(self, buffers: Sequence[ir.Buffer]) -> int:
         """Elements of the narrowest type that one access moves: the widest one where all are to global memory."""
         scopes = {buffer.scope for buffer in buffers}
         bits = [_access_bits(buffer) for buffer in buffers if buffer.scope in ("global", "shared")]
@@ -341,10 +325,10 @@ class _Inference:
 
     # What has to change hands -------------------------------------------------------------------
 
-    def _strangers(self) -> dict[Parallel, set[Buffer]]:
+    def _strangers(self) -> dict[ir.Parallel, set[ir.Buffer]]:
         """Fragments that loops index plainly, held by other threads than run the loop, or by several where one has
         to."""
-        found: dict[Parallel, set[Buffer]] = {}
+        found: dict[ir.Parallel, set[ir.Buffer]] = {}
         for one in self.loops:
             once = one.layout is not None and has_copies(one.layout) and happens_once(one.loop)
             for access in one.accesses:
@@ -354,7 +338,7 @@ class _Inference:
                     found.setdefault(one.loop, set()).add(access.buffer)
         return found
 
-    def _singles(self) -> set[Buffer]:
+    def _singles(self) -> set[ir.Buffer]:
         """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
         return {
             one for one in single_fragments(self.kernel.body) if one in self.known and not is_in_all(self.known[one])
@@ -378,32 +362,32 @@ class _Inference:
                     raise conflict(access.buffer, self.reason.get(access.buffer), access.statement)
 
     def _shared(self) -> None:
-        matrix: set[Buffer] = set()
+        matrix: set[ir.Buffer] = set()
         for gemm in find(self.kernel.body, Product):
             if gemm.plan is not None:
                 matrix.update(region.buffer for region in (gemm.a, gemm.b) if region.buffer.scope == "shared")
         matrix |= (slot_buffers(self.kernel) | tiles_by_hand(self.kernel)) - by_bytes(self.kernel)
         by_author = {buffer for buffer, _ in self.kernel.layouts}
         for node in _own(self.kernel.body):
-            for buffer in declared(node, "shared") if isinstance(node, Allocate) else ():
+            for buffer in declared(node, "shared") if isinstance(node, ir.Allocate) else ():
                 if buffer not in by_author:
                     span = tile_span(buffer, self.kernel) if buffer in matrix else None
                     self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
         view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
 
 
-def _access_bits(buffer: Buffer) -> int:
+def _access_bits(buffer: ir.Buffer) -> int:
     """Bits of an element, but of the narrowest ones as many as keep a thread's share from filling its registers."""
     return 8 if buffer.dtype.kind == "bool" else max(buffer.dtype.bits, 4)
 
 
-def _whole_bytes(loop: Parallel) -> int:
+def _whole_bytes(loop: ir.Parallel) -> int:
     """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
-    stored = [node.buffer for node in find(loop.body, Store)]
+    stored = [node.buffer for node in find(loop.body, ir.Store)]
     return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)
 
 
-def conflict(buffer: Buffer, first: Statement | None, second: Statement) -> LayoutConflict:
+def conflict(buffer: ir.Buffer, first: ir.Statement | None, second: ir.Statement) -> LayoutConflict:
     """The error for a fragment of which two statements want different layouts."""
     before = f" (laid out for line {first.span.line})" if first is not None and first.span is not None else ""
     return LayoutConflict(
@@ -420,35 +404,35 @@ class _ReduceApart(Rewriter):
     def __init__(self, reductions: Sequence[Reduce]) -> None:
         self.reductions = reductions
 
-    def visit_Role(self, role: Role) -> Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         return role
 
-    def visit_Reduce(self, reduction: Reduce) -> Statement:
+    def visit_Reduce(self, reduction: Reduce) -> ir.Statement:
         if reduction not in self.reductions:
             return reduction
         wanted = reduction.destination
-        part = Buffer(f"{wanted.buffer.name}_part", wanted.buffer.shape, reduction.value_dtype, "fragment")
+        part = ir.Buffer(f"{wanted.buffer.name}_part", wanted.buffer.shape, reduction.value_dtype, "fragment")
         left = replace(wanted, buffer=part)
 
-        def hand_over(*index: Expr) -> Statement:
+        def hand_over(*index: ir.Expr) -> ir.Statement:
             total = element(left, index)
             old = None if reduction.clear else reduction.with_old(element(wanted, index), total)
-            return store_element(wanted, index, cast(total, wanted.dtype) if old is None else old)
+            return store_element(wanted, index, ir.cast(total, wanted.dtype) if old is None else old)
 
         handing = elementwise(wanted, hand_over, span=reduction.span)
-        return seq(Allocate(part, span=reduction.span), replace(reduction, destination=left, clear=True), handing)
+        return ir.seq(ir.Allocate(part, span=reduction.span), replace(reduction, destination=left, clear=True), handing)
 
 
 class _Exchange(Rewriter):
     """Loops with fragments of other threads: those pass through shared tiles."""
 
-    def __init__(self, strangers: dict[Parallel, set[Buffer]], notes: list[str]) -> None:
+    def __init__(self, strangers: dict[ir.Parallel, set[ir.Buffer]], notes: list[str]) -> None:
         self.strangers, self.notes = strangers, notes
 
-    def visit_Role(self, role: Role) -> Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         return role
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         if loop not in self.strangers:
             return loop
         fragments = self.strangers[loop]
@@ -458,31 +442,31 @@ class _Exchange(Rewriter):
         return through_shared(loop, fragments, {buffer for buffer in fragments if overwrites(loop, buffer)})
 
     @staticmethod
-    def why(loop: Parallel) -> str:
+    def why(loop: ir.Parallel) -> str:
         return "what it does to memory happens once" if happens_once(loop) else "its elements are in other threads"
 
 
 class _SetLayouts(Rewriter):
     """Loops get their layouts, and fragments that begin with zeros a loop that clears them where they lie."""
 
-    def __init__(self, layouts: dict[Parallel, Layout | None], cleared: dict[Buffer, Layout]) -> None:
+    def __init__(self, layouts: dict[ir.Parallel, Layout | None], cleared: dict[ir.Buffer, Layout]) -> None:
         self.layouts, self.cleared = layouts, cleared
 
-    def visit_Allocate(self, allocate: Allocate) -> Statement | list[Statement]:
+    def visit_Allocate(self, allocate: ir.Allocate) -> ir.Statement | list[ir.Statement]:
         layout = self.cleared.get(allocate.buffer)
         if layout is None:
             return allocate
-        fill = Fill(whole(allocate.buffer), const(0, allocate.buffer.dtype), span=allocate.span).lower()
-        return [allocate, _SetLayouts({loop: _of_loop(loop, layout) for loop in find(fill, Parallel)}, {})(fill)]
+        fill = Fill(ir.whole(allocate.buffer), ir.const(0, allocate.buffer.dtype), span=allocate.span).lower()
+        return [allocate, _SetLayouts({loop: _of_loop(loop, layout) for loop in find(fill, ir.Parallel)}, {})(fill)]
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         """A thread counts its elements: where the layout is that of a part of a fragment, or one by hand that skips
         registers, no element has the numbers between."""
         layout = self.layouts.get(loop)
         return replace(loop, layout=layout and compacted(layout)) if loop in self.layouts else loop
 
 
-def _of_loop(loop: Parallel, layout: Layout) -> Layout:
+def _of_loop(loop: ir.Parallel, layout: Layout) -> Layout:
     """The layout of a loop over a whole fragment; where either has a single element, its dimension may have no match in
     the other."""
     (access,) = accesses_of(loop)

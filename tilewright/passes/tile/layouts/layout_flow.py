@@ -7,22 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import flattened
-from tilewright.ir.nodes import (
-    Allocate,
-    Binary,
-    Buffer,
-    Const,
-    Expr,
-    Load,
-    Parallel,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-)  # fmt: skip
 from tilewright.ir.visitor import find
 from tilewright.layout.algebra import permuted, reduced
 from tilewright.layout.digits import Digit, extent_of, merged, split_at
@@ -48,12 +34,12 @@ class Access:
     sharing : for each part how many neighbouring iterations along its dimension of the loop share an element.
     """
 
-    buffer: Buffer
+    buffer: ir.Buffer
     axes: tuple[int | None, ...] | None
     parts: tuple[tuple[int, ...], ...]
     constants: tuple[int, ...]
     sharing: tuple[int, ...]
-    statement: Statement
+    statement: ir.Statement
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -121,18 +107,18 @@ def is_in_all(layout: Layout) -> bool:
     return all(one.extent == 1 for dimension in layout.digits for one in dimension)
 
 
-def accesses_of(loop: Parallel) -> Iterator[Access]:
+def accesses_of(loop: ir.Parallel) -> Iterator[Access]:
     """Fragments that a loop's body touches."""
-    for node in find(loop.body, Load, Store, Region):
+    for node in find(loop.body, ir.Load, ir.Store, ir.Region):
         if node.buffer.scope == "fragment":
-            indices = node.starts if isinstance(node, Region) else node.indices
-            access = access_of(node.buffer, indices, loop, node if isinstance(node, Store) else loop)
+            indices = node.starts if isinstance(node, ir.Region) else node.indices
+            access = access_of(node.buffer, indices, loop, node if isinstance(node, ir.Store) else loop)
             # Of iterations that share an element the one that writes it may be another thread's than some that hold it.
-            written = not isinstance(node, Load) and any(shared > 1 for shared in access.sharing)
+            written = not isinstance(node, ir.Load) and any(shared > 1 for shared in access.sharing)
             yield replace(access, axes=None) if written else access
 
 
-def access_of(buffer: Buffer, indices: Sequence[Expr], loop: Parallel, where: Statement) -> Access:
+def access_of(buffer: ir.Buffer, indices: Sequence[ir.Expr], loop: ir.Parallel, where: ir.Statement) -> Access:
     """The access of a loop to an element of a fragment."""
     shape = buffer.static_shape
     dimensions = [_parts(index, extent, loop) for index, extent in zip(indices, shape, strict=True)]
@@ -151,9 +137,9 @@ class _Part(NamedTuple):
     sharing: int = 1
 
 
-def _parts(index: Expr, extent: int, loop: Parallel) -> list[_Part] | None:
+def _parts(index: ir.Expr, extent: int, loop: ir.Parallel) -> list[_Part] | None:
     """The loop's dimensions that count a dimension of a fragment, and how far; None where they do not."""
-    if isinstance(index, Const):
+    if isinstance(index, ir.Const):
         return [_Part(None, extent, int(index.value))] if 0 <= index.value < extent else None
     steps = _steps(index)
     if steps is None:
@@ -178,27 +164,31 @@ def _parts(index: Expr, extent: int, loop: Parallel) -> list[_Part] | None:
     return [first._replace(extent=extent // below), *others] if fits else None
 
 
-_Counter = tuple[Var, int]
+_Counter = tuple[ir.Var, int]
 """A variable, and how many of its values count one step."""
 
 
-def _steps(index: Expr) -> dict[_Counter | None, int] | None:
+def _steps(index: ir.Expr) -> dict[_Counter | None, int] | None:
     """Counters with what an index grows by with each, and under None a constant; None where it is no such sum."""
-    if isinstance(index, Const):
+    if isinstance(index, ir.Const):
         return {None: int(index.value)}
-    if isinstance(index, Var):
+    if isinstance(index, ir.Var):
         return {(index, 1): 1}
-    if not isinstance(index, Binary) or index.op not in ("add", "mul", "floordiv"):
+    if not isinstance(index, ir.Binary) or index.op not in ("add", "mul", "floordiv"):
         return None
     if index.op == "floordiv":
         value, by = index.left, index.right
         return (
-            {(value, int(by.value)): 1} if isinstance(value, Var) and isinstance(by, Const) and by.value > 0 else None
+            {(value, int(by.value)): 1}
+            if isinstance(value, ir.Var) and isinstance(by, ir.Const) and by.value > 0
+            else None
         )
     if index.op == "mul":
-        value, by = (index.right, index.left) if isinstance(index.left, Const) else (index.left, index.right)
-        steps = _steps(value) if isinstance(by, Const) else None
-        return {one: step * int(by.value) for one, step in steps.items()} if steps and isinstance(by, Const) else None
+        value, by = (index.right, index.left) if isinstance(index.left, ir.Const) else (index.left, index.right)
+        steps = _steps(value) if isinstance(by, ir.Const) else None
+        return (
+            {one: step * int(by.value) for one, step in steps.items()} if steps and isinstance(by, ir.Const) else None
+        )
     left, right = _steps(index.left), _steps(index.right)
     return {**left, **right} if left and right and not left.keys() & right.keys() else None
 
@@ -229,12 +219,12 @@ def spread_over_copies(layout: Layout, axes: Sequence[int | None], free: int, sh
     return candidate if all(h >= w for h, w in zip(candidate.shape, shape, strict=True)) else None
 
 
-def overwrites(loop: Parallel, buffer: Buffer) -> bool:
+def overwrites(loop: ir.Parallel, buffer: ir.Buffer) -> bool:
     """Whether the loop stores to every element of a tile."""
     if not all(isinstance(extent, int) for extent in buffer.shape):
         return False
     for statement in loop.body.statements:
-        if isinstance(statement, Store) and statement.buffer is buffer:
+        if isinstance(statement, ir.Store) and statement.buffer is buffer:
             access = access_of(buffer, statement.indices, loop, statement)
             counted = [1 if axis is None else loop.extents[axis] for axis in access.axes or ()]
             alone = all(shared == 1 for shared in access.sharing)
@@ -243,21 +233,21 @@ def overwrites(loop: Parallel, buffer: Buffer) -> bool:
     return False
 
 
-def filled_first(body: Seq, buffer: Buffer) -> bool:
+def filled_first(body: ir.Seq, buffer: ir.Buffer) -> bool:
     """Whether the first statement that touches a fragment, of the sequence that declares it, overwrites the whole of
     it."""
-    within = next((one for one in find(body, Seq) if any(_declares(part, buffer) for part in one.statements)), None)
+    within = next((one for one in find(body, ir.Seq) if any(_declares(part, buffer) for part in one.statements)), None)
     if within is None:
         return False
     for statement in flattened(within):
-        if isinstance(statement, Parallel) and overwrites(statement, buffer):
+        if isinstance(statement, ir.Parallel) and overwrites(statement, buffer):
             return True
-        if isinstance(statement, TileOperator) and statement.overwrites(buffer):
+        if isinstance(statement, ir.TileOperator) and statement.overwrites(buffer):
             return True
-        if not _declares(statement, buffer) and any(one is buffer for one in find(statement, Buffer)):
+        if not _declares(statement, buffer) and any(one is buffer for one in find(statement, ir.Buffer)):
             return False
     return False
 
 
-def _declares(statement: Statement, buffer: Buffer) -> bool:
-    return isinstance(statement, Allocate) and statement.buffer is buffer
+def _declares(statement: ir.Statement, buffer: ir.Buffer) -> bool:
+    return isinstance(statement, ir.Allocate) and statement.buffer is buffer

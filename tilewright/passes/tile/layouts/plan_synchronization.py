@@ -25,26 +25,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    BOOL,
-    Buffer,
-    Call,
-    Evaluate,
-    For,
-    Function,
-    If,
-    Kernel,
-    Parallel,
-    Roles,
-    Seq,
-    Statement,
-    TileOperator,
-    Token,
-    Wait,
-    While,
-)
 from tilewright.ir.visitor import find, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.sparse_gemm import Product
@@ -55,7 +38,7 @@ from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, exchanged_tensors, touches
 
 
-def plan_synchronization(function: Function, context: Context) -> Function:
+def plan_synchronization(function: ir.Function, context: Context) -> ir.Function:
     """Insert ``sync_threads`` where threads hand memory to one another: shared tiles, and tensors that are read and
     written.
 
@@ -65,7 +48,7 @@ def plan_synchronization(function: Function, context: Context) -> Function:
     return map_kernels(function, _synchronize)
 
 
-def barrier() -> Evaluate:
+def barrier() -> ir.Evaluate:
     """A barrier of all threads of the block."""
     return perform("sync_threads")
 
@@ -78,31 +61,31 @@ BARRIERS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sy
 LANDED = "cp_async_mbarrier_arrive_noinc"
 """The arrival of a thread's copies."""
 
-_MARK = Buffer("mark", (1,), BOOL, "shared")
+_MARK = ir.Buffer("mark", (1,), ir.BOOL, "shared")
 """No tile: what is left of it after a body tells whether a barrier was passed."""
 
 
-def proxy_fence() -> Evaluate:
+def proxy_fence() -> ir.Evaluate:
     """Makes what a thread wrote to shared memory visible to what reads by descriptor."""
     return perform("fence_proxy_async_shared")
 
 
-def _synchronize(kernel: Kernel) -> Kernel:
+def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, exchanged_tensors(kernel))
     walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
     walking.tokens = {
-        node.token for node in find(kernel.body, Copy, Parallel)
+        node.token for node in find(kernel.body, Copy, ir.Parallel)
         if node.token is not None
         and any(region.buffer in walking.by_descriptor for region in filled_by(node))
     }  # fmt: skip
     if walking.by_descriptor:
-        walking.landing = any(node.function == LANDED for node in find(kernel.body, Call))
+        walking.landing = any(node.function == LANDED for node in find(kernel.body, ir.Call))
     body, _ = walking.sequence(kernel.body, NOTHING)
     return kernel.with_body(body)
 
 
-def _by_descriptor(kernel: Kernel) -> frozenset[Buffer]:
+def _by_descriptor(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Shared tiles that asynchronous matrix instructions read."""
     gemms = find(kernel.body, Product)
     read = [gemm for gemm in gemms if gemm.plan is not None and gemm.plan.instruction.asynchronous]
@@ -116,20 +99,20 @@ class _Walk:
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, slots: frozenset[Buffer], exchanged: frozenset[Buffer]) -> None:
+    def __init__(self, slots: frozenset[ir.Buffer], exchanged: frozenset[ir.Buffer]) -> None:
         self.slots, self.exchanged = slots, exchanged
-        self.by_descriptor: frozenset[Buffer] = frozenset()
+        self.by_descriptor: frozenset[ir.Buffer] = frozenset()
         """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
-        self.tokens: set[Token | None] = set()
+        self.tokens: set[ir.Token | None] = set()
         """Of copies into such tiles."""
         self.landing = False
         """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
 
-    def touches(self, statement: Statement) -> Pending:
+    def touches(self, statement: ir.Statement) -> Pending:
         return touches(statement, self.exchanged, self.slots)
 
-    def sequence(self, body: Seq, pending: Pending) -> tuple[Seq, Pending]:
-        result: list[Statement] = []
+    def sequence(self, body: ir.Seq, pending: Pending) -> tuple[ir.Seq, Pending]:
+        result: list[ir.Statement] = []
         for position, statement in enumerate(body.statements):
             made, pending = self.statement(statement, pending)
             if _is_fence(made[-1]) and any(map(_is_fence, body.statements[position + 1 : position + 2])):
@@ -137,58 +120,58 @@ class _Walk:
             result.extend(made)
         return with_statements(body, result), pending
 
-    def statement(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
-        if isinstance(statement, Seq):
+    def statement(self, statement: ir.Statement, pending: Pending) -> tuple[list[ir.Statement], Pending]:
+        if isinstance(statement, ir.Seq):
             inner, pending = self.sequence(statement, pending)
             return [inner], pending
-        if isinstance(statement, Roles):
+        if isinstance(statement, ir.Roles):
             return self._roles(statement, pending)
-        if isinstance(statement, (For, While)) and not self._is_one_way(statement):
+        if isinstance(statement, (ir.For, ir.While)) and not self._is_one_way(statement):
             return self._loop(statement, pending)
-        if isinstance(statement, If) and _holds_barriers(statement):
+        if isinstance(statement, ir.If) and _holds_barriers(statement):
             return self._branch(statement, pending)
         if _is_barrier(statement):
             return [statement], pending.after_barrier()
         if self.landing and performed(statement) == "mbarrier_wait":
             return [statement, proxy_fence()], pending
-        if isinstance(statement, Wait):
+        if isinstance(statement, ir.Wait):
             fence = [proxy_fence()] if statement.token in self.tokens else []
             return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
         return self._simple(statement, pending)
 
-    def _is_one_way(self, loop: For | While) -> bool:
+    def _is_one_way(self, loop: ir.For | ir.While) -> bool:
         """Whether a loop of single threads only writes tiles, or only reads them, so that none waits for another in it.
 
         Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
         """
-        if holds(loop, Parallel, TileOperator, Evaluate, Wait, Roles):
+        if holds(loop, ir.Parallel, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles):
             return False
         touched = self.touches(loop)
         return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}
 
-    def _only_reads(self, loop: For | While) -> bool:
+    def _only_reads(self, loop: ir.For | ir.While) -> bool:
         """Whether a loop hands nothing from thread to thread."""
         touched = self.touches(loop)
         return not (touched.written or touched.flying_reads or touched.flying_writes) and not holds(
-            loop, TileOperator, Evaluate, Wait, Roles
+            loop, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles
         )
 
-    def _simple(self, statement: Statement, pending: Pending) -> tuple[list[Statement], Pending]:
+    def _simple(self, statement: ir.Statement, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         touched = self.touches(statement)
         fence = [proxy_fence()] if any(place.buffer in self.by_descriptor for place in touched.written) else []
         if pending.conflicts(touched):
             return [barrier(), statement, *fence], pending.after_barrier().then(touched)
         return [statement, *fence], pending.then(touched)
 
-    def _loop(self, loop: For | While, pending: Pending) -> tuple[list[Statement], Pending]:
-        header = self.touches(Seq((Evaluate(loop.condition),))) if isinstance(loop, While) else NOTHING
+    def _loop(self, loop: ir.For | ir.While, pending: Pending) -> tuple[list[ir.Statement], Pending]:
+        header = self.touches(ir.Seq((ir.Evaluate(loop.condition),))) if isinstance(loop, ir.While) else NOTHING
         before = [barrier()] if pending.conflicts(header) else []
         entry = (pending.after_barrier() if before else pending).then(header)
         _, left = self.sequence(loop.body, entry)
         body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
-        left = left.outside(Seq((loop,)))
+        left = left.outside(ir.Seq((loop,)))
         met = pending.after_barrier()
         if met != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
             # What it waits for was there before: one barrier in front of it serves all its iterations.
@@ -197,16 +180,16 @@ class _Walk:
         if left.conflicts(header):
             body = replace(body, statements=(*body.statements, barrier()))
             left = left.after_barrier().then(header)
-        again: Statement = loop if body is loop.body else replace(loop, body=body)
+        again: ir.Statement = loop if body is loop.body else replace(loop, body=body)
         return [*before, again], entry.then(left)  # the loop may run zero times
 
-    def _carried(self, loop: For | While, left: Pending) -> Pending:
+    def _carried(self, loop: ir.For | ir.While, left: Pending) -> Pending:
         """What earlier iterations leave to one: the last one alone where each passes a barrier."""
         _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))))
         every = not any(place.buffer is _MARK for place in passed.written)
-        return left.next_iteration(loop) if every and isinstance(loop, For) else left.anywhere()
+        return left.next_iteration(loop) if every and isinstance(loop, ir.For) else left.anywhere()
 
-    def _roles(self, roles: Roles, pending: Pending) -> tuple[list[Statement], Pending]:
+    def _roles(self, roles: ir.Roles, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """Roles meet before they begin and after they end; in between each has barriers of its own threads."""
         before = [barrier()] if pending != NOTHING else []
         made, left = [], NOTHING
@@ -218,15 +201,15 @@ class _Walk:
             )  # a role's barriers tell no others
         return [*before, replace(roles, roles=tuple(made))], left
 
-    def _branch(self, branch: If, pending: Pending) -> tuple[list[Statement], Pending]:
+    def _branch(self, branch: ir.If, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """A condition under which threads meet is the same for all of them, so barriers may stand inside.
 
         Where a branch needs one for what is pending already, it stands before the condition and serves both ways.
         """
-        before: list[Statement] = []
+        before: list[ir.Statement] = []
         if pending.conflicts(self.touches(branch)):
             before, pending = [barrier()], pending.after_barrier()
-        pending = pending.then(self.touches(Seq((Evaluate(branch.condition),))))
+        pending = pending.then(self.touches(ir.Seq((ir.Evaluate(branch.condition),))))
         then, after = self.sequence(branch.then, pending)
         otherwise, after_otherwise = branch.otherwise, pending
         if otherwise is not None:
@@ -235,9 +218,9 @@ class _Walk:
         return [*before, replace(branch, then=then, otherwise=otherwise)], left
 
 
-def _holds_barriers(branch: If) -> bool:
+def _holds_barriers(branch: ir.If) -> bool:
     """Whether the branches hold work of the whole block."""
-    return any(isinstance(node, (Parallel, TileOperator)) or _is_barrier(node) for node in walk(branch))
+    return any(isinstance(node, (ir.Parallel, ir.TileOperator)) or _is_barrier(node) for node in walk(branch))
 
 
 FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
@@ -247,8 +230,8 @@ def _is_fence(node: object) -> bool:
     return performed(node) in FENCES
 
 
-def _barriers(body: Seq) -> int:
-    return sum(1 for node in find(body, Evaluate) if _is_barrier(node))
+def _barriers(body: ir.Seq) -> int:
+    return sum(1 for node in find(body, ir.Evaluate) if _is_barrier(node))
 
 
 def _is_barrier(node: object) -> bool:

@@ -11,28 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies, header
 from tilewright.ir.effects import UPDATES, root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Binary,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    For,
-    Kernel,
-    Let,
-    Load,
-    Parallel,
-    Record,
-    Region,
-    Statement,
-    Store,
-    TileOperator,
-    Token,
-    Var,
-)
 from tilewright.ir.visitor import children, find, holds, key, substitute
 from tilewright.ops.atomic import Atomic
 
@@ -41,15 +23,15 @@ from tilewright.ops.atomic import Atomic
 class SharedPlace:
     """A tile, or one slot of it.  Places of slots that are written alike are equal."""
 
-    buffer: Buffer
-    slot: Expr | None = field(default=None, compare=False)
+    buffer: ir.Buffer
+    slot: ir.Expr | None = field(default=None, compare=False)
     name: object = None
 
     @staticmethod
-    def of(buffer: Buffer, slot: Expr | None, bound: set[Var]) -> SharedPlace:
+    def of(buffer: ir.Buffer, slot: ir.Expr | None, bound: set[ir.Var]) -> SharedPlace:
         """The place at index `slot` of the first dimension; the whole tile where a loop inside moves the index."""
         owner = root(buffer)
-        if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in find(slot, Var)):
+        if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in find(slot, ir.Var)):
             return SharedPlace(owner)
         return SharedPlace(owner, slot, key(slot))
 
@@ -59,24 +41,24 @@ class SharedPlace:
             return False
         return self.slot is None or other.slot is None or not _apart(self.slot, other.slot)
 
-    def at(self, change: Callable[[Expr], Expr | None]) -> SharedPlace:
+    def at(self, change: Callable[[ir.Expr], ir.Expr | None]) -> SharedPlace:
         """The place with its slot's number changed; the whole tile where the change has no answer."""
         slot = None if self.slot is None else change(self.slot)
         return SharedPlace(self.buffer) if slot is None else SharedPlace(self.buffer, slot, key(slot))
 
 
-def _apart(first: Expr, second: Expr) -> bool:
+def _apart(first: ir.Expr, second: ir.Expr) -> bool:
     """Whether two slot numbers certainly differ."""
     modulus = _modulus(first)
     if modulus is not None and modulus == _modulus(second):
-        assert isinstance(first, Binary) and isinstance(second, Binary)
+        assert isinstance(first, ir.Binary) and isinstance(second, ir.Binary)
         first, second = first.left, second.left
     difference = Analyzer().simplify(first - second)
-    return isinstance(difference, Const) and difference.value % (modulus or (1 << 30)) != 0
+    return isinstance(difference, ir.Const) and difference.value % (modulus or (1 << 30)) != 0
 
 
-def _modulus(slot: Expr) -> int | None:
-    if isinstance(slot, Binary) and slot.op == "floormod" and isinstance(slot.right, Const):
+def _modulus(slot: ir.Expr) -> int | None:
+    if isinstance(slot, ir.Binary) and slot.op == "floormod" and isinstance(slot.right, ir.Const):
         return int(slot.right.value)
     return None
 
@@ -93,8 +75,8 @@ class Pending:
 
     read: frozenset[SharedPlace] = frozenset()
     written: frozenset[SharedPlace] = frozenset()
-    flying_reads: frozenset[tuple[Token, SharedPlace]] = frozenset()
-    flying_writes: frozenset[tuple[Token, SharedPlace]] = frozenset()
+    flying_reads: frozenset[tuple[ir.Token, SharedPlace]] = frozenset()
+    flying_writes: frozenset[tuple[ir.Token, SharedPlace]] = frozenset()
     combined: frozenset[tuple[str, SharedPlace]] = frozenset()
 
     def then(self, other: Pending) -> Pending:
@@ -123,7 +105,7 @@ class Pending:
         """What is left: asynchronous operators do not heed barriers."""
         return Pending(flying_reads=self.flying_reads, flying_writes=self.flying_writes)
 
-    def after_wait(self, token: Token, all_done: bool) -> Pending:
+    def after_wait(self, token: ir.Token, all_done: bool) -> Pending:
         """What has landed is this thread's knowledge; a barrier makes it everyone's."""
         read = self.read | {place for name, place in self.flying_reads if name == token}
         written = self.written | {place for name, place in self.flying_writes if name == token}
@@ -141,7 +123,7 @@ class Pending:
         read, written = self.read | _places(self.flying_reads), self.written | _places(self.flying_writes)
         return Pending(read, written, combined=self.combined)
 
-    def at(self, change: Callable[[Expr], Expr | None]) -> Pending:
+    def at(self, change: Callable[[ir.Expr], ir.Expr | None]) -> Pending:
         """The same places with the numbers of their slots changed."""
         return Pending(
             frozenset(place.at(change) for place in self.read),
@@ -151,20 +133,20 @@ class Pending:
             frozenset((kind, place.at(change)) for kind, place in self.combined),
         )
 
-    def next_iteration(self, loop: For) -> Pending:
+    def next_iteration(self, loop: ir.For) -> Pending:
         """What an iteration leaves, said with the loop variable of the one that follows."""
         bound = bound_in(loop.body)
         previous = loop.var - loop.step
 
-        def change(slot: Expr) -> Expr | None:
-            return None if any(node in bound for node in find(slot, Var)) else substitute(slot, {loop.var: previous})
+        def change(slot: ir.Expr) -> ir.Expr | None:
+            return None if any(node in bound for node in find(slot, ir.Var)) else substitute(slot, {loop.var: previous})
 
         return self.at(change)
 
-    def outside(self, statement: Statement) -> Pending:
+    def outside(self, statement: ir.Statement) -> Pending:
         """The same where names bound in `statement` mean nothing."""
         bound = bound_in(statement)
-        return self.at(lambda slot: None if any(node in bound for node in find(slot, Var)) else slot)
+        return self.at(lambda slot: None if any(node in bound for node in find(slot, ir.Var)) else slot)
 
     def anywhere(self) -> Pending:
         """The same of whole tiles."""
@@ -179,25 +161,25 @@ def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace]) -> bool:
     return any(one.may_alias(other) for one in places for other in others)
 
 
-def bound_in(statement: Statement) -> set[Var]:
+def bound_in(statement: ir.Statement) -> set[ir.Var]:
     """Variables that loops and names in `statement` bind."""
-    bound: set[Var] = set()
-    for node in find(statement, For, Let, Parallel):
-        if isinstance(node, (For, Let)):
+    bound: set[ir.Var] = set()
+    for node in find(statement, ir.For, ir.Let, ir.Parallel):
+        if isinstance(node, (ir.For, ir.Let)):
             bound.add(node.var)
-        elif isinstance(node, Parallel):
+        elif isinstance(node, ir.Parallel):
             bound.update(node.vars)
     return bound
 
 
-def touches(statement: Statement, exchanged: frozenset[Buffer], slots: frozenset[Buffer]) -> Pending:
+def touches(statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: frozenset[ir.Buffer]) -> Pending:
     """The places that a statement touches in shared memory, but for the slots of channels, and in the tensors through
     which a block's threads exchange values."""
     bound = bound_in(statement)
     kinds = ("read", "written", "flying_reads", "flying_writes", "combined")
     found: dict[str, set[Any]] = {kind: set() for kind in kinds}
 
-    def add(kind: str, buffer: Buffer, slot: Expr | None, token: Token | str | None = None) -> None:
+    def add(kind: str, buffer: ir.Buffer, slot: ir.Expr | None, token: ir.Token | str | None = None) -> None:
         owner = root(buffer)
         if (owner.scope == "shared" and owner not in slots) or owner in exchanged:
             place = SharedPlace.of(buffer, slot, bound)
@@ -205,18 +187,18 @@ def touches(statement: Statement, exchanged: frozenset[Buffer], slots: frozenset
 
     flying = {
         store: loop.token
-        for loop in find(statement, Parallel)
+        for loop in find(statement, ir.Parallel)
         if loop.token is not None
-        for store in find(loop.body, Store)
+        for store in find(loop.body, ir.Store)
     }
-    for node in find(statement, Load, Store, TileOperator, Call):
-        if isinstance(node, Load):
+    for node in find(statement, ir.Load, ir.Store, ir.TileOperator, ir.Call):
+        if isinstance(node, ir.Load):
             add("read", node.buffer, node.indices[0] if node.indices else None)
-        elif isinstance(node, Store):
+        elif isinstance(node, ir.Store):
             token = flying.get(node)
             kind = "written" if token is None else "flying_writes"
             add(kind, node.buffer, node.indices[0] if node.indices else None, token)
-        elif isinstance(node, TileOperator):
+        elif isinstance(node, ir.TileOperator):
             effects = node.effects()
             changed = {root(region.buffer) for region in effects.writes} if isinstance(node, Atomic) else set()
             counted = {buffer for buffer in changed if buffer.scope == "global"}
@@ -226,30 +208,30 @@ def touches(statement: Statement, exchanged: frozenset[Buffer], slots: frozenset
                     own = root(region.buffer) in counted
                     token = f"atomic_{node.kind}" if own and isinstance(node, Atomic) else node.token
                     add("combined" if own else name, region.buffer, _slot_of(region), token)
-        elif isinstance(node, Call):
+        elif isinstance(node, ir.Call):
             for number, part in enumerate(node.arguments):
-                if isinstance(part, Region) and part.buffer.scope != "global":
+                if isinstance(part, ir.Region) and part.buffer.scope != "global":
                     add("read", part.buffer, _slot_of(part))
                     if INTRINSICS[node.function].may_write(number):
                         add("written", part.buffer, _slot_of(part))
-                elif isinstance(part, Region) and node.function in UPDATES:
+                elif isinstance(part, ir.Region) and node.function in UPDATES:
                     add("combined", part.buffer, _slot_of(part), node.function)
     return Pending(**{kind: frozenset(places) for kind, places in found.items()})
 
 
-def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
+def exchanged_tensors(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Tensors in global memory of which one statement may read, or overwrite, what another one wrote.
 
     Atomics of one kind order themselves: they count where something else changes or reads the tensor.  Where the author
     speaks of threads, who owns which element is the author's business, and a barrier might stand where only some come.
     """
-    read: set[Buffer] = set()
-    written: list[Buffer] = []
-    combined: dict[Buffer, set[str]] = {}
-    for node in find(kernel.body, Load, Store, TileOperator, Call):
-        if isinstance(node, (Load, Store)):
-            (read.add if isinstance(node, Load) else written.append)(root(node.buffer))
-        elif isinstance(node, TileOperator):
+    read: set[ir.Buffer] = set()
+    written: list[ir.Buffer] = []
+    combined: dict[ir.Buffer, set[str]] = {}
+    for node in find(kernel.body, ir.Load, ir.Store, ir.TileOperator, ir.Call):
+        if isinstance(node, (ir.Load, ir.Store)):
+            (read.add if isinstance(node, ir.Load) else written.append)(root(node.buffer))
+        elif isinstance(node, ir.TileOperator):
             effects = node.effects()
             changed = {root(region.buffer) for region in effects.writes}
             if isinstance(node, Atomic):
@@ -261,7 +243,7 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
                 written.extend(root(region.buffer) for region in effects.writes)
         elif node.function in UPDATES:
             for part in node.arguments:
-                if isinstance(part, Region):
+                if isinstance(part, ir.Region):
                     combined.setdefault(root(part.buffer), set()).add(node.function)
     again = _written_again(kernel.body, ())
     several = {b for b in written if b in read or written.count(b) > 1 or b in again}
@@ -270,36 +252,36 @@ def exchanged_tensors(kernel: Kernel) -> frozenset[Buffer]:
     return found - _of_threads(kernel) if found else found
 
 
-def _written_again(node: Record, around: tuple[For, ...]) -> set[Buffer]:
+def _written_again(node: ir.Record, around: tuple[ir.For, ...]) -> set[ir.Buffer]:
     """Tensors of which an iteration of a loop writes, by other threads, what an earlier one wrote: shifted by less than
     the whole."""
-    if isinstance(node, For):
+    if isinstance(node, ir.For):
         around = (*around, node)
-    if isinstance(node, Parallel):
-        stores = [store for store in find(node, Store) if root(store.buffer).scope == "global"]
+    if isinstance(node, ir.Parallel):
+        stores = [store for store in find(node, ir.Store) if root(store.buffer).scope == "global"]
         return {root(store.buffer) for store in stores if any(_shifts(store, node, loop) for loop in around)}
-    found: set[Buffer] = set()
+    found: set[ir.Buffer] = set()
     for child in children(node):
-        if holds(child, Parallel):
+        if holds(child, ir.Parallel):
             found |= _written_again(child, around)
     return found
 
 
-def _shifts(store: Store, work: Parallel, loop: For) -> bool:
+def _shifts(store: ir.Store, work: ir.Parallel, loop: ir.For) -> bool:
     """Whether the elements that one iteration stores lie across the last one's; False where that is not known."""
-    if not isinstance(loop.step, Const):
+    if not isinstance(loop.step, ir.Const):
         return False
     analyzer, shifted = Analyzer(), False
     for var, extent in zip(work.vars, work.extents, strict=True):
         analyzer.bind_extent(var, extent)
     for index in store.indices:
         moved = analyzer.stride(index, loop.var)
-        if not isinstance(moved, Const) or moved.value == 0:
+        if not isinstance(moved, ir.Const) or moved.value == 0:
             continue
         span = 1
         for var, extent in zip(work.vars, work.extents, strict=True):
             step = analyzer.stride(index, var)
-            if not isinstance(step, Const) or not isinstance(extent, int):
+            if not isinstance(step, ir.Const) or not isinstance(extent, int):
                 return False
             span += abs(int(step.value)) * (extent - 1)
         if abs(int(moved.value) * int(loop.step.value)) >= span:
@@ -308,22 +290,24 @@ def _shifts(store: Store, work: Parallel, loop: For) -> bool:
     return shifted
 
 
-def _of_threads(kernel: Kernel) -> set[Buffer]:
+def _of_threads(kernel: ir.Kernel) -> set[ir.Buffer]:
     """Tensors that statements touch in which the author speaks of threads: of their index, or of what was made of
     it."""
-    told: set[Var | Buffer] = set(kernel.thread_vars)
-    tensors: set[Buffer] = set()
+    told: set[ir.Var | ir.Buffer] = set(kernel.thread_vars)
+    tensors: set[ir.Buffer] = set()
 
-    def visit(statement: Statement, below: bool) -> None:
+    def visit(statement: ir.Statement, below: bool) -> None:
         parts = bodies(statement)
         asked = header(statement) if parts else (statement,)
-        below = below or any(node in told for part in asked for node in find(part, Var, Buffer))
+        below = below or any(node in told for part in asked for node in find(part, ir.Var, ir.Buffer))
         for one in (one for part in parts for one in part.statements):
             visit(one, below)
         if not parts and below:
-            told.update(let.var for let in find(statement, Let))
-            told.update(store.buffer for store in find(statement, Store) if store.buffer.scope in ("scalar", "local"))
-            tensors.update(root(node) for node in find(statement, Buffer) if root(node).scope == "global")
+            told.update(let.var for let in find(statement, ir.Let))
+            told.update(
+                store.buffer for store in find(statement, ir.Store) if store.buffer.scope in ("scalar", "local")
+            )
+            tensors.update(root(node) for node in find(statement, ir.Buffer) if root(node).scope == "global")
 
     known = 0
     while known < len(told):  # what a later iteration of a loop makes is asked in an earlier statement
@@ -332,7 +316,7 @@ def _of_threads(kernel: Kernel) -> set[Buffer]:
     return tensors
 
 
-def _slot_of(region: Region) -> Expr | None:
+def _slot_of(region: ir.Region) -> ir.Expr | None:
     """The one index of a region's first dimension."""
     first = region.extents[0] if region.extents else None
     return region.starts[0] if isinstance(first, int) and first == 1 else None

@@ -10,22 +10,7 @@ from typing import TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
-from tilewright.ir import nodes
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Commit,
-    Evaluate,
-    Expr,
-    If,
-    Parallel,
-    Seq,
-    Statement,
-    Wait,
-    const,
-    index_binary,
-    seq,
-)
+from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import conjunction, substitute
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.scoped import fresh, plain_loop, redirected
@@ -36,7 +21,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import (
 )
 from tilewright.passes.tile.pipelines.tile_views import with_views
 
-S = TypeVar("S", bound=Statement)
+S = TypeVar("S", bound=ir.Statement)
 
 
 @dataclass(slots=True)
@@ -45,38 +30,38 @@ class Emission:
 
     plan: PipelinePlan
     token: str
-    declared: Mapping[Buffer, Span | None]
-    views: list[Buffer]
-    views_of_stages: dict[Buffer, Buffer] = field(default_factory=dict)
-    staged: dict[Buffer, Buffer] = field(default_factory=dict)
+    declared: Mapping[ir.Buffer, Span | None]
+    views: list[ir.Buffer]
+    views_of_stages: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
+    staged: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     analyzer: Analyzer = field(default_factory=Analyzer)
 
     def __post_init__(self) -> None:
         for buffer, copies in self.plan.staged.items():
             self.staged[buffer] = replace(buffer, name=f"{buffer.name}_stages", shape=(copies, *buffer.shape))
 
-    def run(self) -> list[Statement]:
+    def run(self) -> list[ir.Statement]:
         """The statements; those tiles that got stages are `staged`."""
         plan = self.plan
         outside = [one for one in plan.allocations if one.buffer not in self.staged and self._ahead(one.buffer)]
         inside = [one for one in plan.allocations if one.buffer not in self.staged and one not in outside]
-        made: list[Statement] = [
-            Allocate(staged, span=self.declared.get(buffer)) for buffer, staged in self.staged.items()
+        made: list[ir.Statement] = [
+            ir.Allocate(staged, span=self.declared.get(buffer)) for buffer, staged in self.staged.items()
         ]
         made += outside
         for step in range(plan.depth):
             made += self._step(step)
         loop = plain_loop(plan.loop)
-        body = seq(inside, self._names(), self._step(None))
+        body = ir.seq(inside, self._names(), self._step(None))
         made.append(replace(loop, body=body))
         return made
 
-    def _ahead(self, buffer: Buffer) -> bool:
+    def _ahead(self, buffer: ir.Buffer) -> bool:
         """Whether statements of several stages use a buffer that is declared in the body."""
         return any(stage < self.plan.depth and buffer in effects.all
                    for stage, effects in zip(self.plan.stages, self.plan.effects, strict=True))  # fmt: skip
 
-    def _names(self) -> list[Statement]:
+    def _names(self) -> list[ir.Statement]:
         """The names that statements of the last stage use, and those kept for what declares nothing else."""
         plan = self.plan
         last = [number for number, stage in enumerate(plan.stages) if stage == plan.depth]
@@ -89,13 +74,13 @@ class Emission:
         wanted: set[Name] = set()
         for number in numbers:
             conditions = plan.conditions[number]
-            users = [Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
+            users = [ir.Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
             wanted.update(let for user in users for let in needed_names(user, plan.lets))
         return [let for let in plan.lets if let in wanted]
 
-    def _under_conditions(self, numbers: Sequence[int], outer: Collection[Name]) -> list[Statement]:
+    def _under_conditions(self, numbers: Sequence[int], outer: Collection[Name]) -> list[ir.Statement]:
         """Statements under what they stand under, neighbours together; `outer` names stand before them."""
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for conditions, run in itertools.groupby(numbers, lambda number: self.plan.conditions[number]):
             started = [self._started(number) for number in run]
             if not conditions:
@@ -105,41 +90,41 @@ class Emission:
                 let for one in started for let in needed_names(one, self.plan.lets) if let not in outer
             )
             span = started[0].span
-            made.append(fresh(If(conjunction(conditions), Seq((*names, *started)), span=span)) if names else
-                        If(conjunction(conditions), Seq(tuple(started)), span=span))  # fmt: skip
+            made.append(fresh(ir.If(conjunction(conditions), ir.Seq((*names, *started)), span=span)) if names else
+                        ir.If(conjunction(conditions), ir.Seq(tuple(started)), span=span))  # fmt: skip
         return made
 
     # Steps -----------------------------------------------------------------------------------
 
-    def _step(self, step: int | None) -> list[Statement]:
+    def _step(self, step: int | None) -> list[ir.Statement]:
         """One step: of the prologue, where a number is given, else of the loop, named by the last stage's iteration."""
         plan = self.plan
         groups = self._groups()
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         pending = self._pending_at_start(step)
         if pending is not None:
-            made.append(Wait(self.token, pending, full=self._full(step) if pending else None))
-        open_run: list[tuple[int, Statement]] = []
+            made.append(ir.Wait(self.token, pending, full=self._full(step) if pending else None))
+        open_run: list[tuple[int, ir.Statement]] = []
         closed = 0
         for position, number in enumerate(plan.in_order()):
             wait = self._pending_before(number, closed)
             if wait is not None and self._runs(number, step):
                 made += self._flushed(open_run, step)
-                made.append(Wait(self.token, wait))
+                made.append(ir.Wait(self.token, wait))
             if self._runs(number, step):
                 open_run.append((number, plan.statements[number]))
             if position in groups:
                 made += self._flushed(open_run, step)
-                made.append(Commit(self.token))
+                made.append(ir.Commit(self.token))
                 closed += 1
         return made + self._flushed(open_run, step)
 
     def _runs(self, number: int, step: int | None) -> bool:
         return step is None or self.plan.stages[number] <= step
 
-    def _flushed(self, run: list[tuple[int, Statement]], step: int | None) -> list[Statement]:
+    def _flushed(self, run: list[tuple[int, ir.Statement]], step: int | None) -> list[ir.Statement]:
         """The statements collected, neighbours of one iteration under one condition; `run` is empty afterwards."""
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         while run:
             stage = self.plan.stages[run[0][0]]
             same: list[int] = []
@@ -148,7 +133,7 @@ class Emission:
             made += self._iteration(same, stage, step)
         return made
 
-    def _iteration(self, numbers: Sequence[int], stage: int, step: int | None) -> list[Statement]:
+    def _iteration(self, numbers: Sequence[int], stage: int, step: int | None) -> list[ir.Statement]:
         """Statements of one stage, for the iteration that is theirs in this step."""
         loop = self.plan.loop
         if step is None and stage == self.plan.depth:
@@ -156,42 +141,42 @@ class Emission:
             statements = self._under_conditions(numbers, self._outer_names(last))
             return [self._redirected(one, loop.var) for one in statements]
         lead = self.plan.depth - stage if step is None else step - stage
-        iteration = (loop.var if step is None else nodes.cast(loop.start, loop.var.dtype)) + lead
+        iteration = (loop.var if step is None else ir.cast(loop.start, loop.var.dtype)) + lead
         names = self._outer_names(numbers)
-        body = Seq((*names, *self._under_conditions(numbers, names)))
+        body = ir.Seq((*names, *self._under_conditions(numbers, names)))
         body = self._redirected(fresh(substitute(body, {loop.var: iteration})), iteration)
-        exists = index_binary("lt", iteration, nodes.cast(loop.stop, loop.var.dtype))
+        exists = ir.index_binary("lt", iteration, ir.cast(loop.stop, loop.var.dtype))
         harmless = self.plan.beyond.issuperset(numbers) and not any(self.plan.conditions[one] for one in numbers)
         if (harmless and step is None) or self.analyzer.prove(exists):
             return list(body.statements) if not names else [body]
-        if self.analyzer.prove(index_binary("ge", iteration, nodes.cast(loop.stop, loop.var.dtype))):
+        if self.analyzer.prove(ir.index_binary("ge", iteration, ir.cast(loop.stop, loop.var.dtype))):
             return []
-        return [If(exists, body, span=loop.span)]
+        return [ir.If(exists, body, span=loop.span)]
 
-    def _started(self, number: int) -> Statement:
+    def _started(self, number: int) -> ir.Statement:
         statement = self.plan.statements[number]
-        if isinstance(statement, (Copy, Parallel)) and number in self._asynchronous():
+        if isinstance(statement, (Copy, ir.Parallel)) and number in self._asynchronous():
             return replace(statement, token=self.token)
         return statement
 
-    def _redirected(self, statement: S, iteration: Expr) -> S:
-        origin = iteration - nodes.cast(self.plan.loop.start, self.plan.loop.var.dtype)
+    def _redirected(self, statement: S, iteration: ir.Expr) -> S:
+        origin = iteration - ir.cast(self.plan.loop.start, self.plan.loop.var.dtype)
         slots = {buffer: (staged, origin % staged.static_shape[0]) for buffer, staged in self.staged.items()}
         return redirected(statement, with_views(slots, self.views_of_stages, self.views))
 
     # Waits -----------------------------------------------------------------------------------
 
-    def _full(self, step: int | None) -> Expr | None:
+    def _full(self, step: int | None) -> ir.Expr | None:
         """Whether the step before started all of its copies: then those before it did; None where that is certain.
 
         Copies of several stages begin at different steps, so that nothing is said of theirs.
         """
         loop, stages = self.plan.loop, {self.plan.stages[load] for load in self._asynchronous()}
         if len(stages) > 1:
-            return const(False)
+            return ir.const(False)
         ahead = (self.plan.depth if step is None else step) - min(stages) - 1
-        first = loop.var if step is None else nodes.cast(loop.start, loop.var.dtype)
-        full = index_binary("lt", first + ahead, nodes.cast(loop.stop, loop.var.dtype))
+        first = loop.var if step is None else ir.cast(loop.start, loop.var.dtype)
+        full = ir.index_binary("lt", first + ahead, ir.cast(loop.stop, loop.var.dtype))
         return None if self.analyzer.prove(full) else full
 
     def copies_of_groups(self) -> tuple[tuple[Copy, ...], ...]:
@@ -210,7 +195,7 @@ class Emission:
         return [
             number
             for number, statement in enumerate(self.plan.statements)
-            if isinstance(statement, (Copy, Parallel)) and statement.prefer == CP_ASYNC and self._waited_for(number)
+            if isinstance(statement, (Copy, ir.Parallel)) and statement.prefer == CP_ASYNC and self._waited_for(number)
         ]
 
     def _waited_for(self, load: int) -> bool:

@@ -48,20 +48,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies, header
 from tilewright.ir.effects import root, touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Commit,
-    Function,
-    Kernel,
-    Pipelined,
-    Seq,
-    Statement,
-    Token,
-    Wait,
-)
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, uses, walk, without_tiles
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
@@ -82,11 +71,11 @@ from tilewright.passes.tile.pipelines.register_staging import (
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, transposed_copies
 
-GROUPS: Fact[dict[Token, tuple[tuple[Copy, ...], ...]]] = Fact("groups", dict)
+GROUPS: Fact[dict[ir.Token, tuple[tuple[Copy, ...], ...]]] = Fact("groups", dict)
 """By a pipeline's token, of each group that a step of it closes the copies that are always in it."""
 
 
-def inject_pipeline(function: Function, context: Context) -> Function:
+def inject_pipeline(function: ir.Function, context: Context) -> ir.Function:
     """Let iterations of pipelined loops overlap; a loop that cannot becomes a plain one, and a warning says why.
 
     Raises
@@ -97,23 +86,23 @@ def inject_pipeline(function: Function, context: Context) -> Function:
 
 
 class _Inject(Rewriter):
-    def __init__(self, kernel: Kernel, context: Context) -> None:
+    def __init__(self, kernel: ir.Kernel, context: Context) -> None:
         self.kernel, self.context = kernel, context
-        self.stages: dict[Buffer, list[Buffer]] = {}
-        self.transposed: dict[Buffer, Buffer] = {}
-        self.layouts: dict[Buffer, Layout] = {}
+        self.stages: dict[ir.Buffer, list[ir.Buffer]] = {}
+        self.transposed: dict[ir.Buffer, ir.Buffer] = {}
+        self.layouts: dict[ir.Buffer, Layout] = {}
         self.tokens = 0
-        self.declared = {node.buffer: node.span for node in find(kernel.body, Allocate)}
+        self.declared = {node.buffer: node.span for node in find(kernel.body, ir.Allocate)}
 
-    def run(self) -> Kernel:
+    def run(self) -> ir.Kernel:
         body = self(self.kernel.body)
         body = _JoinWaits(self.token)(body)
         transposed = lambda one: replace(one, buffer=self.transposed.get(one.buffer, one.buffer))  # noqa: E731
-        body = changed(body, Allocate, by=transposed) if self.transposed else body
-        used = {node for node in uses(body) if isinstance(node, Buffer)}
+        body = changed(body, ir.Allocate, by=transposed) if self.transposed else body
+        used = {node for node in uses(body) if isinstance(node, ir.Buffer)}
         used |= {node.source for node in used if node.source is not None}
         body = without_tiles(body, set(self.stages) - used)
-        layouts: list[tuple[Buffer, Any]] = [*self.kernel.layouts, *self.layouts.items()]
+        layouts: list[tuple[ir.Buffer, Any]] = [*self.kernel.layouts, *self.layouts.items()]
         for buffer, layout in list(layouts):
             layouts += [(made, expand(layout, made.static_shape[0])) for made in self.stages.get(buffer, ())]
         kept = tuple((buffer, layout) for buffer, layout in layouts if buffer in used or buffer not in self.stages)
@@ -123,7 +112,7 @@ class _Inject(Rewriter):
         self.tokens += 1
         return f"{CP_ASYNC}_{self.tokens - 1}"
 
-    def visit_Pipelined(self, original: Pipelined) -> Statement:
+    def visit_Pipelined(self, original: ir.Pipelined) -> ir.Statement:
         loop = replace(original, body=self(original.body))
         if (loop.num_stages == 0 and loop.stage is None) or not _loads_ahead(self.context.arch):
             return self._plain(loop, original)
@@ -132,7 +121,7 @@ class _Inject(Rewriter):
             self._refuse(loop, *found)
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
-        before: list[Statement] = []
+        before: list[ir.Statement] = []
         under: list[Under] | None = None
         beyond: frozenset[int] = frozenset()
         if self.context.arch.has("register_staging"):
@@ -159,9 +148,9 @@ class _Inject(Rewriter):
         self.context.facts[GROUPS][emission.token] = emission.copies_of_groups()
         for buffer, staged in emission.staged.items():
             self.stages.setdefault(buffer, []).append(staged)
-        return Seq((*before, *made), span=loop.span)
+        return ir.Seq((*before, *made), span=loop.span)
 
-    def _plain(self, loop: Pipelined, original: Pipelined) -> Statement:
+    def _plain(self, loop: ir.Pipelined, original: ir.Pipelined) -> ir.Statement:
         """The loop without overlap; operands across k are transposed all the same."""
         bits = self._bits()
         if not bits:
@@ -185,7 +174,7 @@ class _Inject(Rewriter):
             self.transposed[copy.destination.buffer] = way.tile
             self.context.chose(f"copy: {way.tile.name} is transposed in registers", copy.span)
 
-    def _through_registers(self, loop: Pipelined, transposed: Transposed) -> tuple[Pipelined, Transposed]:
+    def _through_registers(self, loop: ir.Pipelined, transposed: Transposed) -> tuple[ir.Pipelined, Transposed]:
         """The loop, where copies that threads start have no room for all their slots, or are to be transposed, as loads
         and stores; and what becomes of those that are transposed."""
         roomy = self._has_room(loop)
@@ -196,7 +185,7 @@ class _Inject(Rewriter):
         body = put(loop.body, others)
         return replace(loop, body=body), {others.get(copy, copy): way for copy, way in transposed.items()}
 
-    def _has_room(self, loop: Pipelined) -> bool:
+    def _has_room(self, loop: ir.Pipelined) -> bool:
         """Whether a block has memory for a slot of each stage of what a loop's copies start: in registers there is one
         less."""
         filled = {copy.destination.buffer for copy in _started(loop)}
@@ -218,11 +207,11 @@ class _Inject(Rewriter):
         for statement, reason in plan.refused if wanted else ():
             self.context.warn(f"this is not started ahead of its iteration: {reason}", statement.span)
 
-    def _refuse(self, loop: Pipelined, statement: Statement, reason: str) -> None:
+    def _refuse(self, loop: ir.Pipelined, statement: ir.Statement, reason: str) -> None:
         self.context.warn(f"this loop is not pipelined: {said(statement)}: {reason}", loop.span)
 
 
-def _started(loop: Pipelined) -> list[Copy]:
+def _started(loop: ir.Pipelined) -> list[Copy]:
     """Copies of a loop that its threads start and do not wait for."""
     return [one for one in find(loop.body, Copy) if one.prefer == CP_ASYNC]
 
@@ -233,25 +222,25 @@ def _loads_ahead(arch: Arch) -> bool:
     return arch.has("register_staging") or any(one.asynchronous for one in arch.copy_instructions)
 
 
-def unstageable(kernel: Kernel, loop: Pipelined) -> dict[Buffer, str]:
+def unstageable(kernel: ir.Kernel, loop: ir.Pipelined) -> dict[ir.Buffer, str]:
     """The tiles of a kernel that cannot have a copy for each stage of a loop, and why."""
-    reasons: dict[Buffer, str] = {}
+    reasons: dict[ir.Buffer, str] = {}
     for node in walk(kernel.body):
-        buffer = node.buffer if isinstance(node, Allocate) else node
-        if isinstance(buffer, Buffer) and buffer.source is not None and not sees_all(buffer):
+        buffer = node.buffer if isinstance(node, ir.Allocate) else node
+        if isinstance(buffer, ir.Buffer) and buffer.source is not None and not sees_all(buffer):
             reasons[root(buffer)] = f"it is also used as {buffer.name}"
     for buffer in _exposed(kernel.body, loop):
         reasons.setdefault(buffer, "what it holds is read outside of the loop")
     return reasons
 
 
-def _exposed(statement: Statement, loop: Pipelined) -> set[Buffer]:
+def _exposed(statement: ir.Statement, loop: ir.Pipelined) -> set[ir.Buffer]:
     """Memory that statements other than `loop` read before they have written all of it."""
     if statement is loop:
         return set()
-    if isinstance(statement, Seq):
-        found: set[Buffer] = set()
-        filled: set[Buffer] = set()
+    if isinstance(statement, ir.Seq):
+        found: set[ir.Buffer] = set()
+        filled: set[ir.Buffer] = set()
         for one in statement.statements:
             if any(node is loop for node in walk(one)):
                 # What it fills is read behind it, or in the next iteration around it.
@@ -272,9 +261,9 @@ class _JoinWaits(Rewriter):
     def __init__(self, token: Any) -> None:
         self.token = token
 
-    def visit_Seq(self, body: Seq) -> Rewritten:
+    def visit_Seq(self, body: ir.Seq) -> Rewritten:
         made = self.generic(body)
-        statements: list[Statement] = []
+        statements: list[ir.Statement] = []
         run: list[Copy] = []
         for statement in made.statements:
             alone = isinstance(statement, Copy) and statement.prefer == CP_ASYNC and statement.token is None
@@ -290,8 +279,8 @@ class _JoinWaits(Rewriter):
         changed = len(statements) != len(made.statements)
         return replace(made, statements=tuple(statements)) if changed else made
 
-    def _joined(self, run: list[Copy]) -> list[Statement]:
+    def _joined(self, run: list[Copy]) -> list[ir.Statement]:
         if len(run) < 2:
             return list(run)
         token = self.token()
-        return [*(replace(copy, token=token) for copy in run), Commit(token), Wait(token)]
+        return [*(replace(copy, token=token) for copy in run), ir.Commit(token), ir.Wait(token)]

@@ -13,45 +13,27 @@ from dataclasses import dataclass, field
 from typing import TypeGuard, TypeVar
 
 from tilewright.errors import PipelinePlanError
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import leaving, performed
 from tilewright.ir.effects import Touched, has_effect, touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Channel,
-    ChannelStatement,
-    Commit,
-    Expr,
-    If,
-    Let,
-    Parallel,
-    Pipelined,
-    Return,
-    Roles,
-    Seq,
-    Statement,
-    TileOperator,
-    Var,
-    Wait,
-)
 from tilewright.ir.signature import mentioned
 from tilewright.ir.visitor import conjunction, walk
 from tilewright.ops.copy import TMA_STORES, Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
 
-Name = Let | Allocate
+Name = ir.Let | ir.Allocate
 """What stands for a value: a name, or a tensor at an address that the kernel finds."""
 
-N = TypeVar("N", Let, Name)
+N = TypeVar("N", ir.Let, Name)
 
-MANUAL = (ChannelStatement, Channel, Commit, Wait, Roles)
+MANUAL = (ir.ChannelStatement, ir.Channel, ir.Commit, ir.Wait, ir.Roles)
 """What says who waits for whom; what the engine stores and adds, only the statements that work on it wait for."""
 
 
-def is_load(statement: Statement) -> bool:
+def is_load(statement: ir.Statement) -> bool:
     """Whether a statement brings a tile from global into shared memory, and no pipeline inside has it already."""
-    if isinstance(statement, Parallel) and is_gather(statement):
+    if isinstance(statement, ir.Parallel) and is_gather(statement):
         return statement.token is None
     return (
         isinstance(statement, Copy)
@@ -73,17 +55,17 @@ class PipelinePlan:
     refused : why loads are not made ahead: the statement and the reason.
     """
 
-    loop: Pipelined
-    statements: tuple[Statement, ...]
+    loop: ir.Pipelined
+    statements: tuple[ir.Statement, ...]
     lets: tuple[Name, ...]
-    allocations: tuple[Allocate, ...]
+    allocations: tuple[ir.Allocate, ...]
     stages: list[int] = field(default_factory=list)
     orders: list[int] = field(default_factory=list)
-    refused: list[tuple[Statement, str]] = field(default_factory=list)
+    refused: list[tuple[ir.Statement, str]] = field(default_factory=list)
     effects: list[Touched] = field(default_factory=list)
-    staged: dict[Buffer, int] = field(default_factory=dict)
+    staged: dict[ir.Buffer, int] = field(default_factory=dict)
     """Tiles that get copies, and how many."""
-    conditions: list[tuple[Expr, ...]] = field(default_factory=list)
+    conditions: list[tuple[ir.Expr, ...]] = field(default_factory=list)
     """Of each statement, what it stands under besides."""
     beyond: frozenset[int] = frozenset()
     """Statements that may run in steps that have no iteration for them."""
@@ -104,10 +86,10 @@ class PipelinePlan:
 
 
 def plan_pipeline(
-    loop: Pipelined,
-    unstageable: dict[Buffer, str],
-    threads: Collection[Var] | None = None,
-    conditions: Sequence[tuple[Expr, ...]] | None = None,
+    loop: ir.Pipelined,
+    unstageable: dict[ir.Buffer, str],
+    threads: Collection[ir.Var] | None = None,
+    conditions: Sequence[tuple[ir.Expr, ...]] | None = None,
 ) -> PipelinePlan:
     """Stages and orders for the body of `loop`.
 
@@ -132,45 +114,45 @@ def plan_pipeline(
     return plan
 
 
-def _under(loop: Pipelined, conditions: Sequence[tuple[Expr, ...]] | None) -> Opened:
+def _under(loop: ir.Pipelined, conditions: Sequence[tuple[ir.Expr, ...]] | None) -> Opened:
     statements = loop.body.statements
     return list(zip(statements, conditions or [()] * len(statements), strict=True))
 
 
-def _unplanned(loop: Pipelined, body: Opened) -> PipelinePlan:
+def _unplanned(loop: ir.Pipelined, body: Opened) -> PipelinePlan:
     """A plan without stages and orders."""
     plan = PipelinePlan(
         loop,
-        tuple(s for s, _ in body if not isinstance(s, (Let, Allocate))),
+        tuple(s for s, _ in body if not isinstance(s, (ir.Let, ir.Allocate))),
         tuple(s for s, _ in body if _is_name(s)),
-        tuple(s for s, _ in body if isinstance(s, Allocate) and not s.buffer.placed),
+        tuple(s for s, _ in body if isinstance(s, ir.Allocate) and not s.buffer.placed),
     )
-    plan.conditions = [conditions for s, conditions in body if not isinstance(s, (Let, Allocate))]
+    plan.conditions = [conditions for s, conditions in body if not isinstance(s, (ir.Let, ir.Allocate))]
     plan.effects = [
-        _with_names(If(conjunction(conditions), Seq((statement,))) if conditions else statement, plan.lets)
+        _with_names(ir.If(conjunction(conditions), ir.Seq((statement,))) if conditions else statement, plan.lets)
         for statement, conditions in zip(plan.statements, plan.conditions, strict=True)
     ]
     return plan
 
 
-def obstacle(loop: Pipelined) -> tuple[Statement, str] | None:
+def obstacle(loop: ir.Pipelined) -> tuple[ir.Statement, str] | None:
     """What keeps any statement of the loop from working ahead, if anything."""
     written, left = touched(loop.body).writes, set(leaving(loop.body))
     for one in loop.body.statements:
-        if isinstance(one, (Let, Allocate)) and touched(one).reads & written:  # which `store_names` has left
+        if isinstance(one, (ir.Let, ir.Allocate)) and touched(one).reads & written:  # which `store_names` has left
             return one, "a name in its body stands for what the loop changes"
     for node in walk(loop.body):
         manual = isinstance(node, MANUAL) and getattr(node, "token", None) != TMA_STORES
-        if isinstance(node, Statement) and (manual or performed(node) == "sync_threads"):
+        if isinstance(node, ir.Statement) and (manual or performed(node) == "sync_threads"):
             return node, "its body synchronises by itself"
-        if isinstance(node, Return) or node in left:
+        if isinstance(node, ir.Return) or node in left:
             return node, "an iteration may be the last one, which is known too late"
-        if isinstance(node, Let) and has_effect(node.value):
+        if isinstance(node, ir.Let) and has_effect(node.value):
             return node, "a name in its body stands for an effect"
     return None
 
 
-def _with_names(statement: Statement, lets: Sequence[Name]) -> Touched:
+def _with_names(statement: ir.Statement, lets: Sequence[Name]) -> Touched:
     """What a statement touches, its names' values included."""
     found = touched(statement)
     reads = set(found.reads)
@@ -179,16 +161,16 @@ def _with_names(statement: Statement, lets: Sequence[Name]) -> Touched:
     return Touched(frozenset(reads), found.writes)
 
 
-def _is_name(statement: Statement) -> TypeGuard[Name]:
-    return isinstance(statement, Let) or (isinstance(statement, Allocate) and statement.buffer.placed)
+def _is_name(statement: ir.Statement) -> TypeGuard[Name]:
+    return isinstance(statement, ir.Let) or (isinstance(statement, ir.Allocate) and statement.buffer.placed)
 
 
-def needed_names(statement: Statement, lets: Sequence[N]) -> list[N]:
+def needed_names(statement: ir.Statement, lets: Sequence[N]) -> list[N]:
     """The names that a statement uses, and those that these rest on, in order."""
     wanted = mentioned(statement)
     found: list[N] = []
     for let in reversed(lets):
-        if (let.var if isinstance(let, Let) else let.buffer) in wanted:
+        if (let.var if isinstance(let, ir.Let) else let.buffer) in wanted:
             found.append(let)
             wanted |= mentioned(let)
     return found[::-1]
@@ -197,7 +179,7 @@ def needed_names(statement: Statement, lets: Sequence[N]) -> list[N]:
 # The compiler's plan ----------------------------------------------------------------------------
 
 
-def _automatic(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:
+def _automatic(plan: PipelinePlan, unstageable: dict[ir.Buffer, str]) -> None:
     depth = max(plan.loop.num_stages - 1, 0)
     count = len(plan.statements)
     ahead: set[int] = set()
@@ -206,7 +188,7 @@ def _automatic(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:
             ahead.add(number)
         else:
             for node in walk(statement):
-                if isinstance(node, Statement) and is_load(node):
+                if isinstance(node, ir.Statement) and is_load(node):
                     plan.refused.append((node, "it stands under a condition or in a loop of its own"))
     while True:
         plan.stages = [0 if number in ahead else depth for number in range(count)]
@@ -224,9 +206,9 @@ def _automatic(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:
         plan.staged = {}
 
 
-def _staged(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> dict[Buffer, int]:
+def _staged(plan: PipelinePlan, unstageable: dict[ir.Buffer, str]) -> dict[ir.Buffer, int]:
     """The tiles that statements of a later stage use, and the copies that this takes."""
-    result: dict[Buffer, int] = {}
+    result: dict[ir.Buffer, int] = {}
     for effects in plan.effects:
         for buffer in effects.writes:
             if buffer.scope != "shared" or buffer in unstageable:
@@ -238,9 +220,9 @@ def _staged(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> dict[Buffer, 
     return result
 
 
-def _filled_first(plan: PipelinePlan, buffer: Buffer) -> bool:
+def _filled_first(plan: PipelinePlan, buffer: ir.Buffer) -> bool:
     """Whether every iteration writes all of a tile before it uses it."""
-    filled: list[tuple[Expr, ...]] = []
+    filled: list[tuple[ir.Expr, ...]] = []
     for statement, effects, under in zip(plan.statements, plan.effects, plan.conditions, strict=True):
         if buffer not in effects.all or any(conditions == under[: len(conditions)] for conditions in filled):
             continue
@@ -251,7 +233,7 @@ def _filled_first(plan: PipelinePlan, buffer: Buffer) -> bool:
     return bool(filled)
 
 
-def _broken(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> Iterator[tuple[int, int, str]]:
+def _broken(plan: PipelinePlan, unstageable: dict[ir.Buffer, str]) -> Iterator[tuple[int, int, str]]:
     """Pairs of statements that a plan runs in the wrong order, and the reason."""
     count = len(plan.statements)
     for first in range(count):
@@ -266,13 +248,13 @@ def _broken(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> Iterator[tupl
                     yield first, second, _reason(plan, buffer, unstageable)
 
 
-def _between(first: Touched, second: Touched) -> list[Buffer]:
+def _between(first: Touched, second: Touched) -> list[ir.Buffer]:
     """Memory through which two statements depend on each other."""
     found = (first.writes & second.all) | (first.reads & second.writes)
     return sorted(found, key=lambda buffer: buffer.name)
 
 
-def _reason(plan: PipelinePlan, buffer: Buffer, unstageable: dict[Buffer, str]) -> str:
+def _reason(plan: PipelinePlan, buffer: ir.Buffer, unstageable: dict[ir.Buffer, str]) -> str:
     if buffer in unstageable:
         return f"{buffer.name} cannot have a copy a stage: {unstageable[buffer]}"
     if buffer.scope == "shared" and not _filled_first(plan, buffer):
@@ -284,8 +266,8 @@ def _reason(plan: PipelinePlan, buffer: Buffer, unstageable: dict[Buffer, str]) 
 
 
 def breaks(
-    loop: Pipelined, unstageable: dict[Buffer, str], conditions: Sequence[tuple[Expr, ...]]
-) -> tuple[Statement, Statement] | None:
+    loop: ir.Pipelined, unstageable: dict[ir.Buffer, str], conditions: Sequence[tuple[ir.Expr, ...]]
+) -> tuple[ir.Statement, ir.Statement] | None:
     """Two statements that a loop's ``stage=`` and ``order=`` run in the wrong order, if any."""
     plan = _unplanned(loop, _under(loop, conditions))
     plan.stages, plan.orders = list(loop.stage or ()), list(loop.order or ())
@@ -294,7 +276,7 @@ def breaks(
     return None if found is None else (plan.statements[found[0]], plan.statements[found[1]])
 
 
-def _from_author(plan: PipelinePlan, unstageable: dict[Buffer, str]) -> None:
+def _from_author(plan: PipelinePlan, unstageable: dict[ir.Buffer, str]) -> None:
     loop, count = plan.loop, len(plan.statements)
     for what, numbers in (("order", loop.order), ("stage", loop.stage)):
         if numbers is not None and len(numbers) != count:
@@ -324,11 +306,11 @@ def _default_stages(plan: PipelinePlan) -> list[int]:
     return [0 if is_load(statement) else depth for statement in plan.statements]
 
 
-def _line(statement: Statement) -> str:
+def _line(statement: ir.Statement) -> str:
     return f"line {statement.span.line}" if statement.span is not None else type(statement).__name__.lower()
 
 
-def said(statement: Statement) -> str:
+def said(statement: ir.Statement) -> str:
     """What messages call a statement: its word, and its line."""
-    name = statement.name if isinstance(statement, TileOperator) else type(statement).__name__.lower()
+    name = statement.name if isinstance(statement, ir.TileOperator) else type(statement).__name__.lower()
     return f"{name} in line {statement.span.line}" if statement.span else name

@@ -25,29 +25,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Allocate,
-    Binary,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    For,
-    Let,
-    Load,
-    Parallel,
-    Pipelined,
-    Select,
-    Statement,
-    Store,
-    Var,
-    While,
-    const,
-    seq,
-)
 from tilewright.ir.visitor import Rewriter, find, substitute, walk
 from tilewright.ops.base import zero
 
@@ -59,8 +40,8 @@ KEPT = 8
 class Read:
     """Elements of a tensor in a fragment, and the loop that brings them."""
 
-    held: Buffer
-    loop: Parallel
+    held: ir.Buffer
+    loop: ir.Parallel
 
 
 @dataclass(slots=True)
@@ -74,7 +55,7 @@ class Apart:
     registers : 32-bit registers of a thread that hold all that, about.
     """
 
-    work: Parallel
+    work: ir.Parallel
     once: list[Read] = field(default_factory=list)
     each: list[Read] = field(default_factory=list)
     registers: int = 0
@@ -83,23 +64,23 @@ class Apart:
     def is_early(self) -> bool:
         """Whether the work should end before the next iteration's loads begin: it only stores what has come, or that
         takes many registers."""
-        stored = [store.value for store in find(self.work.body, Store)]
-        return self.registers > KEPT or all(isinstance(value, Load) for value in stored)
+        stored = [store.value for store in find(self.work.body, ir.Store)]
+        return self.registers > KEPT or all(isinstance(value, ir.Load) for value in stored)
 
-    def kept(self) -> tuple[list[Read], Parallel]:
+    def kept(self) -> tuple[list[Read], ir.Parallel]:
         """Loops that keep what an iteration reads, so that the next one's can be on its way, and the work on that."""
         moves: list[Read] = []
-        taken: dict[Buffer, Buffer] = {}
+        taken: dict[ir.Buffer, ir.Buffer] = {}
         for read in self.each:
             taken[read.held] = now = replace(read.held, name=f"{read.held.name.removesuffix('_ahead')}_now")
-            own = tuple(Var(var.dtype, var.name) for var in read.loop.vars)
-            value = Call(now.dtype, "settled", (Load(now.dtype, read.held, own),))
-            body = seq([Store(now, own, value, span=self.work.span)])
-            moves.append(Read(now, Parallel(own, read.loop.extents, body, span=self.work.span)))
+            own = tuple(ir.Var(var.dtype, var.name) for var in read.loop.vars)
+            value = ir.Call(now.dtype, "settled", (ir.Load(now.dtype, read.held, own),))
+            body = ir.seq([ir.Store(now, own, value, span=self.work.span)])
+            moves.append(Read(now, ir.Parallel(own, read.loop.extents, body, span=self.work.span)))
         return moves, substitute(self.work, buffers=taken)
 
 
-def reads_apart(loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var],
+def reads_apart(loop: ir.Pipelined, work: ir.Parallel, written: Collection[ir.Buffer], threads: Collection[ir.Var],
                 count: int) -> Apart | None:  # fmt: skip
     """`work`, a statement of `loop`, without its reads of tensors; None where it has none that could be ahead.
 
@@ -119,51 +100,56 @@ class _Take(Rewriter):
     """Takes reads out of a loop's body, those within others' indices first."""
 
     def __init__(
-        self, loop: Pipelined, work: Parallel, written: Collection[Buffer], threads: Collection[Var], count: int
+        self,
+        loop: ir.Pipelined,
+        work: ir.Parallel,
+        written: Collection[ir.Buffer],
+        threads: Collection[ir.Var],
+        count: int,
     ) -> None:
         self.work, self.written, self.count = work, written, count
-        inner = {node.var for node in find(work.body, For)}
+        inner = {node.var for node in find(work.body, ir.For)}
         self.inner = inner | set(threads)
-        self.changing = {loop.var, *(let.var for let in find(loop.body, Let))}
-        self.names: dict[Var, Expr] = {}
+        self.changing = {loop.var, *(let.var for let in find(loop.body, ir.Let))}
+        self.names: dict[ir.Var, ir.Expr] = {}
         self.found = Apart(work)
-        self.made: dict[Expr, Expr] = {}
+        self.made: dict[ir.Expr, ir.Expr] = {}
 
-    def visit_While(self, loop: While) -> While:
+    def visit_While(self, loop: ir.While) -> ir.While:
         return loop  # what it reads changes as it goes
 
-    def visit_Let(self, let: Let) -> Let:
+    def visit_Let(self, let: ir.Let) -> ir.Let:
         made = self.generic(let)
         self.names[made.var] = substitute(made.value, self.names)
         return made
 
-    def visit_Select(self, select: Select) -> Expr:
+    def visit_Select(self, select: ir.Select) -> ir.Expr:
         """An element or zero is read as that: the machine's loads know it, and wait for nothing."""
         guard = self._guard(substitute(self(select.condition), self.names)) if _is_guarded(select) else None
         found = None if guard is None else self._read(select.then, guard)
         return self.generic(select) if found is None else found
 
-    def visit_Load(self, load: Load) -> Expr:
+    def visit_Load(self, load: ir.Load) -> ir.Expr:
         return self._read(load, None) or self.generic(load)
 
-    def _read(self, load: Expr, condition: Expr | None) -> Expr | None:
+    def _read(self, load: ir.Expr, condition: ir.Expr | None) -> ir.Expr | None:
         """What the loop reads in the place of an element, which is zero where a condition says so; None where it
         reads the tensor itself."""
-        assert isinstance(load, Load)
+        assert isinstance(load, ir.Load)
         buffer = load.buffer
         if buffer.scope != "global" or root(buffer) in self.written or buffer.dtype.is_packed or load.dtype.lanes > 1:
             return None
-        value: Expr = substitute(self.generic(load), self.names)
-        assert isinstance(value, Load)
+        value: ir.Expr = substitute(self.generic(load), self.names)
+        assert isinstance(value, ir.Load)
         if not all(self._is_known(node) for index in value.indices for node in walk(index)):
             return None
         if condition is not None:
-            value = Select(load.dtype, condition, value, zero(load.dtype))
+            value = ir.Select(load.dtype, condition, value, zero(load.dtype))
         if value not in self.made:
             self.made[value] = self._held(buffer, value)
         return self.made[value]
 
-    def _guard(self, condition: Expr) -> Expr | None:
+    def _guard(self, condition: ir.Expr) -> ir.Expr | None:
         """A condition as one of the first of some neighbours, which all have the same; None where it is not known."""
         if not all(self._is_known(node) for node in walk(condition)):
             return None
@@ -173,13 +159,13 @@ class _Take(Rewriter):
         first = var // run * run
         return substitute(condition, {var: first}) if run > 1 or extent == 1 else None
 
-    def _agree(self, condition: Expr, var: Var, run: int) -> bool:
+    def _agree(self, condition: ir.Expr, var: ir.Var, run: int) -> bool:
         """Whether a condition certainly is the same for `run` neighbours."""
-        if isinstance(condition, Binary) and condition.dtype == BOOL and condition.left.dtype == BOOL:
+        if isinstance(condition, ir.Binary) and condition.dtype == BOOL and condition.left.dtype == BOOL:
             return self._agree(condition.left, var, run) and self._agree(condition.right, var, run)
         if self._is_same(condition, var, run):
             return True
-        if not (isinstance(condition, Binary) and condition.op in ("lt", "ge")):
+        if not (isinstance(condition, ir.Binary) and condition.op in ("lt", "ge")):
             return False
         place, lane, analyzer = self._place(var, run)
         beyond = substitute(condition.left - condition.right, {var: place})
@@ -188,41 +174,41 @@ class _Take(Rewriter):
 
     def _is_known(self, node: object) -> bool:
         """Whether part of an index is the same for all threads, before the work begins."""
-        if isinstance(node, Load):
+        if isinstance(node, ir.Load):
             return any(node.buffer is read.held for read in self.found.once)
-        if isinstance(node, Call):
+        if isinstance(node, ir.Call):
             return INTRINSICS[node.function].pure
         return node not in self.inner
 
-    def _held(self, buffer: Buffer, value: Expr) -> Expr:
+    def _held(self, buffer: ir.Buffer, value: ir.Expr) -> ir.Expr:
         """The element of a fragment that the loop reads in a tensor's place."""
         extents = [int(str(extent)) for extent in self.work.extents]
         runs = [self._run(value, var, extent) for var, extent in zip(self.work.vars, extents, strict=True)]
         shape = tuple(extent // run for extent, run in zip(extents, runs, strict=True))
-        held = Buffer(f"{buffer.name}_ahead", shape, buffer.dtype, "fragment")
-        own = tuple(Var(var.dtype, var.name) for var in self.work.vars)
+        held = ir.Buffer(f"{buffer.name}_ahead", shape, buffer.dtype, "fragment")
+        own = tuple(ir.Var(var.dtype, var.name) for var in self.work.vars)
         firsts = {var: new * run for var, new, run in zip(self.work.vars, own, runs, strict=True)}
-        body = seq([Store(held, own, substitute(value, firsts), span=self.work.span)])
-        read = Read(held, Parallel(own, shape, body, span=self.work.span))
+        body = ir.seq([ir.Store(held, own, substitute(value, firsts), span=self.work.span)])
+        read = Read(held, ir.Parallel(own, shape, body, span=self.work.span))
         each = not self.changing.isdisjoint(walk(value))
         (self.found.each if each else self.found.once).append(read)
         share = -(-math.prod(extents) // self.count) // math.prod(runs)
         self.found.registers += -(-max(share, 1) * buffer.dtype.bits // 32)
         places = (var // run for var, run in zip(self.work.vars, runs, strict=True))
-        indices = (const(0) if extent == 1 else place for extent, place in zip(shape, places, strict=True))
-        return Load(buffer.dtype, held, tuple(indices))
+        indices = (ir.const(0) if extent == 1 else place for extent, place in zip(shape, places, strict=True))
+        return ir.Load(buffer.dtype, held, tuple(indices))
 
-    def _run(self, value: Expr, var: Var, extent: int) -> int:
+    def _run(self, value: ir.Expr, var: ir.Var, extent: int) -> int:
         """How many neighbours along a variable read the same element, always."""
         return next((run for run in _divisors(extent) if self._is_same(value, var, run)), 1)
 
-    def _is_same(self, value: Expr, var: Var, run: int) -> bool:
+    def _is_same(self, value: ir.Expr, var: ir.Var, run: int) -> bool:
         place, lane, analyzer = self._place(var, run)
         return lane not in walk(analyzer.simplify(substitute(value, {var: place})))
 
-    def _place(self, var: Var, run: int) -> tuple[Expr, Var, Analyzer]:
+    def _place(self, var: ir.Var, run: int) -> tuple[ir.Expr, ir.Var, Analyzer]:
         """One of `run` neighbours along a variable, which of them it is, and who knows that."""
-        first, lane, analyzer = Var(INT32, "first"), Var(INT32, "lane"), Analyzer()
+        first, lane, analyzer = ir.Var(INT32, "first"), ir.Var(INT32, "lane"), Analyzer()
         for other, extent in zip(self.work.vars, self.work.extents, strict=True):
             analyzer.bind_extent(other, extent)
         analyzer.bind(first, 0, None)
@@ -230,9 +216,9 @@ class _Take(Rewriter):
         return first * run + lane, lane, analyzer
 
 
-def _is_guarded(select: Select) -> bool:
+def _is_guarded(select: ir.Select) -> bool:
     other = select.otherwise
-    return isinstance(select.then, Load) and isinstance(other, Const) and other.value == 0
+    return isinstance(select.then, ir.Load) and isinstance(other, ir.Const) and other.value == 0
 
 
 def _divisors(extent: int) -> Iterator[int]:
@@ -240,6 +226,6 @@ def _divisors(extent: int) -> Iterator[int]:
     return (one for one in range(extent, 1, -1) if extent % one == 0)
 
 
-def allocated(reads: Collection[Read]) -> list[Statement]:
+def allocated(reads: Collection[Read]) -> list[ir.Statement]:
     """What reads do, in their order."""
-    return [one for read in reads for one in (Allocate(read.held, span=read.loop.span), read.loop)]
+    return [one for read in reads for one in (ir.Allocate(read.held, span=read.loop.span), read.loop)]

@@ -28,25 +28,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.effects import touched
 from tilewright.ir.expressions import whole
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    Kernel,
-    Let,
-    Parallel,
-    Pipelined,
-    Region,
-    Statement,
-    Var,
-    const,
-    seq,
-)
 from tilewright.ir.visitor import conjunction, declared
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
@@ -58,11 +44,11 @@ from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
 from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
 from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, TransposedTile, transpose_gemms
 
-Under = tuple[Expr, ...]
+Under = tuple[ir.Expr, ...]
 """Conditions that a statement stands under, outermost first."""
 
 
-def opened(loop: Pipelined, threads: Collection[Var]) -> tuple[Pipelined, list[Under]]:
+def opened(loop: ir.Pipelined, threads: Collection[ir.Var]) -> tuple[ir.Pipelined, list[Under]]:
     """A loop with the statements of branches that hold loads in its own body, and what each of those stands under.
 
     A condition has a name: whoever works under it knows it before the loads of the next iteration are on their way,
@@ -74,15 +60,15 @@ def opened(loop: Pipelined, threads: Collection[Var]) -> tuple[Pipelined, list[U
     """
     if loop.num_stages < 2 or loop.stage is not None or loop.order is not None:
         return loop, [()] * len(loop.body.statements)
-    statements: list[Statement] = []
+    statements: list[ir.Statement] = []
     conditions: list[Under] = []
     names: dict[Under, Under] = {(): ()}
     for one, under in open_branches(loop, touched(loop.body).writes, threads, is_load):
         for count in range(1, len(under) + 1):
             if under[:count] not in names:
-                outer, name = names[under[: count - 1]], Var(BOOL, "wanted")
-                known = Call(BOOL, "agreed", (conjunction((*outer[-1:], under[count - 1])),))
-                statements.append(Let(name, known, span=one.span))
+                outer, name = names[under[: count - 1]], ir.Var(BOOL, "wanted")
+                known = ir.Call(BOOL, "agreed", (conjunction((*outer[-1:], under[count - 1])),))
+                statements.append(ir.Let(name, known, span=one.span))
                 conditions.append(())
                 names[under[:count]] = (*outer, name)
         statements.append(one)
@@ -104,18 +90,18 @@ class Divided:
     before : what is read once.
     """
 
-    loop: Pipelined
+    loop: ir.Pipelined
     conditions: list[Under]
     beyond: frozenset[int]
-    layouts: dict[Buffer, Layout]
-    before: list[Statement]
+    layouts: dict[ir.Buffer, Layout]
+    before: list[ir.Statement]
 
 
 def staged_in_registers(
-    loop: Pipelined,
+    loop: ir.Pipelined,
     conditions: Sequence[Under],
-    unstageable: dict[Buffer, str],
-    kernel: Kernel,
+    unstageable: dict[ir.Buffer, str],
+    kernel: ir.Kernel,
     transposed: Transposed,
     most: int,
 ) -> Divided | None:
@@ -134,15 +120,15 @@ def staged_in_registers(
     copies = [one for one in loop.body.statements if isinstance(one, Copy) and _can_wait(one)]
     kept, taken = _affordable(copies, threads, most)
     written = touched(loop.body).writes
-    reads: dict[Statement, Apart] = {}
+    reads: dict[ir.Statement, Apart] = {}
     for one, under in zip(loop.body.statements, conditions, strict=True):
-        if not isinstance(one, Parallel) or under:
+        if not isinstance(one, ir.Parallel) or under:
             continue
         found = reads_apart(loop, one, written, kernel.thread_vars, threads)
         if found is not None and taken + found.registers <= most:
             reads[one] = found
             taken += found.registers
-    ahead: list[Statement] = [*kept, *reads]
+    ahead: list[ir.Statement] = [*kept, *reads]
     while ahead:
         made = _divided(loop, conditions, ahead, transposed, reads)
         broken = breaks(made.loop, unstageable, made.conditions)
@@ -153,7 +139,7 @@ def staged_in_registers(
     return None
 
 
-def registers_to_spare(kernel: Kernel, arch: Arch) -> int:
+def registers_to_spare(kernel: ir.Kernel, arch: Arch) -> int:
     """Registers of a thread for what is on its way: half of those that the kernel's own tiles leave, the other half are
     operands' and addresses'."""
     tiles = declared(kernel.body, "fragment")
@@ -195,18 +181,18 @@ from the one to the other wait for the loads."""
 
 
 def _divided(
-    loop: Pipelined,
+    loop: ir.Pipelined,
     conditions: Sequence[Under],
-    ahead: Collection[Statement],
+    ahead: Collection[ir.Statement],
     transposed: Transposed,
-    reads: Mapping[Statement, Apart],
+    reads: Mapping[ir.Statement, Apart],
 ) -> Divided:
     """The loop whose copies of `ahead` load one iteration early, and store before the loads of the next."""
     last = min(loop.num_stages - 1, 2)
-    body: list[Statement] = []
+    body: list[ir.Statement] = []
     under: list[Under] = []
-    layouts: dict[Buffer, Layout] = {}
-    before: list[Statement] = []
+    layouts: dict[ir.Buffer, Layout] = {}
+    before: list[ir.Statement] = []
     busy = False  # whether what a step works on has begun
     plan: list[tuple[int, int, float]] = []  # of each statement its stage, its rank in a step, its place there
     for place, statement in enumerate(loop.body.statements):
@@ -215,14 +201,14 @@ def _divided(
             plan.append((0, _LOAD, place))
         elif statement not in ahead:
             body.append(statement)
-            if not isinstance(statement, (Let, Allocate)):
+            if not isinstance(statement, (ir.Let, ir.Allocate)):
                 plan.append((last, _WORK, place))
         elif isinstance(statement, Copy) and statement in transposed:
             body += _transposed(statement, transposed[statement], layouts)
             plan += [(0, _LOAD, place), (1, _STORE, place), (1, _STORE, place + 0.5)]
         elif isinstance(statement, Copy):
             load, store, held = _parts(statement)
-            body += [Allocate(held, span=statement.span), load, store]
+            body += [ir.Allocate(held, span=statement.span), load, store]
             plan += [(0, _LOAD, place), (1, _STORE, place)]
         else:
             found = reads[statement]
@@ -239,20 +225,22 @@ def _divided(
     places = sorted(range(len(plan)), key=lambda number: (*plan[number][1:], number))
     order = [places.index(number) for number in range(len(plan))]
     tiles = {copy.destination.buffer: way.tile for copy, way in transposed.items() if copy in ahead}
-    statements = seq([transpose_gemms(one, tiles) for one in body]).statements
+    statements = ir.seq([transpose_gemms(one, tiles) for one in body]).statements
     stages = tuple(stage for stage, *_ in plan)
     beyond = frozenset(number for number, (stage, when, _) in enumerate(plan) if stage < last and when == _STORE)
     made = replace(loop, body=replace(loop.body, statements=statements), stage=stages, order=tuple(order))
     return Divided(made, under, beyond, layouts, before)
 
 
-def transposed_in_place(loop: Pipelined, chosen: Transposed, threads: int) -> tuple[Pipelined, dict[Buffer, Layout]]:
+def transposed_in_place(
+    loop: ir.Pipelined, chosen: Transposed, threads: int
+) -> tuple[ir.Pipelined, dict[ir.Buffer, Layout]]:
     """The loop without a plan, whose copies transpose what they bring where they stand; and those tiles' layouts."""
     copies = [one for one in chosen if one in loop.body.statements and _can_wait(one)]
     able, _ = _affordable(copies, threads, MOST_REGISTERS)
-    layouts: dict[Buffer, Layout] = {}
+    layouts: dict[ir.Buffer, Layout] = {}
     tiles = {copy.destination.buffer: chosen[copy].tile for copy in able}
-    body: list[Statement] = []
+    body: list[ir.Statement] = []
     for statement in loop.body.statements:
         if isinstance(statement, Copy) and statement in able:
             body += _transposed(statement, chosen[statement], layouts)
@@ -261,23 +249,23 @@ def transposed_in_place(loop: Pipelined, chosen: Transposed, threads: int) -> tu
     return replace(loop, body=replace(loop.body, statements=tuple(body))), layouts
 
 
-def _transposed(copy: Copy, way: TransposedTile, layouts: dict[Buffer, Layout]) -> list[Statement]:
+def _transposed(copy: Copy, way: TransposedTile, layouts: dict[ir.Buffer, Layout]) -> list[ir.Statement]:
     """A copy as a load into registers, the transposition of those, and the store of what they have become."""
     load, store, held = _parts(copy)
     transposed = replace(held, name=f"{held.name}_transposed", shape=way.tile.shape)
     layouts.update({held: way.loaded, transposed: way.stored, way.tile: way.memory})
     return [
-        Allocate(held, span=copy.span),
-        Allocate(transposed, span=copy.span),
+        ir.Allocate(held, span=copy.span),
+        ir.Allocate(transposed, span=copy.span),
         load,
         Transpose(store.source, whole(transposed), OWN, span=copy.span),
         Copy(whole(transposed), whole(way.tile), span=copy.span),
     ]
 
 
-def _parts(copy: Copy) -> tuple[Copy, Copy, Buffer]:
+def _parts(copy: Copy) -> tuple[Copy, Copy, ir.Buffer]:
     """A load into registers, the store from them, and the registers."""
     shape = tuple(int(str(extent)) for extent in copy.destination.tile_shape)
-    held = Buffer(f"{copy.destination.buffer.name}_registers", shape, copy.source.dtype, "fragment")
-    whole = Region(held, tuple(const(0) for _ in shape), shape)
+    held = ir.Buffer(f"{copy.destination.buffer.name}_registers", shape, copy.source.dtype, "fragment")
+    whole = ir.Region(held, tuple(ir.const(0) for _ in shape), shape)
     return replace(copy, destination=whole), Copy(whole, copy.destination, span=copy.span), held

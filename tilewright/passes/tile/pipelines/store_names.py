@@ -35,31 +35,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import has_effect, touched
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Expr,
-    Function,
-    Let,
-    Load,
-    Pipelined,
-    Statement,
-    Store,
-    Var,
-    const,
-)
 from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
 from tilewright.passes.context import Context
 
 
-def store_names(function: Function, context: Context) -> Function:
+def store_names(function: ir.Function, context: Context) -> ir.Function:
     """Store what names in pipelined loops read of memory that the loops write."""
     return _Apart()(function)
 
 
 class _Apart(Rewriter):
-    def visit_Pipelined(self, original: Pipelined) -> Rewritten:
+    def visit_Pipelined(self, original: ir.Pipelined) -> Rewritten:
         loop = self.generic(original)
         planned = (loop.order, loop.stage) != (None, None)
         if loop.num_stages == 0 and not planned:
@@ -71,44 +59,46 @@ class _Apart(Rewriter):
         return _numbered(changed, stored) if planned else changed
 
 
-def _apart(loop: Pipelined) -> tuple[list[Statement], dict[Statement, Buffer]]:
+def _apart(loop: ir.Pipelined) -> tuple[list[ir.Statement], dict[ir.Statement, ir.Buffer]]:
     """The statements of a body with reads apart, and which of them are stores that the author did not count."""
     written = set(touched(loop.body).writes)
-    values: dict[Var, Expr] = {}
-    made: list[Statement] = []
-    stored: dict[Statement, Buffer] = {}
+    values: dict[ir.Var, ir.Expr] = {}
+    made: list[ir.Statement] = []
+    stored: dict[ir.Statement, ir.Buffer] = {}
     for one in loop.body.statements:
         statement = substitute(one, values) if values else one
-        value: Expr | None = None
-        plain = isinstance(statement, Let) and statement.value.dtype.lanes == 1 and not has_effect(statement)
-        if isinstance(statement, Let) and plain and touched(statement).reads & written:
-            scalar, value = Buffer(statement.var.name, (), statement.value.dtype, "scalar"), statement.value
-            declaration: Statement = Allocate(scalar, span=statement.span)
-            values[statement.var] = Load(scalar.dtype, scalar, ())
-        elif isinstance(statement, Allocate) and statement.initial is not None and statement.buffer.scope == "scalar":
+        value: ir.Expr | None = None
+        plain = isinstance(statement, ir.Let) and statement.value.dtype.lanes == 1 and not has_effect(statement)
+        if isinstance(statement, ir.Let) and plain and touched(statement).reads & written:
+            scalar, value = ir.Buffer(statement.var.name, (), statement.value.dtype, "scalar"), statement.value
+            declaration: ir.Statement = ir.Allocate(scalar, span=statement.span)
+            values[statement.var] = ir.Load(scalar.dtype, scalar, ())
+        elif (
+            isinstance(statement, ir.Allocate) and statement.initial is not None and statement.buffer.scope == "scalar"
+        ):
             scalar, value = statement.buffer, statement.initial
             declaration = replace(statement, initial=None)
         if value is None:
             made.append(statement)
             continue
-        store = Store(scalar, (const(0),) * scalar.rank, value, span=statement.span)
+        store = ir.Store(scalar, (ir.const(0),) * scalar.rank, value, span=statement.span)
         made += [declaration, store]
         stored[store] = scalar
         written.add(scalar)
     return made, stored
 
 
-def _numbered(loop: Pipelined, stored: dict[Statement, Buffer]) -> Pipelined:
+def _numbered(loop: ir.Pipelined, stored: dict[ir.Statement, ir.Buffer]) -> ir.Pipelined:
     """A loop with the author's plan, which gets numbers for stores that the author did not count."""
-    counted = [one for one in loop.body.statements if not isinstance(one, (Let, Allocate))]
+    counted = [one for one in loop.body.statements if not isinstance(one, (ir.Let, ir.Allocate))]
     by_author = [one for one in counted if one not in stored]
     given = {"order": loop.order, "stage": loop.stage}
     if any(numbers is not None and len(numbers) != len(by_author) for numbers in given.values()):
         return loop  # which `plan_pipeline` refuses
-    places: dict[Statement, int] = {one: place for place, one in enumerate(by_author)}
+    places: dict[ir.Statement, int] = {one: place for place, one in enumerate(by_author)}
     for place, one in reversed(list(enumerate(counted))):
         if one in stored:
-            users = [places[later] for later in counted[place + 1 :] if stored[one] in set(find(later, Buffer))]
+            users = [places[later] for later in counted[place + 1 :] if stored[one] in set(find(later, ir.Buffer))]
             places[one] = min(users, key=lambda user: _rank(loop, user), default=len(by_author) - 1)
     stages = None if loop.stage is None else tuple(loop.stage[places[one]] for one in counted)
     orders = None
@@ -119,7 +109,7 @@ def _numbered(loop: Pipelined, stored: dict[Statement, Buffer]) -> Pipelined:
     return replace(loop, order=orders, stage=stages)
 
 
-def _rank(loop: Pipelined, statement: int) -> tuple[int, int]:
+def _rank(loop: ir.Pipelined, statement: int) -> tuple[int, int]:
     """When a statement of the author's runs: its stage, and its place in a step."""
     stage = 0 if loop.stage is None else loop.stage[statement]
     return stage, statement if loop.order is None else loop.order[statement]

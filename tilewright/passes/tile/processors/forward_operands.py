@@ -21,18 +21,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies
 from tilewright.ir.effects import accesses
-from tilewright.ir.nodes import (
-    Buffer,
-    Function,
-    Kernel,
-    Load,
-    Region,
-    Seq,
-    Statement,
-    expr,
-)
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import changed, holds, same, walk, without_tiles
 from tilewright.ops.base import is_one
@@ -45,29 +36,29 @@ from tilewright.passes.tile.copies.beginnings import unproven_beginning
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
 
-SOURCES: Fact[dict[Region, Region]] = Fact("staged_sources", dict)
+SOURCES: Fact[dict[ir.Region, ir.Region]] = Fact("staged_sources", dict)
 """For a region that a gemm reads, the global region that was copied into it, beyond whose end are zeros."""
 FEW_ROWS = 32
 """Up to this many rows, unpacking codes in every micro-kernel costs less than storing them unpacked."""
 
 
-def forward_operands(function: Function, context: Context) -> Function:
+def forward_operands(function: ir.Function, context: Context) -> ir.Function:
     """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
     return map_kernels(function, lambda kernel: _forward(kernel, function, context))
 
 
-def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
+def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.Kernel:
     staged = staged_tiles(kernel)
     beginnings = _Beginnings(function)
     beginnings(kernel)
-    changes: dict[Gemm, dict[str, Region]] = {}
+    changes: dict[Gemm, dict[str, ir.Region]] = {}
     readers = reader_counts(kernel)
-    served: dict[Buffer, int] = {}
+    served: dict[ir.Buffer, int] = {}
     safe = {buffer for buffer, _ in kernel.safe_values}
     sources = context.facts[SOURCES]
     for gemm, visible in gemms_with_fillings(kernel.body, {}):
         for name in ("a", "b"):
-            region: Region = getattr(gemm, name)
+            region: ir.Region = getattr(gemm, name)
             filled = staged.get(region.buffer)
             if filled is None or visible.get(region.buffer) is not filled or not region.is_whole:
                 continue
@@ -92,15 +83,15 @@ def _forward(kernel: Kernel, function: Function, context: Context) -> Kernel:
     return replace(kernel, body=without_tiles(body, dead), layouts=layouts)
 
 
-def tells_ends(filling: Statement, tile: Region) -> bool:
+def tells_ends(filling: ir.Statement, tile: ir.Region) -> bool:
     """Whether what lies beyond the source's end is zero in the tile, and where that is may be asked again later."""
     if not isinstance(filling, Copy) or filling.source.buffer.scope != "global":
         return False
     in_order = filling.source.extents[-2:] == tile.tile_shape  # no heads between rows and columns
-    return in_order and not any(holds(start, Load) for start in filling.source.starts)
+    return in_order and not any(holds(start, ir.Load) for start in filling.source.starts)
 
 
-def shift_ends_with(gemm: Gemm, name: str, source: Region) -> bool:
+def shift_ends_with(gemm: Gemm, name: str, source: ir.Region) -> bool:
     """Whether rows (or columns) of c change by nothing where those of an operand's source have come to their end.
 
     A shift is added to products of zeros too, unless it ends there itself, or what multiplies it does."""
@@ -111,8 +102,8 @@ def shift_ends_with(gemm: Gemm, name: str, source: Region) -> bool:
     ending = (gemm.shift,) if name == "a" else (gemm.scale_b, gemm.shift_b)
     return any(
         one is not None and one.buffer.scope == source.buffer.scope == "global"
-        and same(expr(one.starts[-1]), expr(source.starts[axis]))
-        and same(expr(one.buffer.shape[-1]), expr(source.buffer.shape[axis]))
+        and same(ir.expr(one.starts[-1]), ir.expr(source.starts[axis]))
+        and same(ir.expr(one.buffer.shape[-1]), ir.expr(source.buffer.shape[axis]))
         for one in ending
     )  # fmt: skip
 
@@ -121,12 +112,12 @@ class _Beginnings(ScopedRewriter):
     """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by
     its last rows."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: ir.Function) -> None:
         super().__init__(function)
-        self.inside: set[Statement] = set()
-        self.whole_columns: set[Statement] = set()
+        self.inside: set[ir.Statement] = set()
+        self.whole_columns: set[ir.Statement] = set()
 
-    def of(self, operand: str) -> set[Statement]:
+    def of(self, operand: str) -> set[ir.Statement]:
         """The statements whose source an operand may be read in: a left one's columns are not counted up to the
         tensor's end."""
         return self.whole_columns if operand == "a" else self.inside
@@ -161,7 +152,7 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bo
     source, tile = filled.source, getattr(gemm, name)
     if source.buffer.scope != "global" or source.tile_shape != tile.tile_shape or source.buffer.source is not None:
         return False
-    if len(source.tile_shape) != 2 or any(holds(start, Load) for start in source.starts):
+    if len(source.tile_shape) != 2 or any(holds(start, ir.Load) for start in source.starts):
         return False
     if name == "b":
         unpacked = isinstance(filled, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
@@ -180,14 +171,14 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bo
             and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip
 
 
-def staged_tiles(kernel: Kernel) -> dict[Buffer, Copy | Decode]:
+def staged_tiles(kernel: ir.Kernel) -> dict[ir.Buffer, Copy | Decode]:
     """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
-    writers: dict[Buffer, list[object]] = {}
+    writers: dict[ir.Buffer, list[object]] = {}
     views = of_views(kernel.body)
     for node in walk(kernel.body):
         for buffer in accesses(node)[1]:
             writers.setdefault(buffer, []).append(node)
-    found: dict[Buffer, Copy | Decode] = {}
+    found: dict[ir.Buffer, Copy | Decode] = {}
     for buffer, statements in writers.items():
         (first, *more) = statements
         if more or buffer.scope == "global" or buffer in views or not isinstance(first, (Copy, Decode)):
@@ -208,16 +199,16 @@ def _is_plain(statement: Copy | Decode) -> bool:
     return source == target
 
 
-def reader_counts(kernel: Kernel) -> Counter[Buffer]:
+def reader_counts(kernel: ir.Kernel) -> Counter[ir.Buffer]:
     """How often each buffer is read, by operators and by single loads."""
     return Counter(buffer for node in walk(kernel.body) for buffer in accesses(node)[0])
 
 
 def gemms_with_fillings(
-    node: Statement, visible: dict[Buffer, Copy | Decode]
-) -> Iterator[tuple[Gemm, dict[Buffer, Copy | Decode]]]:
+    node: ir.Statement, visible: dict[ir.Buffer, Copy | Decode]
+) -> Iterator[tuple[Gemm, dict[ir.Buffer, Copy | Decode]]]:
     """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
-    if isinstance(node, Seq):
+    if isinstance(node, ir.Seq):
         here = dict(visible)
         for statement in node.statements:
             yield from gemms_with_fillings(statement, here)

@@ -17,19 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT8, DType
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Expr,
-    Extent,
-    Function,
-    Load,
-    Region,
-    Statement,
-    TileOperator,
-    const,
-)
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import children, find
 from tilewright.layout.panels import PanelLayout
@@ -39,7 +28,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan
 
-FACT: Fact[dict[Buffer, PhysicalOperand]] = Fact("operand_layouts", dict)
+FACT: Fact[dict[ir.Buffer, PhysicalOperand]] = Fact("operand_layouts", dict)
 """What became of tiles and weights that lie in panels."""
 
 FEW_ROWS = 8
@@ -59,19 +48,19 @@ class PhysicalOperand:
     leading : extents of the dimensions before the matrix, in a workspace of several tiles.
     """
 
-    memory: Buffer
+    memory: ir.Buffer
     layout: PanelLayout
-    declare: tuple[Statement, ...] = ()
-    leading: tuple[Extent, ...] = ()
+    declare: tuple[ir.Statement, ...] = ()
+    leading: tuple[ir.Extent, ...] = ()
 
-    def tile(self, indices: Sequence[Expr]) -> Expr:
+    def tile(self, indices: Sequence[ir.Expr]) -> ir.Expr:
         """Number of the tile that an element or region starts in, from its indices."""
-        number: Expr = const(0)
+        number: ir.Expr = ir.const(0)
         for index, extent in zip(indices, self.leading):
             number = number * extent + index
         return number
 
-    def position(self, indices: Sequence[Expr]) -> Expr:
+    def position(self, indices: Sequence[ir.Expr]) -> ir.Expr:
         """Place of one element in the memory."""
         within = self.layout.position(*indices[len(self.leading) :])
         if not self.leading:
@@ -79,28 +68,28 @@ class PhysicalOperand:
         return self.tile(indices) * self.layout.size + within
 
 
-def physical_operand(region: Region, context: Context) -> PhysicalOperand | None:
+def physical_operand(region: ir.Region, context: Context) -> PhysicalOperand | None:
     """How `region`'s buffer is laid out, or None where its elements lie row by row."""
     found = context.facts[FACT]
     operand = found.get(region.buffer)
     if operand is None or region.buffer.scope != "global":
         return operand
     memory = replace(operand.memory)  # a view of its own for every place that declares one
-    return PhysicalOperand(memory, operand.layout, (Allocate(memory),), operand.leading)
+    return PhysicalOperand(memory, operand.layout, (ir.Allocate(memory),), operand.leading)
 
 
-def plan_operand_layouts(function: Function, context: Context) -> Function:
+def plan_operand_layouts(function: ir.Function, context: Context) -> ir.Function:
     """Choose panel layouts of packed parameters and of the right operands of gemms."""
     facts = context.facts[FACT]
     gemms = list(find(function.body, Gemm))
     packed: list[tuple[str, PanelLayout]] = []
     for param in function.params:
-        if isinstance(param, Buffer) and param.packed and param.rank == 2 and _is_static(param):
+        if isinstance(param, ir.Buffer) and param.packed and param.rank == 2 and _is_static(param):
             layout = packed_layout(param, _transposed(param, gemms), context.arch)
             facts[param] = PhysicalOperand(_view(param, layout), layout)
             packed.append((param.name, layout))
     for tile, layout, dtype in _tiles(function, gemms, context.arch):
-        memory = Buffer(tile.name, (layout.size,), dtype, tile.scope)
+        memory = ir.Buffer(tile.name, (layout.size,), dtype, tile.scope)
         facts[tile] = PhysicalOperand(memory, layout)
     if not packed:
         return function
@@ -108,7 +97,7 @@ def plan_operand_layouts(function: Function, context: Context) -> Function:
     return replace(function, attributes=attributes)
 
 
-def packed_layout(weight: Buffer, transposed: bool, arch: Arch) -> PanelLayout:
+def packed_layout(weight: ir.Buffer, transposed: bool, arch: Arch) -> PanelLayout:
     """The order of a packed weight: a function of its type, its shape and the machine only."""
     rows, columns = weight.static_shape
     n, k = (rows, columns) if transposed else (columns, rows)
@@ -133,26 +122,26 @@ def side_by_side(arch: Arch) -> int:
     return (6 if arch.l1_bytes >= 48 << 10 else 4) if arch.vector_bytes == 64 else 1
 
 
-def _view(param: Buffer, layout: PanelLayout) -> Buffer:
+def _view(param: ir.Buffer, layout: PanelLayout) -> ir.Buffer:
     """The parameter's memory, in the order of the layout."""
     codes = param.dtype.is_packed
     size = layout.size // param.dtype.per_byte
-    return Buffer(f"{param.name}_panels", (size,), UINT8 if codes else param.dtype, "local", source=param)
+    return ir.Buffer(f"{param.name}_panels", (size,), UINT8 if codes else param.dtype, "local", source=param)
 
 
-def _is_static(buffer: Buffer) -> bool:
+def _is_static(buffer: ir.Buffer) -> bool:
     return all(isinstance(extent, int) for extent in buffer.shape)
 
 
-def _transposed(param: Buffer, gemms: list[Gemm]) -> bool:
+def _transposed(param: ir.Buffer, gemms: list[Gemm]) -> bool:
     """Whether the weight is (n, k): as the gemm that reads it says, else yes."""
     return next((gemm.transpose_b for gemm in gemms if gemm.b.buffer is param), True)
 
 
-def _tiles(function: Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[Buffer, PanelLayout, DType]]:
+def _tiles(function: ir.Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[ir.Buffer, PanelLayout, DType]]:
     """Tiles that only gemms read, all in the same way, with the layout and the element type that suit them."""
     other_uses = _other_uses(function)
-    wanted: dict[Buffer, set[tuple[PanelLayout, DType] | None]] = {}
+    wanted: dict[ir.Buffer, set[tuple[PanelLayout, DType] | None]] = {}
     for gemm in gemms:
         wanted.setdefault(gemm.b.buffer, set()).add(tile_layout(gemm, arch))
     for buffer, layouts in wanted.items():
@@ -183,7 +172,7 @@ def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
     return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth), stored
 
 
-def _other_uses(function: Function) -> set[Buffer]:
+def _other_uses(function: ir.Function) -> set[ir.Buffer]:
     """Buffers that something else than a gemm's b reads, or that are views or have views."""
     found = of_views(function.body)
 
@@ -191,15 +180,15 @@ def _other_uses(function: Function) -> set[Buffer]:
         if isinstance(node, Gemm):
             found.update(region.buffer for region in node.effects().reads if region is not node.b)
             found.add(node.c.buffer)
-        elif isinstance(node, TileOperator):
+        elif isinstance(node, ir.TileOperator):
             found.update(region.buffer for region in node.effects().reads)
-        elif isinstance(node, (Load, Region)):
+        elif isinstance(node, (ir.Load, ir.Region)):
             found.add(node.buffer)
         for child in children(node):
-            if isinstance(node, TileOperator) and isinstance(child, Region):
+            if isinstance(node, ir.TileOperator) and isinstance(child, ir.Region):
                 for start in child.starts:
                     visit(start)
-            elif not isinstance(child, Buffer):
+            elif not isinstance(child, ir.Buffer):
                 visit(child)
 
     visit(function.body)

@@ -40,28 +40,8 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Expr,
-    Extent,
-    For,
-    Function,
-    If,
-    Kernel,
-    Load,
-    Pipelined,
-    Region,
-    Seq,
-    Statement,
-    Var,
-    cast,
-    const,
-    expr,
-    index_binary,
-    row_major_strides,
-)
 from tilewright.ir.visitor import Rewriter, changed, find, holds, substitute, without_tiles
 from tilewright.layout.panels import PanelLayout
 from tilewright.ops.copy import Copy
@@ -89,7 +69,7 @@ LINE = 64
 """Bytes of a line of the caches."""
 
 
-def share_packing(function: Function, context: Context) -> Function:
+def share_packing(function: ir.Function, context: Context) -> ir.Function:
     """Copy operands of gemms once where several blocks read them."""
     return function.with_body(_Hosts(context)(function.body))
 
@@ -109,8 +89,8 @@ class _Shared:
 
     copy: Copy
     layout: PanelLayout | None
-    memory: Buffer
-    places: dict[Var, Extent]
+    memory: ir.Buffer
+    places: dict[ir.Var, ir.Extent]
     pitch: int | None = None
 
 
@@ -118,7 +98,7 @@ class _Hosts(Rewriter):
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel | list[Statement]:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel | list[ir.Statement]:
         counts = [_readers(kernel, tile) for tile in _shared_tiles(kernel, self.context)]
         unknown = [count for count in counts if not isinstance(count, int)]
         surely = self.sharing(kernel, [isinstance(count, int) and count > 1 for count in counts])
@@ -126,9 +106,9 @@ class _Hosts(Rewriter):
             return surely if surely != [kernel] else kernel
         several = functools.reduce(lambda one, other: one * other, unknown)
         both = self.sharing(_another(kernel), [count != 1 for count in counts])
-        return [If(index_binary("gt", several, 1), Seq(tuple(both)), Seq(tuple(surely)), span=kernel.span)]
+        return [ir.If(ir.index_binary("gt", several, 1), ir.Seq(tuple(both)), ir.Seq(tuple(surely)), span=kernel.span)]
 
-    def sharing(self, kernel: Kernel, chosen: list[bool]) -> list[Statement]:
+    def sharing(self, kernel: ir.Kernel, chosen: list[bool]) -> list[ir.Statement]:
         """The kernel with the chosen ones of its tiles in workspaces, behind kernels that fill them."""
         tiles = [tile for tile, share in zip(_shared_tiles(kernel, self.context), chosen, strict=True) if share]
         if not tiles:
@@ -139,34 +119,37 @@ class _Hosts(Rewriter):
             if tells_ends(tile.copy, tile.copy.destination) and _ends_with_shifts(kernel, tile.copy):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
         body = _reading(kernel.body, regions)
-        views = tuple(Allocate(region.buffer) for region in regions.values())
+        views = tuple(ir.Allocate(region.buffer) for region in regions.values())
         changed = replace(kernel, body=replace(body, statements=(*views, *body.statements)))
         return [*(statement for tile in tiles for statement in self.filling(tile)), changed]
 
-    def filling(self, tile: _Shared) -> list[Statement]:
+    def filling(self, tile: _Shared) -> list[ir.Statement]:
         """The workspace, and the kernel that fills it: one block a tile."""
         vars = {var: replace(var) for var in tile.places}
         destination = self.view(tile, tuple(vars.values()))
         copy = replace(substitute(tile.copy, vars), destination=destination)
-        body = Seq((Allocate(destination.buffer), copy), span=copy.span)
-        x, y, z = (Var(INT32, f"t{axis}") for axis in "xyz")
+        body = ir.Seq((ir.Allocate(destination.buffer), copy), span=copy.span)
+        x, y, z = (ir.Var(INT32, f"t{axis}") for axis in "xyz")
         grid = tuple(tile.places.values())
-        return [Allocate(tile.memory), Kernel(tuple(vars.values()), grid, (x, y, z), (1, 1, 1), body, span=copy.span)]
+        return [
+            ir.Allocate(tile.memory),
+            ir.Kernel(tuple(vars.values()), grid, (x, y, z), (1, 1, 1), body, span=copy.span),
+        ]
 
-    def view(self, tile: _Shared, place: tuple[Expr, ...]) -> Region:
+    def view(self, tile: _Shared, place: tuple[ir.Expr, ...]) -> ir.Region:
         """The tile at a place of the workspace."""
         leading, inner = tuple(tile.places.values()), tile.copy.destination.buffer.shape
         name, dtype = tile.copy.destination.buffer.name, tile.memory.dtype
-        strides = None if tile.pitch is None else row_major_strides((*leading, *inner[:-1], tile.pitch))
-        tiles = Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", strides, tile.memory)
+        strides = None if tile.pitch is None else ir.row_major_strides((*leading, *inner[:-1], tile.pitch))
+        tiles = ir.Buffer(f"{name}_tiles", (*leading, *inner), dtype, "global", strides, tile.memory)
         if tile.layout is not None:
-            panels = Buffer(f"{name}_panels", tile.memory.shape, dtype, "local", source=tile.memory)
+            panels = ir.Buffer(f"{name}_panels", tile.memory.shape, dtype, "local", source=tile.memory)
             facts = self.context.facts[FACT]
             facts[tiles] = PhysicalOperand(panels, tile.layout, leading=leading)
-        return Region(tiles, (*place, const(0), const(0)), (*(1 for _ in leading), *inner))
+        return ir.Region(tiles, (*place, ir.const(0), ir.const(0)), (*(1 for _ in leading), *inner))
 
 
-def _reading(body: Seq, regions: dict[Buffer, Region]) -> Seq:
+def _reading(body: ir.Seq, regions: dict[ir.Buffer, ir.Region]) -> ir.Seq:
     """Gemms read the workspace; the tiles and what filled them go."""
 
     def read(gemm: Gemm) -> Gemm:
@@ -180,7 +163,7 @@ def _reading(body: Seq, regions: dict[Buffer, Region]) -> Seq:
 # What blocks share ------------------------------------------------------------------------------
 
 
-def _ends_with_shifts(kernel: Kernel, copy: Copy) -> bool:
+def _ends_with_shifts(kernel: ir.Kernel, copy: Copy) -> bool:
     """Whether what gemms add beside their products ends where a tile's source does."""
     return all(
         shift_ends_with(gemm, name, copy.source)
@@ -188,7 +171,7 @@ def _ends_with_shifts(kernel: Kernel, copy: Copy) -> bool:
     )  # fmt: skip
 
 
-def _another(kernel: Kernel) -> Kernel:
+def _another(kernel: ir.Kernel) -> ir.Kernel:
     """The same kernel with indices, loops and tiles of its own."""
     vars = {var: replace(var) for var in (*kernel.block_vars, *kernel.thread_vars)}
     body = fresh(substitute(kernel.body, vars))
@@ -196,16 +179,16 @@ def _another(kernel: Kernel) -> Kernel:
     return replace(kernel, block_vars=tuple(vars[var] for var in kernel.block_vars), thread_vars=(x, y, z), body=body)
 
 
-def _readers(kernel: Kernel, tile: _Shared) -> Extent:
+def _readers(kernel: ir.Kernel, tile: _Shared) -> ir.Extent:
     """Blocks that fill the same tile."""
-    count: Extent = 1
+    count: ir.Extent = 1
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
         if var not in tile.places:
             count = count * extent
     return count
 
 
-def _shared_tiles(kernel: Kernel, context: Context) -> list[_Shared]:
+def _shared_tiles(kernel: ir.Kernel, context: Context) -> list[_Shared]:
     """Tiles that several blocks fill alike and only one gemm reads, in a fixed order."""
     staged, readers = staged_tiles(kernel), reader_counts(kernel)
     safe = {buffer for buffer, _ in kernel.safe_values}
@@ -231,14 +214,14 @@ def _shared_tiles(kernel: Kernel, context: Context) -> list[_Shared]:
 
 
 def _shared(
-    copy: Copy, layout: PanelLayout | None, dtype: DType, places: dict[Var, Extent], pitch: int | None
+    copy: Copy, layout: PanelLayout | None, dtype: DType, places: dict[ir.Var, ir.Extent], pitch: int | None
 ) -> _Shared:
     rows, columns = copy.destination.buffer.static_shape
-    size: Extent = rows * (pitch or columns) if layout is None else layout.size
+    size: ir.Extent = rows * (pitch or columns) if layout is None else layout.size
     for extent in places.values():
-        size = (size if isinstance(extent, int) else cast(expr(size), INT64)) * extent
+        size = (size if isinstance(extent, int) else ir.cast(ir.expr(size), INT64)) * extent
     return _Shared(
-        copy, layout, Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places, pitch
+        copy, layout, ir.Buffer(f"{copy.destination.buffer.name}_packed", (size,), dtype, "global"), places, pitch
     )
 
 
@@ -261,7 +244,7 @@ def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:
     return None, plan.instruction.broadcast
 
 
-def _is_plain(copy: Copy, safe: set[Buffer]) -> bool:
+def _is_plain(copy: Copy, safe: set[ir.Buffer]) -> bool:
     """Whether the tile holds elements of a matrix of the caller's, zeros beyond its end."""
     source = copy.source
     return (
@@ -272,26 +255,28 @@ def _is_plain(copy: Copy, safe: set[Buffer]) -> bool:
         and not source.buffer.packed
         and not source.dtype.is_packed
         and source.tile_shape == copy.destination.tile_shape
-        and not any(holds(start, Load) for start in source.starts)
+        and not any(holds(start, ir.Load) for start in source.starts)
     )
 
 
-def _places(copy: Copy, extents: dict[Var, Extent]) -> dict[Var, Extent] | None:
+def _places(copy: Copy, extents: dict[ir.Var, ir.Extent]) -> dict[ir.Var, ir.Extent] | None:
     """The loops and grid dimensions that the source depends on; None where there is something else, or too many."""
-    used = {node for start in copy.source.starts for node in find(start, Var)}
+    used = {node for start in copy.source.starts for node in find(start, ir.Var)}
     if not used <= set(extents) or not 0 < len(used) <= MOST_GRID_DIMENSIONS:
         return None
     return {var: extent for var, extent in extents.items() if var in used}
 
 
-def _loops_around_copies(node: Statement, around: dict[Var, Extent]) -> Iterator[tuple[Copy, dict[Var, Extent]]]:
+def _loops_around_copies(
+    node: ir.Statement, around: dict[ir.Var, ir.Extent]
+) -> Iterator[tuple[Copy, dict[ir.Var, ir.Extent]]]:
     """Every copy that surely runs, with the loops around it that count from zero."""
     if isinstance(node, Copy):
         yield node, around
-    elif isinstance(node, Seq):
+    elif isinstance(node, ir.Seq):
         for statement in node.statements:
             yield from _loops_around_copies(statement, around)
-    elif isinstance(node, (For, Pipelined)):
+    elif isinstance(node, (ir.For, ir.Pipelined)):
         numbers = node.numbers
         if numbers is not None and (numbers.start, numbers.step) == (0, 1):
             yield from _loops_around_copies(node.body, {**around, node.var: numbers.stop})

@@ -37,30 +37,10 @@ import numpy as np
 from tilewright.errors import DivergentWork
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.interpreter.varying import find_varying, is_exchange
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import LEAVING, flattened
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import own_writes, root
-from tilewright.ir.nodes import (
-    Binary,
-    Buffer,
-    Expr,
-    For,
-    Function,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Parallel,
-    Seq,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.signature import mentioned
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses, with_statements
 from tilewright.language.divisions import divide, parts_work
@@ -72,7 +52,7 @@ Mask = Any
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
 
 
-def deal_work(function: Function, context: Context) -> Function:
+def deal_work(function: ir.Function, context: Context) -> ir.Function:
     """Deal work that some of a block's threads come to among these.
 
     Raises
@@ -83,9 +63,9 @@ def deal_work(function: Function, context: Context) -> Function:
     return map_kernels(function, _dealt)
 
 
-def _dealt(kernel: Kernel) -> Kernel:
-    if not holds(kernel.body, Parallel, TileOperator) or not any(
-        var in set(find(kernel.body, Var)) for var in kernel.thread_vars
+def _dealt(kernel: ir.Kernel) -> ir.Kernel:
+    if not holds(kernel.body, ir.Parallel, ir.TileOperator) or not any(
+        var in set(find(kernel.body, ir.Var)) for var in kernel.thread_vars
     ):
         return kernel
     if parts_work(kernel.body, kernel.thread_vars, kernel.threads):
@@ -104,13 +84,13 @@ class _Some:
     alone : whether no others come.
     """
 
-    number: Expr
+    number: ir.Expr
     first: int
     step: int
     count: int
     alone: bool = True
 
-    def rank(self) -> Expr:
+    def rank(self) -> ir.Expr:
         """A thread's number among them."""
         return (self.number - self.first) // self.step
 
@@ -128,12 +108,12 @@ class _Done:
 
     together: bool
     one: bytes | None
-    written: set[Buffer]
-    read: set[Buffer]
+    written: set[ir.Buffer]
+    read: set[ir.Buffer]
 
 
 class _Deal(Rewriter):
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
         x, y, _ = kernel.threads
         tx, ty, tz = kernel.thread_vars
@@ -141,64 +121,64 @@ class _Deal(Rewriter):
         places = (threads % x, threads // x % y, threads // (x * y))
         self.indices = dict(zip(kernel.thread_vars, places, strict=True))
         row = ty + tz * y if kernel.threads[2] > 1 else ty
-        self.number: Expr = tx if kernel.threads[1:] == (1, 1) else tx + row * x
+        self.number: ir.Expr = tx if kernel.threads[1:] == (1, 1) else tx + row * x
         self.varying = find_varying(kernel)
-        self.names: dict[Var, Expr] = {}
+        self.names: dict[ir.Var, ir.Expr] = {}
         self.coming: Mask = np.ones(kernel.num_threads, bool)
         self.done: list[_Done] = []
         """What some of the threads have done since all of them came, in order."""
 
-    def visit_Roles(self, roles: nodes.Roles) -> nodes.Roles:
+    def visit_Roles(self, roles: ir.Roles) -> ir.Roles:
         if self.coming is None or not self.coming.all():
-            work = next(one for one in find(roles, Statement) if not isinstance(one, (nodes.Roles, nodes.Role, Seq)))
+            work = next(one for one in find(roles, ir.Statement) if not isinstance(one, (ir.Roles, ir.Role, ir.Seq)))
             raise self._refused("whole warps part ways in here", work)
         for role in roles.roles:
             self._refuse_unknown(role)
         return roles
 
-    def _refuse_unknown(self, role: nodes.Role) -> None:
+    def _refuse_unknown(self, role: ir.Role) -> None:
         """All threads of a role come to its work: of conditions on numbers of theirs nobody knows (on their indices
         `divide` does). What exchanges tell them they take for the same."""
         told = {
-            one.var if isinstance(one, Let) else root(one.buffer)
-            for one in find(role.body, Let, Store)
+            one.var if isinstance(one, ir.Let) else root(one.buffer)
+            for one in find(role.body, ir.Let, ir.Store)
             if is_exchange(one)
         }
         varying = find_varying(replace(self.kernel, body=role.body)).names - told
-        for branch in find(role.body, If):
+        for branch in find(role.body, ir.If):
             known = over_threads(branch.condition, {self.kernel.thread_vars[0]: np.arange(role.threads)})
             if known is not None or varying.isdisjoint(mentioned(branch.condition)):
                 continue
-            work = next((one for one in find(branch, Statement) if is_shared_work(one)), None)
+            work = next((one for one in find(branch, ir.Statement) if is_shared_work(one)), None)
             if work is not None:
                 self.coming = None
                 self._some(work)
 
-    def visit_Let(self, let: Let) -> Let:
+    def visit_Let(self, let: ir.Let) -> ir.Let:
         self.names[let.var] = substitute(let.value, self.names)
         self._alone(let)
         return let
 
-    def visit_Store(self, statement: Statement) -> Statement:
+    def visit_Store(self, statement: ir.Statement) -> ir.Statement:
         self._alone(statement)
         return statement
 
     visit_Evaluate = visit_Store
 
-    def visit_Seq(self, body: Seq) -> Rewritten:
+    def visit_Seq(self, body: ir.Seq) -> Rewritten:
         """Statements behind one that some threads leave at are those of the others."""
         before = self.coming
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for one in body.statements:
             found = self(one)
             made += listed(found)
-            if isinstance(one, If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
+            if isinstance(one, ir.If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
                 self.coming = self._of(one.condition, False)
         self.coming = before
         self.done = self.done if self._few() else []
         return with_statements(body, made)
 
-    def visit_If(self, branch: If) -> Rewritten:
+    def visit_If(self, branch: ir.If) -> Rewritten:
         outside, before = self.coming, self.done
         self._alone(branch, branch.condition)
         parts: list[Any] = []
@@ -213,11 +193,11 @@ class _Deal(Rewriter):
             return branch
         return replace(branch, then=parts[0], otherwise=parts[1])
 
-    def visit_For(self, loop: Any) -> Statement:
+    def visit_For(self, loop: Any) -> ir.Statement:
         """A loop; of one whose iterations threads count differently nobody knows who comes."""
         outside, before = self.coming, len(self.done)
-        ends = (loop.condition,) if isinstance(loop, nodes.While) else (loop.start, loop.stop)
-        if any(self._varies(end) for end in ends if isinstance(end, Expr)):
+        ends = (loop.condition,) if isinstance(loop, ir.While) else (loop.start, loop.stop)
+        if any(self._varies(end) for end in ends if isinstance(end, ir.Expr)):
             self.coming = None
         made = self.generic(loop)
         done = self.done[before:]
@@ -228,23 +208,23 @@ class _Deal(Rewriter):
 
     visit_Pipelined = visit_While = visit_For
 
-    def visit_TileOperator(self, operator: TileOperator) -> Rewritten:
+    def visit_TileOperator(self, operator: ir.TileOperator) -> Rewritten:
         return self._work(operator, lambda: operator.lower()) if is_dealt(operator) else operator
 
-    def visit_Parallel(self, loop: Parallel) -> Rewritten:
+    def visit_Parallel(self, loop: ir.Parallel) -> Rewritten:
         return self._work(loop, lambda: loop) if is_dealt(loop) else loop
 
     # Who comes ------------------------------------------------------------------------------------
 
-    def _varies(self, condition: Expr) -> bool:
+    def _varies(self, condition: ir.Expr) -> bool:
         return not self.varying.names.isdisjoint(mentioned(condition))
 
-    def _of(self, condition: Expr, holds_then: bool, outside: Mask = ...) -> Mask:
+    def _of(self, condition: ir.Expr, holds_then: bool, outside: Mask = ...) -> Mask:
         """The threads for which a condition holds (or does not), of those outside."""
         mask = self.coming if outside is ... else outside
         if not self._varies(condition) or mask is None:
             return mask
-        if isinstance(condition, Binary) and condition.op == ("all" if holds_then else "any"):
+        if isinstance(condition, ir.Binary) and condition.op == ("all" if holds_then else "any"):
             # Both must hold (or fail); what decides for the whole block decides for all its threads alike.
             return self._of(condition.right, holds_then, self._of(condition.left, holds_then, mask))
         found = over_threads(substitute(condition, self.names), self.indices)
@@ -259,31 +239,31 @@ class _Deal(Rewriter):
 
     # What they do ---------------------------------------------------------------------------------
 
-    def _work(self, statement: Statement, lowered: Any) -> Statement:
+    def _work(self, statement: ir.Statement, lowered: Any) -> ir.Statement:
         if statement in self.varying.dependent:
             self._alone(statement)
             return statement  # each thread's own
         if self.coming is not None and (self.coming.all() or not self.coming.any()):
             return statement
         some = self._some(statement)
-        touched = {root(one) for one in uses(statement) if isinstance(one, Buffer)}
+        touched = {root(one) for one in uses(statement) if isinstance(one, ir.Buffer)}
         if any(one.scope == "fragment" for one in touched):
             raise self._refused("a fragment is held by all of them", statement)
         loops = list(flattened(replace(lowered(), span=statement.span)))
         for loop in loops:
             self._note(loop, loop, together=True)
-        return seq(*(_one_by_one(loop, some) for loop in loops)) if len(loops) > 1 else _one_by_one(loops[0], some)
+        return ir.seq(*(_one_by_one(loop, some) for loop in loops)) if len(loops) > 1 else _one_by_one(loops[0], some)
 
-    def _alone(self, statement: Statement, part: Expr | None = None) -> None:
+    def _alone(self, statement: ir.Statement, part: ir.Expr | None = None) -> None:
         """What a thread does for itself, where only some come."""
         if self._few():
             self._note(statement, part or statement, together=False)
 
-    def _note(self, statement: Statement, part: Statement | Expr, together: bool) -> None:
+    def _note(self, statement: ir.Statement, part: ir.Statement | ir.Expr, together: bool) -> None:
         """One more thing that these threads do; refused where others of them would have to wait for it."""
         mask = None if self.coming is None else self.coming.tobytes() if self.coming.sum() == 1 else None
-        written = {root(one) for node in find(part, Statement) for one in own_writes(node)}
-        one = _Done(together, mask, written, {root(load.buffer) for load in find(part, Load)})
+        written = {root(one) for node in find(part, ir.Statement) for one in own_writes(node)}
+        one = _Done(together, mask, written, {root(load.buffer) for load in find(part, ir.Load)})
         if any(_hand(earlier, one) for earlier in self.done):
             raise self._refused(
                 "it needs what others of them have written, or they what it has, and they cannot wait for one another",
@@ -291,7 +271,7 @@ class _Deal(Rewriter):
             )
         self.done.append(one)
 
-    def _some(self, statement: Statement) -> _Some:
+    def _some(self, statement: ir.Statement) -> _Some:
         if self.coming is None:
             raise self._refused("which of them is known only when the kernel runs", statement)
         numbers = np.flatnonzero(self.coming)
@@ -303,8 +283,8 @@ class _Deal(Rewriter):
         row = max(rows, key=len)
         return _Some(self.number, int(row[0]), 1, len(row), alone=False)
 
-    def _refused(self, reason: str, statement: Statement) -> DivergentWork:
-        what = statement.name if isinstance(statement, TileOperator) else "this loop"
+    def _refused(self, reason: str, statement: ir.Statement) -> DivergentWork:
+        what = statement.name if isinstance(statement, ir.TileOperator) else "this loop"
         return DivergentWork(
             f"only some threads of the block come to {what}, work that threads divide among them: {reason}",
             span=statement.span,
@@ -322,22 +302,22 @@ def _hand(first: _Done, second: _Done) -> bool:
     return any(tile.scope in ("shared", "global") for tile in found) or bool(again)
 
 
-def _one_by_one(loop: Statement, some: _Some) -> Statement:
+def _one_by_one(loop: ir.Statement, some: _Some) -> ir.Statement:
     """A parallel loop whose elements threads take in turn."""
-    if not isinstance(loop, Parallel):
+    if not isinstance(loop, ir.Parallel):
         return loop
-    total = nodes.expr(nodes.product(loop.extents))
-    iteration, element = Var(INT32, "iteration"), Var(INT32, "element")
+    total = ir.expr(ir.product(loop.extents))
+    iteration, element = ir.Var(INT32, "iteration"), ir.Var(INT32, "element")
     at = some.rank() + iteration * some.count
-    body: Seq = Seq((*counted_off(loop, element)[::-1], *loop.body.statements), span=loop.span)
-    known = total.value if isinstance(total, nodes.Const) else None
+    body: ir.Seq = ir.Seq((*counted_off(loop, element)[::-1], *loop.body.statements), span=loop.span)
+    known = total.value if isinstance(total, ir.Const) else None
     iterations = (total + (some.count - 1)) // some.count
     if known is None or known % some.count:
-        body = Seq((If(index_binary("lt", element, total), body, span=loop.span),))
-    inside = Seq((Let(element, at), body), span=loop.span)
-    made = For(iteration, const(0), iterations, const(1), inside, span=loop.span)
+        body = ir.Seq((ir.If(ir.index_binary("lt", element, total), body, span=loop.span),))
+    inside = ir.Seq((ir.Let(element, at), body), span=loop.span)
+    made = ir.For(iteration, ir.const(0), iterations, ir.const(1), inside, span=loop.span)
     if some.alone:
         return made
     rank = some.rank()
-    inside_row = nodes.binary("all", index_binary("ge", rank, 0), index_binary("lt", rank, some.count))
-    return If(inside_row, Seq((made,)), span=loop.span)
+    inside_row = ir.binary("all", ir.index_binary("ge", rank, 0), ir.index_binary("lt", rank, some.count))
+    return ir.If(inside_row, ir.Seq((made,)), span=loop.span)

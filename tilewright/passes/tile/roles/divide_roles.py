@@ -13,41 +13,10 @@ from typing import TypeGuard
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies, leaving, performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import has_effect
-from tilewright.ir.nodes import (
-    WARP,
-    WARPGROUP,
-    Acquire,
-    Allocate,
-    Assume,
-    Break,
-    Buffer,
-    Channel,
-    Continue,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    Pipelined,
-    Publish,
-    Receive,
-    Release,
-    Return,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.visitor import declared, find, put, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
@@ -78,7 +47,7 @@ class RoleRefusal:
     """Why a kernel stays whole, and the statement that is in the way, where one is."""
 
     reason: str
-    statement: Statement | None = None
+    statement: ir.Statement | None = None
 
     def __str__(self) -> str:
         line = self.statement.span.line if self.statement is not None and self.statement.span else None
@@ -89,24 +58,24 @@ class RoleRefusal:
 class Division:
     """One kernel while it is divided."""
 
-    source: Kernel
+    source: ir.Kernel
     plan: LinkPlan
-    wanted: dict[Pipelined, int]
+    wanted: dict[ir.Pipelined, int]
     anchor: int
-    rings: dict[Buffer, Buffer] = field(default_factory=dict)
+    rings: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     channels: dict[Link, str] = field(default_factory=dict)
-    numbers: dict[tuple[Link, Seq], Expr] = field(default_factory=dict)
+    numbers: dict[tuple[Link, ir.Seq], ir.Expr] = field(default_factory=dict)
     """The running number of each channel in each of its sequences."""
-    views: dict[Buffer, Buffer] = field(default_factory=dict)
+    views: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     """Views of tiles, and those of their rings."""
-    staged: dict[Buffer, Buffer] = field(default_factory=dict)
+    staged: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     """Tiles of the consumer that got stages of their own by an author's plan."""
-    counters: dict[Var, Buffer] = field(default_factory=dict)
+    counters: dict[ir.Var, ir.Buffer] = field(default_factory=dict)
     """Numbers that no loop's variable says: the scalar that counts on."""
 
     def __post_init__(self) -> None:
         links = self.plan.links
-        counted: dict[Seq, Var] = {}
+        counted: dict[ir.Seq, ir.Var] = {}
         for link in links:
             self.channels[link] = self._channel_name(link)
             for tile in link.tiles:
@@ -115,7 +84,7 @@ class Division:
             counter = self._counter() if several else None
             for stretch in link.stretches:
                 home = stretch.home
-                number: Expr | None = None if several else counted.get(home) or self._loop_number(home)
+                number: ir.Expr | None = None if several else counted.get(home) or self._loop_number(home)
                 if number is None:
                     number, counter = self._number(counter)
                     if not several:
@@ -130,72 +99,74 @@ class Division:
         taken = set(self.channels.values())
         return next(one for one in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 1))) if one not in taken)
 
-    def _counter(self) -> Buffer:
+    def _counter(self) -> ir.Buffer:
         used = len(set(self.counters.values()))
-        return Buffer(f"iterations{used or ''}", (), INT32, "scalar")
+        return ir.Buffer(f"iterations{used or ''}", (), INT32, "scalar")
 
-    def _number(self, counter: Buffer | None) -> tuple[Var, Buffer]:
+    def _number(self, counter: ir.Buffer | None) -> tuple[ir.Var, ir.Buffer]:
         """A name for what a counter says, and the counter, a new one where none is given."""
         counter = counter or self._counter()
-        number = Var(INT32, counter.name.replace("iterations", "iteration"))
+        number = ir.Var(INT32, counter.name.replace("iterations", "iteration"))
         self.counters[number] = counter
         return number, counter
 
-    def _loop_number(self, home: Seq) -> Expr | None:
+    def _loop_number(self, home: ir.Seq) -> ir.Expr | None:
         """How often a sequence was reached before, where at most one loop and no condition is around it."""
         site = next(site for site in self.plan.survey.sites if site.position_in(home) is not None)
-        around: list[Statement] = []
+        around: list[ir.Statement] = []
         for body, position in site.steps:
             if body is home:
                 break
-            if not isinstance(body.statements[position], Seq):
+            if not isinstance(body.statements[position], ir.Seq):
                 around.append(body.statements[position])
         if not around:
-            return const(0)
+            return ir.const(0)
         loop = around[0]
-        if len(around) > 1 or not isinstance(loop, (For, Pipelined)):
+        if len(around) > 1 or not isinstance(loop, (ir.For, ir.Pipelined)):
             return None
-        if isinstance(loop, For) and not (isinstance(loop.step, nodes.Const) and loop.step.value == 1):
+        if isinstance(loop, ir.For) and not (isinstance(loop.step, ir.Const) and loop.step.value == 1):
             return None
-        return loop.var - nodes.cast(loop.start, loop.var.dtype)
+        return loop.var - ir.cast(loop.start, loop.var.dtype)
 
     # The kernel -----------------------------------------------------------------------------------
 
-    def kernel(self, arch: Arch) -> Kernel | str:
+    def kernel(self, arch: Arch) -> ir.Kernel | str:
         """The divided kernel for a machine, or why it cannot be."""
         body = self.source.body
         prelude = divide_prelude(self.plan, self.anchor)
         if isinstance(prelude, str):
             return prelude
         after = [one for one in body.statements if one not in prelude]
-        if any(isinstance(node, Return) for one in after for node in walk(one)):
+        if any(isinstance(node, ir.Return) for one in after for node in walk(one)):
             return "a thread may return before the loop is done"
         consumer, producer = (self._role(after, prelude, moves) for moves in (False, True))
         threads = self.source.num_threads
         by_author = self.source.attribute("registers")
         is_light = all(isinstance(one, Copy) for one in self.plan.moved)
         producing, consuming = share_registers(
-            block_registers(self.source, threads + WARPGROUP, arch), threads, is_light
+            block_registers(self.source, threads + ir.WARPGROUP, arch), threads, is_light
         )
         if by_author is not None:
             asked = dict(by_author)
             producing = asked.get("producer", producing) if asked else None
             consuming = asked.get("consumer", consuming) if asked else None
         span = next(iter(self.wanted)).span
-        rings = [Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles]
+        rings = [
+            ir.Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles
+        ]
         channels = [
-            Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",),
+            ir.Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",),
                 span=span)
             for link, name in self.channels.items()
         ]  # fmt: skip
-        roles = Roles(
+        roles = ir.Roles(
             (
-                Role("consumer", threads // WARP, consumer, consuming, span=span),
-                Role("producer", WARPGROUP // WARP, fresh(producer), producing, span=span),
+                ir.Role("consumer", threads // ir.WARP, consumer, consuming, span=span),
+                ir.Role("producer", ir.WARPGROUP // ir.WARP, fresh(producer), producing, span=span),
             ),
             span=span,
         )
-        kept = [one for one in prelude if not (isinstance(one, Allocate) and one.buffer in self.rings)]
+        kept = [one for one in prelude if not (isinstance(one, ir.Allocate) and one.buffer in self.rings)]
         layouts = [
             (self.rings[one], expand(layout, self.rings[one].static_shape[0])) if one in self.rings else (one, layout)
             for one, layout in self.source.layouts
@@ -204,15 +175,15 @@ class Division:
             (self.staged[one], expand(layout, self.staged[one].static_shape[0]))
             for one, layout in self.source.layouts if one in self.staged
         ]  # fmt: skip
-        made = seq(kept, rings, channels, roles)
+        made = ir.seq(kept, rings, channels, roles)
         return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
-                       threads=(threads + WARPGROUP, 1, 1),
+                       threads=(threads + ir.WARPGROUP, 1, 1),
                        attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
 
-    def _span(self, tile: Buffer) -> Span | None:
-        return next((one.span for one in find(self.source.body, Allocate) if one.buffer is tile), None)
+    def _span(self, tile: ir.Buffer) -> Span | None:
+        return next((one.span for one in find(self.source.body, ir.Allocate) if one.buffer is tile), None)
 
-    def unsupported(self, made: Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
+    def unsupported(self, made: ir.Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""
         shared, behind = declared(made.body, "shared"), tiles_behind(made)
         before, after = (
@@ -224,7 +195,7 @@ class Division:
             return RoleRefusal(f"its tiles take {needed} bytes of {context.arch.shared_bytes} of shared memory")
         if asked:
             return None
-        producer = next(node for node in find(made, Role) if node.name == "producer")
+        producer = next(node for node in find(made, ir.Role) if node.name == "producer")
         site = Site(made, context.arch, analyzer, range(made.num_threads))
         for copy in walk(producer):
             if isinstance(copy, Copy) and copy.destination.buffer in self.rings.values():
@@ -240,17 +211,17 @@ class Division:
 
     # One role -------------------------------------------------------------------------------------
 
-    def _role(self, statements: Sequence[Statement], prelude: Iterable[Statement], moves: bool) -> Seq:
+    def _role(self, statements: Sequence[ir.Statement], prelude: Iterable[ir.Statement], moves: bool) -> ir.Seq:
         """What a role does of some statements of the kernel's body."""
         slicing = _Slice(self, moves)
         whole = self.source.body
         body = slicing.sequence(whole, [one for one in whole.statements if one in statements])
-        counters = [Allocate(counter, const(0)) for counter in dict.fromkeys(self.counters.values())]
-        return _pruned(seq(counters, body.statements))
+        counters = [ir.Allocate(counter, ir.const(0)) for counter in dict.fromkeys(self.counters.values())]
+        return _pruned(ir.seq(counters, body.statements))
 
-    def slots(self, home: Seq) -> dict[Buffer, tuple[Buffer, Expr]]:
+    def slots(self, home: ir.Seq) -> dict[ir.Buffer, tuple[ir.Buffer, ir.Expr]]:
         """The slots that stand for tiles in a sequence."""
-        slots: dict[Buffer, tuple[Buffer, Expr]] = {
+        slots: dict[ir.Buffer, tuple[ir.Buffer, ir.Expr]] = {
             tile: (self.rings[tile], self.numbers[link, home] % link.stages)
             for link in self.plan.links
             if link.at(home) is not None
@@ -266,13 +237,13 @@ class _Slice:
     division: Division
     moves: bool
 
-    def sequence(self, body: Seq, statements: Sequence[Statement] | None = None) -> Seq:
+    def sequence(self, body: ir.Seq, statements: Sequence[ir.Statement] | None = None) -> ir.Seq:
         """A role's part of a sequence (of some of its statements, where these are given)."""
-        division, made = self.division, list[Statement]()
+        division, made = self.division, list[ir.Statement]()
         found = [(link, stretch) for link in division.plan.links if (stretch := link.at(body)) is not None]
         ends = {link: stretch.filled if self.moves else stretch.read for link, stretch in found}
-        enter, leave = (Acquire, Publish) if self.moves else (Receive, Release)
-        counted: set[Expr] = set()
+        enter, leave = (ir.Acquire, ir.Publish) if self.moves else (ir.Receive, ir.Release)
+        counted: set[ir.Expr] = set()
         for position, statement in enumerate(body.statements):
             for link, (begin, _) in ends.items():
                 if begin == position:
@@ -290,42 +261,42 @@ class _Slice:
         result = replace(body, statements=tuple(made))
         return redirected(result, slots) if slots else result
 
-    def part(self, statement: Statement) -> list[Statement]:
+    def part(self, statement: ir.Statement) -> list[ir.Statement]:
         """What a role does of one statement."""
         if bodies(statement):
             return self._control(statement)
-        if isinstance(statement, Allocate):
+        if isinstance(statement, ir.Allocate):
             return [] if statement.buffer in self.division.rings else [statement]
-        if isinstance(statement, Let) and has_effect(statement.value):
+        if isinstance(statement, ir.Let) and has_effect(statement.value):
             return [] if self.moves else [statement]
         # Every role waits for the kernel before, ahead of touching what that kernel wrote.
-        if isinstance(statement, (Let, Break, Continue)) or performed(statement) == "griddepcontrol_wait":
+        if isinstance(statement, (ir.Let, ir.Break, ir.Continue)) or performed(statement) == "griddepcontrol_wait":
             return [statement]
         plan = self.division.plan
-        counts = isinstance(statement, Store) and statement.buffer in plan.scalars
+        counts = isinstance(statement, ir.Store) and statement.buffer in plan.scalars
         return [statement] if counts or (statement in plan.moved) == self.moves else []
 
-    def _control(self, statement: Statement) -> list[Statement]:
+    def _control(self, statement: ir.Statement) -> list[ir.Statement]:
         if self.moves and not self._works(statement):
             return []
-        if isinstance(statement, Seq):
+        if isinstance(statement, ir.Seq):
             return [self.sequence(statement)]
-        if isinstance(statement, If):
+        if isinstance(statement, ir.If):
             otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
             return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
         if self._is_planned(statement):
             return self._planned(statement)
         made = replace(statement, body=self.sequence(statement.body))  # type: ignore[attr-defined, call-arg]
-        if isinstance(made, Pipelined) and (self.moves or statement in self.division.wanted):
+        if isinstance(made, ir.Pipelined) and (self.moves or statement in self.division.wanted):
             return [plain_loop(made)]
         return [made]
 
-    def _is_planned(self, statement: Statement) -> TypeGuard[Pipelined]:
+    def _is_planned(self, statement: ir.Statement) -> TypeGuard[ir.Pipelined]:
         """Whether a role keeps to the stages and the order that the author gave a loop."""
-        planned = isinstance(statement, Pipelined) and (statement.order is not None or statement.stage is not None)
+        planned = isinstance(statement, ir.Pipelined) and (statement.order is not None or statement.stage is not None)
         return planned and not self.moves and statement in self.division.wanted
 
-    def _planned(self, loop: Pipelined) -> list[Statement]:
+    def _planned(self, loop: ir.Pipelined) -> list[ir.Statement]:
         division = self.division
         plan = plan_pipeline(loop, unstageable(division.source, loop))
         handed = [
@@ -338,40 +309,40 @@ class _Slice:
         division.staged.update(staged)
         return made
 
-    def _works(self, statement: Statement) -> bool:
+    def _works(self, statement: ir.Statement) -> bool:
         """Whether the producer has anything to do in a statement; to leave a loop in which it has nothing to do is
         nothing."""
         plan = self.division.plan
         return next(leaving(statement), None) is not None or any(
-            node in plan.moved or (isinstance(node, Store) and node.buffer in plan.scalars)
-            for node in find(statement, Statement)
+            node in plan.moved or (isinstance(node, ir.Store) and node.buffer in plan.scalars)
+            for node in find(statement, ir.Statement)
         )
 
 
-def _next_iteration(number: Var, counter: Buffer) -> list[Statement]:
+def _next_iteration(number: ir.Var, counter: ir.Buffer) -> list[ir.Statement]:
     """Names what a counter says, and counts on."""
-    not_negative = Assume(index_binary("ge", number, 0))
-    return [Let(number, Load(INT32, counter, ())), not_negative, Store(counter, (), number + 1)]
+    not_negative = ir.Assume(ir.index_binary("ge", number, 0))
+    return [ir.Let(number, ir.Load(INT32, counter, ())), not_negative, ir.Store(counter, (), number + 1)]
 
 
-def _pruned(body: Seq) -> Seq:
+def _pruned(body: ir.Seq) -> ir.Seq:
     """A body without the names and buffers that nothing in it uses."""
     while True:
-        mentioned = Counter(node for node in find(body, Var, Buffer))
+        mentioned = Counter(node for node in find(body, ir.Var, ir.Buffer))
         for node in list(mentioned):
-            if isinstance(node, Buffer) and node.source is not None:
+            if isinstance(node, ir.Buffer) and node.source is not None:
                 mentioned[node.source] += 1
-        unused: set[Statement] = {
+        unused: set[ir.Statement] = {
             node for node in walk(body)
-            if (isinstance(node, Let) and mentioned[node.var] == 1 and not has_effect(node.value))
-            or (isinstance(node, Allocate) and mentioned[node.buffer] == 1)
+            if (isinstance(node, ir.Let) and mentioned[node.var] == 1 and not has_effect(node.value))
+            or (isinstance(node, ir.Allocate) and mentioned[node.buffer] == 1)
         }  # fmt: skip
         if not unused:
             return body
         body = put(body, dict.fromkeys(unused))
 
 
-def block_registers(kernel: Kernel, threads: int, arch: Arch) -> int:
+def block_registers(kernel: ir.Kernel, threads: int, arch: Arch) -> int:
     """What a block of so many threads gets when it starts, and is all there is to share out."""
     return arch.block_registers(threads, kernel.attribute(MIN_BLOCKS, 1))
 
@@ -385,8 +356,8 @@ def share_registers(given: int, threads: int, is_light: bool) -> tuple[int | Non
     threads : of the consumers.
     is_light : whether the producer does nothing but start copies.
     """
-    if threads <= WARPGROUP:
+    if threads <= ir.WARPGROUP:
         return None, None
-    producing = (40 if threads <= 2 * WARPGROUP else 32) if is_light else 80
-    consuming = min(240, (given - producing * WARPGROUP) // threads // 8 * 8)
+    producing = (40 if threads <= 2 * ir.WARPGROUP else 32) if is_light else 80
+    consuming = min(240, (given - producing * ir.WARPGROUP) // threads // 8 * 8)
     return producing, consuming

@@ -40,25 +40,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import LOOPS, perform, performed
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Call,
-    Commit,
-    Const,
-    For,
-    Function,
-    Kernel,
-    Parallel,
-    Receive,
-    Role,
-    Seq,
-    Statement,
-    TileOperator,
-    Wait,
-    const,
-    index_binary,
-)
 from tilewright.ir.visitor import Rewriter, Rewritten, find, having, holds
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.reduce import Reduce
@@ -79,7 +63,7 @@ WORK = 3
 """Passes over the elements of each product from which on turns pay."""
 
 
-def order_warpgroups(function: Function, context: Context) -> Function:
+def order_warpgroups(function: ir.Function, context: Context) -> ir.Function:
     """Order the gemms of warpgroups that use what these make before they start the next."""
     return function.with_body(_Order()(function.body))
 
@@ -88,28 +72,28 @@ class _Order(Rewriter):
     def __init__(self) -> None:
         self.groups = self.instances = 1
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         """Roles that the author divided are the author's to order."""
-        made: Kernel = self.generic(kernel) if kernel.attribute(SPECIALIZED) else kernel
+        made: ir.Kernel = self.generic(kernel) if kernel.attribute(SPECIALIZED) else kernel
         return made
 
-    def visit_Role(self, role: Role) -> Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         groups = role.warps // GROUP if role.warps % GROUP == 0 and role.instances == 1 else 1
         with having(self, groups=groups, instances=role.instances):
             return self.generic(role)
 
-    def visit_Seq(self, body: Seq) -> Rewritten:
+    def visit_Seq(self, body: ir.Seq) -> Rewritten:
         """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind
         the last."""
-        made: Seq = self.generic(body)
+        made: ir.Seq = self.generic(body)
         if self.instances == 1 or not any(performed(one) == "pass_turn" for one in made.statements):
             return made
-        receives = [place for place, one in enumerate(made.statements) if holds(one, Receive)]
+        receives = [place for place, one in enumerate(made.statements) if holds(one, ir.Receive)]
         return replace(made, statements=tuple(narrowed(made.statements, receives)))
 
-    def visit_For(self, loop: For) -> Rewritten:
-        made: For = self.generic(loop)
-        if not 1 < self.groups <= MOST or not isinstance(made.step, Const) or made.step.value != 1:
+    def visit_For(self, loop: ir.For) -> Rewritten:
+        made: ir.For = self.generic(loop)
+        if not 1 < self.groups <= MOST or not isinstance(made.step, ir.Const) or made.step.value != 1:
             return made
         statements = made.body.statements
         runs = _runs(statements)
@@ -119,46 +103,46 @@ class _Order(Rewriter):
             return made
         changed = list(statements)
         for start, end in reversed(runs):
-            opening = index_binary("eq", made.var, made.start) if start == runs[0][0] else const(False)
+            opening = ir.index_binary("eq", made.var, made.start) if start == runs[0][0] else ir.const(False)
             span = statements[start].span
             between = statements[start : end + 1]
             taken, passed = perform("take_turn", opening, span=span), perform("pass_turn", span=span)
             changed[start : end + 1] = [taken, *between, passed]
         last = perform("end_turns", span=made.span)
-        ending = conditional(index_binary("lt", made.start, made.stop), [last], made.span)
+        ending = conditional(ir.index_binary("lt", made.start, made.stop), [last], made.span)
         return [replace(made, body=replace(made.body, statements=tuple(changed))), *ending]
 
 
-def _runs(statements: Sequence[Statement]) -> list[tuple[int, int]]:
+def _runs(statements: Sequence[ir.Statement]) -> list[tuple[int, int]]:
     """First and last place of what starts gemms up to each wait."""
     found: list[tuple[int, int]] = []
     first = last = -1
     for place, one in enumerate(statements):
         if isinstance(one, Gemm) and one.token is not None and first < 0:
             first = place
-        elif isinstance(one, Commit):
+        elif isinstance(one, ir.Commit):
             last = place
-        elif isinstance(one, Wait) and 0 <= first < last:
+        elif isinstance(one, ir.Wait) and 0 <= first < last:
             found.append((first, last))
             first = last = -1
     return found
 
 
-def _works_between(statements: Sequence[Statement]) -> bool:
+def _works_between(statements: Sequence[ir.Statement]) -> bool:
     """Whether threads do much with what a gemm made in the iteration that made it."""
-    waited = {one.token for one in statements if isinstance(one, Wait) and one.pending == 0}
+    waited = {one.token for one in statements if isinstance(one, ir.Wait) and one.pending == 0}
     made = Counter(one.c.buffer for one in statements if isinstance(one, Gemm) and one.token in waited)
-    work = [one for one in statements if isinstance(one, (Parallel, TileOperator)) and not isinstance(one, Gemm)]
+    work = [one for one in statements if isinstance(one, (ir.Parallel, ir.TileOperator)) and not isinstance(one, Gemm)]
     passes = Counter(buffer for one in work for buffer in touched(one).all if buffer in made)
     return any(passes[buffer] >= WORK * products for buffer, products in made.items())
 
 
-def _may_meet(statement: Statement) -> bool:
+def _may_meet(statement: ir.Statement) -> bool:
     """Whether all threads of the role may wait for one another in a statement: folds through shared memory are made
     later."""
-    return holds(statement, Reduce, Scan) or any(call.function in BARRIERS for call in find(statement, Call))
+    return holds(statement, Reduce, Scan) or any(call.function in BARRIERS for call in find(statement, ir.Call))
 
 
-def _holds_gemm(statement: Statement) -> bool:
+def _holds_gemm(statement: ir.Statement) -> bool:
     """Whether gemms stand deeper than iterations are counted."""
     return isinstance(statement, LOOPS) and holds(statement, Gemm)

@@ -25,22 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Buffer,
-    Expr,
-    Let,
-    Load,
-    Pipelined,
-    Receive,
-    Release,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    binary,
-    const,
-)
 from tilewright.ir.visitor import substitute
 from tilewright.passes.scoped import redirected
 from tilewright.passes.tile.pipelines.emission import Emission
@@ -58,18 +44,18 @@ class Handed:
     """
 
     channel: str
-    tiles: frozenset[Buffer]
-    number: Expr
+    tiles: frozenset[ir.Buffer]
+    number: ir.Expr
 
 
 def planned_loop(
     plan: PipelinePlan,
-    part: Callable[[Statement], Sequence[Statement]],
+    part: Callable[[ir.Statement], Sequence[ir.Statement]],
     handed: Sequence[Handed],
-    slots: Mapping[Buffer, tuple[Buffer, Expr]],
-    counters: Mapping[Var, Buffer],
-    views: list[Buffer],
-) -> tuple[list[Statement], dict[Buffer, Buffer]]:
+    slots: Mapping[ir.Buffer, tuple[ir.Buffer, ir.Expr]],
+    counters: Mapping[ir.Var, ir.Buffer],
+    views: list[ir.Buffer],
+) -> tuple[list[ir.Statement], dict[ir.Buffer, ir.Buffer]]:
     """A role's part of a loop by its plan, and the tiles of its own that got stages.
 
     Parameters
@@ -84,16 +70,16 @@ def planned_loop(
     before, after, counted = _counted(loop, handed, counters)
     kept = {number: made for number, one in enumerate(plan.statements) if (made := part(one))}
     first = min((plan.stages[number] for number in kept), default=0)
-    timed: list[tuple[int, tuple[int, int], Statement]] = []
+    timed: list[tuple[int, tuple[int, int], ir.Statement]] = []
     for number, made in kept.items():
-        one = made[0] if len(made) == 1 else Seq(tuple(made))
+        one = made[0] if len(made) == 1 else ir.Seq(tuple(made))
         timed.append((plan.stages[number] - first, (plan.orders[number], 0), redirected(one, slots)))
     for channel in handed:
         users = [number for number in kept if channel.tiles & plan.effects[number].all]
         if not users:
             continue
         when = sorted(users, key=lambda number: (plan.stages[number], plan.orders[number]))
-        for user, place, kind in ((when[0], -1, Receive), (when[-1], 1, Release)):
+        for user, place, kind in ((when[0], -1, ir.Receive), (when[-1], 1, ir.Release)):
             statement = kind(channel.channel, channel.number, span=plan.statements[user].span)
             timed.append((plan.stages[user] - first, (plan.orders[user], place), statement))
     timed.sort(key=lambda entry: entry[1])
@@ -111,18 +97,18 @@ def planned_loop(
 
 
 def _counted(
-    loop: Pipelined, handed: Sequence[Handed], counters: Mapping[Var, Buffer]
-) -> tuple[list[Statement], list[Statement], dict[Var, Expr]]:
+    loop: ir.Pipelined, handed: Sequence[Handed], counters: Mapping[ir.Var, ir.Buffer]
+) -> tuple[list[ir.Statement], list[ir.Statement], dict[ir.Var, ir.Expr]]:
     """Numbers that a scalar counts, as where the loop began and how far it is: what stands before and behind it."""
-    before: list[Statement] = []
-    after: list[Statement] = []
-    values: dict[Var, Expr] = {}
+    before: list[ir.Statement] = []
+    after: list[ir.Statement] = []
+    values: dict[ir.Var, ir.Expr] = {}
     for number in dict.fromkeys(one.number for one in handed):
-        if not isinstance(number, Var) or number not in counters:
+        if not isinstance(number, ir.Var) or number not in counters:
             continue
-        counter, begin = counters[number], Var(number.dtype, "begin")
-        before.append(Let(begin, Load(number.dtype, counter, ()), span=loop.span))
-        iterations = binary("max", loop.stop - loop.start, const(0))
-        after.append(Store(counter, (), begin + iterations, span=loop.span))
+        counter, begin = counters[number], ir.Var(number.dtype, "begin")
+        before.append(ir.Let(begin, ir.Load(number.dtype, counter, ()), span=loop.span))
+        iterations = ir.binary("max", loop.stop - loop.start, ir.const(0))
+        after.append(ir.Store(counter, (), begin + iterations, span=loop.span))
         values[number] = begin + (loop.var - loop.start)
     return before, after, values

@@ -16,24 +16,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.interpreter.over_threads import over_threads
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import LOOPS, header, leaving
 from tilewright.ir.effects import own_writes, root
-from tilewright.ir.nodes import (
-    Break,
-    Buffer,
-    Const,
-    Continue,
-    Expr,
-    Let,
-    Parallel,
-    Pipelined,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-)
 from tilewright.ir.visitor import declared, find
 from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
@@ -50,7 +35,7 @@ class Stretch:
     filled, read : first and last position in it of the statements that do.
     """
 
-    home: Seq
+    home: ir.Seq
     filled: tuple[int, int]
     read: tuple[int, int]
 
@@ -64,11 +49,11 @@ class Link:
     stages : slots of their ring.
     """
 
-    tiles: tuple[Buffer, ...]
+    tiles: tuple[ir.Buffer, ...]
     stretches: tuple[Stretch, ...]
     stages: int
 
-    def at(self, home: Seq) -> Stretch | None:
+    def at(self, home: ir.Seq) -> Stretch | None:
         """The stretch in a sequence."""
         return next((one for one in self.stretches if one.home is home), None)
 
@@ -87,13 +72,13 @@ class LinkPlan:
 
     survey: Survey
     links: list[Link]
-    moved: set[Statement]
-    prepared: set[Buffer]
-    scalars: set[Buffer]
-    refused: list[tuple[Statement, str]]
+    moved: set[ir.Statement]
+    prepared: set[ir.Buffer]
+    scalars: set[ir.Buffer]
+    refused: list[tuple[ir.Statement, str]]
 
 
-def plan_links(survey: Survey, wanted: Mapping[Pipelined, int]) -> LinkPlan:
+def plan_links(survey: Survey, wanted: Mapping[ir.Pipelined, int]) -> LinkPlan:
     """The tiles of a kernel that can be filled ahead.
 
     Parameters
@@ -106,10 +91,10 @@ def plan_links(survey: Survey, wanted: Mapping[Pipelined, int]) -> LinkPlan:
 @dataclass(slots=True)
 class _Planner:
     survey: Survey
-    wanted: Mapping[Pipelined, int]
-    refused: dict[Buffer, str] = field(default_factory=dict)
-    prepared: set[Buffer] = field(default_factory=set)
-    scalars: set[Buffer] = field(default_factory=set)
+    wanted: Mapping[ir.Pipelined, int]
+    refused: dict[ir.Buffer, str] = field(default_factory=dict)
+    prepared: set[ir.Buffer] = field(default_factory=set)
+    scalars: set[ir.Buffer] = field(default_factory=set)
 
     def run(self) -> LinkPlan:
         tiles = [tile for tile in declared(self.survey.kernel.body, "shared") if self._is_wanted(tile)]
@@ -128,11 +113,11 @@ class _Planner:
 
     # Candidates -----------------------------------------------------------------------------------
 
-    def _is_wanted(self, tile: Buffer) -> bool:
+    def _is_wanted(self, tile: ir.Buffer) -> bool:
         """Whether a loop that is to overlap reads what global memory fills."""
         from_memory = any(self._is_load(site) for site in self.survey.writers(tile))
         readers = self.survey.readers(tile)
-        return from_memory and any(isinstance(one, Pipelined) and one in self.wanted
+        return from_memory and any(isinstance(one, ir.Pipelined) and one in self.wanted
                                    for site in readers for one in site.around())  # fmt: skip
 
     def _is_load(self, site: RoleSite) -> bool:
@@ -143,11 +128,11 @@ class _Planner:
 
     # One tile -------------------------------------------------------------------------------------
 
-    def _place(self, tile: Buffer, moved: set[Statement]) -> Link | str:
+    def _place(self, tile: ir.Buffer, moved: set[ir.Statement]) -> Link | str:
         """Where a tile is handed over, or why it cannot be."""
         survey = self.survey
         writers, readers = survey.writers(tile), survey.readers(tile)
-        parts = (part for site in writers for part in find(site.statement, Statement))
+        parts = (part for site in writers for part in find(site.statement, ir.Statement))
         filled = {one for part in parts for one in own_writes(part)}
         for view in views_of(survey.kernel):
             if root(view) is tile and not sees_all(view):
@@ -163,7 +148,9 @@ class _Planner:
             return found
         return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers))
 
-    def _stretches(self, tile: Buffer, writers: Sequence[RoleSite], readers: Sequence[RoleSite]) -> list[Stretch] | str:
+    def _stretches(
+        self, tile: ir.Buffer, writers: Sequence[RoleSite], readers: Sequence[RoleSite]
+    ) -> list[Stretch] | str:
         """Where a tile is filled and read: in one sequence, or in each of several parts of it for itself."""
         if not writers or not readers:
             return f"{tile.name} carries values from one iteration to the next"
@@ -197,16 +184,16 @@ class _Planner:
         return [Stretch(home, (min(filled), max(filled)), (min(read), max(read)))]
 
     def _stages(self, writer: RoleSite) -> int:
-        loops = [self.wanted[one] for one in writer.around() if isinstance(one, Pipelined) and one in self.wanted]
+        loops = [self.wanted[one] for one in writer.around() if isinstance(one, ir.Pipelined) and one in self.wanted]
         return loops[-1] if loops else 1
 
-    def _leaves(self, home: Seq, first: int, last: int) -> Statement | None:
+    def _leaves(self, home: ir.Seq, first: int, last: int) -> ir.Statement | None:
         """A statement that leaves a sequence between two positions."""
         return next((node for statement in home.statements[first : last + 1] for node in leaving(statement)), None)
 
     # Values ---------------------------------------------------------------------------------------
 
-    def _values(self, moved: set[Statement]) -> None:
+    def _values(self, moved: set[ir.Statement]) -> None:
         """Refuse tiles whose loads need what only the work computes."""
         self.prepared, self.scalars = set(), set()
         for site in self.survey.sites:
@@ -218,23 +205,23 @@ class _Planner:
             if reason is not None:
                 self.refused.update((one, reason) for one in self._reached(site.statement, moved))
             self.prepared |= prepared
-            self.scalars |= {one for one in seen if isinstance(one, Buffer)}
+            self.scalars |= {one for one in seen if isinstance(one, ir.Buffer)}
         for tile in self.prepared:
             self.refused.setdefault(tile, "loads of others depend on it")
 
-    def _needed(self, site: RoleSite) -> list[Expr]:
+    def _needed(self, site: RoleSite) -> list[ir.Expr]:
         """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those
         that leave its loops."""
         around = list(site.around())
         for other in self.survey.sites:
-            if isinstance(other.statement, (Break, Continue)) and any(
+            if isinstance(other.statement, (ir.Break, ir.Continue)) and any(
                 one in around for one in other.around() if isinstance(one, LOOPS)
             ):
                 around += other.around()
         places = self.survey.places(site.statement)
         return [*operands(site.statement), *places, *(value for one in around for value in header(one))]
 
-    def _reached(self, leaf: Statement, moved: set[Statement]) -> set[Buffer]:
+    def _reached(self, leaf: ir.Statement, moved: set[ir.Statement]) -> set[ir.Buffer]:
         """The tiles that a moved leaf has a part in."""
         buffers = set(self.survey.effects[leaf].writes)
         while True:
@@ -248,16 +235,16 @@ class _Planner:
 
     # What is said ---------------------------------------------------------------------------------
 
-    def _said(self) -> Iterator[tuple[Statement, str]]:
+    def _said(self) -> Iterator[tuple[ir.Statement, str]]:
         """The loads of wanted loops that stay, each once."""
         for tile, reason in self.refused.items():
             for site in self.survey.writers(tile):
-                if any(one in self.wanted for one in site.around() if isinstance(one, Pipelined)):
+                if any(one in self.wanted for one in site.around() if isinstance(one, ir.Pipelined)):
                     yield site.statement, reason
                     break
 
 
-def _common(found: Iterable[RoleSite]) -> Seq:
+def _common(found: Iterable[RoleSite]) -> ir.Seq:
     """The innermost sequence that holds all sites."""
     first, *rest = found
     home = first.steps[0][0]
@@ -267,10 +254,10 @@ def _common(found: Iterable[RoleSite]) -> Seq:
     return home
 
 
-def _by_branch(writers: Sequence[RoleSite], readers: Sequence[RoleSite], home: Seq) -> list[list[list[RoleSite]]]:
+def _by_branch(writers: Sequence[RoleSite], readers: Sequence[RoleSite], home: ir.Seq) -> list[list[list[RoleSite]]]:
     """Writers and readers by the ways of the condition in `home` that they all stand in, of which one is gone."""
 
-    def way(site: RoleSite) -> Seq | None:
+    def way(site: RoleSite) -> ir.Seq | None:
         place = next(place for place, (body, _) in enumerate(site.steps) if body is home)
         return site.steps[place + 1][0] if place + 1 < len(site.steps) else None
 
@@ -278,13 +265,13 @@ def _by_branch(writers: Sequence[RoleSite], readers: Sequence[RoleSite], home: S
     return [[[site for site in sites if id(way(site)) == one] for sites in (writers, readers)] for one in ways]
 
 
-def _position(site: RoleSite, home: Seq) -> int:
+def _position(site: RoleSite, home: ir.Seq) -> int:
     position = site.position_in(home)
     assert position is not None
     return position
 
 
-def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
+def _grouped(links: Mapping[ir.Buffer, Link]) -> Iterator[Link]:
     """Links that are read over the same stretches, joined."""
     groups: dict[Any, list[Link]] = {}
     for link in links.values():
@@ -299,11 +286,11 @@ def _grouped(links: Mapping[Buffer, Link]) -> Iterator[Link]:
 
 # What is covered ----------------------------------------------------------------------------------
 
-Part = tuple[Buffer, tuple[Any, ...]]
+Part = tuple[ir.Buffer, tuple[Any, ...]]
 """Elements of a tile: the tile or a view of it, and indices of NumPy."""
 
 
-def _filled_again(tile: Buffer, writers: Iterable[tuple[RoleSite, list[Part]]]) -> RoleSite | None:
+def _filled_again(tile: ir.Buffer, writers: Iterable[tuple[RoleSite, list[Part]]]) -> RoleSite | None:
     """A writer of bits that one before it writes, too: whoever fills tiles ahead does not wait between the two.
 
     What a writer certainly writes is given with it; one that may write more may write everything.
@@ -317,16 +304,16 @@ def _filled_again(tile: Buffer, writers: Iterable[tuple[RoleSite, list[Part]]]) 
     return None
 
 
-def _writes(leaf: Statement, tile: Buffer) -> int:
+def _writes(leaf: ir.Statement, tile: ir.Buffer) -> int:
     """How many places of a leaf write to a tile."""
-    if isinstance(leaf, TileOperator):
+    if isinstance(leaf, ir.TileOperator):
         return sum(root(region.buffer) is tile for region in leaf.effects().writes)
-    return sum(root(store.buffer) is tile for store in find(leaf, Store))
+    return sum(root(store.buffer) is tile for store in find(leaf, ir.Store))
 
 
-def _bits(tile: Buffer, parts: Iterable[Part]) -> np.ndarray:
+def _bits(tile: ir.Buffer, parts: Iterable[Part]) -> np.ndarray:
     """Which bits of a tile are meant by elements of it and of its views."""
-    written: dict[Buffer, np.ndarray] = {}
+    written: dict[ir.Buffer, np.ndarray] = {}
     for buffer, indices in parts:
         written.setdefault(buffer, np.zeros(buffer.static_shape, bool))[indices] = True
     bits = np.zeros(tile.size * tile.dtype.stored_bits, bool)
@@ -335,39 +322,39 @@ def _bits(tile: Buffer, parts: Iterable[Part]) -> np.ndarray:
     return bits
 
 
-def _written(leaf: Statement, tile: Buffer) -> Iterator[Part]:
+def _written(leaf: ir.Statement, tile: ir.Buffer) -> Iterator[Part]:
     """The elements of a tile that a leaf certainly writes, whatever happens."""
-    if isinstance(leaf, Parallel):
+    if isinstance(leaf, ir.Parallel):
         values = _loop_values(leaf)
         for statement in leaf.body.statements if values else ():
-            if isinstance(statement, Let):
+            if isinstance(statement, ir.Let):
                 value = over_threads(statement.value, values)
                 values.update({} if value is None else {statement.var: np.asarray(value)})
-            elif isinstance(statement, Store) and _shows(statement.buffer, tile):
+            elif isinstance(statement, ir.Store) and _shows(statement.buffer, tile):
                 indices = [over_threads(index, values) for index in statement.indices]
                 if all(one is not None for one in indices):
                     yield statement.buffer, tuple(indices)
-    elif isinstance(leaf, TileOperator):
+    elif isinstance(leaf, ir.TileOperator):
         for region in leaf.effects().writes:
             box = _box(region) if _shows(region.buffer, tile) else None
             if box is not None:
                 yield region.buffer, box
 
 
-def _shows(buffer: Buffer, tile: Buffer) -> bool:
+def _shows(buffer: ir.Buffer, tile: ir.Buffer) -> bool:
     return buffer is tile or (root(buffer) is tile and sees_all(buffer))
 
 
-def _box(region: Region) -> tuple[slice, ...] | None:
+def _box(region: ir.Region) -> tuple[slice, ...] | None:
     ends = []
     for start, extent in zip(region.starts, region.extents, strict=True):
-        if not isinstance(start, Const) or not isinstance(extent, int):
+        if not isinstance(start, ir.Const) or not isinstance(extent, int):
             return None
         ends.append(slice(int(start.value), int(start.value) + extent))
     return tuple(ends)
 
 
-def _loop_values(loop: Parallel) -> dict[Var, np.ndarray]:
+def _loop_values(loop: ir.Parallel) -> dict[ir.Var, np.ndarray]:
     """Every value of a loop's variables, an axis each; nothing where they are known only at launch."""
     if not all(isinstance(extent, int) for extent in loop.extents):
         return {}

@@ -11,25 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies, header
 from tilewright.ir.effects import Touched, root, touched
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Allocate,
-    Assume,
-    Buffer,
-    Call,
-    Expr,
-    Kernel,
-    Let,
-    Load,
-    Parallel,
-    Seq,
-    Statement,
-    Store,
-    Var,
-)
 from tilewright.ir.visitor import fields_of, find, walk
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
@@ -37,7 +22,7 @@ from tilewright.ops.fill import Fill
 PRIVATE = ("fragment", "local")
 """Scopes whose memory is registers of the threads that work on it."""
 
-_BRINGING = (Copy, Fill, Parallel)
+_BRINGING = (Copy, Fill, ir.Parallel)
 """Statements that warps of their own may execute when they only bring data."""
 
 
@@ -50,24 +35,24 @@ class RoleSite:
     steps : every sequence around it, outermost first, with the position in it.
     """
 
-    statement: Statement
-    steps: tuple[tuple[Seq, int], ...]
+    statement: ir.Statement
+    steps: tuple[tuple[ir.Seq, int], ...]
 
-    def around(self) -> Iterator[Statement]:
+    def around(self) -> Iterator[ir.Statement]:
         """The statements that control it, outermost first."""
         for body, position in self.steps[:-1]:
             yield body.statements[position]
 
-    def position_in(self, home: Seq) -> int | None:
+    def position_in(self, home: ir.Seq) -> int | None:
         """Where it stands in a sequence, itself or what holds it; None where it does not."""
         return next((position for body, position in self.steps if body is home), None)
 
 
-def sites(body: Seq, above: tuple[tuple[Seq, int], ...] = ()) -> Iterator[RoleSite]:
+def sites(body: ir.Seq, above: tuple[tuple[ir.Seq, int], ...] = ()) -> Iterator[RoleSite]:
     """Every statement of a body but plain sequences, in order, those that control others before what they control."""
     for position, statement in enumerate(body.statements):
         steps = (*above, (body, position))
-        if not isinstance(statement, Seq):
+        if not isinstance(statement, ir.Seq):
             yield RoleSite(statement, steps)
         for below in bodies(statement):
             yield from sites(below, steps)
@@ -77,13 +62,13 @@ def sites(body: Seq, above: tuple[tuple[Seq, int], ...] = ()) -> Iterator[RoleSi
 class Survey:
     """The sites of one kernel and what they touch."""
 
-    kernel: Kernel
+    kernel: ir.Kernel
     anchor: int
     """Position in the kernel's body before which everything may be done by all warps together."""
     sites: list[RoleSite] = field(default_factory=list)
-    effects: dict[Statement, Touched] = field(default_factory=dict)
-    lets: dict[Var, Let] = field(default_factory=dict)
-    written: set[Buffer] = field(default_factory=set)
+    effects: dict[ir.Statement, Touched] = field(default_factory=dict)
+    lets: dict[ir.Var, ir.Let] = field(default_factory=dict)
+    written: set[ir.Buffer] = field(default_factory=set)
     """Buffers that the kernel writes anywhere."""
 
     def __post_init__(self) -> None:
@@ -94,36 +79,36 @@ class Survey:
             effects = _read_by(controls) if bodies(statement) else touched(statement)
             self.effects[statement] = effects
             self.written |= effects.writes
-            if isinstance(statement, Let):
+            if isinstance(statement, ir.Let):
                 self.lets[statement.var] = statement
 
     def leaves(self) -> Iterator[RoleSite]:
         """Sites that do work, names and declarations apart."""
         for site in self.sites:
-            if not bodies(site.statement) and not isinstance(site.statement, (Let, Allocate, Assume)):
+            if not bodies(site.statement) and not isinstance(site.statement, (ir.Let, ir.Allocate, ir.Assume)):
                 yield site
 
-    def writers(self, buffer: Buffer) -> list[RoleSite]:
+    def writers(self, buffer: ir.Buffer) -> list[RoleSite]:
         return [site for site in self.sites if buffer in self.effects[site.statement].writes]
 
-    def readers(self, buffer: Buffer) -> list[RoleSite]:
+    def readers(self, buffer: ir.Buffer) -> list[RoleSite]:
         return [site for site in self.sites if buffer in self.effects[site.statement].reads]
 
-    def is_early(self, buffer: Buffer) -> bool:
+    def is_early(self, buffer: ir.Buffer) -> bool:
         """Whether a shared tile is complete before the roles part."""
         return buffer.scope == "shared" and all(site.steps[0][1] < self.anchor for site in self.writers(buffer))
 
-    def places(self, leaf: Statement) -> list[Expr]:
+    def places(self, leaf: ir.Statement) -> list[ir.Expr]:
         """Addresses and extents of the tensors of a leaf that the kernel itself finds (`Buffer.placed`)."""
         placed = {one for one in self.effects[leaf].all if one.placed}
         declared = (site.statement for site in self.sites)
-        addresses = [one.initial for one in declared if isinstance(one, Allocate) and one.buffer in placed]
+        addresses = [one.initial for one in declared if isinstance(one, ir.Allocate) and one.buffer in placed]
         extents = (extent for one in placed for extent in (*one.shape, *(one.strides or ())))
-        return [one for one in (*addresses, *extents) if isinstance(one, Expr)]
+        return [one for one in (*addresses, *extents) if isinstance(one, ir.Expr)]
 
     # Who may bring data ---------------------------------------------------------------------------
 
-    def bringing(self, tiles: Iterable[Buffer]) -> set[Statement]:
+    def bringing(self, tiles: Iterable[ir.Buffer]) -> set[ir.Statement]:
         """The leaves that fill `tiles` from global memory, through registers of their own where they need any.
 
         A tile counts only where every statement that writes it is one of them.
@@ -131,7 +116,7 @@ class Survey:
         wanted = set(tiles)
         found = {site.statement for site in self.leaves() if self._brings(site.statement, wanted)}
         while True:
-            others: set[Buffer] = set()
+            others: set[ir.Buffer] = set()
             for site in self.sites:
                 if site.statement not in found:
                     effects = self.effects[site.statement]
@@ -142,14 +127,14 @@ class Survey:
                 return self._useful(found)
             found = kept
 
-    def _involved(self, leaf: Statement) -> set[Buffer]:
+    def _involved(self, leaf: ir.Statement) -> set[ir.Buffer]:
         """Registers that a leaf uses and tiles that it writes."""
         effects = self.effects[leaf]
         return {one for one in effects.all if one.scope in PRIVATE} | {
             one for one in effects.writes if one.scope == "shared"
         }
 
-    def _brings(self, leaf: Statement, tiles: set[Buffer]) -> bool:
+    def _brings(self, leaf: ir.Statement, tiles: set[ir.Buffer]) -> bool:
         if not isinstance(leaf, _BRINGING) or getattr(leaf, "token", None) is not None:
             return False
         effects = self.effects[leaf]
@@ -160,10 +145,10 @@ class Survey:
             for buffer in effects.reads
         )
         writes = all(buffer.scope in PRIVATE or buffer in tiles for buffer in effects.writes)
-        mentions = set(find(leaf, Var))
+        mentions = set(find(leaf, ir.Var))
         return reads and writes and not mentions & set(self.kernel.thread_vars)
 
-    def _useful(self, found: set[Statement]) -> set[Statement]:
+    def _useful(self, found: set[ir.Statement]) -> set[ir.Statement]:
         """Of leaves that bring data, those whose results reach a shared tile."""
         kept = {leaf for leaf in found if any(one.scope == "shared" for one in self.effects[leaf].writes)}
         while True:
@@ -175,7 +160,9 @@ class Survey:
 
     # Values ---------------------------------------------------------------------------------------
 
-    def obstacle(self, values: Iterable[object], prepared: set[Buffer], seen: set[object] | None = None) -> str | None:
+    def obstacle(
+        self, values: Iterable[object], prepared: set[ir.Buffer], seen: set[object] | None = None
+    ) -> str | None:
         """Why warps of their own cannot compute some values; None where they can.
 
         Parameters
@@ -190,16 +177,16 @@ class Survey:
                     return reason
         return None
 
-    def _node_obstacle(self, node: object, prepared: set[Buffer], seen: set[object]) -> str | None:
-        if isinstance(node, Call) and not INTRINSICS[node.function].pure:
+    def _node_obstacle(self, node: object, prepared: set[ir.Buffer], seen: set[object]) -> str | None:
+        if isinstance(node, ir.Call) and not INTRINSICS[node.function].pure:
             return f"{node.function} has an effect"
-        if isinstance(node, Var):
+        if isinstance(node, ir.Var):
             if node in self.kernel.thread_vars:
                 return "it depends on the thread"
             if node in self.lets and node not in seen:
                 seen.add(node)
                 return self.obstacle([self.lets[node].value], prepared, seen)
-        if not isinstance(node, Load):
+        if not isinstance(node, ir.Load):
             return None
         buffer = root(node.buffer)
         if buffer.scope == "scalar" and buffer not in seen:
@@ -214,14 +201,14 @@ class Survey:
             return f"it depends on {buffer.name}, which the kernel writes"
         return None
 
-    def _scalar_obstacle(self, buffer: Buffer, prepared: set[Buffer], seen: set[object]) -> str | None:
+    def _scalar_obstacle(self, buffer: ir.Buffer, prepared: set[ir.Buffer], seen: set[object]) -> str | None:
         """The same for all that a mutable scalar is set to, and the conditions under which it is."""
         for site in self.sites:
             statement = site.statement
-            if isinstance(statement, Allocate) and statement.buffer is buffer and statement.initial is not None:
+            if isinstance(statement, ir.Allocate) and statement.buffer is buffer and statement.initial is not None:
                 reason = self.obstacle([statement.initial], prepared, seen)
             elif buffer in self.effects[statement].writes:
-                if not isinstance(statement, Store):
+                if not isinstance(statement, ir.Store):
                     return f"{buffer.name} is set by more than assignments"
                 controls = [value for one in site.around() for value in header(one)]
                 reason = self.obstacle([statement.value, *controls], prepared, seen)
@@ -232,23 +219,23 @@ class Survey:
         return None
 
 
-def _read_by(values: Iterable[Expr]) -> Touched:
-    reads = {root(node.buffer) for value in values for node in find(value, Load)}
+def _read_by(values: Iterable[ir.Expr]) -> Touched:
+    reads = {root(node.buffer) for value in values for node in find(value, ir.Load)}
     return Touched(frozenset(reads), frozenset())
 
 
-def operands(leaf: Statement) -> list[Expr]:
+def operands(leaf: ir.Statement) -> list[ir.Expr]:
     """The scalar values that a leaf needs: where its regions begin, and what else its operands name.
 
     What a parallel loop loads for its elements is data, not one of these; where it loads it from is.
     """
-    if isinstance(leaf, Parallel):
-        bound = set(leaf.vars) | {node.var for node in find(leaf.body, Let)}
-        return [node for node in find(leaf, Var) if node not in bound]
+    if isinstance(leaf, ir.Parallel):
+        bound = set(leaf.vars) | {node.var for node in find(leaf.body, ir.Let)}
+        return [node for node in find(leaf, ir.Var) if node not in bound]
     return [value for value in (getattr(leaf, name) for name in fields_of(type(leaf))) for value in _values(value)]
 
 
-def _values(value: object) -> list[Expr]:
-    if isinstance(value, Expr):
+def _values(value: object) -> list[ir.Expr]:
+    if isinstance(value, ir.Expr):
         return [value]
-    return list(value.starts) if isinstance(value, nodes.Region) else []
+    return list(value.starts) if isinstance(value, ir.Region) else []

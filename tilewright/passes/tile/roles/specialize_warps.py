@@ -48,17 +48,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import flattened, performed
-from tilewright.ir.nodes import (
-    WARPGROUP,
-    Function,
-    Kernel,
-    Pipelined,
-    Seq,
-    Statement,
-    TileOperator,
-)
 from tilewright.ir.visitor import Rewriter, find, walk, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter
@@ -75,23 +66,23 @@ OF_CLUSTERS = ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "clus
 """Words in which all threads of several blocks meet, but for those that have ended."""
 
 
-def specialize_warps(function: Function, context: Context) -> Function:
+def specialize_warps(function: ir.Function, context: Context) -> ir.Function:
     """Give kernels whose pipelined loops load tiles for matrix instructions a producer and a consumer role."""
     return function.with_body(_Specialize(function, context)(function.body))
 
 
 class _Specialize(ScopedRewriter):
-    def __init__(self, function: Function, context: Context) -> None:
+    def __init__(self, function: ir.Function, context: Context) -> None:
         super().__init__(function)
         self.context = context
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         by_author = kernel.attribute(SPECIALIZE)
         if by_author is not None:
             rest = tuple((name, value) for name, value in kernel.attributes if name != SPECIALIZE)
             kernel = replace(kernel, attributes=rest)
         kernel = replace(kernel, body=_Flat()(kernel.body))
-        loops = [node for node in find(kernel.body, Pipelined) if (node.num_stages > 0 or node.stage is not None)]
+        loops = [node for node in find(kernel.body, ir.Pipelined) if (node.num_stages > 0 or node.stage is not None)]
         said = {loop: by_author if loop.specialize is None else loop.specialize for loop in loops}
         asked, wanted = [loop for loop in loops if said[loop]], [loop for loop in loops if said[loop] is not False]
         if not wanted:
@@ -99,7 +90,7 @@ class _Specialize(ScopedRewriter):
         with self.analyzer.scope():
             self.bind_kernel(kernel)
             found = self._divided(kernel, wanted, bool(asked))
-        if isinstance(found, Kernel):
+        if isinstance(found, ir.Kernel):
             return found
         loop = (asked or wanted)[0]
         self.context.chose(f"pipeline: one role (no producer: {found})", loop.span)
@@ -107,7 +98,7 @@ class _Specialize(ScopedRewriter):
             self.context.warn(f"this loop has no warps of its own for its loads: {found}", loop.span)
         return kernel
 
-    def _divided(self, kernel: Kernel, loops: Sequence[Pipelined], asked: bool) -> Kernel | RoleRefusal:
+    def _divided(self, kernel: ir.Kernel, loops: Sequence[ir.Pipelined], asked: bool) -> ir.Kernel | RoleRefusal:
         """The kernel with two roles, or why there are none."""
         refusal = _kernel_unsupported(kernel, self.context, asked)
         if refusal is not None:
@@ -123,7 +114,7 @@ class _Specialize(ScopedRewriter):
             wanted[loop] = max(wanted[loop], plan_pipeline(loop, unstageable(kernel, loop)).depth + 1)
         anchor = next(
             position for position, statement in enumerate(kernel.body.statements)
-            if any(node in wanted for node in find(statement, Pipelined))
+            if any(node in wanted for node in find(statement, ir.Pipelined))
         )  # fmt: skip
         meeting = _meeting(kernel, loops)
         if meeting is not None:
@@ -144,30 +135,30 @@ class _Specialize(ScopedRewriter):
         return division.unsupported(made, self.context, self.analyzer, asked) or made
 
 
-def _kernel_unsupported(kernel: Kernel, context: Context, asked: bool) -> RoleRefusal | None:
+def _kernel_unsupported(kernel: ir.Kernel, context: Context, asked: bool) -> RoleRefusal | None:
     """Why a kernel has no roles whatever its loops do."""
     threads = kernel.num_threads
     if context.arch.copy_engine is None or not context.arch.has("wgmma"):
         return RoleRefusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
     for node in walk(kernel.body):
-        if isinstance(node, MANUAL) or (isinstance(node, TileOperator) and node.token is not None):
+        if isinstance(node, MANUAL) or (isinstance(node, ir.TileOperator) and node.token is not None):
             return RoleRefusal("the author divides the work", node)
-        if isinstance(node, nodes.Allocate) and node.buffer.scope == "barrier":
+        if isinstance(node, ir.Allocate) and node.buffer.scope == "barrier":
             return RoleRefusal("the author has barriers of his own", node)
-    if kernel.threads[1:] != (1, 1) or threads % WARPGROUP or threads + WARPGROUP > context.arch.max_threads:
+    if kernel.threads[1:] != (1, 1) or threads % ir.WARPGROUP or threads + ir.WARPGROUP > context.arch.max_threads:
         return RoleRefusal(f"{threads} threads are no warpgroups with room for one more")
     return None
 
 
-def _meeting(kernel: Kernel, loops: Sequence[Pipelined]) -> Statement | None:
+def _meeting(kernel: ir.Kernel, loops: Sequence[ir.Pipelined]) -> ir.Statement | None:
     """Where blocks meet though a producer may have loads to do: behind the last loop its threads have ended, which
     clusters do not wait for."""
     last = max(
         position for position, statement in enumerate(kernel.body.statements)
-        if any(loop in loops for loop in find(statement, Pipelined))
+        if any(loop in loops for loop in find(statement, ir.Pipelined))
     )  # fmt: skip
     for position, statement in enumerate(kernel.body.statements):
-        for node in find(statement, Statement):
+        for node in find(statement, ir.Statement):
             word = performed(node)
             if word == "grid_sync" or (word in OF_CLUSTERS and position <= last):
                 return node
@@ -177,6 +168,6 @@ def _meeting(kernel: Kernel, loops: Sequence[Pipelined]) -> Statement | None:
 class _Flat(Rewriter):
     """Sequences in sequences become one: what a macro or a scope holds stands where tiles are handed over."""
 
-    def visit_Seq(self, body: Seq) -> Seq:
-        made: Seq = self.generic(body)
+    def visit_Seq(self, body: ir.Seq) -> ir.Seq:
+        made: ir.Seq = self.generic(body)
         return with_statements(made, list(flattened(made)))

@@ -28,56 +28,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    Binary,
-    Buffer,
-    Call,
-    Const,
-    Evaluate,
-    Expr,
-    For,
-    Function,
-    If,
-    Let,
-    Load,
-    Parallel,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    index_binary,
-)
 from tilewright.ir.visitor import Rewritten, conjunction, conjuncts, find, having, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 
 
-def drop_guards(function: Function, context: Context) -> Function:
+def drop_guards(function: ir.Function, context: Context) -> ir.Function:
     """Leave out conditions without which the same elements of tensors are written."""
     return function.with_body(_Drop(function)(function.body))
 
 
 class _Drop(ScopedRewriter):
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: ir.Function) -> None:
         super().__init__(function)
-        self.neighbours: Var | None = None
+        self.neighbours: ir.Var | None = None
         """The variable of the loop around whose iterations one access may join."""
 
-    def visit_Parallel(self, loop: Parallel) -> Rewritten:
+    def visit_Parallel(self, loop: ir.Parallel) -> Rewritten:
         with having(self, neighbours=loop.vars[-1]):
             return super().visit_Parallel(loop)
 
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         with having(self, neighbours=loop.var if loop.kind == "vectorize" else self.neighbours):
             return super().visit_For(loop)
 
-    def visit_If(self, branch: If) -> Rewritten:
+    def visit_If(self, branch: ir.If) -> Rewritten:
         made = super().visit_If(branch)
-        if self.neighbours is None or not isinstance(made, If) or made.otherwise is not None:
+        if self.neighbours is None or not isinstance(made, ir.If) or made.otherwise is not None:
             return made
-        if not any(map(self._moves_neighbours, find(made.then, Store, Evaluate))):
+        if not any(map(self._moves_neighbours, find(made.then, ir.Store, ir.Evaluate))):
             return made
         parts = list(conjuncts(made.condition))
         needed = parts
@@ -91,15 +72,15 @@ class _Drop(ScopedRewriter):
             return list(made.then.statements)
         return replace(made, condition=conjunction(needed))
 
-    def _moves_neighbours(self, store: Statement) -> bool:
+    def _moves_neighbours(self, store: ir.Statement) -> bool:
         """Whether a store's place goes on with the loop, so that several iterations may share an access."""
         place = _place(store)
         if place is None or not place[1] or self.neighbours is None:
             return False
         stride = self.analyzer.stride(place[1][-1], self.neighbours)
-        return isinstance(stride, Const) and stride.value == 1
+        return isinstance(stride, ir.Const) and stride.value == 1
 
-    def _says_nothing(self, part: Expr, others: Sequence[Expr], body: Seq) -> bool:
+    def _says_nothing(self, part: ir.Expr, others: Sequence[ir.Expr], body: ir.Seq) -> bool:
         """Whether a part of a condition may go: where it does not hold, nothing in `body` has an effect or does
         harm."""
         if not reads_nothing(part):
@@ -114,45 +95,49 @@ class _Drop(ScopedRewriter):
 
     def _harmless(self, node: object) -> bool:
         """Whether evaluating this where the author did not foresee it is defined."""
-        if isinstance(node, Call):
+        if isinstance(node, ir.Call):
             return INTRINSICS[node.function].pure or node.function == "atomic_add"
-        if isinstance(node, Binary) and node.dtype.is_integer and node.op in ("div", "floordiv", "floormod"):
-            return isinstance(node.right, Const)
-        if isinstance(node, Load) and node.buffer.scope != "global":
+        if isinstance(node, ir.Binary) and node.dtype.is_integer and node.op in ("div", "floordiv", "floormod"):
+            return isinstance(node.right, ir.Const)
+        if isinstance(node, ir.Load) and node.buffer.scope != "global":
             return all(map(self._inside, node.indices, node.buffer.shape))
         return True
 
-    def _inside(self, index: Expr, extent: Any) -> bool:
+    def _inside(self, index: ir.Expr, extent: Any) -> bool:
         prove = self.analyzer.prove
-        return prove(index_binary("ge", index, 0)) and prove(index_binary("lt", index, extent))
+        return prove(ir.index_binary("ge", index, 0)) and prove(ir.index_binary("lt", index, extent))
 
-    def _without_effect(self, statement: Statement) -> bool:
+    def _without_effect(self, statement: ir.Statement) -> bool:
         """Whether all that a statement changes lies outside of tensors."""
-        if isinstance(statement, Let):
+        if isinstance(statement, ir.Let):
             if statement.value.dtype.is_integer and reads_nothing(statement.value):
                 self.analyzer.bind(statement.var, statement.value, statement.value)
             return True
-        if isinstance(statement, If):
+        if isinstance(statement, ir.If):
             ways = [statement.then, *([statement.otherwise] if statement.otherwise is not None else [])]
             return all(self._without_effect(one) for way in ways for one in way.statements)
         place = _place(statement)
         return place is not None and self._outside(*place)
 
-    def _outside(self, buffer: Buffer, indices: Sequence[Expr]) -> bool:
+    def _outside(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> bool:
         prove = self.analyzer.prove
         return any(
-            prove(index_binary("lt", index, 0)) or prove(index_binary("ge", index, extent))
+            prove(ir.index_binary("lt", index, 0)) or prove(ir.index_binary("ge", index, extent))
             for index, extent in zip(indices, buffer.shape, strict=True)
         )
 
 
-def _place(statement: object) -> tuple[Buffer, tuple[Expr, ...]] | None:
+def _place(statement: object) -> tuple[ir.Buffer, tuple[ir.Expr, ...]] | None:
     """The element of a tensor that a statement stores, or adds to in no particular order."""
-    if isinstance(statement, Store) and statement.buffer.scope == "global":
+    if isinstance(statement, ir.Store) and statement.buffer.scope == "global":
         return statement.buffer, statement.indices
-    value = statement.value if isinstance(statement, Evaluate) else None
-    if isinstance(value, Call) and value.function == "atomic_add" and value.arguments[2] == "relaxed":
+    value = statement.value if isinstance(statement, ir.Evaluate) else None
+    if isinstance(value, ir.Call) and value.function == "atomic_add" and value.arguments[2] == "relaxed":
         region = value.arguments[0]
-        if isinstance(region, Region) and region.buffer.scope == "global" and all(one == 1 for one in region.extents):
+        if (
+            isinstance(region, ir.Region)
+            and region.buffer.scope == "global"
+            and all(one == 1 for one in region.extents)
+        ):
             return region.buffer, region.starts
     return None

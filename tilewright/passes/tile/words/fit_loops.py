@@ -23,22 +23,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import LEAVING
-from tilewright.ir.nodes import (
-    Binary,
-    Const,
-    Expr,
-    For,
-    Function,
-    If,
-    Load,
-    Parallel,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    const,
-)
 from tilewright.ir.visitor import Rewriter, Rewritten, conjuncts, find, fresh, holds, substitute, variables
 from tilewright.passes.context import Context
 
@@ -46,18 +32,18 @@ MOST_ITERATIONS = 8
 """Iterations that are written out one after the other."""
 
 
-def fit_loops(function: Function, context: Context) -> Function:
+def fit_loops(function: ir.Function, context: Context) -> ir.Function:
     """Shorten parallel loops to iterations that a condition around their body lets work, and write out short loops over
     places."""
     return function.with_body(_Fit()(function.body))
 
 
 class _Fit(Rewriter):
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         if len(loop.body.statements) != 1 or loop.layout is not None:
             return loop
         only = loop.body.statements[0]
-        if not isinstance(only, If) or only.otherwise is not None:
+        if not isinstance(only, ir.If) or only.otherwise is not None:
             return loop
         extents = list(loop.extents)
         for condition in conjuncts(only.condition):
@@ -70,37 +56,37 @@ class _Fit(Rewriter):
             return loop
         return replace(loop, extents=tuple(extents), body=only.then)
 
-    def visit_For(self, loop: For) -> Rewritten:
+    def visit_For(self, loop: ir.For) -> Rewritten:
         made = self.generic(loop)
         numbers = made.numbers
         if made.kind not in ("serial", "unroll") or numbers is None:
             return made
         if not 1 < len(numbers) <= MOST_ITERATIONS or not _places_fragments(made):
             return made
-        copies = [substitute(fresh(made.body), {made.var: const(one, made.var.dtype)}) for one in numbers]
-        return Seq(tuple(copies), span=loop.span)
+        copies = [substitute(fresh(made.body), {made.var: ir.const(one, made.var.dtype)}) for one in numbers]
+        return ir.Seq(tuple(copies), span=loop.span)
 
 
-def _end(condition: Expr, loop: Parallel) -> tuple[int, int] | None:
+def _end(condition: ir.Expr, loop: ir.Parallel) -> tuple[int, int] | None:
     """The loop's dimension that a condition ends early, and where; None where it says something else."""
-    if not isinstance(condition, Binary) or condition.op not in ("lt", "le") or condition.left not in loop.vars:
+    if not isinstance(condition, ir.Binary) or condition.op not in ("lt", "le") or condition.left not in loop.vars:
         return None
     axis = loop.vars.index(condition.left)  # type: ignore[arg-type]
     extent, end = loop.extents[axis], condition.right
-    if not isinstance(extent, int) or not isinstance(end, Const):
+    if not isinstance(extent, int) or not isinstance(end, ir.Const):
         return None
     stop = int(end.value) + (condition.op == "le")
     return (axis, stop) if 0 < stop < extent else None
 
 
-def _places_fragments(loop: For) -> bool:
+def _places_fragments(loop: ir.For) -> bool:
     """Whether a loop's variable decides which elements of fragments parallel loops in it touch, and nothing leaves it
     early."""
     if holds(loop.body, *LEAVING):
         return False
-    for inner in find(loop.body, Parallel):
-        for node in find(inner.body, Load, Store, Region):
-            indices = node.starts if isinstance(node, Region) else node.indices
+    for inner in find(loop.body, ir.Parallel):
+        for node in find(inner.body, ir.Load, ir.Store, ir.Region):
+            indices = node.starts if isinstance(node, ir.Region) else node.indices
             if node.buffer.scope == "fragment" and any(loop.var in variables(index) for index in indices):
                 return True
     return False

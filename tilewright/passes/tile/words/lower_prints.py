@@ -29,31 +29,9 @@ from typing import Any
 
 from tilewright.errors import MissingCapability
 from tilewright.interpreter.varying import Varying, find_varying
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    For,
-    Function,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Print,
-    Region,
-    Role,
-    Statement,
-    Store,
-    Var,
-    binary,
-    const,
-    expr,
-    seq,
-    whole,
-)
 from tilewright.ir.visitor import Rewriter, children, find, having, holds
 from tilewright.ops.prints import PER_LINE, beginning, element_place, line, words_of
 from tilewright.passes.context import Context
@@ -67,9 +45,9 @@ MEETING_BYTES = 8192
 """Shared memory in which rows of a fragment meet."""
 
 
-def lower_prints(function: Function, context: Context) -> Function:
+def lower_prints(function: ir.Function, context: Context) -> ir.Function:
     """Write every print as calls of ``print_line``; breakpoints, which no machine has, go with a warning."""
-    if not holds(function.body, Print):
+    if not holds(function.body, ir.Print):
         return function
     return function.with_body(_Lower(context)(function.body))
 
@@ -77,28 +55,28 @@ def lower_prints(function: Function, context: Context) -> Function:
 class _Lower(Rewriter):
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.kernel: Kernel | None = None
-        self.role: Role | None = None
+        self.kernel: ir.Kernel | None = None
+        self.role: ir.Role | None = None
         self.in_loop = False
-        self.apart: set[Print] = set()
+        self.apart: set[ir.Print] = set()
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         with having(self, kernel=kernel, apart=set(_apart(kernel.body, find_varying(kernel)))):
             return self.generic(kernel)
 
-    def visit_Role(self, role: Role) -> Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         with having(self, role=role):
             return self.generic(role)
 
-    def visit_Parallel(self, loop: Parallel) -> Parallel:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Parallel:
         with having(self, in_loop=True):
             return self.generic(loop)
 
-    def visit_Print(self, node: Print) -> list[Statement]:
+    def visit_Print(self, node: ir.Print) -> list[ir.Statement]:
         if node.stop:
             self.context.warn("breakpoint() stops in the interpreter alone; compiled code goes on", node.span)
             return []
-        tiles = [region for region in node.values if isinstance(region, Region)]
+        tiles = [region for region in node.values if isinstance(region, ir.Region)]
         if self.kernel is None:
             if tiles:
                 raise MissingCapability(
@@ -113,7 +91,7 @@ class _Lower(Rewriter):
         own = [*self.kernel.block_vars, *([self._thread()] if apart else []), *numbers]
         if not tiles:
             return self._by_one(node, [perform("print_line", text, *own, span=node.span)], apart)
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for tile in tiles:
             if tile.buffer.scope == "fragment" and self.context.arch.has_threads:
                 made += self._through_shared(node, text, own, tile, apart)
@@ -121,12 +99,12 @@ class _Lower(Rewriter):
                 made += self._by_one(node, _tile_lines(text, own, tile, tile, node), apart)
         return made
 
-    def _thread(self) -> Expr:
+    def _thread(self) -> ir.Expr:
         """The index of the executing thread in its block, x fastest, or in its role."""
         assert self.kernel is not None
         return linear_thread(self.kernel) if self.role is None else self.kernel.thread_vars[0]
 
-    def _by_one(self, node: Print, lines: list[Statement], apart: bool) -> list[Statement]:
+    def _by_one(self, node: ir.Print, lines: list[ir.Statement], apart: bool) -> list[ir.Statement]:
         """What the whole block has is shown by one of its threads."""
         if self.context.arch.has_threads:
             self._check(node, lines)
@@ -142,9 +120,11 @@ class _Lower(Rewriter):
             )  # fmt: skip
         if threads == 1:
             return lines
-        return [If(binary("eq", self._thread(), const(node.thread)), seq(lines), span=node.span)]
+        return [ir.If(ir.binary("eq", self._thread(), ir.const(node.thread)), ir.seq(lines), span=node.span)]
 
-    def _through_shared(self, node: Print, text: str, own: list[Expr], tile: Region, apart: bool) -> list[Statement]:
+    def _through_shared(
+        self, node: ir.Print, text: str, own: list[ir.Expr], tile: ir.Region, apart: bool
+    ) -> list[ir.Statement]:
         """A fragment's elements are with many threads: they meet in a tile that the thread that prints can read."""
         if apart or self.in_loop:
             raise MissingCapability(
@@ -154,18 +134,18 @@ class _Lower(Rewriter):
             )  # fmt: skip
         rows, *others = (int(extent) for extent in tile.extents if isinstance(extent, int))
         count = _rows_at_once(rows, tile.dtype.nbytes(math.prod(others)), 1 if others else PER_LINE)
-        shown = Buffer(f"{tile.buffer.name}_shown", (count, *others), tile.dtype, "shared")
-        part = Var(INT32, "part")
-        first = tile.starts[0] + (part * count if count < rows else const(0))
-        piece = Region(tile.buffer, (first, *tile.starts[1:]), (count, *others))
+        shown = ir.Buffer(f"{tile.buffer.name}_shown", (count, *others), tile.dtype, "shared")
+        part = ir.Var(INT32, "part")
+        first = tile.starts[0] + (part * count if count < rows else ir.const(0))
+        piece = ir.Region(tile.buffer, (first, *tile.starts[1:]), (count, *others))
         body = [
             _brought(piece, shown, node),
-            *self._by_one(node, _tile_lines(text, own, piece, whole(shown), node), apart),
+            *self._by_one(node, _tile_lines(text, own, piece, ir.whole(shown), node), apart),
         ]
-        parts = body if count == rows else [_loop(part, rows // count, seq(body), node)]
-        return [Allocate(shown, span=node.span), *parts]
+        parts = body if count == rows else [_loop(part, rows // count, ir.seq(body), node)]
+        return [ir.Allocate(shown, span=node.span), *parts]
 
-    def _check(self, node: Print, lines: list[Statement]) -> None:
+    def _check(self, node: ir.Print, lines: list[ir.Statement]) -> None:
         most = max(len(call.arguments) - 1 for call in _calls(lines))
         if most > MOST_NUMBERS:
             raise MissingCapability(
@@ -174,13 +154,13 @@ class _Lower(Rewriter):
             )  # fmt: skip
 
 
-def _apart(statement: Statement, varying: Varying, inside: bool = False) -> Iterator[Print]:
+def _apart(statement: ir.Statement, varying: Varying, inside: bool = False) -> Iterator[ir.Print]:
     """Prints that threads come to one by one, not as a block."""
     inside = inside or statement in varying.lanes
-    if isinstance(statement, Print) and inside:
+    if isinstance(statement, ir.Print) and inside:
         yield statement
     for child in children(statement):
-        if isinstance(child, Statement):
+        if isinstance(child, ir.Statement):
             yield from _apart(child, varying, inside)
 
 
@@ -190,26 +170,28 @@ def _rows_at_once(rows: int, row_bytes: int, unit: int) -> int:
     return next(fitting, 1 if unit == 1 else rows)
 
 
-def _brought(piece: Region, shown: Buffer, node: Print) -> Parallel:
+def _brought(piece: ir.Region, shown: ir.Buffer, node: ir.Print) -> ir.Parallel:
     """Each thread brings what it holds of a piece of a fragment."""
     names = _loop_names(len(piece.extents))
-    places = [Var(INT32, name) for name in names]
+    places = [ir.Var(INT32, name) for name in names]
     at = tuple(place - start for place, start in zip(places, piece.starts, strict=True))
-    store: Statement = Store(shown, at, Load(piece.dtype, piece.buffer, tuple(places)), span=node.span)
+    store: ir.Statement = ir.Store(shown, at, ir.Load(piece.dtype, piece.buffer, tuple(places)), span=node.span)
     for place, start, extent, size in zip(places, piece.starts, piece.extents, piece.buffer.shape, strict=True):
         if extent != size:
-            inside = binary("all", binary("ge", place, start), binary("lt", place, start + extent))
-            store = If(inside, seq(store), span=node.span)
+            inside = ir.binary("all", ir.binary("ge", place, start), ir.binary("lt", place, start + extent))
+            store = ir.If(inside, ir.seq(store), span=node.span)
     extents = tuple(piece.buffer.shape)
-    return Parallel(tuple(places), extents, seq(store), None, span=node.span)
+    return ir.Parallel(tuple(places), extents, ir.seq(store), None, span=node.span)
 
 
-def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, node: Print) -> list[Statement]:
+def _tile_lines(
+    text: str, numbers: list[ir.Expr], tile: ir.Region, shown: ir.Region, node: ir.Print
+) -> list[ir.Statement]:
     """Loops over a tile's rows and pieces of rows; `shown` is where its elements can be read."""
-    outer = [Var(INT32, name) for name in _loop_names(len(tile.extents) - 1)]
+    outer = [ir.Var(INT32, name) for name in _loop_names(len(tile.extents) - 1)]
     last = tile.extents[-1]
 
-    def piece(first: Expr, count: int) -> Statement:
+    def piece(first: ir.Expr, count: int) -> ir.Statement:
         inside = [*outer, first]
         indices = [start + at for start, at in zip(tile.starts, inside, strict=True)]
         ends = [indices[-1] + count] if count > 1 else []
@@ -220,30 +202,30 @@ def _tile_lines(text: str, numbers: list[Expr], tile: Region, shown: Region, nod
         name = element_place(tile.buffer.name, len(tile.extents), count)
         return perform("print_line", line((text, name)), *numbers, *indices, *ends, *elements, span=node.span)
 
-    at = Var(INT32, "at")
+    at = ir.Var(INT32, "at")
     if isinstance(last, int):
         first = at * PER_LINE
         body = [_loop(at, last // PER_LINE, piece(first, PER_LINE), node)] if last >= PER_LINE else []
-        body += [piece(const(last - last % PER_LINE), last % PER_LINE)] if last % PER_LINE else []
+        body += [piece(ir.const(last - last % PER_LINE), last % PER_LINE)] if last % PER_LINE else []
     else:
         body = [_loop(at, last, piece(at, 1), node)]
     rows = tile.extents[:-1]
-    return [nested(outer, rows, seq(body), ["serial"] * len(rows), node.span)] if rows else body
+    return [nested(outer, rows, ir.seq(body), ["serial"] * len(rows), node.span)] if rows else body
 
 
-def _element(region: Region, at: list[Expr]) -> Expr:
+def _element(region: ir.Region, at: list[ir.Expr]) -> ir.Expr:
     indices = tuple(start + place for start, place in zip(region.starts, at, strict=True))
-    return Load(region.dtype, region.buffer, indices)
+    return ir.Load(region.dtype, region.buffer, indices)
 
 
-def _loop(var: Var, extent: Any, body: Statement, node: Print) -> Statement:
-    return For(var, const(0), expr(extent), const(1), seq(body), "serial", span=node.span)
+def _loop(var: ir.Var, extent: Any, body: ir.Statement, node: ir.Print) -> ir.Statement:
+    return ir.For(var, ir.const(0), ir.expr(extent), ir.const(1), ir.seq(body), "serial", span=node.span)
 
 
 def _loop_names(count: int) -> list[str]:
     return list("ijk"[:count]) if count <= 3 else [f"i{axis}" for axis in range(count)]
 
 
-def _calls(lines: list[Statement]) -> Iterator[Call]:
+def _calls(lines: list[ir.Statement]) -> Iterator[ir.Call]:
     for statement in lines:
-        yield from (call for call in find(statement, Call) if call.function == "print_line")
+        yield from (call for call in find(statement, ir.Call) if call.function == "print_line")

@@ -21,26 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.errors import MissingCapability
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    Function,
-    Load,
-    Parallel,
-    Region,
-    Statement,
-    Store,
-    Var,
-    While,
-    binary,
-    cast,
-    const,
-    seq,
-    whole,
-)
 from tilewright.ir.visitor import Rewritten, find, fresh, having
 from tilewright.ops.base import zero
 from tilewright.ops.copy import Copy
@@ -51,14 +33,14 @@ from tilewright.passes.scoped import HoistingRewriter, nested
 VOTES = {"any_of": "any", "all_of": "all"}
 
 
-def lower_votes(function: Function, context: Context) -> Function:
+def lower_votes(function: ir.Function, context: Context) -> ir.Function:
     """Compute before a statement what it asks of whole tiles.
 
     Raises
     ------
     MissingCapability : elements of a parallel loop ask about fragments, which the whole block does together.
     """
-    if not any(call.function in VOTES for call in find(function.body, Call)):
+    if not any(call.function in VOTES for call in find(function.body, ir.Call)):
         return function
     return function.with_body(_Votes()(function.body))
 
@@ -70,25 +52,25 @@ class _Votes(HoistingRewriter):
 
     def placed(self, made: Rewritten) -> Rewritten:
         """Iterations of a loop ask anew."""
-        if not isinstance(made, While):
+        if not isinstance(made, ir.While):
             return made
-        again = [fresh(part) for part in self.before if not isinstance(part, Allocate)]
+        again = [fresh(part) for part in self.before if not isinstance(part, ir.Allocate)]
         return replace(made, body=replace(made.body, statements=(*made.body.statements, *again)))
 
-    def visit_Parallel(self, loop: Parallel) -> Rewritten:
+    def visit_Parallel(self, loop: ir.Parallel) -> Rewritten:
         with having(self, in_parallel=True):
             return self.generic(loop)
 
-    def visit_Call(self, call: Call) -> Expr:
-        made: Call = self.generic(call)
+    def visit_Call(self, call: ir.Call) -> ir.Expr:
+        made: ir.Call = self.generic(call)
         if made.function not in VOTES:
             return made
         (region,) = made.arguments
-        assert isinstance(region, Region)
+        assert isinstance(region, ir.Region)
         kind = VOTES[made.function]
         return self._folded(region, kind) if region.buffer.scope == "fragment" else self._scanned(region, kind)
 
-    def _folded(self, region: Region, kind: str) -> Expr:
+    def _folded(self, region: ir.Region, kind: str) -> ir.Expr:
         """What all threads get of a reduction."""
         if self.in_parallel:
             raise MissingCapability(
@@ -97,25 +79,25 @@ class _Votes(HoistingRewriter):
                 hint=f"ask before the loop: `found = T.{kind}_of({region.buffer.name})`",
             )  # fmt: skip
         shape = region.static_tile_shape
-        source = Buffer(f"{region.buffer.name}_part", shape, region.dtype, "fragment")
-        self.before += [Allocate(source), Copy(region, whole(source))]
+        source = ir.Buffer(f"{region.buffer.name}_part", shape, region.dtype, "fragment")
+        self.before += [ir.Allocate(source), Copy(region, ir.whole(source))]
         while True:
             left = shape[:-1] or (1,)
-            folded = Buffer("found", left, BOOL, "fragment")
-            self.before += [Allocate(folded), Reduce(whole(source), whole(folded), kind)]
+            folded = ir.Buffer("found", left, BOOL, "fragment")
+            self.before += [ir.Allocate(folded), Reduce(ir.whole(source), ir.whole(folded), kind)]
             source, shape = folded, shape[:-1]
             if not shape:
-                return Load(BOOL, folded, (const(0),))
+                return ir.Load(BOOL, folded, (ir.const(0),))
 
-    def _scanned(self, region: Region, kind: str) -> Expr:
+    def _scanned(self, region: ir.Region, kind: str) -> ir.Expr:
         """What a thread finds that looks at every element."""
-        found = Buffer("found", (), BOOL, "scalar")
-        vars = tuple(Var(INT32, "i") for _ in region.extents)
+        found = ir.Buffer("found", (), BOOL, "scalar")
+        vars = tuple(ir.Var(INT32, "i") for _ in region.extents)
         place = tuple(start + var for start, var in zip(region.starts, vars, strict=True))
-        element: Expr = Load(region.dtype, region.buffer, place)
+        element: ir.Expr = ir.Load(region.dtype, region.buffer, place)
         if region.dtype != BOOL:
-            element = binary("ne", element, zero(region.dtype))
-        step: Statement = Store(found, (), binary(kind, Load(BOOL, found, ()), cast(element, BOOL)))
-        loops = nested(vars, region.extents, seq(step), ["serial"] * len(vars))
-        self.before += [Allocate(found), Store(found, (), const(kind == "all", BOOL)), loops]
-        return Load(BOOL, found, ())
+            element = ir.binary("ne", element, zero(region.dtype))
+        step: ir.Statement = ir.Store(found, (), ir.binary(kind, ir.Load(BOOL, found, ()), ir.cast(element, BOOL)))
+        loops = nested(vars, region.extents, ir.seq(step), ["serial"] * len(vars))
+        self.before += [ir.Allocate(found), ir.Store(found, (), ir.const(kind == "all", BOOL)), loops]
+        return ir.Load(BOOL, found, ())

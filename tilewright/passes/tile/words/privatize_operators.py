@@ -32,15 +32,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import (
-    Function,
-    Kernel,
-    Parallel,
-    Statement,
-    TileOperator,
-)
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, nested
@@ -49,42 +42,42 @@ UNROLLED = 64
 """Iterations up to which a loop over a local tile is unrolled, so that the tile stays in registers."""
 
 
-def privatize_operators(function: Function, context: Context) -> Function:
+def privatize_operators(function: ir.Function, context: Context) -> ir.Function:
     """Replace operators and parallel loops that each thread runs for itself by plain loops."""
     return map_kernels(function, lambda kernel: _privatize(kernel, context.arch.has_threads))
 
 
-def _privatize(kernel: Kernel, has_threads: bool) -> Kernel:
-    work = [s for s in find(kernel.body, TileOperator, Parallel) if "fragment" not in _scopes(s)]
+def _privatize(kernel: ir.Kernel, has_threads: bool) -> ir.Kernel:
+    work = [s for s in find(kernel.body, ir.TileOperator, ir.Parallel) if "fragment" not in _scopes(s)]
     dependent = find_varying(kernel).dependent if work else ()
-    private: set[Statement] = {
+    private: set[ir.Statement] = {
         s for s in work if s in dependent or (has_threads and _scopes(s, written=True) == {"local"})
     }
     return replace(kernel, body=_Privatize(private)(kernel.body)) if private else kernel
 
 
-def _scopes(statement: Statement, written: bool = False) -> set[str]:
+def _scopes(statement: ir.Statement, written: bool = False) -> set[str]:
     """Where the memory lies that a statement touches (or writes), leaving out what it allocates itself."""
-    own = {node.buffer for node in find(statement, nodes.Allocate)}
+    own = {node.buffer for node in find(statement, ir.Allocate)}
     effects = touched(statement)
     return {buffer.scope for buffer in (effects.writes if written else effects.all) - own}
 
 
 class _Privatize(Rewriter):
-    def __init__(self, private: set[Statement]) -> None:
+    def __init__(self, private: set[ir.Statement]) -> None:
         self.private = private
 
-    def visit_TileOperator(self, operator: TileOperator) -> Statement:
+    def visit_TileOperator(self, operator: ir.TileOperator) -> ir.Statement:
         return _Serial()(replace(operator.lower(), span=operator.span)) if operator in self.private else operator
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         return _Serial()(loop) if loop in self.private else self.generic(loop)
 
 
 class _Serial(Rewriter):
     """Parallel loops as the loops of one thread."""
 
-    def visit_Parallel(self, loop: Parallel) -> Statement:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         inner = ["unroll"] * (len(loop.vars) - 1) + ["vectorize"]
         few = [isinstance(extent, int) and extent <= UNROLLED for extent in loop.extents]
         kinds = [kind if is_few else "serial" for kind, is_few in zip(inner, few, strict=True)]

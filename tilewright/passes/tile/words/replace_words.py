@@ -35,28 +35,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    Function,
-    If,
-    Kernel,
-    Load,
-    Region,
-    Role,
-    Statement,
-    Store,
-    Unary,
-    binary,
-    cast,
-    const,
-    seq,
-)
 from tilewright.ir.visitor import Rewritten, find, having
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import HoistingRewriter
@@ -65,13 +46,13 @@ VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
 
 
-def replace_words(function: Function, context: Context) -> Function:
+def replace_words(function: ir.Function, context: Context) -> ir.Function:
     """Say in other words what the machine has no word for."""
     has = context.arch.has
-    voting = any(call.function in VOTES for role in find(function.body, Role) for call in find(role, Call))
+    voting = any(call.function in VOTES for role in find(function.body, ir.Role) for call in find(role, ir.Call))
     needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", LANES: "threads"}
     absent = {word for word, feature in needs.items() if not has(feature)}
-    if not voting and not any(call.function in absent for call in find(function.body, Call)):
+    if not voting and not any(call.function in absent for call in find(function.body, ir.Call)):
         return function
     return function.with_body(_Replace(frozenset(absent))(function.body))
 
@@ -80,50 +61,52 @@ class _Replace(HoistingRewriter):
     def __init__(self, absent: frozenset[str]) -> None:
         super().__init__()
         self.absent = absent
-        self.kernel: Kernel | None = None
+        self.kernel: ir.Kernel | None = None
 
-    def visit_Role(self, role: Role) -> Role:
+    def visit_Role(self, role: ir.Role) -> ir.Role:
         with having(self, absent=self.absent | {*VOTES}):
             return self.generic(role)
 
-    def visit_Kernel(self, kernel: Kernel) -> Kernel:
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         with having(self, kernel=kernel):
             return self.generic(kernel)
 
-    def visit_Evaluate(self, statement: Evaluate) -> Rewritten:
+    def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         return None if performed(statement) in self.absent & {FENCE} else self.generic(statement)
 
-    def visit_Call(self, call: Call) -> Expr:
-        made: Call = self.generic(call)
+    def visit_Call(self, call: ir.Call) -> ir.Expr:
+        made: ir.Call = self.generic(call)
         if made.function not in self.absent:
             return made
         if made.function == LANES:
             return replace(made, function="sync_threads", arguments=())
         return self._rank() if made.function == RANK else self._votes(made)
 
-    def _rank(self) -> Expr:
+    def _rank(self) -> ir.Expr:
         assert self.kernel is not None
-        rank: Expr = const(0)
+        rank: ir.Expr = ir.const(0)
         below = 1
         for index, extent in zip(self.kernel.block_vars, self.kernel.attribute("cluster", (1, 1, 1)), strict=False):
-            place = index % const(extent)
-            rank, below = rank + place * const(below), below * extent
-        return cast(rank, INT32)
+            place = index % ir.const(extent)
+            rank, below = rank + place * ir.const(below), below * extent
+        return ir.cast(rank, INT32)
 
-    def _votes(self, call: Call) -> Expr:
+    def _votes(self, call: ir.Call) -> ir.Expr:
         (said,) = call.arguments
-        assert isinstance(said, Expr) and self.kernel is not None
+        assert isinstance(said, ir.Expr) and self.kernel is not None
         everyone = call.function == "sync_threads_and"
-        counter = Buffer("counter", (1,), INT32, "shared")
-        clear: Statement = Store(counter, (const(0),), const(0))
+        counter = ir.Buffer("counter", (1,), INT32, "shared")
+        clear: ir.Statement = ir.Store(counter, (ir.const(0),), ir.const(0))
         for thread, extent in zip(self.kernel.thread_vars, self.kernel.threads, strict=True):
-            clear = clear if extent == 1 else If(binary("eq", thread, const(0)), seq(clear))
-        added = Evaluate(Call(INT32, "atomic_add", (Region(counter, (const(0),), (1,)), const(1), "relaxed")))
-        agrees = Unary(BOOL, "not", said) if everyone else said
+            clear = clear if extent == 1 else ir.If(ir.binary("eq", thread, ir.const(0)), ir.seq(clear))
+        added = ir.Evaluate(
+            ir.Call(INT32, "atomic_add", (ir.Region(counter, (ir.const(0),), (1,)), ir.const(1), "relaxed"))
+        )
+        agrees = ir.Unary(BOOL, "not", said) if everyone else said
         # All have read the votes before when the counter is cleared.
         meeting = partial(perform, "sync_threads")
-        self.before += [Allocate(counter), meeting(), clear, meeting(), If(agrees, seq(added)), meeting()]
-        votes = Load(INT32, counter, (const(0),))
+        self.before += [ir.Allocate(counter), meeting(), clear, meeting(), ir.If(agrees, ir.seq(added)), meeting()]
+        votes = ir.Load(INT32, counter, (ir.const(0),))
         if call.function == "sync_threads_count":
             return votes
-        return binary("eq" if everyone else "ne", votes, const(0))
+        return ir.binary("eq" if everyone else "ne", votes, ir.const(0))

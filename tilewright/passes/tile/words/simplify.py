@@ -24,18 +24,17 @@ Index arithmetic stays as the author wrote it; `flatten_buffers` simplifies what
 
 from __future__ import annotations
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Function
+from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewritten
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import DecidingRewriter
 
 
-def simplify(function: Function, context: Context) -> Function:
+def simplify(function: ir.Function, context: Context) -> ir.Function:
     """Remove branches that are never taken and loops that never run."""
     return function.with_body(_Simplify(function)(function.body))
 
 
 class _Simplify(DecidingRewriter):
-    def visit_While(self, loop: nodes.While) -> Rewritten:
+    def visit_While(self, loop: ir.While) -> Rewritten:
         return None if self.decided(loop.condition) is False else self.generic(loop)

@@ -22,19 +22,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Const,
-    Expr,
-    Function,
-    Kernel,
-    Load,
-    Parallel,
-    Region,
-    Store,
-)
 from tilewright.ir.visitor import Rewritten, declared, find
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import PlaceRewriter, map_kernels
@@ -43,12 +32,12 @@ LARGEST = 16
 """Elements of the largest array that is taken apart."""
 
 
-def unify_locals(function: Function, context: Context) -> Function:
+def unify_locals(function: ir.Function, context: Context) -> ir.Function:
     """Replace arrays that do not differ from thread to thread by scalars, one an element."""
     return map_kernels(function, _unified)
 
 
-def _unified(kernel: Kernel) -> Kernel:
+def _unified(kernel: ir.Kernel) -> ir.Kernel:
     found = {one for one in declared(kernel.body, "local") if 0 < one.size <= LARGEST}
     if found:
         found -= set(_taken_otherwise(kernel))
@@ -63,39 +52,39 @@ def _unified(kernel: Kernel) -> Kernel:
     return replace(kernel, body=_Scalars(made)(kernel.body))
 
 
-def _name(buffer: Buffer, place: int) -> str:
+def _name(buffer: ir.Buffer, place: int) -> str:
     return buffer.name if buffer.size == 1 else f"{buffer.name}_{place}"
 
 
-def _taken_otherwise(kernel: Kernel) -> Iterator[Buffer]:
+def _taken_otherwise(kernel: ir.Kernel) -> Iterator[ir.Buffer]:
     """Arrays that more than loads and stores of known elements use, or that hold what elements of tiles do."""
-    for node in find(kernel.body, Load, Store, Region, Buffer, Parallel):
-        if isinstance(node, (Load, Store)) and not all(isinstance(index, Const) for index in node.indices):
+    for node in find(kernel.body, ir.Load, ir.Store, ir.Region, ir.Buffer, ir.Parallel):
+        if isinstance(node, (ir.Load, ir.Store)) and not all(isinstance(index, ir.Const) for index in node.indices):
             yield node.buffer
-        if isinstance(node, Region):
+        if isinstance(node, ir.Region):
             yield root(node.buffer)
-        if isinstance(node, Buffer) and node.source is not None:
+        if isinstance(node, ir.Buffer) and node.source is not None:
             yield root(node)
-        if isinstance(node, Parallel):
-            yield from (one.buffer for one in find(node.body, Store))
-        if isinstance(node, Store) and any(one.buffer.scope == "fragment" for one in find(node.value, Load)):
+        if isinstance(node, ir.Parallel):
+            yield from (one.buffer for one in find(node.body, ir.Store))
+        if isinstance(node, ir.Store) and any(one.buffer.scope == "fragment" for one in find(node.value, ir.Load)):
             yield node.buffer
 
 
 class _Scalars(PlaceRewriter):
-    def __init__(self, made: dict[Buffer, list[Buffer]]) -> None:
+    def __init__(self, made: dict[ir.Buffer, list[ir.Buffer]]) -> None:
         self.made = made
 
-    def _scalar(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Buffer:
+    def _scalar(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> ir.Buffer:
         place = 0
         for index, extent in zip(indices, buffer.static_shape, strict=True):
-            assert isinstance(index, Const)
+            assert isinstance(index, ir.Const)
             place = place * extent + int(index.value)
         return self.made[buffer][place]
 
-    def visit_Allocate(self, allocate: Allocate) -> Rewritten:
+    def visit_Allocate(self, allocate: ir.Allocate) -> Rewritten:
         made = self.made.get(allocate.buffer)
         return self.generic(allocate) if made is None else [replace(allocate, buffer=one) for one in made]
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+    def place(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
         return (self._scalar(buffer, indices), ()) if buffer in self.made else (buffer, indices)
