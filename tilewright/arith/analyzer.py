@@ -19,7 +19,8 @@ from tilewright.arith.simplifier import form_of, simplified
 from tilewright.arith.state import State, is_index
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Binary, Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary
-from tilewright.ir.visitor import find, same
+from tilewright.ir.structure import same
+from tilewright.ir.visitor import find
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import children, find
+from tilewright.ir.visitor import children, find, walk
 
 
 def root(buffer: ir.Buffer) -> ir.Buffer:
@@ -15,6 +15,28 @@ def root(buffer: ir.Buffer) -> ir.Buffer:
     while buffer.source is not None:
         buffer = buffer.source
     return buffer
+
+
+def uses(node: object) -> Iterator[ir.Record]:
+    """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is
+    computed.
+
+    Who asks which memory a statement touches asks here, so that no value that stands in a declaration is forgotten.
+    """
+    waiting = [node]
+    while waiting:
+        for one in walk(waiting.pop(), lambda below: not isinstance(below, ir.Allocate)):
+            yield one
+            if isinstance(one, ir.Allocate) and one.initial is not None:
+                waiting.append(one.initial)
+
+
+def own(statement: ir.Statement) -> Iterator[ir.Record]:
+    """What a statement itself evaluates: all that is used by it and not by the statements below it."""
+    below = (statement.initial,) if isinstance(statement, ir.Allocate) else children(statement)
+    for child in below:
+        if child is not None and not isinstance(child, ir.Statement):
+            yield from walk(child)
 
 
 def has_effect(node: object) -> bool:

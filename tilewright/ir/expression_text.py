@@ -17,7 +17,8 @@ from tilewright.ir.expressions import known_extent
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import is_enumeration, is_record, record_fields
 from tilewright.ir.names import Names
-from tilewright.ir.visitor import method_of, same
+from tilewright.ir.structure import same
+from tilewright.ir.visitor import method_of
 
 PRECEDENCE = {
     "any": 2, "all": 3, "not": 4,

@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import functools
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias, TypeVar, overload
 
@@ -24,6 +24,7 @@ C = TypeVar("C")
 
 Rewritten: TypeAlias = "ir.Statement | Sequence[ir.Statement] | None"
 """What may stand in a statement's place: another, several, or nothing."""
+
 
 _FIELDS: dict[type, tuple[str, ...]] = {}
 
@@ -104,28 +105,6 @@ def walk(node: object, enter: Callable[[ir.Record], bool] | None = None) -> Iter
         below = children(one)
         if below:
             waiting += below[::-1]
-
-
-def uses(node: object) -> Iterator[ir.Record]:
-    """`node` and all below it that is used: to declare a buffer is no use of it, but the first value of a scalar is
-    computed.
-
-    Who asks which memory a statement touches asks here, so that no value that stands in a declaration is forgotten.
-    """
-    waiting = [node]
-    while waiting:
-        for one in walk(waiting.pop(), lambda below: not isinstance(below, ir.Allocate)):
-            yield one
-            if isinstance(one, ir.Allocate) and one.initial is not None:
-                waiting.append(one.initial)
-
-
-def own(statement: ir.Statement) -> Iterator[ir.Record]:
-    """What a statement itself evaluates: all that is used by it and not by the statements below it."""
-    below = (statement.initial,) if isinstance(statement, ir.Allocate) else children(statement)
-    for child in below:
-        if child is not None and not isinstance(child, ir.Statement):
-            yield from walk(child)
 
 
 _BITS: dict[type, int] = {}
@@ -392,135 +371,6 @@ def put(node: T, places: Mapping[S, Rewritten]) -> T:
 def without_tiles(node: T, unused: Collection[ir.Buffer]) -> T:
     """`node` without the declarations of some buffers."""
     return changed(node, ir.Allocate, by=lambda one: None if one.buffer in unused else one)
-
-
-class _Substitute(Rewriter):
-    def __init__(self, vars: Mapping[ir.Var, ir.Expr], buffers: Mapping[ir.Buffer, ir.Buffer]) -> None:
-        self.vars, self.buffers = vars, buffers
-
-    def map_var(self, var: ir.Var) -> ir.Expr:
-        return self.vars.get(var, var)
-
-    def map_buffer(self, buffer: ir.Buffer) -> ir.Buffer:
-        """What stands for a buffer; a view of one that is replaced is a view of what stands for it."""
-        found = self.buffers.get(buffer)
-        if (
-            found is None
-            and buffer.source is not None
-            and (source := self.map_buffer(buffer.source)) is not buffer.source
-        ):
-            found = dataclasses.replace(buffer, source=source)
-            self.buffers = {**self.buffers, buffer: found}
-        return buffer if found is None else found
-
-    def visit_Allocate(self, allocate: ir.Allocate) -> Rewritten:
-        buffer = allocate.buffer
-        if buffer.placed and self.vars and buffer not in self.buffers:
-            self.buffers = {**self.buffers, buffer: _resized(buffer, self.vars)}
-        return self.generic(allocate)
-
-
-def substitute(
-    node: T, vars: Mapping[ir.Var, ir.Expr] | None = None, buffers: Mapping[ir.Buffer, ir.Buffer] | None = None
-) -> T:
-    """`node` with variables and buffers replaced.  Nothing is renamed: the caller avoids capture."""
-    return _Substitute(vars or {}, buffers or {})(node)
-
-
-def fresh(statement: T) -> T:
-    """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
-    vars, buffers = new_names(statement)
-    return substitute(statement, vars, buffers) if vars or buffers else statement
-
-
-def new_names(statement: object) -> tuple[dict[ir.Var, ir.Expr], dict[ir.Buffer, ir.Buffer]]:
-    """New variables and buffers for all that `statement` declares."""
-    vars: dict[ir.Var, ir.Expr] = {}
-    buffers: dict[ir.Buffer, ir.Buffer] = {}
-    placed: list[ir.Buffer] = []
-    for node in find(statement, ir.Let, ir.For, ir.Pipelined, ir.Parallel, ir.Allocate):
-        if isinstance(node, (ir.Let, ir.For, ir.Pipelined)):
-            vars[node.var] = dataclasses.replace(node.var)
-        elif isinstance(node, ir.Parallel):
-            vars.update((var, dataclasses.replace(var)) for var in node.vars)
-        elif isinstance(node, ir.Allocate):
-            source = node.buffer.source
-            placed += [node.buffer] if node.buffer.placed else []
-            buffers[node.buffer] = dataclasses.replace(
-                node.buffer, source=buffers.get(source, source) if source else None
-            )
-    for buffer in placed:
-        buffers[buffer] = _resized(buffers[buffer], vars)
-    return vars, buffers
-
-
-def own_names(kernel: ir.Kernel) -> set[ir.Var | ir.Buffer]:
-    """What a kernel gives names itself: its indices, variables and buffers."""
-    vars, buffers = new_names(kernel.body)
-    return {*kernel.block_vars, *kernel.thread_vars, *vars, *buffers}
-
-
-def _resized(buffer: ir.Buffer, vars: Mapping[ir.Var, ir.Expr]) -> ir.Buffer:
-    """A placed buffer whose extents are said in other variables; the same one where they are not."""
-    extents = [extent for extent in (*buffer.shape, *(buffer.strides or ())) if isinstance(extent, ir.Expr)]
-    if not any(var in vars for extent in extents for var in variables(extent)):
-        return buffer
-    shape, strides = substitute_extents(buffer.shape, vars), buffer.strides
-    return dataclasses.replace(buffer, shape=shape, strides=strides and substitute_extents(strides, vars))
-
-
-def substitute_extents(extents: tuple[object, ...], vars: Mapping[ir.Var, ir.Expr]) -> tuple[Any, ...]:
-    """Extents with variables replaced."""
-    return tuple(substitute(extent, vars) if isinstance(extent, ir.Expr) else extent for extent in extents)
-
-
-def same(a: Any, b: Any) -> bool:  # any field's values
-    """Whether two expressions or regions have the same structure, variables and buffers compared by identity."""
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, (ir.Var, ir.Buffer, ir.Statement)):
-        return False
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, (ir.Expr, ir.Region)):
-        if isinstance(a, ir.Expr) and a.dtype != b.dtype:
-            return False
-        return all(same(getattr(a, name), getattr(b, name)) for name in fields_of(type(a)))
-    return bool(a == b)
-
-
-def key(node: object) -> object:
-    """A hashable value that two nodes share exactly when they are `same`."""
-    if isinstance(node, (ir.Var, ir.Buffer, ir.Statement)):
-        return node
-    if isinstance(node, tuple):
-        return tuple(key(item) for item in node)
-    if isinstance(node, (ir.Expr, ir.Region)):
-        dtype: ir.DType | None = node.dtype if isinstance(node, ir.Expr) else None
-        return (type(node), dtype, *(key(getattr(node, name)) for name in fields_of(type(node))))
-    return (type(node), node)
-
-
-def conjuncts(condition: ir.Expr) -> Iterator[ir.Expr]:
-    """What must hold together for a condition to hold."""
-    if isinstance(condition, ir.Binary) and condition.op == "all":
-        yield from conjuncts(condition.left)
-        yield from conjuncts(condition.right)
-    else:
-        yield condition
-
-
-def conjunction(conditions: Sequence[ir.Expr]) -> ir.Expr:
-    """All of them; the first one that fails decides."""
-    return functools.reduce(lambda first, second: ir.binary("all", first, second), conditions)
-
-
-def guard_of(conditions: Iterable[ir.Expr | None]) -> ir.Expr | None:
-    """The `conjunction` of some conditions; None where there is nothing to ask, as None among them is."""
-    asked = [one for one in conditions if one is not None]
-    return conjunction(asked) if asked else None
 
 
 def variables(node: object) -> set[ir.Var]:

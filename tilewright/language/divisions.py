@@ -58,7 +58,8 @@ from tilewright.ir.nodes import (
     While,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, children, find, fresh, holds, substitute, walk, with_statements
+from tilewright.ir.substitution import fresh, substitute
+from tilewright.ir.visitor import Rewriter, children, find, holds, walk, with_statements
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.shared_work import (
     agree,

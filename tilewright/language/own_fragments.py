@@ -19,7 +19,8 @@ from dataclasses import replace
 
 from tilewright.ir.effects import root
 from tilewright.ir.nodes import Allocate, Buffer, Call, Load, Parallel, Region, Seq, Store, TileOperator
-from tilewright.ir.visitor import find, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, walk
 from tilewright.ops.fill import Fill
 
 

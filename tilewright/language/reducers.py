@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.dtypes import dtype as record_of
 from tilewright.ir.nodes import Binary, Buffer, Load
-from tilewright.ir.visitor import same
+from tilewright.ir.structure import same
 from tilewright.language.atomics import ATOMICS
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Frame

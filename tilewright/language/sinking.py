@@ -31,7 +31,8 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
 )
-from tilewright.ir.visitor import find, fresh, substitute
+from tilewright.ir.substitution import fresh, substitute
+from tilewright.ir.visitor import find
 from tilewright.language.mistakes import MisplacedRole
 
 PRIVATE = ("fragment", "local", "scalar")

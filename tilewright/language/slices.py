@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Binary, Const, Expr, Extent
-from tilewright.ir.visitor import key
+from tilewright.ir.structure import key
 
 Polynomial = Mapping[tuple[int, ...], int]
 """Sums of products: the sorted numbers of a product's atoms, and its factor."""

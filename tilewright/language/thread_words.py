@@ -30,7 +30,8 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import Rewriter, Rewritten, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, walk
 from tilewright.language.branches import BlockContext, LoopContext
 from tilewright.language.builder import current, in_kernel, named
 from tilewright.language.external import access_ptr

@@ -28,7 +28,8 @@ from tilewright.ir.nodes import (
     known,
     seq,
 )
-from tilewright.ir.visitor import fields_of, same
+from tilewright.ir.structure import same
+from tilewright.ir.visitor import fields_of
 
 INDEX_NAMES = "ijklmn"
 

@@ -13,18 +13,9 @@ from typing import TypeVar
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import has_effect, root, touched
 from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import (
-    Rewriter,
-    Rewritten,
-    changed,
-    find,
-    put,
-    same,
-    substitute,
-    walk,
-    with_statements,
-    without_tiles,
-)
+from tilewright.ir.structure import same
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, walk, with_statements, without_tiles
 
 T = TypeVar("T")
 

@@ -16,7 +16,8 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Assume, Binary, Buffer, Const, Expr, Function, Seq, Var
 from tilewright.ir.signature import entry_parameters
 from tilewright.ir.sizes import evaluate
-from tilewright.ir.visitor import key, substitute
+from tilewright.ir.structure import key
+from tilewright.ir.substitution import substitute
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 FactClass: TypeAlias = tuple[int, ...]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.ir.nodes import Buffer, Function
 from tilewright.ir.signature import MAY_SHARE
-from tilewright.ir.visitor import substitute
+from tilewright.ir.substitution import substitute
 from tilewright.passes.places_apart import changes_in_place
 from tilewright.runtime.tensors import is_tensor, tensor_view
 

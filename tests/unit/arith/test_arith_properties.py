@@ -14,7 +14,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, DType
 from tilewright.ir.nodes import Binary, Cast, Const, Expr, Select, Unary, Var, binary, const, index_binary
-from tilewright.ir.visitor import same
+from tilewright.ir.structure import same
 
 QUICK = settings(max_examples=80, deadline=None)
 SEEDS = st.integers(0, 1 << 40)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Const, Var
-from tilewright.ir.visitor import substitute
+from tilewright.ir.substitution import substitute
 from tilewright.layout import (
     MEMORY,
     NOTHING,

@@ -30,7 +30,9 @@ from tilewright.errors import MissingCapability
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.visitor import Rewritten, find, guard_of, substitute, variables
+from tilewright.ir.structure import guard_of
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewritten, find, variables
 from tilewright.layout.constructors import row_major
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout

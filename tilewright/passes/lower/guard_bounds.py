@@ -35,7 +35,9 @@ from typing import Any
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import Rewritten, children, conjunction, conjuncts, find, key, listed, substitute, walk
+from tilewright.ir.structure import conjunction, conjuncts, key
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewritten, children, find, listed, walk
 from tilewright.ops.base import is_one, zero
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders

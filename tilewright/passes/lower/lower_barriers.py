@@ -36,7 +36,9 @@ from tilewright.interpreter.over_threads import may_hold
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.visitor import Rewriter, Rewritten, find, listed, same, substitute
+from tilewright.ir.structure import same
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, find, listed
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_channels import BARRIERS

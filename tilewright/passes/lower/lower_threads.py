@@ -38,7 +38,8 @@ from tilewright.errors import Span, TilewrightError
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import Rewriter, changed, find, having, holds, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, changed, find, having, holds, walk
 from tilewright.passes.context import Context
 from tilewright.passes.lower.thread_differences import PRIVATE, ThreadDifferences, statements_under
 from tilewright.passes.scoped import fresh, map_kernels, reads_nothing, redirected

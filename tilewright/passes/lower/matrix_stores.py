@@ -15,7 +15,8 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.visitor import find, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.effects import has_effect
-from tilewright.ir.visitor import Rewriter, find, holds, key
+from tilewright.ir.structure import key
+from tilewright.ir.visitor import Rewriter, find, holds
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import register_of
 from tilewright.ops.base import zero

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, guard_of, key, substitute, walk
+from tilewright.ir.structure import guard_of, key
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, walk
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.visitor import guard_of, key, substitute, walk
+from tilewright.ir.structure import guard_of, key
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import walk
 from tilewright.ops.base import zero
 from tilewright.passes.lower.matrix_stores import store_together
 from tilewright.passes.lower.thread_elements import rounds

@@ -39,7 +39,8 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.visitor import Rewriter, find, substitute
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, own, uses
+from tilewright.ir.effects import own, root, uses
+from tilewright.ir.visitor import find
 
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 

@@ -10,7 +10,8 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import EVERY_OTHER, INTRINSICS
-from tilewright.ir.visitor import children, find, holds, key, walk
+from tilewright.ir.structure import key
+from tilewright.ir.visitor import children, find, holds, walk
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
 APART = (2, 4)

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.effects import root
+from tilewright.ir.effects import own, root
 from tilewright.ir.nodes import Buffer, Call, Const, Expr, Let, Region, Seq, Statement, Var
-from tilewright.ir.visitor import children, find, own, variables
+from tilewright.ir.visitor import children, find, variables
 
 
 def read_until(statements: Sequence[Statement]) -> dict[Buffer, int]:

@@ -38,8 +38,8 @@ from dataclasses import dataclass, field, replace
 from tilewright.errors import SharedMemoryExceeded, Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, holds, uses
+from tilewright.ir.effects import root, uses
+from tilewright.ir.visitor import find, holds
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels

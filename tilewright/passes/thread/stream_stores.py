@@ -42,7 +42,8 @@ from dataclasses import replace
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
 from tilewright.ir.effects import root
-from tilewright.ir.visitor import Rewritten, find, key, walk
+from tilewright.ir.structure import key
+from tilewright.ir.visitor import Rewritten, find, walk
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context

@@ -31,7 +31,9 @@ from typing import Any, TypeVar
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.visitor import Rewritten, children, find, listed, same, substitute, walk
+from tilewright.ir.structure import same
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewritten, children, find, listed, walk
 from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values

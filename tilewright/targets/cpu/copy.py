@@ -30,7 +30,7 @@ from tilewright.ir.nodes import (
     product,
     row_major_strides,
 )
-from tilewright.ir.visitor import guard_of
+from tilewright.ir.structure import guard_of
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context

@@ -13,7 +13,8 @@ from tilewright.ir import nodes
 from tilewright.ir.effects import touched
 from tilewright.ir.nodes import Buffer, Function, Kernel, Var
 from tilewright.ir.signature import counted_workspaces, entry_parameters, written_parameters
-from tilewright.ir.visitor import own_names, walk
+from tilewright.ir.substitution import own_names
+from tilewright.ir.visitor import walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names

@@ -32,7 +32,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import same
+from tilewright.ir.structure import same
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import element, full_index, kept_axes, zero

@@ -29,7 +29,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import guard_of
+from tilewright.ir.structure import guard_of
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import spread
 from tilewright.ops.copy import CP_ASYNC, Copy

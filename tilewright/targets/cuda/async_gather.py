@@ -19,7 +19,8 @@ from tilewright.ir.nodes import (
     const,
     seq,
 )
-from tilewright.ir.visitor import guard_of, holds
+from tilewright.ir.structure import guard_of
+from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of

@@ -7,7 +7,7 @@ from tilewright.errors import NotAsynchronous
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import UINT32
 from tilewright.ir.nodes import Call, Expr, If, Region, Statement, const, index_binary, seq
-from tilewright.ir.visitor import guard_of
+from tilewright.ir.structure import guard_of
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.base import kept_axes
 from tilewright.ops.copy import Copy

@@ -7,7 +7,8 @@ from typing import cast
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
-from tilewright.ir.visitor import find, key
+from tilewright.ir.structure import key
+from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names

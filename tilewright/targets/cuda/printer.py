@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Region
-from tilewright.ir.visitor import key
+from tilewright.ir.structure import key
 from tilewright.targets.c_family import Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.gpu.printer import GpuPrinter

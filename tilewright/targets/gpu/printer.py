@@ -9,9 +9,10 @@ from typing import ClassVar
 from tilewright.errors import InternalError, Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.effects import has_effect, root
+from tilewright.ir.effects import has_effect, own, root, uses
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import conjuncts, find, own, uses, walk
+from tilewright.ir.structure import conjuncts
+from tilewright.ir.visitor import find, walk
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, DType
-from tilewright.ir.visitor import guard_of
+from tilewright.ir.structure import guard_of
 from tilewright.layout.digits import REGISTER, THREAD, Digit, extent_of
 from tilewright.layout.layout import Layout
 from tilewright.ops.base import zero

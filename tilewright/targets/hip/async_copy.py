@@ -28,7 +28,7 @@ from tilewright.ir.nodes import (
     index_binary,
     seq,
 )
-from tilewright.ir.visitor import substitute
+from tilewright.ir.substitution import substitute
 from tilewright.layout.digits import MEMORY
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows

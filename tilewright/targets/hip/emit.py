@@ -12,7 +12,8 @@ from tilewright.ir.dtypes import FLOAT32, INT32, UINT32
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Buffer, Expr, Function, Region
-from tilewright.ir.visitor import find, kernels, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Spellings, Text

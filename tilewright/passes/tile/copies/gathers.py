@@ -18,7 +18,8 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import has_effect
-from tilewright.ir.visitor import find, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.forwarding import stored_by

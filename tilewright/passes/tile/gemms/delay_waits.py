@@ -30,7 +30,8 @@ from dataclasses import replace
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewritten, find, same, with_statements
+from tilewright.ir.structure import same
+from tilewright.ir.visitor import Rewritten, find, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm

@@ -41,7 +41,8 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT32
 from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewritten, find, holds, substitute
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewritten, find, holds
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.load_ahead import LoadAhead
 from tilewright.passes.context import Context

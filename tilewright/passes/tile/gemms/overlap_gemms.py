@@ -36,7 +36,8 @@ from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import LOOPS
 from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewritten, find, put, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewritten, find, put, walk
 from tilewright.ops.fill import Fill
 from tilewright.ops.sparse_gemm import Product, SparseGemm
 from tilewright.passes.context import Context

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.errors import Span
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Const, Expr, For, Let, Select, Seq, Var, cast, const, index_binary, seq
-from tilewright.ir.visitor import substitute
+from tilewright.ir.substitution import substitute
 
 
 def dealt_loop(

@@ -51,7 +51,8 @@ from tilewright.ir.control import performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.expressions import known_extent
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import find, holds, new_names, substitute, variables, walk
+from tilewright.ir.substitution import new_names, substitute
+from tilewright.ir.visitor import find, holds, variables, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels

@@ -22,7 +22,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tilewright.ir.nodes import WARP, WARPGROUP, Channel, Kernel, Role
-from tilewright.ir.visitor import find, put, substitute
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, put
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 

@@ -15,7 +15,9 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies, header
 from tilewright.ir.effects import UPDATES, root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import children, find, holds, key, substitute
+from tilewright.ir.structure import key
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import children, find, holds
 from tilewright.ops.atomic import Atomic
 
 

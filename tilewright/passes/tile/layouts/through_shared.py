@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import has_effect, root
-from tilewright.ir.visitor import find, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Fact
 

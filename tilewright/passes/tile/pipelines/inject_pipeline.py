@@ -50,8 +50,8 @@ from typing import Any
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies, header
-from tilewright.ir.effects import root, touched
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, uses, walk, without_tiles
+from tilewright.ir.effects import root, touched, uses
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, walk, without_tiles
 from tilewright.layout.algebra import expand
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch

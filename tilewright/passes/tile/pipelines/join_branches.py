@@ -24,7 +24,8 @@ from dataclasses import replace
 
 from tilewright.ir.effects import has_effect
 from tilewright.ir.nodes import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
-from tilewright.ir.visitor import Rewriter, Rewritten, having, key, walk
+from tilewright.ir.structure import key
+from tilewright.ir.visitor import Rewriter, Rewritten, having, walk
 from tilewright.passes.context import Context
 
 

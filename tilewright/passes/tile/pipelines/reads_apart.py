@@ -29,7 +29,8 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import Rewriter, find, substitute, walk
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.ops.base import zero
 
 KEPT = 8

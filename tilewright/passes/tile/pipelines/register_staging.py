@@ -33,7 +33,8 @@ from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.effects import touched
 from tilewright.ir.expressions import whole
-from tilewright.ir.visitor import conjunction, declared
+from tilewright.ir.structure import conjunction
+from tilewright.ir.visitor import declared
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, Copy

@@ -37,7 +37,8 @@ from dataclasses import replace
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import has_effect, touched
-from tilewright.ir.visitor import Rewriter, Rewritten, find, substitute
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.passes.context import Context
 
 

@@ -9,9 +9,9 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tilewright.errors import LayoutConflict
-from tilewright.ir.effects import root
+from tilewright.ir.effects import own, root
 from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, TileOperator
-from tilewright.ir.visitor import find, own
+from tilewright.ir.visitor import find
 from tilewright.layout.algebra import viewed
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import shared_rows, widest_span

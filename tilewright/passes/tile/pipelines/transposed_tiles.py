@@ -25,9 +25,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from tilewright.ir.effects import uses
 from tilewright.ir.expressions import whole
 from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Statement
-from tilewright.ir.visitor import changed, uses
+from tilewright.ir.visitor import changed
 from tilewright.layout.digits import MEMORY, REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.layout.swizzle import Swizzle

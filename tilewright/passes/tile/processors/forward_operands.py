@@ -25,7 +25,8 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.control import bodies
 from tilewright.ir.effects import accesses
 from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import changed, holds, same, walk, without_tiles
+from tilewright.ir.structure import same
+from tilewright.ir.visitor import changed, holds, walk, without_tiles
 from tilewright.ops.base import is_one
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode

@@ -42,7 +42,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.visitor import Rewriter, changed, find, holds, substitute, without_tiles
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, changed, find, holds, without_tiles
 from tilewright.layout.panels import PanelLayout
 from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm

@@ -40,9 +40,10 @@ from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import LEAVING, flattened
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.effects import own_writes, root
+from tilewright.ir.effects import own_writes, root, uses
 from tilewright.ir.signature import mentioned
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, substitute, uses, with_statements
+from tilewright.ir.substitution import substitute
+from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, with_statements
 from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context

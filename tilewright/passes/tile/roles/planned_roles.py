@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.visitor import substitute
+from tilewright.ir.substitution import substitute
 from tilewright.passes.scoped import redirected
 from tilewright.passes.tile.pipelines.emission import Emission
 from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan

@@ -30,7 +30,8 @@ from typing import Any
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import Rewritten, conjunction, conjuncts, find, having, walk
+from tilewright.ir.structure import conjunction, conjuncts
+from tilewright.ir.visitor import Rewritten, find, having, walk
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
 

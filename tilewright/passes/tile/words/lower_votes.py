@@ -23,7 +23,8 @@ from dataclasses import replace
 from tilewright.errors import MissingCapability
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.visitor import Rewritten, find, fresh, having
+from tilewright.ir.substitution import fresh
+from tilewright.ir.visitor import Rewritten, find, having
 from tilewright.ops.base import zero
 from tilewright.ops.copy import Copy
 from tilewright.ops.reduce import Reduce
