@@ -230,6 +230,10 @@ FORMS: dict[str, Form] = {
         ".weight", (".scale_weight", ".scale_input"),
         lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, readers.float8,
     ),
+    "quark": Form(
+        ".weight", (".weight_scale", ".weight_zero_point", *_STATIC),
+        lambda t, n, s: s.get("quant_method") == "quark" and n + ".weight_scale" in t, readers.quark, ("quark",),
+    ),
     "bitnet": Form(
         ".weight", (".weight_scale",), lambda t, n, s: bool(s) and _of_type(".weight_scale", "uint8")(t, n, s),
         readers.bitnet, ("bitnet",)
@@ -238,9 +242,9 @@ FORMS: dict[str, Form] = {
         "_blocks", ("_scales", "_bias"), _has("_scales"), readers.mxfp4, ("mxfp4",), extra=readers.mxfp4_biases
     ),
     "mlx": Form(
-        ".weight", (".scales", ".biases"), lambda t, n,
-        s: s.get("quant_method") == "mlx" and t[n + ".weight"].dtype.name == "uint32", readers.mlx,
-        ("mlx",),
+        ".weight", (".scales", ".biases", ".qbiases"),
+        lambda t, n, s: s.get("quant_method") in ("mlx", "metal") and t[n + ".weight"].dtype.name == "uint32",
+        readers.mlx, ("mlx", "metal"),
     ),
     "gguf": Form("", (), lambda tensors, name, settings: name in readers.blocks_of(tensors), readers.gguf),
 }  # fmt: skip

@@ -146,9 +146,10 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 
 def mlx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """MLX, some layers of which may have bits and groups of their own."""
-    said = {**settings, **((settings.get("layers") or {}).get(layer) or {})}
-    parts = (take(tensors, layer, ending, "MLX") for ending in (".weight", ".scales", ".biases"))
+    """MLX, some layers of which may have bits and groups of their own; transformers' for Apple's GPUs (``metal``)."""
+    said = {"bits": 4, "group_size": 64, **settings, **((settings.get("layers") or {}).get(layer) or {})}
+    added = ".qbiases" if settings.get("quant_method") == "metal" else ".biases"
+    parts = (take(tensors, layer, ending, "MLX") for ending in (".weight", ".scales", added))
     return {layer: from_mlx(*parts, bits=said["bits"], group=said["group_size"], name=layer)}
 
 
@@ -273,6 +274,34 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         if blocks and whole and scale.shape != tuple(-(-one // part) for one, part in zip(weight.shape, blocks)):
             blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
     return {layer: _smoothed(from_float_quantized(weight, scale, block=blocks, name=layer), tensors, layer)}
+
+
+def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """AMD's Quark: fp8, int8, mxfp4, and groups of 4 bits in AWQ's order, those with a sign in two's complement."""
+    weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
+    zeros = tensors.get(f"{layer}.weight_zero_point")
+    if weight.dtype.name == "uint8":
+        return {layer: from_mxfp4(weight, scale, name=layer)}
+    if weight.dtype.name == "int8":
+        return {
+            layer: from_int_quantized(weight, scale, None if zeros is None or not zeros.any() else zeros, name=layer)
+        }
+    if weight.dtype.name != "int32":
+        return {layer: from_float_quantized(weight, scale, name=layer)}
+    groups = [settings.get("global_quant_config"), *(settings.get("layer_quant_config") or {}).values()]
+    kinds = {str((group.get("weight") or {}).get("dtype")) for group in groups if group}
+    order = (settings.get("export") or {}).get("pack_method", "reorder")
+    if order != "reorder" or len(kinds) > 1 or not kinds <= {"int4", "uint4"}:
+        raise InvalidTensor(
+            f"{layer}.weight is words of Quark's in the order {order!r}, of {' and '.join(sorted(kinds))}",
+            hint="int4 or uint4 of all layers, pack_method reorder",
+        )
+    sign = np.int32(-0x77777778 if kinds == {"int4"} else 0)  # of each of the eight numbers of a word
+    points = np.zeros((len(scale), -(-scale.shape[-1] // 8)), np.int32) if scale.ndim == 2 else scale
+    if zeros is not None or kinds == {"uint4"}:
+        points = take(tensors, layer, ".weight_zero_point", "Quark")
+    points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
+    return {layer: from_awq(weight ^ sign, points ^ sign, scale, name=layer)}
 
 
 def _reciprocal(name: str, values: np.ndarray) -> np.ndarray:

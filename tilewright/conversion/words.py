@@ -147,6 +147,23 @@ _FP8 = Method(
     {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
 )
 
+
+def _has_one_scale(group: Any) -> bool:
+    """Whether a group of Quark's says of its weights what readers know: one scale each, a float or a power of two."""
+    weight = group.get("weight") or {} if isinstance(group, Mapping) else []
+    return isinstance(weight, Mapping) and weight.get("scale_format") in (None, "float", "float32", "e8m0")
+
+
+_ONE_SCALE: Kind = ("a table of weights with one scale each, float or e8m0", _has_one_scale)
+_ONE_SCALE_EACH: Kind = (
+    "tables of weights with one scale each, float or e8m0",
+    lambda value: isinstance(value, Mapping) and all(map(_has_one_scale, value.values())),
+)
+_NO_ROTATION: Kind = (
+    "ways to find codes that rotate no activations",
+    lambda value: isinstance(value, list) and not re.search("rot(ation)?", str(value).lower()),
+)
+
 METHODS: dict[str, Method] = {
     OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF,
         "activations": _ACTIVATIONS_OF}, _because(_WHO, "converted_from scheme")),
@@ -167,7 +184,7 @@ METHODS: dict[str, Method] = {
             "method": _one_of("awq"), "bits": _one_of(4), "w_bit": _one_of(4), "group_size": _GROUP, "version": _AWQ,
             "format": _AWQ,
             "checkpoint_format": _AWQ, "pack_dtype": _one_of("int32"), "data_type": _one_of("int"),
-            "packing_format": TEXT, "extra_config": TABLE,
+            "packing_format": TEXT, "extra_config": TABLE, "pack_method": _one_of("reorder"),
         },
         {**_OF_GPTQ, **_because(_FOUND, "desc_act")},
     ),
@@ -211,6 +228,17 @@ METHODS: dict[str, Method] = {
     ),
     "fp8": _FP8,
     "mxfp8": _FP8,
+    "quark": Method(
+        {
+            "global_quant_config": _ONE_SCALE, "layer_quant_config": _ONE_SCALE_EACH, "export": TABLE,
+            "layer_type_quant_config": _ONE_SCALE_EACH, "algo_config": _NO_ROTATION,
+        },
+        {
+            **_because(_WHICH, "exclude"), **_because(_WHO, "version quant_mode"),
+            **_because(_ACTIVATIONS, "softmax_quant_spec"),
+            **_because(_CACHE, "kv_cache_quant_config kv_cache_post_rope"),
+        },
+    ),
     "fbgemm_fp8": Method({}, _because(_ACTIVATIONS, "activation_scale_ub")),
     "bitnet": Method(
         {"linear_class": _one_of("bitlinear", "autobitlinear"), "quantization_mode": _one_of("offline"),
@@ -218,6 +246,7 @@ METHODS: dict[str, Method] = {
         _because("of a norm that there is not", "rms_norm_eps"),
     ),
     "mxfp4": Method({}, {}),
+    "metal": Method({"bits": _one_of(2, 4, 8), "group_size": _GROUP}, {}),
     "mlx": Method({"bits": _one_of(2, 3, 4, 5, 6, 8), "group_size": _GROUP, "mode": _one_of("affine"), "layers": TABLE},
         {}),
 }  # fmt: skip

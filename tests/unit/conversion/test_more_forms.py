@@ -86,6 +86,42 @@ def named(written: Written, **names: str) -> Written:
     return Written({names.get(one, one): tensor for one, tensor in written.tensors.items()}, written.weight)
 
 
+QUARK = {
+    "algo_config": None, "exclude": ["lm_head"], "layer_type_quant_config": {}, "quant_method": "quark", "quant_mode": "eager_mode",
+    "export": {"kv_cache_group": [], "min_kv_scale": 0.0, "pack_method": "reorder", "weight_format": "real_quantized"},
+    "softmax_quant_spec": None, "version": "0.10",
+}  # fmt: skip
+
+
+def quark(dtype: str, scale_format: str = "float", **layers: Any) -> dict[str, Any]:
+    said = {"dtype": dtype, "group_size": 32, "qscheme": "per_group", "scale_format": scale_format}
+    return {**QUARK, "global_quant_config": {"weight": said, "input_tensors": None}, "layer_quant_config": layers}
+
+
+def quark_int4(rng: np.random.Generator) -> Written:
+    """AWQ's words of numbers in two's complement: a code less 8 is the number."""
+    made = write_awq_gemm(rng, 16, 64, 32)
+    words = {name: made.tensors[name] ^ np.int32(-0x77777778) for name in ("qweight", "qzeros")}
+    return Written(
+        {"weight": words["qweight"], "weight_zero_point": words["qzeros"], "weight_scale": made.tensors["scales"]},
+        made.weight,
+    )
+
+
+def metal(rng: np.random.Generator) -> Written:
+    """Words of a row as one string of bits, the first code lowest."""
+    codes = rng.integers(0, 16, (4, 64))
+    scale, added = (rng.uniform(0.1, 1, (4, 2)).astype(np.float16) for _ in range(2))
+    words = [[sum(int(row[8 * word + i]) << 4 * i for i in range(8)) for word in range(8)] for row in codes]
+    weight = codes * np.repeat(scale.astype(float), 32, 1) + np.repeat(added.astype(float), 32, 1)
+    return Written({"weight": np.array(words, np.uint32), "scales": scale, "qbiases": added}, weight)
+
+
+def flat(written: Written) -> Written:
+    blocks = written.tensors["_blocks"]
+    return Written({**written.tensors, "_blocks": blocks.reshape(len(blocks), -1)}, written.weight)
+
+
 def experts_of_deepseek_v4(rng: np.random.Generator) -> Written:
     """Two numbers of fp4 in an int8, the even column in the low half, and e8m0 for 32 columns."""
     made = write_mxfp4(rng, 4, 64)
@@ -135,6 +171,19 @@ FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]]
         {"quant_method": "fp8", "weight_block_size": [128, 128]}, ".", lambda r: named(write_float8(r, 8, 64, (1, 32)), weight_scale="scale"),
     ),
     "fp4 of deepseek v4": ({"quant_method": "fp8", "weight_block_size": [128, 128], "expert_dtype": "fp4"}, ".", experts_of_deepseek_v4),
+    "quark fp8": (quark("fp8_e4m3"), ".", lambda r: write_float8(r, 8, 32, (8, 32))),
+    "quark fp8 of channels": (quark("fp8_e4m3"), ".", lambda r: write_float8(r, 8, 32, (1, 32))),
+    "quark int8": (quark("int8"), ".", lambda r: write_int8(r, 8, 32, 1)),
+    "quark mxfp4": (
+        quark("fp4", "e8m0"), ".",
+        lambda r: named(flat(write_mxfp4(r, 4, 64)), _blocks="weight", _scales="weight_scale"),
+    ),
+    "quark int4": (quark("int4"), ".", quark_int4),
+    "quark uint4": (
+        quark("uint4"), ".",
+        lambda r: named(write_awq_gemm(r, 16, 64, 32), qweight="weight", qzeros="weight_zero_point", scales="weight_scale"),
+    ),
+    "metal": ({"quant_method": "metal", "bits": 4, "group_size": 32, "modules_to_not_convert": ["lm_head"]}, ".", metal),
     "fp8 without scales": ({}, ".", plain_float8),
     "fp8 with scale_weight": ({}, ".", with_scale_weight),
 }  # fmt: skip
@@ -322,3 +371,18 @@ def test_pickles_are_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidCheckpoint, match="is a pickle, which may run code") as raised:
             open_checkpoint(path)
         assert "safe_serialization=True" in str(raised.value)
+
+
+@pytest.mark.parametrize(("said", "message"), [
+    (quark("fp4", "e5m3"), "global_quant_config: .* where a table of weights with one scale each, float or e8m0 is due"),
+    (quark("int4", **{"*.up": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}}), "layer_quant_config: .* where tables of weights"),
+    ({**quark("int4"), "algo_config": [{"name": "rotation", "online_r1_rotation": True}]}, "where ways to find codes that rotate no activations"),
+    ({**quark("int4"), "export": {"pack_method": "order"}}, "up.weight is words of Quark's in the order 'order', of int4"),
+    (quark("int4", **{"*.down": {"weight": {"dtype": "uint4"}}}), "of int4 and uint4"),
+])  # fmt: skip
+def test_what_quark_writes_and_nobody_reads_is_refused(tmp_path: Path, said: dict[str, Any], message: str) -> None:
+    written = quark_int4(np.random.default_rng(0))
+    save_safetensors(tmp_path / "model.safetensors", {f"up.{end}": one for end, one in written.tensors.items()})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    with pytest.raises(InvalidTensor, match=message):
+        convert_checkpoint(tmp_path, tmp_path / "ours")
