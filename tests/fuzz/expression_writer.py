@@ -106,6 +106,9 @@ class ExpressionWriter:
         return Value(text, dtype, None)
 
     def _pair(self, dtype: str, depth: int) -> tuple[Value, Value]:
+        """What two operands are: as often as not whole elements, whose least and greatest numbers meet as they are."""
+        if self.random.random() < 0.4:
+            return self.value(dtype, 0), self.value(dtype, 0)
         return self.value(dtype, depth), self.value(dtype, self.random.randint(0, max(depth, 0)))
 
     def condition(self, depth: int) -> Value:

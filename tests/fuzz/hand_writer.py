@@ -37,6 +37,9 @@ class HandWriter(OwnWriter):
         total = sum(weight for weight, _ in others)
         return [*others, *((weight * self.weights[way.__name__] * total / 40, way) for weight, way in mine)]
 
+    def meets(self) -> list[Callable[[], None]]:
+        return [*super().meets(), self.given_back]
+
     # Layouts -----------------------------------------------------------------------------------------
 
     def new_tile(

@@ -26,6 +26,7 @@ from tilewright.errors import (
 from tilewright.interpreter import arguments as interpreter_arguments
 from tilewright.interpreter import poisoned
 from tilewright.ir.dtypes import ALL
+from tilewright.language.mistakes import AuthorError, IndexOutOfRange, MisplacedRole, PassesTheEnd, SymbolicExtent
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.machine.apple import FAMILIES
 from tilewright.runtime.kernel import Kernel
@@ -41,6 +42,14 @@ SCHEDULES = (("late", 0), ("early", 1), ("random", 2), ("random", 3))
 POISON = 0x9E3779B97F4A7C15
 BROKEN = (InternalError, CompilerFailed, DeviceCompilationFailed, EmulationFailed)
 """Errors that are never an author's."""
+
+DRAWN = (PassesTheEnd, IndexOutOfRange, MisplacedRole, SymbolicExtent)
+"""Mistakes of authors that programs here make: they name places that a tensor has not, and divide warps where no role can be."""
+
+
+def is_ours(error: TilewrightError) -> bool:
+    """Whether no author of a program here can have made a mistake: limits of machines are told of by other errors."""
+    return isinstance(error, BROKEN) or (isinstance(error, AuthorError) and not isinstance(error, DRAWN))
 
 
 @dataclass(frozen=True)
@@ -153,9 +162,9 @@ def judged(program: TileProgram, targets: Sequence[str], schedules: Sequence[tup
     for target in targets:
         try:
             kernel = program.compile(target)
-        except BROKEN as error:
-            return Verdict("fails", target, f"{type(error).__name__}: {_short(error)}")
         except TilewrightError as error:
+            if is_ours(error):
+                return Verdict("fails", target, f"{type(error).__name__}: {_short(error)}")
             refused.append(f"{target}: {type(error).__name__}: {_short(error)}")
             continue
         except Exception as error:

@@ -90,12 +90,12 @@ class MeetingWriter(HandWriter):
                 mine += [(2, self.named_barrier)]
             if self.hopper:
                 mine += [(2, self.left_by_engine)]
-                mine += [(2, self.brought_by_threads)] + [(3, self.started)] * self.products
+                mine += [(2, self.brought_by_threads)] + [(6, self.started)] * self.products
                 mine += [(4, self.in_turns)] if self.threads == 384 and not self.rows else []
                 mine += [(6, self.of_warpgroups)] if self.threads >= 256 and not self.rows else []
             if self.cluster and self.hopper:
-                mine += [(6, self.exchanged), (4, self.of_another), (6, self.loaded_once), (3, self.cluster_meets)]
-        return self.weighed(super().ways(), mine, 12)
+                mine += [(6, self.exchanged), (4, self.of_another), (6, self.loaded_once), (5, self.cluster_meets)]
+        return self.weighed(super().ways(), mine, 8)
 
     # Hints -------------------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class MeetingWriter(HandWriter):
         if mine is None:
             return
         assert mine.range is not None
-        other = self.new_tile(mine.shape, self.pick((mine.dtype, "float32")))
+        other = self.new_tile(mine.shape, self.pick((mine.dtype, "float32")), "fragment")
         if other.holder is mine.holder or other.holder.sums_in or not self.takes(other, mine.range):
             return
         self.emit(

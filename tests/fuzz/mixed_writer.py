@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from expression_writer import SIGNED, UNSIGNED, wraps
 from mixed_operators import MixedOperators
 from mixed_tiles import TURN, Context, MixedProgram, Tile, exact_range
 from tile_programs import Param
@@ -214,7 +215,7 @@ class MixedWriter(MixedOperators):
             (6, self.some_compute), (4, self.some_load), (3, self.some_move), (4, self.reduction), (2, self.running),
             (3, self.product), (2, self.some_view), (2, self.slice_fill), (2, self.atomic), (2, self.scratch),
             (2, self.through_tensor), (1, self.turned), (1, self.ring), (2, self.scalar_work), (1, self.extra_tile),
-            (2, self.named), (2, self.retire),
+            (2, self.named), (2, self.retire), (2, self.ends_met),
         ]  # fmt: skip
         if deep < 3:
             ways += [(4, self.pipeline), (3, self.serial), (3, self.branch), (1, self.macro)]
@@ -229,6 +230,43 @@ class MixedWriter(MixedOperators):
     def extra_tile(self) -> None:
         if len(self.tiles) < 14:
             self.new_tile()
+
+    # Numbers at the ends of their types -------------------------------------------------------------------
+
+    def ends_met(self) -> None:
+        """The least and greatest numbers of a type, and those next to nought, each with each by operators of whole numbers; what goes beyond a
+        type has a meaning in those that wrap around."""
+        dtype = self.pick((*SIGNED, *UNSIGNED))
+        least, most = int(ALL[dtype].minimum), int(ALL[dtype].maximum)
+        ends = np.array(
+            [least, least + 1, *((-1, 0, 1) if least else (2, most // 2, 3)), 2, most - 1, most], ALL[dtype].numpy
+        )
+        names = []
+        for axis in range(2):
+            source = self.tensor((8, 8), dtype, (0, 1))
+            order = self.random.permutation(8)
+            self.params[-1] = replace(self.params[-1], value=ends[order][np.indices((8, 8))[axis]])
+            names.append(source.name)
+            if self.chance(0.6):
+                names[-1] = self.name("s")
+                scope = self.pick(("shared", "fragment"))
+                self.emit(f'{names[-1]} = T.alloc_{scope}((8, 8), "{dtype}")', f"T.copy({source.name}, {names[-1]})")
+        a, b = (f"{name}[i, j]" for name in names)
+        some, bits = f'({b} | T.cast(1, "{dtype}"))', f'({b} & T.cast({ALL[dtype].bits - 1}, "{dtype}"))'
+        safe = a if wraps(dtype) else f'T.max({a}, T.cast({least + 1}, "{dtype}"))'
+        ways = [
+            f"({safe} // {some})", f"({a} % {some})", f"T.truncdiv({safe}, {some})", f"T.truncmod({a}, {some})", f"({a} {self.pick('&|^')} {b})",
+            f"T.{self.pick(('max', 'min'))}({a}, {b})", f"({a} >> {bits})", f"T.abs({safe})", f"T.popcount({a})",
+            f'T.if_then_else({a} {self.pick(("<", "<=", "==", "!="))} {b}, {a}, T.cast(5, "{dtype}"))',
+        ]  # fmt: skip
+        if wraps(dtype):
+            ways += [f"({a} {self.pick('+-*')} {b})", f"({a} << {bits})", f"(-{a})"]
+        for _ in range(self.between(1, 3)):
+            out = self.result((8, 8), dtype)
+            self.emit(
+                "for i, j in T.Parallel(8, 8):", f"    {out.name}[{self.block_place()}, i, j] = {self.pick(ways)}"
+            )
+        self.feature("ends met", dtype)
 
     # Scalars and threads --------------------------------------------------------------------------------
 

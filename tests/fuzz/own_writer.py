@@ -50,9 +50,6 @@ class Own:
 class OwnWriter(ThreadWriter):
     """Writes the program of a seed."""
 
-    parted_by = ""
-    """What decides in the conditions that statements stand under: warps, threads, numbers, the block; several of them are ``threads``."""
-
     def start(self) -> None:
         self.owns: list[Own] = []
         super().start()
@@ -188,6 +185,14 @@ class OwnWriter(ThreadWriter):
             (f"tx % {self.pick((2, 3, 32))} == 0", "threads"), (f'T.cast(tx - {self.between(1, self.threads - 1)}, "{self.pick(("uint32", "uint8", "int64"))}") < {self.between(1, 9)}', "threads"), (self.test(), "numbers"), (self.test(), "numbers"),
             (self.plain_condition(), "block"),
         ]  # fmt: skip
+        if self.rows:
+            across = self.threads // self.rows
+            row, by = self.between(0, self.rows - 1), "warps" if across % 32 == 0 else "threads"
+            ways += [
+                (f"t1 == {row}", by),
+                (f"t1 > {row // 2}", by),
+                (f"t0 < {self.between(1, across - 1)}", "threads"),
+            ] * 2
         if warps > 1:
             ways += [
                 (f"tx < {32 * self.between(1, warps - 1)}", "warps"), (f"tx >= {32 * self.between(1, warps - 1)}", "warps"),
@@ -203,11 +208,15 @@ class OwnWriter(ThreadWriter):
         """A condition, branches of which change variables and work on tiles; no tile is another branch's."""
         outer, known = self.parted_by, self.tiles
         heads, last = [f"if {(said := self.decided())[0]}:"], said[1]
-        if self.chance(0.3):
+        groups = self.threads // 128 if self.threads % 128 == 0 and not outer and not self.context.pipelined else 0
+        if groups and not self.rows and self.chance(0.25):
+            first = self.between(0, groups - 1)
+            heads, last = [f"with T.ws({group}):" for group in range(first, self.between(first + 1, groups))], "warps"
+        elif self.chance(0.3):
             other = self.decided()
             heads.append(f"elif {other[0]}:")
             last = last if other[1] == last else "numbers"
-        if self.chance(0.35):
+        if heads[0].startswith("if") and self.chance(0.35):
             heads.append("else:")
         by = (
             last
@@ -264,14 +273,18 @@ class OwnWriter(ThreadWriter):
         """A pipelined loop that brings a tile in every turn, of which variables change."""
         loop, turns = self.name("k"), self.between(1, 4)
         tile = super().new_tile(scope="shared")
+        more = ", specialize=True" if self.chance(self.specialized) else ""
+        self.meet(0.3)
         with self.inside(
-            f"for {loop} in T.Pipelined({turns}, num_stages={self.between(0, 3)}):",
+            f"for {loop} in T.Pipelined({turns}, num_stages={self.between(0, 3)}{more}):",
             indices=(*self.context.indices, (loop, 0, turns - 1)),
             turns=self.context.turns * turns, pipelined=True, loops=(*self.context.loops, loop),
         ):  # fmt: skip
             self.load(tile)
+            self.meet(0.4)
             self.parted()
             self.pick((self.of_its_tile, self.changed, self.parted, self.product))()
+        self.meet(0.3)
         self.feature("own", "pipeline")
 
     def own_told(self) -> None:

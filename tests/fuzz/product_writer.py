@@ -40,6 +40,12 @@ class ProductWriter(SwarmWriter):
 
         self.turned_b, self.masked = self.chance(0.6), self.chance(0.4)
         self.by_pointer, self.safe, self.short = self.chance(0.3), self.chance(0.35), self.chance(0.5)
+        self.by_hand, self.laid = self.chance(0.2), self.chance(0.3)
+        if self.by_hand:  # for the machine that has products which are started and waited for
+            self.left = self.pick((1, 2, 2))
+            self.machines, self.threads = ("cuda -arch=sm_90a",), self.pick((128, 128, 256))
+        if not self.cluster and self.chance(0.3):
+            self.special = self.pick((", persistent=True", ", persistent=True", ', persistent="claim"'))
         super().start()
 
     def ways(self) -> list[tuple[float, Callable[[], None]]]:
@@ -54,26 +60,35 @@ class ProductWriter(SwarmWriter):
 
     def looped_product(self) -> None:
         self.left -= 1
+        by_hand = self.by_hand and self.chance(0.8)
         looped = Looped(
-            self.pick((16, 16, 32, 64)), self.pick((16, 32, 64)), self.pick((16, 32, 64)), self.pick((1, 2, 3, 5)),
-            self.pick(OPERANDS), self.name("k"),
+            self.threads // 2 if by_hand else self.pick((16, 16, 32, 64)), self.pick((16, 32, 64)), self.pick((16, 32, 64)),
+            self.pick((1, 2, 3, 5)), self.pick(ROUNDED) if by_hand else self.pick(OPERANDS), self.name("k"),
         )  # fmt: skip
         a, b = self.staged((looped.rows, looped.inner), looped.dtype), self.turned_operand(looped)
-        total, words = self.name("f"), self.words(looped)
+        total, words = self.name("f"), [] if by_hand else self.words(looped)
+        if by_hand:
+            words = ["transpose_B=True"] * self.turned_b
         kind = "int32" if looped.dtype == "int8" and not any("=A" in word for word in words) else "float32"
         first = self.pick((f"bx * {looped.rows}", "0", f"bx * {looped.rows // 2}"))
-        before = [self.brought(a, looped, 1, first), self.brought(b, looped, 1 if self.turned_b else 0, "0")]
+        named = self.name("c") if self.chance(0.3) else ""
+        before = [f"{named} = {self.flags.name}[{looped.loop} % 8]"] * bool(named)
+        before += [
+            self.brought(a, looped, 1, first, named),
+            self.brought(b, looped, 1 if self.turned_b else 0, "0", named),
+        ]
         self.emit(f'{total} = T.alloc_fragment(({looped.rows}, {looped.columns}), "{kind}")', f"T.clear({total})")
         header = self.header(looped)
         outer = self.context
         with self.inside(header, indices=(*outer.indices, (looped.loop, 0, looped.turns - 1))):
             self.emit(*before)
-            named = self.named_element(a, b) if self.chance(0.3) else ""
-            product = f"T.gemm({', '.join([a.name, b.name, total, *words])})"
+            element = self.named_element(a, b) if self.chance(0.3) else ""
+            product = [f"T.{'wgmma_gemm' if by_hand else 'gemm'}({', '.join([a.name, b.name, total, *words])})"]
+            product += ["T.wait_wgmma(0)"] * by_hand
             mask = self.mask(looped) if self.masked else ""
-            self.emit(*((f"if {mask}:", f"    {product}") if mask else (product,)))
-            if named:
-                self.all_of(total, looped, f'{{}} + T.cast({named}, "{kind}")')
+            self.emit(*([f"if {mask}:", *(f"    {line}" for line in product)] if mask else product))
+            if element:
+                self.all_of(total, looped, f'{{}} + T.cast({element}, "{kind}")')
         self.context = outer
         bound = looped.turns * (looped.inner * 9 * 3 + 4 * 3 + 9)
         made = Tile(total, "fragment", (looped.rows, looped.columns), kind, (-bound, bound))
@@ -94,15 +109,18 @@ class ProductWriter(SwarmWriter):
     def staged(self, shape: tuple[int, int], dtype: str, scope: str = "shared") -> Tile:
         tile = Tile(self.name("s" if scope == "shared" else "f"), scope, shape, dtype, (-3, 3))
         self.emit(f'{tile.name} = T.alloc_{scope}({shape}, "{dtype}")')
+        if self.laid and scope == "shared" and not self.by_hand and self.chance(0.4):
+            self.annotate(tile)
         return tile
 
     def turned_operand(self, looped: Looped) -> Tile:
         """The right operand, the longer way or the other."""
         shape = (looped.columns, looped.inner) if self.turned_b else (looped.inner, looped.columns)
-        return self.staged(shape, looped.dtype, "fragment" if self.chance(0.3) else "shared")
+        return self.staged(shape, looped.dtype, "fragment" if not self.by_hand and self.chance(0.3) else "shared")
 
-    def brought(self, tile: Tile, looped: Looped, along: int, first: str) -> str:
-        """A copy of a tensor into an operand, turn by turn along one dimension; the other may come to its end before the tile does."""
+    def brought(self, tile: Tile, looped: Looped, along: int, first: str, named: str = "") -> str:
+        """A copy of a tensor into an operand, turn by turn along one dimension; the other may come to its end before the tile does.
+        What a name of the turn says may decide which of several matrices it is."""
         across = 1 - along
         shape = [tile.shape[0], tile.shape[1]]
         shape[across] *= self.blocks if first != "0" else 1
@@ -115,6 +133,9 @@ class ProductWriter(SwarmWriter):
             extents[across], shape[across] = self.pick(self.dynamic)
         starts = [first, first]
         starts[along] = f"{looped.loop} * {looped.inner}"
+        if named and extents is None and self.chance(0.5):
+            stacked = self.tensor((4, *shape), tile.dtype, (-3, 3))
+            return f"T.copy({stacked.name}[{named}, {starts[0]}, {starts[1]}], {tile.name})"
         source = self.source_of((shape[0], shape[1]), tile.dtype, extents)
         return f"T.copy({source}[{starts[0]}, {starts[1]}], {tile.name})"
 

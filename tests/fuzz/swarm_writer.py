@@ -26,6 +26,9 @@ REMAINING = ((100,), (37,), (55,), (75,), (133,))
 class SwarmWriter(MixedWriter):
     """Writes the program of a seed."""
 
+    rows = 0
+    """Threads of a block along its second dimension, where it has two."""
+
     def start(self) -> None:
         self.weights: dict[str, float] = {}
         self.types = [
@@ -250,7 +253,7 @@ class SwarmWriter(MixedWriter):
             )
             header = (
                 f"with T.ws({first}):"
-                if self.threads % 128 == 0 and first < self.threads // 128 and self.chance(0.3)
+                if self.threads % 128 == 0 and not self.rows and first < self.threads // 128 and self.chance(0.3)
                 else f"if {test}:"
             )
             known = self.tiles

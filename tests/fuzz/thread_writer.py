@@ -35,6 +35,9 @@ class Number:
 class ThreadWriter(SwarmWriter):
     """Writes the program of a seed."""
 
+    parted_by = ""
+    """What decides in the conditions that statements stand under: warps, threads, numbers, the block; several of them are ``threads``."""
+
     def start(self) -> None:
         self.roles = False
         self.thread_name = "tx"
@@ -46,6 +49,8 @@ class ThreadWriter(SwarmWriter):
         else:
             self.emit(self.pick(("tx = T.get_thread_binding()", "tx, _, _ = T.get_thread_bindings()")))
         self.numbers_of_threads = [Number("tx", 0, self.threads - 1)]
+        if self.rows:
+            self.numbers_of_threads += [Number("t0", 0, across - 1), Number("t1", 0, self.rows - 1)]
         super().start()
         if self.chance(0.3):
             name = self.name("g")
@@ -75,7 +80,7 @@ class ThreadWriter(SwarmWriter):
         mine: list[tuple[float, Callable[[], None]]] = [
             (8, self.loaded), (8, self.worked_out), (4, self.of_lanes), (3, self.vote), (5, self.handed_over), (3, self.counted),
             (4, self.turns_of_its_own), (4, self.choices_of_its_own), (3, self.vectors), (3, self.words), (4, self.of_tiles), (5, self.told),
-            (2, self.drawn),
+            (2, self.drawn), (6, self.pipeline),
         ]  # fmt: skip
         ways = super().ways() if self.context.group is None else []
         for weight, way in mine if self.context.group is None else []:
@@ -86,6 +91,28 @@ class ThreadWriter(SwarmWriter):
         if self.context.depth < 2:
             ways.append((1, self.tiles_of_the_grid))
         return ways or super().ways()
+
+    # Around loops that load ---------------------------------------------------------------------------
+
+    def meets(self) -> list[Callable[[], None]]:
+        """Words for which a block's threads come together, or which each of them says once."""
+        return [self.vote, self.vote_of_block, self.counted, self.handed_over]
+
+    def meet(self, part: float) -> None:
+        """One of them, where all threads come."""
+        if not self.parted_by and self.context.group is None and self.chance(part):
+            self.pick(self.meets())()
+            self.feature("thread", "meets around loads")
+
+    def pipeline(self) -> None:
+        """Loops stand between words for which the threads meet."""
+        self.meet(0.25)
+        super().pipeline()
+        self.meet(0.25)
+
+    def growing(self, count: int) -> None:
+        self.meet(0.3 if self.context.pipelined else 0.0)
+        super().growing(count)
 
     def leave(self) -> None:
         self.told()
@@ -270,15 +297,21 @@ class ThreadWriter(SwarmWriter):
     def vote(self) -> None:
         """What the warp or the block says of a condition."""
         one, test = self.number(), self.test()
+        if self.chance(0.3):
+            return self.vote_of_block()
         text, most = self.pick(
             ((f"T.cast(T.popcount(T.ballot({test})), 'int32')", 32), (f"T.cast(T.any_sync({test}), 'int32')", 1),
              (f"T.cast(T.all_sync({test}), 'int32')", 1), (f"T.cast(T.popcount(T.match_any_sync({one.text})), 'int32')", 32),
-             (f"T.cast(T.clz(T.cast(T.ballot_sync({test}), 'int32')), 'int32')", 32), (f"T.cast(T.popcount(T.match_all_sync({one.text})), 'int32')", 32),
-             (f"T.cast(T.syncthreads_count({test}), 'int32')", self.threads), (f"T.cast(T.syncthreads_or({test}), 'int32')", 1),
-             (f"T.cast(T.syncthreads_and({test}), 'int32')", 1))
+             (f"T.cast(T.clz(T.cast(T.ballot_sync({test}), 'int32')), 'int32')", 32), (f"T.cast(T.popcount(T.match_all_sync({one.text})), 'int32')", 32))
         )  # fmt: skip
         self.feature("thread", "votes", text.split("T.")[-1 if "sync" in text else 1].split("(")[0])
         self.give(text, 0, most, variable=1.0)
+
+    def vote_of_block(self) -> None:
+        """What all threads of the block say of a condition."""
+        word, most = self.pick((("count", self.threads), ("or", 1), ("and", 1)))
+        self.feature("thread", "votes", word)
+        self.give(f"T.cast(T.syncthreads_{word}({self.test()}), 'int32')", 0, most, variable=1.0)
 
     def handed_over(self) -> None:
         """Each thread leaves a number in a shared tile, and reads what another one left."""

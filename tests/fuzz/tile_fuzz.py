@@ -61,15 +61,43 @@ around products of which every part is drawn."""
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
 
-IN_TURN = (SWARM, 0, OWN, ENGINE, PRODUCTS, HAND, WORDS, LOOPS, MIXED, PIPELINES, SWARM, PRODUCTS, ROWS, THREADS)
+IN_TURN = (
+    SWARM,
+    0,
+    OWN,
+    ENGINE,
+    PRODUCTS,
+    HAND,
+    WORDS,
+    LOOPS,
+    MIXED,
+    PIPELINES,
+    SWARM,
+    PRODUCTS,
+    ROWS,
+    THREADS,
+    SCALED,
+)
+
+FAMILIES = {
+    "tiles": 0, "pipelines": PIPELINES, "loops": LOOPS, "rows": ROWS, "mixed": MIXED, "engine": ENGINE, "swarm": SWARM, "scaled": SCALED,
+    "threads": THREADS, "own": OWN, "hand": HAND, "words": WORDS, "products": PRODUCTS,
+}  # fmt: skip
+"""The first seed of each."""
+
+
+def own_seed(seed: int) -> int:
+    """The seed that a program of all families in turn has in its family."""
+    if seed < ALL:
+        return seed
+    turn, place = divmod(seed - ALL, len(IN_TURN))
+    before = IN_TURN[:place].count(IN_TURN[place])
+    return IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before
 
 
 def program_of(seed: int) -> TileProgram:
     """The program of a seed."""
-    if seed >= ALL:
-        turn, place = divmod(seed - ALL, len(IN_TURN))
-        before = IN_TURN[:place].count(IN_TURN[place])
-        return program_of(IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before)
+    seed = own_seed(seed)
     if seed < PIPELINES:
         return TileWriter(seed).write()
     if seed >= PRODUCTS:
@@ -108,9 +136,9 @@ def _on_gpu(program: TileProgram) -> Verdict:
 
     try:
         kernel = program.compile("cuda")
-    except judge.BROKEN as error:
-        return Verdict("fails", "gpu", f"{type(error).__name__}: {str(error)[:300]}")
     except TilewrightError as error:
+        if judge.is_ours(error):
+            return Verdict("fails", "gpu", f"{type(error).__name__}: {str(error)[:300]}")
         return Verdict("refused", "gpu", f"{type(error).__name__}: {error.message[:200]}")
     try:
         expected = judge.run(kernel.interpret, program.arguments)
@@ -176,6 +204,20 @@ def summary(verdicts: Iterable[tuple[int, Verdict]]) -> str:
             families.setdefault((one.kind, one.way.split(" ")[0], word), []).append(seed)
     for family, seeds in sorted(families.items(), key=lambda item: -len(item[1])):
         lines.append(f"{len(seeds):6} {' '.join(family)}: {seeds[:6]}")
+    return "\n".join(lines)
+
+
+def by_family(verdicts: Iterable[tuple[int, Verdict]]) -> str:
+    """A table: how many programs of each family there were of each kind."""
+    counts: dict[str, collections.Counter[str]] = {name: collections.Counter() for name in [*FAMILIES, "all"]}
+    for seed, one in verdicts:
+        family = max((name for name, first in FAMILIES.items() if first <= own_seed(seed)), key=FAMILIES.__getitem__)
+        kind = "died" if one.way == "process" else one.kind
+        counts[family][kind] += 1
+        counts["all"][kind] += 1
+    kinds = ("agrees", "refused", "fails", "invalid", "died")
+    lines = [f"| family | {' | '.join(kinds)} |", f"| --- |{' ---: |' * len(kinds)}"]
+    lines += [f"| {name} | {' | '.join(str(of[kind]) for kind in kinds)} |" for name, of in counts.items() if of]
     return "\n".join(lines)
 
 
@@ -250,10 +292,13 @@ def main() -> int:
     parser.add_argument("--log", type=Path, help="a line for each seed; seeds that it holds already are left out")
     parser.add_argument("--shrink", type=float, default=0.0, metavar="SECONDS", help="make each failing program small")
     parser.add_argument("--first", action="store_true", help="stop at the first failure")
+    parser.add_argument("--part", default="0/1", metavar="K/N", help="every Nth seed, from the Kth on")
+    parser.add_argument("--families", action="store_true", help="print a table of the families, too")
     parser.add_argument("--coverage", action="store_true", help="print what the programs reach, and run none")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    seeds = range(options.seeds[0], options.seeds[-1] + 1)
+    part, parts = map(int, options.part.split("/"))
+    seeds = range(options.seeds[0] + part, options.seeds[-1] + 1, parts)
     if options.coverage:
         print(coverage(seeds))
         return 0
@@ -261,6 +306,8 @@ def main() -> int:
     if len(seeds) == 1:
         print(shown(program_of(seeds[0])))
     print(summary(verdicts))
+    if options.families:
+        print(by_family(verdicts))
     failures = [(seed, one) for seed, one in verdicts if one.kind in ("fails", "invalid")]
     for seed, one in failures if options.shrink else []:
         made = small(seed, one, options)

@@ -24,13 +24,6 @@ import tilewright.language as T  # noqa: E402
 from docs import language_pages  # noqa: E402
 from tilewright.ir.dtypes import ALL  # noqa: E402
 
-FAMILIES = {
-    "tiles": 0, "pipelines": tile_fuzz.PIPELINES, "loops": tile_fuzz.LOOPS, "rows": tile_fuzz.ROWS, "mixed": tile_fuzz.MIXED,
-    "engine": tile_fuzz.ENGINE, "swarm": tile_fuzz.SWARM, "scaled": tile_fuzz.SCALED, "threads": tile_fuzz.THREADS,
-    "own": tile_fuzz.OWN, "hand": tile_fuzz.HAND, "words": tile_fuzz.WORDS,
-}  # fmt: skip
-"""The first seed of each."""
-
 FOREIGN = "calls a text of one machine's own language, which the interpreter cannot: tests/unit/cuda/word_programs.py"
 SCHEDULES = "of a schedule that is checked and then left: the compiler divides the warps by itself"
 ANNOTATION = "annotates a macro's parameter, whose argument is what it is"
@@ -58,8 +51,6 @@ Pipelined: group
 WSRole: max_nreg
 __ldg: index
 access_ptr: extent ignore_last_ndim offset
-all_sync: mask
-any_sync: mask
 atomic_addx2: return_prev
 atomic_addx4: return_prev
 atomic_and: use_tma
@@ -67,24 +58,17 @@ atomic_max: use_tma
 atomic_min: use_tma
 atomic_or: use_tma
 atomic_xor: use_tma
-ballot_sync: mask
 copy: loop_layout
 copy_cluster: eviction_policy
 decl_buffer: data
 decode: axis codebook group_size
 dynamic: dtype
 gemm_sp: order
-get_cluster_extent: dim
-get_cluster_id: dim
-get_warp_group_idx: warp_size warps_per_group
-make_tensor: alignment strides
-make_tensor_from_addr: storage_scope strides
-match_all_sync: mask
-match_any_sync: mask
+make_tensor: alignment
+make_tensor_from_addr: storage_scope
 match_buffer: strides
 ptr: dtype is_size_var storage_scope
 rng_init: generator
-rng_rand_float: bit dist
 role: instances
 unpack: lifted scale table zero zeros_mode
 view: strides
@@ -166,7 +150,7 @@ def missing(found: set[str]) -> tuple[set[str], set[str]]:
 
 def found_by(count: int) -> set[str]:
     """What the first programs of every family say."""
-    return set().union(*(drawn(range(first, first + count)) for first in FAMILIES.values()))
+    return set().union(*(drawn(range(first, first + count)) for first in tile_fuzz.FAMILIES.values()))
 
 
 def main() -> None:

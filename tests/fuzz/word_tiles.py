@@ -171,7 +171,7 @@ class TileWords(NumberWords):
             ("T.min(x, y)", f"T.int32({one.high})", one.low, one.high),
         ))  # fmt: skip
         threads = "tx" if not self.rows else self.pick(("t0", "t1"))
-        brings = "True" if self.chance(0.7) or self.rows else self.test()
+        brings = "True" if self.chance(0.4) or self.rows else self.test()
         self.emit(f'{total} = T.alloc_local((1,), "int32")')
         self.emit(
             f'with T.attr(T.comm_reducer(lambda x, y: {function}, [{identity}]), "reduce_scope", T.reinterpret(T.uint64(0), "handle")):'

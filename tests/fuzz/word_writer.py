@@ -42,6 +42,16 @@ SAID_MORE: tuple[tuple[str, tuple[str, ...]], ...] = (
         (r"\1, l2_prefetch=128)", r'\1, eviction_policy="evict_last")', r'\1, prefer_instruction="cp_async")'),
     ),
     (r"(T\.shfl_\w+\(.*), width=32\)", (r"\1, width=32, mask=0xFFFFFFFF)",)),
+    (r"T\.(any|all)_sync\((.*)\), 'int32'\)", (r"T.\1_sync(\2, mask=0xFFFFFFFF), 'int32')",)),
+    (r"T\.ballot_sync\((.*)\), 'int32'\)\)", (r"T.ballot_sync(\1, mask=0xFFFFFFFF), 'int32'))",)),
+    (r"T\.match_(any|all)_sync\((.*)\)\), 'int32'\)", (r"T.match_\1_sync(\2, mask=0xFFFFFFFF)), 'int32')",)),
+    (r"T\.get_warp_group_idx\(\)", ("T.get_warp_group_idx(32, 4)",)),
+    (r"T\.get_cluster_(id|extent)\(\)", (r"T.get_cluster_\1(0)",)),
+    (r"T\.rng_rand_float\(\)", ('T.rng_rand_float(32, "uniform")',)),
+    (
+        r'T\.make_tensor(_from_addr)?\((.*), \((\d+), (\d+)\), ("\w+")\)$',
+        (r"T.make_tensor\1(\2, (\3, \4), \5, strides=(\4, 1))",),
+    ),
     (r'T\.round\((T\.cast\(.*, "float\d\d"\)) \* 7\.3\)', (r'T.round(\1 * 7.3, "ties-away-from-zero")',)),
 )
 """What calls leave out as a rule, said: a form of text, and what may stand in its place."""
@@ -69,7 +79,7 @@ class WordWriter(TileWords):
             mine += [(3, self.by_reference), (2, self.with_methods)]
         if not self.parted_by and self.context.group is None:
             mine += [
-                (3, self.words_written),
+                (5, self.words_written),
                 (2, self.looped_otherwise),
                 (2, self.seen_flat),
                 (3, self.scaled_blocks),
@@ -82,11 +92,11 @@ class WordWriter(TileWords):
                     (2, self.suited_to),
                     (2, self.dealt_out),
                     (2, self.windows),
-                    (2, self.combined),
+                    (4, self.combined),
                     (1, self.by_atomics),
                     (2, self.in_parts_of_bytes),
                 ]
-        return self.weighed(super().ways(), mine, 35)
+        return self.weighed(super().ways(), mine, 25)
 
     def statement(self, ways: list[tuple[float, Callable[[], None]]] | None = None) -> None:
         """As often as not one that mixed programs have: those of several families crowd it out otherwise."""
@@ -104,7 +114,8 @@ class WordWriter(TileWords):
         """Words of neighbouring bytes that each thread writes into a tensor of the caller's, or leaves alone."""
         size = self.pick((32, 64, 64, 128, 128, 256, 256))
         lanes = size // 32
-        source, into = (self.tensor((self.threads * lanes,), "int32", (0, 99)) for _ in range(2))
+        parts = self.blocks * self.grid_y
+        source, into = (self.tensor((count * self.threads * lanes,), "int32", (0, 99)) for count in (1, parts))
         test = f", pred={self.test()}" if self.chance(0.4) else ""
         read = f", pred={self.test()}" if self.chance(0.3) else ""
         value = f"T.ldg{size}({source.name}[tx * {lanes}]{read})"
@@ -112,10 +123,10 @@ class WordWriter(TileWords):
             one = f'T.cast({self.brought_back(self.number(), 99).text}, "uint32")'
             value = one if lanes == 1 else f"T.Broadcast({one}, {lanes})"
         place = self.pick(("tx", f"({self.threads - 1} - tx)", f"((tx + 3) % {self.threads})"))
-        self.emit(
-            f"T.stg{size}({into.name}[{place} * {lanes}], {value}{test})"
-        ) if self.blocks * self.grid_y == 1 else None
-        if self.blocks * self.grid_y > 1:
+        if parts > 1:  # each block has a part of its own
+            place = f"(({'bx' if self.grid_y == 1 else f'(bx * {self.grid_y} + by)'}) * {self.threads} + {place})"
+        self.emit(f"T.stg{size}({into.name}[{place} * {lanes}], {value}{test})")
+        if self.chance(0.5):
             self.give(f"T.cast(T.__ldg({source.name}[tx]), 'int32')", 0, 99)
         self.feature("word", "written", str(size))
 
