@@ -230,6 +230,21 @@ def test_a_seed_is_the_same_program_in_every_process() -> None:
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.proof if part else ()) for part in range(8)])
+def test_texts_are_the_same_in_every_process(part: int) -> None:
+    """In one process of 36 a program had another text: nodes in a set lie in the order of their places in memory."""
+    seeds = [str(tile_fuzz.ALL + 100 + part * 15 + number) for number in (range(15) if part else (2,))]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "shuffled.py", salt, *seeds], cwd=Path(tile_fuzz.__file__).parent, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONHASHSEED": salt},
+        )
+        for salt in ("1", "2")
+    ]  # fmt: skip
+    one, other = (process.communicate()[0].splitlines() for process in started)
+    assert one == other and len(one) >= len(seeds)
+
+
 def test_every_operator_dimension_and_stage_is_generated() -> None:
     """All but `load_ahead`, which a pass writes."""
     features = set().union(*(tile_fuzz.program_of(seed).features for seed in range(2000)))

@@ -483,3 +483,29 @@ def test_a_channel_joins_the_same_roles_everywhere() -> None:
         found(program, NVIDIA[0])
     assert caught.value.message == "the channel 'filled' joins other roles in one T.roles than in another"
     assert caught.value.hint == "make a channel for each"
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_roles_below_a_condition_of_each_thread(sure: bool) -> None:
+    """Fuzz seed 7050109: the interpreter looked at all of the block's threads in each role, an error of NumPy's."""
+
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        O = T.empty((128,), "int32")
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            s, own = T.alloc_shared((64,), "int32"), T.alloc_var("int32", init=0)
+            T.fill(s, 1)
+            with T.ws(0):
+                f = T.alloc_fragment((64,), "int32")
+                T.copy(s, f)
+                if tx // 32 == 2:
+                    T.copy(A, s)
+                    if tx % 2 == 0 and A[tx % 64] > 0:
+                        own = tx if sure else A[tx % 64]
+            O[tx] = own + s[tx % 64]
+        return O
+
+    even = (THREAD // 32 == 2) & (THREAD % 2 == 0) & (GIVEN[THREAD % 64] > 0)
+    expected = GIVEN[THREAD % 64] + np.where(even, THREAD if sure else GIVEN[THREAD % 64], 0)
+    np.testing.assert_array_equal(found(program, "cuda -arch=sm_90a"), expected)

@@ -90,6 +90,9 @@ class Lines(Evaluator):
             for var, value in self.values.items()
             if var in self.varying.names and var not in self.thread_vars and np.shape(value) == self.threads
         }
+        if self.lanes:  # below a condition of each thread
+            line["lanes"] = (role.threads,)
+        line |= {name: line[name][threads] for name in ("mask", "returned", "broken") if np.shape(line[name]) == self.threads}
         own = [buffer for buffer, place in self.places.items() if place.lanes == self.threads]
         if role.index is not None:
             values[role.index] = instance
