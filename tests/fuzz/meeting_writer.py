@@ -56,7 +56,13 @@ class MeetingWriter(HandWriter):
             return line.replace("T.Kernel(", "T.ClusterKernel(") if self.chance(0.3) else line
         if self.beside:
             return line.replace(") as b", ", beside=True) as b").replace(") as (b", ", beside=True) as (b")
-        if self.grid_y == 1 and not self.special and not self.rows and self.chance(0.1):
+        if (
+            self.grid_y == 1
+            and not self.special
+            and not self.rows
+            and self.chance(0.1)
+            and not any("T.thread_binding(" in one for one in self.lines)
+        ):
             return f'with T.launch_thread("blockIdx.x", {self.blocks}) as bx, T.launch_thread("threadIdx.x", {self.threads}) as t0:'
         return line
 
@@ -366,9 +372,9 @@ class MeetingWriter(HandWriter):
         if tile.scope != "shared" or tile.holder.sums_in or tile in self.annotated or not self.takes(tile, (-4, 4)):
             return
         mask = self.between(1, 2**self.size - 1)
-        row = self.pick(
-            ("0", "0", self.pick(self.scalars)[0] if self.scalars else "0", f"{self.pick(self.context.indices)[0]} % 4")
-        )
+        name = self.pick(self.scalars)[0] if self.scalars else "0"
+        drawn = self.pick(self.context.indices)[0]  # which row it is all blocks of the cluster say alike
+        row = self.pick(("0", "0", name, f"{drawn} % 4" if drawn in {one for one, _, _ in self.scalars} else "0"))
         word = self.pick(
             (
                 f"T.tma_copy({{}}, {tile.name}, barrier={bar}[0], cluster_mask={mask})",

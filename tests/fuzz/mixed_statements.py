@@ -81,7 +81,11 @@ class MixedStatements(MixedState):
         if kind < 7:
             return f"{self.pick(self.context.indices)[0]} * {self.pick((1, 2, 8))}"
         if kind == 7:
-            return f"{self.pick(self.context.indices)[0]} - {self.between(1, 9)}"
+            (name, low, high), before = self.pick(self.context.indices), self.between(1, 9)
+            if high <= max(low, 0):
+                return "0"
+            # What is below nought in any case counts from the end; this may be below it, and then there is nothing.
+            return f"{name} - {before if before <= high else 1 + before % high}"
         return self.index(0, min(8, extent - 1))
 
     def run_of(self, extent: int) -> int:

@@ -152,7 +152,7 @@ class MixedWriter(MixedOperators):
         """A block below a header.  What it alone gave a value has none behind it, unless it surely ran."""
         self.emit(header)
         outer = self.context
-        known = {id(tile): tile.range for tile in self.tiles}
+        known = {id(tile): (tile, tile.range) for tile in self.tiles}  # who is kept gives his place to none that comes
         count = len(self.lines)
         self.context = replace(outer, depth=outer.depth + 1, **changes)
         if self.context.loops != outer.loops:
@@ -172,7 +172,7 @@ class MixedWriter(MixedOperators):
                     continue
                 self.tiles.remove(tile)
             elif not sure:
-                before = known[id(tile)]
+                _, before = known[id(tile)]
                 if before is None or tile.range is None:
                     tile.range = None
                 else:
@@ -307,11 +307,11 @@ class MixedWriter(MixedOperators):
         with self.inside(f"if {test}:"):
             known = self.tiles
             self.tiles = [one for one in self.tiles if one.scope in ("shared", "global")]
-            ranges = {id(one): one.range for one in self.tiles}
+            ranges = {id(one): (one, one.range) for one in self.tiles}
             self.compute(self.pick(tiles))
             self.tiles = known
             for one in known:
-                if ranges.get(id(one), one.range) is None:
+                if ranges.get(id(one), (one, one.range))[1] is None:
                     one.range = None
         self.feature("some threads")
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import judge  # noqa: E402
-import tile_fuzz  # noqa: E402
+import judge
+import tile_fuzz
 
-from tilewright.errors import TilewrightError  # noqa: E402
-from tilewright.ir.expressions import Record  # noqa: E402
+from tilewright.errors import TilewrightError
+from tilewright.ir.expressions import Record
 
 
 def shuffle(salt: int) -> None:

@@ -152,6 +152,8 @@ class TileWords(NumberWords):
             self.pick((1, 1, 2)),
             self.pick((0, 1, 2)),
         )
+        if dilation * (kernel - 1) >= min(height, width) + 2 * pad:  # no window is inside
+            kernel = 1
         dtype = self.pick(("float32", "float16", "int32", "int8", "bfloat16"))
         image = self.tensor((images, height, width, channels), dtype, (-4, 4))
         tile = self.new_tile((self.pick((8, 16, 32)), self.pick((8, 16, 24))), dtype)

@@ -43,7 +43,7 @@ SAID_MORE: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (r"(T\.shfl_\w+\(.*), width=32\)", (r"\1, width=32, mask=0xFFFFFFFF)",)),
     (r"T\.(any|all)_sync\((.*)\), 'int32'\)", (r"T.\1_sync(\2, mask=0xFFFFFFFF), 'int32')",)),
-    (r"T\.ballot_sync\((.*)\), 'int32'\)\)", (r"T.ballot_sync(\1, mask=0xFFFFFFFF), 'int32'))",)),
+    (r"T\.ballot_sync\((.*?)\), 'int32'\)\)", (r"T.ballot_sync(\1, mask=0xFFFFFFFF), 'int32'))",)),
     (r"T\.match_(any|all)_sync\((.*)\)\), 'int32'\)", (r"T.match_\1_sync(\2, mask=0xFFFFFFFF)), 'int32')",)),
     (r"T\.get_warp_group_idx\(\)", ("T.get_warp_group_idx(32, 4)",)),
     (r"T\.get_cluster_(id|extent)\(\)", (r"T.get_cluster_\1(0)",)),

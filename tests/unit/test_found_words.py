@@ -232,3 +232,70 @@ def test_slices_of_nothing_say_where_they_begin_and_end() -> None:
     assert asked(lambda A, n, tx: T.clear(A[n : n - 2])).startswith(
         "index n:(n - 2) is out of range in dimension 0 of "
     )
+
+
+@pytest.mark.parametrize("target", [NVIDIA, "cuda -arch=sm_80", AMD])
+@pytest.mark.parametrize("form", ["name", "first value", "variable", "statement"])
+def test_atomics_of_a_role_that_does_nothing_else_are_all_its_threads(form: str, target: str) -> None:
+    """Fuzz seed 10005600: a role that changes only what its threads have was the work of one thread, and so was the atomic that gives it."""
+
+    def program(A: Any, B: Any) -> Any:
+        A: T.Tensor((128,), "int32")
+        B: T.Tensor((64,), "int32")
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            if tx // 64 == 1:
+                f = T.alloc_fragment((64,), "int32")
+                T.copy(B, f)
+            elif form == "name":
+                y = T.atomic_add(A[tx], 1, return_prev=True)
+            elif form == "first value":
+                y = T.alloc_var("int32", init=T.atomic_add(A[tx], 1, return_prev=True))
+            elif form == "variable":
+                y = T.alloc_var("int32")
+                y = T.atomic_add(A[tx], 1, return_prev=True)  # noqa: F841
+            else:
+                T.atomic_add(A[tx], 1)
+
+    a, b = np.zeros(128, np.int32), np.zeros(64, np.int32)
+    kernel = tilewright.jit(target=target)(program).compile(a, b)
+    assert "with role(" in kernel.show_program("deal_work")
+    for run in (kernel.emulate, kernel.interpret):
+        given = a.copy()
+        run(given, b)
+        np.testing.assert_array_equal(given, np.arange(128) < 64)
+
+
+def test_a_statement_that_an_unrolled_loop_repeats_is_done_in_each_turn() -> None:
+    """Fuzz seed 10000755: behind a product that is waited for later, what was the same in each turn was left out but once."""
+
+    def program(A: Any) -> Any:
+        A: T.Tensor((64, 32), "int32")
+        O = T.empty((128,), "int32")
+        with T.Kernel(1, threads=128):
+            own, s, w = (
+                T.alloc_var("int32", init=2),
+                T.alloc_shared((64, 16), "float16"),
+                T.alloc_shared((64, 16), "float16"),
+            )
+            tile, total = T.alloc_shared((64, 32), "int32"), T.alloc_fragment((64, 32), "int32")
+            T.clear(total)
+            for k in T.unroll(3):
+                own -= 9
+                T.fill(s, 0)
+                T.fill(w, 4)
+                product = T.alloc_fragment((64, 64), "float32")
+                for i, j in T.Parallel(64, 64):
+                    product[i, j] = T.cast(total[(i * 2 + 1) % 8, k], "float32")
+                T.clear(product)
+                T.gemm(s, w, product, transpose_B=True)
+            for _ in T.Pipelined(1, num_stages=1, specialize=True):
+                T.copy(A, tile)
+                T.copy(tile, total)
+            O[T.get_thread_binding()] = own
+        return O
+
+    a = numbers(64, 32, dtype="int32")
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(a)
+    for found in (kernel.emulate(a), kernel.interpret(a)):
+        np.testing.assert_array_equal(found, np.full(128, -25))

@@ -112,7 +112,7 @@ class Facts:
         }
 
     def add_nonnegative(self, form: Linear) -> None:
-        for atom in set(form.atoms()):
+        for atom in dict.fromkeys(form.atoms()):
             known = self.nonnegative.get(atom, ())
             if not any(form.equals(other) for other in known):
                 self.nonnegative[atom] = (*known, form)

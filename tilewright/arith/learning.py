@@ -161,7 +161,7 @@ def _solved(state: State, form: Linear) -> tuple[Expr, Linear] | None:
 
 def _with_known(state: State, form: Linear) -> Linear:
     """`form` with the atoms replaced that an earlier part of the same condition made equal to something."""
-    for atom in set(form.atoms()):
+    for atom in dict.fromkeys(form.atoms()):
         value = state.facts.equal.get(atom)
         if value is not None:
             form = state.replaced(form, atom, value)

@@ -47,7 +47,7 @@ def stretch(state: State, form: Linear) -> Linear:
     stretched = state.facts.stretched
     if not stretched:
         return form
-    for atom in set(form.atoms()):
+    for atom in dict.fromkeys(form.atoms()):
         if atom in stretched:
             form = state.replaced(form, atom, stretched[atom])
     return form

@@ -92,7 +92,9 @@ class Lines(Evaluator):
         }
         if self.lanes:  # below a condition of each thread
             line["lanes"] = (role.threads,)
-        line |= {name: line[name][threads] for name in ("mask", "returned", "broken") if np.shape(line[name]) == self.threads}
+        line |= {
+            name: line[name][threads] for name in ("mask", "returned", "broken") if np.shape(line[name]) == self.threads
+        }
         own = [buffer for buffer, place in self.places.items() if place.lanes == self.threads]
         if role.index is not None:
             values[role.index] = instance

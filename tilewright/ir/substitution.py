@@ -46,9 +46,16 @@ def substitute(
 
 
 def fresh(statement: T) -> T:
-    """A copy of `statement` whose loops, names and buffers are new, so that it may stand beside the first."""
-    vars, buffers = new_names(statement)
-    return substitute(statement, vars, buffers) if vars or buffers else statement
+    """A copy of `statement` whose loops, names, buffers and statements are new: it may stand beside the first."""
+    return _Fresh(*new_names(statement))(statement)
+
+
+class _Fresh(_Substitute):
+    """Statements are told apart by which they are: one that has nothing new in it is another one all the same."""
+
+    def visit_Statement(self, statement: ir.Statement) -> Rewritten:
+        made = self.generic(statement)
+        return dataclasses.replace(statement) if made is statement else made
 
 
 def new_names(statement: object) -> tuple[dict[ir.Var, ir.Expr], dict[ir.Buffer, ir.Buffer]]:

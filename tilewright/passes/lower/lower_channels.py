@@ -44,6 +44,8 @@ from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import INT32, UINT32
+from tilewright.ir.effects import UPDATES
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, walk
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.passes.context import Context, Fact
@@ -126,11 +128,14 @@ class _Lower(Rewriter):
         return replace(role, body=body)
 
     def _is_light(self, node: ir.Record, own: set[ir.Buffer]) -> bool:
-        """Whether one thread may do it alone: each has its own of a scalar that outlives the role."""
+        """Whether one thread may do it alone: each has its own of a scalar that outlives the role, and all do what
+        changes memory for each or asks the others."""
         if isinstance(node, Copy):
             return node.prefer in ENGINE and node.source.buffer.scope == "global" and node.barrier is None
         if isinstance(node, ir.TileOperator):
             return False
+        if isinstance(node, ir.Call):
+            return node.function not in UPDATES and not INTRINSICS[node.function].collective
         if isinstance(node, ir.Evaluate):
             return performed(node) in WORDS
         if isinstance(node, ir.Store):

@@ -81,20 +81,20 @@ class _Delay(RoleRewriter):
             beside = self._beside(one, rest) if isinstance(one, Gemm) else []
             if beside:
                 assert isinstance(one, Gemm)
-                statements += self._delayed(one, beside)
-                rest = [other for other in rest if other not in beside]
+                statements += self._delayed(one, [rest[place] for place in beside])
+                rest = [other for place, other in enumerate(rest) if place not in beside]
             else:
                 statements.append(one)
         return with_statements(made, statements)
 
-    def _beside(self, gemm: Gemm, behind: list[ir.Statement]) -> list[ir.Statement]:
-        """The statements behind a gemm that need nothing of it; the release of what it reads stays behind the wait."""
+    def _beside(self, gemm: Gemm, behind: list[ir.Statement]) -> list[int]:
+        """Where behind a gemm what needs nothing of it stands; the release of what it reads stays behind the wait."""
         if not may_start_alone(gemm):
             return []
         operands = {gemm.a.buffer, gemm.b.buffer}
-        found: list[ir.Statement] = []
+        found: list[int] = []
         releases: list[ir.Release] = []
-        for one in behind:
+        for place, one in enumerate(behind):
             effects = touched(one)
             if isinstance(one, ir.Release) and operands & {*self.channels[one.channel].buffers}:
                 releases.append(one)
@@ -102,7 +102,7 @@ class _Delay(RoleRewriter):
             waits = isinstance(one, ir.Receive) and not all(self._needs_no(release, one) for release in releases)
             if waits or not isinstance(one, MOVABLE) or gemm.c.buffer in effects.all or operands & effects.writes:
                 break
-            found.append(one)
+            found.append(place)
         return found
 
     def _needs_no(self, release: ir.Release, receive: ir.Receive) -> bool:
