@@ -14,19 +14,22 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels import roofline, tiles
 from tilewright.kernels.attention_tiles import Attention, AttentionTiles
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
 from tilewright.kernels.repertoire import Ways
-from tilewright.kernels.roofline import HOPPER
+from tilewright.kernels.roofline import HOPPER, ceil_div
 from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of
 
 LOG = Path(__file__).parent / "results" / "2026-11-24-h200-candidates.jsonl"
@@ -38,6 +41,11 @@ DIVIDED = 28
 """Cycles of a step by which kernels were slower when the logs were made, in rings of no power of two slots: they divided by
 the number of slots, where kernels count on from step to step today and the model has no such cycles. Lines that say
 ``counted`` are of such kernels."""
+
+PADDED = 4 * COLUMNS
+"""Columns of which kernels of low-bit weights multiplied a multiple when the logs were made; they shared tiles among any number of
+blocks and had long copies, and tiles of the same columns of a dense product did not begin together. Lines with ``since`` are of
+kernels of that day or later, which are as the model has them."""
 
 TREES = ("main", "new")
 """Whose kernels the model speaks of, where a log times those of several trees."""
@@ -64,7 +72,8 @@ def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
         elif "case" in line:
             for one in line["lines"]:
                 if "us" in one and one.get("variant") in TREES:
-                    found[tuple(line["case"])].append({**one, "choice": one["what"] == "old", "counted": True})
+                    told = {"choice": one["what"] == "old", "counted": True, "since": line.get("since", "")}
+                    found[tuple(line["case"])].append({**one, **told})
         elif "us" in line:
             size = (
                 (line["M"], line["N"], line["K"]) if "M" in line else (tuple(line["heads"]), line["dim"], line["keys"])
@@ -92,16 +101,37 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
     elif "parts" in lines[0]["options"]:
         for line in lines:
             parts = tuple((part["columns"], tiles_of(part)) for part in line["options"]["parts"])
-            if any(tiles.splits not in CLUSTERS for _, tiles in parts):
+            if any(one.splits not in CLUSTERS for _, one in parts):
                 continue
             divided = 0 if line.get("counted") else DIVIDED * _divided_steps(parts, size[0], size[2])
-            yield line, cycles_of_parts(parts, size[0], size[2]) + divided
+            with _as_made(line):
+                cycles = cycles_of_parts(parts, size[0], size[2])
+            yield line, cycles + divided
     else:
-        ways = ways_of(kind, *size[1:])
-        told = {_key(one): float(cycles) for one, cycles in zip(ways.of, ways.cycles(size[0]))}
+        is_new = bool(lines[0].get("since"))
+        ways = ways_of(kind, size[1], size[2] if is_new else ceil_div(size[2], PADDED) * PADDED)
+        with _as_made(lines[0]):
+            times = ways.cycles(size[0])
+        names = [name for name in SIZES if name != "records" or is_new or "float16" not in kind]
+        told = {_key(one, names): float(cycles) for one, cycles in zip(ways.of, times)}
         for line in lines:
-            if _key(line["options"]) in told and line["options"].get("kernel", "wgmma") in KERNEL_OF_ANY_ROWS:
-                yield line, told[_key(line["options"])]
+            key = _key(line["options"], names)
+            if key in told and line["options"].get("kernel", "wgmma") in KERNEL_OF_ANY_ROWS:
+                yield line, told[key]
+
+
+@contextmanager
+def _as_made(line: dict[str, Any]) -> Iterator[None]:
+    """The model of kernels that were made when a line was."""
+    if line.get("since"):
+        yield
+        return
+    with patch.object(roofline, "least_share", np.zeros_like), patch.object(tiles, "begin_together", _nowhere):
+        yield
+
+
+def _nowhere(table: tiles.TileTable, *_: object) -> np.ndarray:
+    return np.zeros(len(table.of), bool)
 
 
 KERNEL_OF_ANY_ROWS = ("wgmma", "medium")
@@ -111,15 +141,15 @@ KERNEL_OF_ANY_ROWS = ("wgmma", "medium")
 def _divided_steps(parts: Parts, M: int, K: int) -> int:
     """Steps of one block, of dense products in the logs, that divided by a number of slots."""
     steps = 0
-    for columns, tiles in parts:
-        if tiles.stages & tiles.stages - 1:
-            waves = launches_of(table_of((tiles,)), M, columns, K, HOPPER).one(0).waves
-            steps += waves * -(-K // (tiles.block_K * tiles.splits))
+    for columns, one in parts:
+        if one.stages & one.stages - 1:
+            waves = launches_of(table_of((one,)), M, columns, K, HOPPER).one(0).waves
+            steps += waves * -(-K // (one.block_K * one.splits))
     return steps
 
 
-def _key(options: dict[str, Any]) -> tuple[int, ...]:
-    return tuple(int(options.get(name, 0)) for name in SIZES)
+def _key(options: dict[str, Any], names: list[str]) -> tuple[int, ...]:
+    return tuple(int(options.get(name, 0)) for name in names)
 
 
 def regrets(log: Path = LOG, least: int = 3) -> dict[str, np.ndarray]:

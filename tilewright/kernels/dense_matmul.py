@@ -234,10 +234,13 @@ def _product(
             # Blocks that meet fill whole clusters, those beyond the grid included.
             whole = tuple(T.ceildiv(count, along) * along for count, along in zip(grid, (along_N, along_M)))
             grid, cluster = (*whole, chosen.splits), (along_N, along_M, chosen.splits)
-        # Where hardly two rows of tiles run at once, all of the weight would come from memory for each of them.
-        rows_first = chosen.splits > 1 and 2 * chosen.splits * -(-width // block_N) > HOPPER.cores
+        # All tiles of the same columns begin together, so that bytes of the weight come from memory once, and not for
+        # each row of tiles; where K is divided, as soon as hardly two rows run at once. Blocks that stay walk panels.
+        rows_first = chosen.persistent is False
+        if chosen.splits > 1:
+            rows_first = 2 * chosen.splits * -(-width // block_N) > HOPPER.cores
         if rows_first:
-            grid, cluster = (grid[1], grid[0], chosen.splits), (along_M, along_N, chosen.splits)
+            grid, cluster = (grid[1], grid[0], *grid[2:]), (along_M, along_N, *(cluster or (1, 1))[2:])
         steps = -(-K // (chosen.block_K * chosen.splits))
         height = block_M // chosen.splits
         with T.Kernel(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilewright.language as T
+from tilewright.kernels.roofline import least_share
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.proxies import Scalar
 
@@ -20,8 +21,9 @@ HELD, PIECE = 16, 8
 
 
 def share_of(tiles: Value, chunks: int, groups: int) -> Value:
-    """Steps of shared tiles that each of so many groups takes; never more than a tile has."""
-    return T.ceildiv(tiles % groups * chunks, groups)
+    """Steps of shared tiles that each of so many groups takes, the last of them none where there are few; never more
+    than a tile has."""
+    return T.max(T.ceildiv(tiles % groups * chunks, groups), int(least_share(chunks)))
 
 
 def own_stretch(tiles: Value, chunks: int, groups: int, group: Value) -> tuple[Value, Value, Value]:

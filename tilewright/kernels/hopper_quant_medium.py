@@ -128,7 +128,8 @@ def medium_quant_matmul(
     rows, own = 64 * warpgroups * tiles, 64 * tiles
     parts, all_parts = own // form.rows, rows // form.rows
     wide = -(-down // (all_parts * sharing))  # tiles that cover W's rows
-    chunks, slots = across // records, 2 * records // halves
+    # A row of records is padded in memory; copies end where K does.
+    chunks, slots = -(-K // (COLUMNS * records)), 2 * records // halves
     groups = (blocks or speed_of(T.machine()).cores) // sharing
     kept = out if staged_bytes(out, epilogue) < 4 else "float32"
     pieces = in_pieces(tokens, SLAB)

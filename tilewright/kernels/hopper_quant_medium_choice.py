@@ -46,6 +46,9 @@ APART_IN_K = 1.14
 """How much longer steps take of tiles that blocks share: they begin at different columns, so that no two of them ask
 the second-level cache for the same activations at the same time."""
 
+LOW = 128
+"""Rows of A of a tile from which on short copies of W are never the slower ones (44 products, H200, H100)."""
+
 BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
 
@@ -59,12 +62,14 @@ def medium_quant_ways(
     N: int, K: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER,
     few: int = 0,
 ) -> MediumWays:  # fmt: skip
-    """All ways to divide the product of a weight: every tile, on all multiprocessors or on as many as tiles of whole
-    columns make, in pairs where the tiles across W make pairs; calls of `few` rows go another way."""
+    """All ways to divide the product of a weight: every tile, low ones in long copies of W as well as in short ones, on
+    all multiprocessors or on as many as tiles of whole columns make, in pairs where the tiles across W make pairs;
+    calls of `few` rows go another way."""
     found = []
     for tiles, highest in HIGHEST.items():
-        for tokens in heights_of(form.operand, highest):
-            sizes = fitted(form, tokens, tiles, out, epilogue)
+        heights = heights_of(form.operand, highest)
+        for tokens, short in [(one, True) for one in heights] + [(one, False) for one in heights if one < LOW]:
+            sizes = fitted(form, tokens, tiles, out, epilogue, short)
             pairs, across = sizes["sharing"], ceil_div(N, 128 * tiles)
             for sharing in {pairs, 1 if across % pairs else pairs}:  # the last of an odd number has no partner
                 groups = groups_of(ceil_div(across, sharing), speed.cores // sharing)
@@ -88,10 +93,10 @@ class MediumWays(Ways):
         of, form = self.columns, self.form
         tokens, sharing, rows = of["tokens"], of["sharing"], 128 * of["tiles"]
         down, groups = ceil_div(M, tokens), of["blocks"] // sharing
-        count, steps = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, HALF)
+        count, chunks = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, COLUMNS * of["records"])
         sums = rows * tokens
-        share, handed = handed_over(count % groups, steps, groups, sums)
-        part = share / steps
+        share, handed = handed_over(count % groups, chunks, groups, sums)
+        part = np.where(count % groups > 0, share / chunks, 0.0)
         turns = count // groups + part * np.where(handed > 0, APART_IN_K, 1.0)
         # Whose share is no whole tile, and who goes on with whole ones, ends one more.
         ends = np.where(tokens >= BOXED, END_AHEAD, END) * sums / (128 * 256)
@@ -103,7 +108,7 @@ class MediumWays(Ways):
         lanes = rows * HALF * np.where(promoted, PROMOTED, DECODED) + np.where(promoted, sums / 2 * SCALED, 0.0)
         return Work(
             size=2, blocks=np.minimum(of["blocks"], count * sharing), resident=self.speed.cores, turns=turns,
-            steps=steps, products=sums * HALF,
+            steps=chunks * of["records"] * (COLUMNS // HALF), products=sums * HALF,
             memory=self.N * self.K // COLUMNS * 4 * form.words / form.rows + 2 * M * (self.K + self.N),
             shared=record + 3 * tokens * 2 * HALF, loads=record + (tokens - missing) * 2 * HALF / sharing,
             empty=missing / sharing, lanes=lanes + BEGUN * self.speed.rates.lanes, apart=APART,
@@ -139,13 +144,17 @@ def expert_quant_choices(
 
 
 def fitted(
-    form: FragmentRecords, tokens: int, tiles: int, out: str = "float16", epilogue: Epilogue = PLAIN
-) -> dict[str, int]:
-    """Sizes with slots of both rings: powers of two, so that little is reckoned to find one."""
+    form: FragmentRecords, tokens: int, tiles: int, out: str = "float16", epilogue: Epilogue = PLAIN,
+    short: bool = False,
+) -> dict[str, int]:  # fmt: skip
+    """Sizes with slots of both rings, powers of two, so that little is reckoned to find one; copies of weights that are
+    scaled as codes may be `short`: one record, so that K and shares along it seldom end within one."""
     promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None
-    several = ((2, 1, 4, 4), (2, 1, 4, 2), (1, 1, 4, 4), (1, 1, 4, 2), (2, 1, 2, 2), (1, 1, 2, 2))
-    if tokens < 128:
-        several = ((2, 4, 4, 4), (2, 4, 2, 4), (2, 4, 2, 2), (1, 2, 4, 4), (1, 2, 4, 2), (1, 2, 2, 2))
+    several = [(2, 1, 4, 4), (2, 1, 4, 2), (1, 1, 4, 4), (1, 1, 4, 2), (2, 1, 2, 2), (1, 1, 2, 2)]
+    if tokens < LOW:
+        several = [(2, 4, 4, 4), (2, 4, 2, 4), (2, 4, 2, 2), (1, 2, 4, 4), (1, 2, 4, 2), (1, 2, 2, 2)]
+    if short and not promoted:
+        several = [one for one in several if one[0] == 1]
     kept = staged_bytes(out, epilogue)
     sums = 2 * min(tokens, SLAB) * (SLAB * kept + PADDING)
     room = SHARED_BYTES - 1024 - table_bytes(form) - sums

@@ -218,10 +218,20 @@ def skinny_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Sp
     A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records. Fewer warps with
     more records make longer copies, which are the faster ones.
     """
-    chunks = -(-K // (4 * COLUMNS))
-    records, units = (4, chunks) if chunks >= 12 else (2, 2 * chunks)
-    cluster = next((c for c in CLUSTERS if units <= c * most_warps(M, form)), max(CLUSTERS))
+    records = 4 if K > 11 * 4 * COLUMNS else 2
+    cluster = next((c for c in CLUSTERS if units_of(K, records) <= c * most_warps(M, form)), max(CLUSTERS))
     return skinny_quant_sizes(N, K, M, form, records, cluster, speed)
+
+
+def units_of(K: int, records: int) -> int:
+    """How many workers' records cover a row of W; those that pad it in memory are nobody's.
+
+    Examples
+    --------
+    >>> units_of(1152, records=2)
+    5
+    """
+    return -(-K // (records * COLUMNS))
 
 
 def skinny_quant_streams(N: int, K: int, form: FragmentRecords, sizes: dict[str, int], speed: Speed = HOPPER) -> bool:
@@ -243,8 +253,7 @@ def skinny_quant_sizes(
 ) -> dict[str, int]:  # fmt: skip
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""
     tokens = 8 if M <= 8 else 16
-    units = -(-(-(-K // (4 * COLUMNS)) * 4) // records)
-    warps = -(-units // cluster)
+    warps = -(-units_of(K, records) // cluster)
     down, _, _ = form.shape(N, K)
     turns = -(-down // (speed.resident(cluster, stay=True) // cluster))
     fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024

@@ -232,13 +232,25 @@ def _shallow(work: Work, speed: Speed) -> Number:
 def handed_over(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:
     """Tiles of so many steps along K that groups of blocks share evenly (`even_shares`): steps of each group, and the
     cycles in which they hand `sums` of a tile to one another."""
-    share = ceil_div(shared * steps, groups)
+    share = np.maximum(ceil_div(shared * steps, groups), least_share(steps))
     peers = ceil_div(steps, np.maximum(share, 1)) - 1
     part = share / steps
     each = HANDED_EACH + PEERS * np.maximum(0, peers - 1)
     handed = (HANDED + each * sums) * np.maximum(0.0, 1 - part) ** WAITED
     handed = handed + np.where(steps % np.maximum(share, 1) > 0, PIECES, 0)
     return share, np.where((shared > 0) & (share < steps), handed, 0.0)
+
+
+def least_share(steps: Number) -> Number:
+    """The fewest steps of a tile of so many that a group takes: who stores the tile adds the sums of all others one
+    after the other, each of which takes as long as about half a step.
+
+    Examples
+    --------
+    >>> int(least_share(26)), int(least_share(1))
+    (3, 0)
+    """
+    return np.sqrt(steps // 2).astype(int)
 
 
 def ceil_div(count: Any, size: Any) -> Any:

@@ -25,8 +25,15 @@ BEGIN = 2000
 STEP = 6
 """Cycles of a step that nothing hides."""
 
+SHALLOW = 3
+"""Slots of a ring that are too few: what comes next is asked for late, which takes 3 to 12% (H100, 5 products)."""
+
 TOGETHER = 25
 """The same for blocks that share loads: each waits until its partners have room for what it brings them."""
+
+MERGED = 0.75
+"""The share of the bytes of a weight that the second-level cache gives each of the blocks that begin side by side and
+read the same ones: it merges requests of neighbours (94 launches for 39 products, H200)."""
 
 ALONE = 1.08
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
@@ -73,8 +80,9 @@ WASTE = 16
 ROW_BYTES = 128
 """Bytes of k in a tile: one row of the widest swizzle."""
 
-STAGING_BYTES, RESERVED = 33 << 10, 3 << 10
-"""Shared memory of a block: what boxes take through which results leave, or factors and barriers alone."""
+STAGING_BYTES, LESS_STAGING, RESERVED = 33 << 10, 17 << 10, 3 << 10
+"""Shared memory of a block: what boxes take through which results leave, half of it where that makes four slots of
+three, or factors and barriers alone."""
 
 MOST_STAGES = 12
 """Slots of a ring: more hide no more."""
@@ -211,10 +219,11 @@ def _cuts(shape: Shape, size: int) -> Iterator[Tiles]:
             continue
         yield Tiles(rows, columns, block_K, 0, threads, cluster, splits, turned=turned)
         sums = rows * columns // 128
-        if splits > 1 or turned or along_N * along_M > 2 or rows > 192 or sums > ACCUMULATORS.get(size, 0):
+        high, wide = (columns, rows) if turned else (rows, columns)
+        if splits > 1 or along_N * along_M > 2 or high > 192 or sums > ACCUMULATORS.get(size, 0):
             continue
-        if columns % 32 == 0:  # results of narrower boxes leave too slowly
-            yield Tiles(rows, columns, block_K, 0, 128, cluster, ping_pong=True)
+        if turned or wide % 32 == 0:  # results of narrower boxes leave too slowly
+            yield Tiles(rows, columns, block_K, 0, 128, cluster, ping_pong=True, turned=turned)
 
 
 class TileTable:
@@ -307,6 +316,12 @@ def _once(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed) -> np.n
     return (table.splits > 1) | few
 
 
+def begin_together(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed) -> np.ndarray:
+    """Where blocks that read the same columns begin side by side, so that memory is asked for them once: where each has
+    one tile and all of K."""
+    return np.where(table.stages > 0, ~table.stays, _once(table, M, N, speed)) & (table.splits == 1)
+
+
 def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed, lanes: Lanes = IDLE) -> Tiles:
     """Tiles with as many stages as there is room for."""
     if tiles.stages:
@@ -319,7 +334,11 @@ def with_stages(tiles: Tiles, once: bool, lanes: Lanes = IDLE) -> Tiles:
     # Where a block has one tile, the result leaves through the ring's bytes.
     room = SHARED_BYTES - (RESERVED if once else STAGING_BYTES)
     scales = 4 * padded_rows(tiles.block_M) if lanes.scale else 0
-    stages = min(MOST_STAGES, room // ((tiles.block_M + tiles.block_N) * ROW_BYTES + scales))
+    slot = (tiles.block_M + tiles.block_N) * ROW_BYTES + scales
+    stages = min(MOST_STAGES, room // slot)
+    halves = tiles.block_K == ROW_BYTES // 2
+    if stages == SHALLOW and halves and not once and (SHALLOW + 1) * slot <= SHARED_BYTES - LESS_STAGING:
+        stages += 1
     return replace(tiles, stages=stages, persistent=False if once else None)
 
 
@@ -428,13 +447,15 @@ def work_of(
     # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average; blocks that
     # share loads wait for one another.
     missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, readers_B, 1)
-    ahead = N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A)
+    side_by_side = begin_together(table, M, N, speed)
+    ahead = np.where(side_by_side, 0.0, N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A))
+    merged = np.where(side_by_side & (along_M == 1) & (readers_B > 1), MERGED, 1.0)
     return Work(
         size=size, blocks=blocks, resident=resident, turns=waves,
         steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows * kept + columns) * ROW_BYTES,
-        loads=((rows - missing) * kept / along_N + columns / along_M) * ROW_BYTES,
+        loads=((rows - missing) * kept / along_N + merged * columns / along_M) * ROW_BYTES,
         empty=0.0 if lanes.skip else missing,  # not seen of 2:4 sparse ones
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,

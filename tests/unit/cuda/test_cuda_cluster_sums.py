@@ -43,7 +43,7 @@ def test_parts_of_k(tiles, M, N, K, transpose_A, transpose_B):
     "tiles, sizes",
     [
         (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=False), "22"),
-        (Tiles(32, 64, 64, 3, 128, (4, 2), persistent=False, turned=True), "42"),
+        (Tiles(32, 64, 64, 3, 128, (4, 2), persistent=False, turned=True), "24"),
         (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=True, turned=True), "22"),
         (Tiles(64, 64, 64, 3, 128, (2, 1), 2, persistent=False), "2"),
     ],
@@ -60,6 +60,19 @@ def test_rows_and_columns_of_a_cluster_share_loads(tiles, sizes):
     for schedule in (None, "random"):
         found = run(kernel, (M, N), "bfloat16", a, b, schedule=schedule)
         assert (np.abs(found - exact) <= (K + 2) * 2.0**-24 * size + 2.0**-8 * np.abs(exact)).all()
+
+
+@pytest.mark.parametrize("cluster", [None, (1, 2), (2, 1)])
+def test_rows_come_first_where_a_block_has_one_tile(cluster):
+    """All rows of tiles read columns of the weight beside one another, before the next ones."""
+    M, N, K = 70, 200, 136
+    a, b = operands(M, N, K, "bfloat16")
+    tiles = Tiles(64, 64, 64, 2, 128, cluster, persistent=False)
+    kernel = on_hopper(dense_matmul, N, K, "bfloat16", None, "float32", tiles=tiles)
+    of_rows = re.search(r"A_map.*(b[xy]) \* 64", kernel.get_kernel_source())
+    assert of_rows and of_rows[1] == "bx"
+    exact, size = product(a, b)
+    assert (np.abs(run(kernel, (M, N), "float32", a, b) - exact) <= (K + 2) * 2.0**-24 * size).all()
 
 
 @pytest.mark.parametrize("cluster, splits", [(None, 2), ((2, 2), 2), (None, 4)])

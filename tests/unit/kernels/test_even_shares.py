@@ -10,6 +10,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.even_shares import EvenShares, own_stretch
+from tilewright.kernels.roofline import least_share
 
 
 def shares_of(tiles: int, chunks: int, groups: int, group: int) -> EvenShares:
@@ -39,6 +40,8 @@ CASES = [
     (3, 4, 12),
     (66, 8, 66),
     (70, 3, 66),
+    (67, 26, 66),
+    (134, 26, 132),
     (5, 1, 4),
     (1, 1, 132),
     (16, 16, 132),
@@ -50,7 +53,14 @@ def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks
     dealt = stretches(tiles, chunks, groups)
     steps = [(tile, begin + step) for own in dealt.values() for tile, begin, count in own for step in range(count)]
     assert sorted(steps) == [(tile, step) for tile in range(tiles) for step in range(chunks)]
-    assert max(sum(count for _, _, count in own) for own in dealt.values()) == -(-tiles * chunks // groups)
+    whole, shared = divmod(tiles, groups)
+    share = max(-(-shared * chunks // groups), least_share(chunks)) if shared else 0
+    assert max(sum(count for _, _, count in own) for own in dealt.values()) == whole * chunks + share
+
+
+def test_no_tile_is_shared_by_so_many_that_adding_their_sums_takes_longer_than_its_products() -> None:
+    dealt = stretches(67, 26, 66)
+    assert sorted(count for own in dealt.values() for tile, _, count in own if tile == 0) == [2, *[3] * 8]
 
 
 @pytest.mark.parametrize(("tiles", "chunks", "groups"), CASES)

@@ -24,6 +24,9 @@ CASES = {
         (4, "bfloat16", 128, None), (200, 1900, 16),
         {"tokens": 16, "tiles": 1, "records": 2, "halves": 4, "stages": 2, "blocks": 5, "promoted": True},
     ),
+    "a row of records is padded in memory": ((4, "float16", 128, None), (100, 600, 20), {"tokens": 16, "tiles": 1, "records": 2, "blocks": 2}),
+    "the same, longer copies": ((4, "float16", 128, None), (100, 1100, 20), {"tokens": 16, "tiles": 1, "records": 4, "blocks": 2}),
+    "fewer blocks share a tile than there are": ((4, "float16", 128, None), (200, 1900, 16), {"tokens": 16, "tiles": 1, "records": 1, "halves": 1, "blocks": 12}),
     "zeros, groups of 32": ((4, "float16", 32, "original"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 4}),
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
     "bytes as bfloat16": ((8, "bfloat16", 128, None), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),
@@ -109,6 +112,8 @@ def test_sums_leave_in_boxes(name: str, schedule: str) -> None:
     "name",
     [
         "tiles shared along K",
+        "a row of records is padded in memory",
+        "fewer blocks share a tile than there are",
         "rows of A that are no power of two, sent to one another",
         "zeros, groups of 32",
         "whole tiles and shared ones, in pairs of blocks and bands",

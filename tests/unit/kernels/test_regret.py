@@ -46,6 +46,7 @@ BESIDE = {
         "bfloat16": 0.012, "int4 by e4m3": 0.01, "int4 by int8": 0.01, "int2 by int8": 0.01,
     },
     "2026-11-27-h200-trials": {"bfloat16": 0.005, "int4 by e4m3": 0.015, "int4 by float16": 0.01},
+    "2026-11-28-h200-order": {"bfloat16": 0.016, "e4m3 by e4m3": 0.016, "int4 by float16": 0.012},
 }  # fmt: skip
 """Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; another card, which nothing
 is fitted to; products that were behind cuBLAS or Humming at the public entry, of which what was chosen for low-bit ones then
