@@ -16,6 +16,7 @@ from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store
 from tilewright.passes.lower.thread_elements import is_plain, sum_of
+from tilewright.passes.neighbours import Neighbours
 from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 from tilewright.passes.tile.layouts.infer_layouts import SHARED_VECTOR_BYTES
@@ -246,15 +247,8 @@ def _are_neighbours(work: ThreadLoop, indices: Sequence[ir.Expr], width: int) ->
 
 def _run(work: ThreadLoop, indices: Sequence[ir.Expr], width: int) -> ir.Expr | None:
     """Where those neighbours along the last dimension begin that a group of `width` is; None where it is none."""
-    if any(_of_lane(work, index, width)[1] is not None for index in indices[:-1]):
-        return None
-    place, lane = _of_lane(work, indices[-1], width)
-    if lane is None:
-        return None
-    with work.owner.analyzer.scope():
-        work.owner.analyzer.bind_extent(lane, width)
-        first = work.owner.analyzer.simplify(place - lane)
-    return None if lane in walk(first) else first
+    group = Neighbours(work.owner.analyzer, work.loop.vars[-1], width)
+    return group.begin(indices[-1]) if all(map(group.agree, indices[:-1])) else None
 
 
 def _aligned(work: ThreadLoop, access: ir.Load | ir.Store, width: int) -> bool:
@@ -270,26 +264,13 @@ def _aligned(work: ThreadLoop, access: ir.Load | ir.Store, width: int) -> bool:
     return row_unsupported(buffer, buffer.dtype.nbytes(width), work.owner.analyzer) is None
 
 
-def _of_lane(work: ThreadLoop, value: ir.Expr, width: int) -> tuple[ir.Expr, ir.Var | None]:
-    """A value for an element of a group of `width`, and the lane that it depends on, if it does.
-
-    A thread with one vector has one value of the loop's variable: what an index does with it shows on a variable
-    without bounds.
-    """
-    var = work.loop.vars[-1]
-    if var not in walk(value):
-        return value, None
-    start, lane = ir.Var(var.dtype, var.name), ir.Var(var.dtype, "lane")
-    place = start * width + lane
-    with work.owner.analyzer.scope():
-        work.owner.analyzer.bind_extent(lane, width)
-        made = work.owner.analyzer.simplify(substitute(value, {var: place}))
-    return made, lane if lane in walk(made) else None
-
-
 def is_shared_by_group(work: ThreadLoop, value: ir.Expr) -> bool:
     """Whether the neighbours of a group have the same value, which may be computed once for all of them."""
     names = {statement.var for statement in find(work.loop.body, ir.Let)}
     stored = {node.buffer for node in find(work.loop.body, ir.Store)}
     changing = any(node in names or (isinstance(node, ir.Load) and node.buffer in stored) for node in walk(value))
-    return not changing and not has_effect(value) and _of_lane(work, value, work.width)[1] is None
+    return (
+        not changing
+        and not has_effect(value)
+        and Neighbours(work.owner.analyzer, work.loop.vars[-1], work.width).agree(value)
+    )

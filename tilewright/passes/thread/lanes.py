@@ -12,6 +12,7 @@ from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import EVERY_OTHER, INTRINSICS
 from tilewright.ir.structure import key
 from tilewright.ir.visitor import children, find, holds, walk
+from tilewright.passes.neighbours import Neighbours
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
 APART = (2, 4)
@@ -40,6 +41,8 @@ class Lanes:
         self.local: set[ir.Buffer] = set()
         self.masks: list[ir.Expr] = []
         self.certain: set[object] = set()
+        last = (loop.stop - loop.start) // lanes - 1
+        self.group = Neighbours(analyzer, loop.var, lanes, loop.start, (0, last))
 
     # Statements
 
@@ -287,44 +290,11 @@ class Lanes:
 
     def stride(self, index: ir.Expr) -> int | None:
         """How far apart neighbouring lanes are, where that is one number inside every vector."""
-        if index is self.var:
-            return 1
-        if isinstance(index, ir.Const):
-            return 0
-        if isinstance(index, ir.Var):
-            return None if index in self.vectors else 0
-        if isinstance(index, ir.Binary):
-            return self.stride_of_binary(index)
-        if isinstance(index, ir.Cast) and index.dtype.is_integer:
-            return self.stride(index.value)
-        return 0 if self.expression(index).dtype.lanes == 1 else None
-
-    def stride_of_binary(self, index: ir.Binary) -> int | None:
-        left, right = self.stride(index.left), self.stride(index.right)
-        if left is None or right is None:
+        if any(part in self.vectors or part in self.varying for part in find(index, ir.Var, ir.Buffer)):
             return None
-        if index.op in ("add", "sub"):
-            return left + right if index.op == "add" else left - right
-        if left == 0 and right == 0:
-            return 0
-        if index.op == "mul":
-            for stride, factor in ((left, index.right), (right, index.left)):
-                if isinstance(factor, ir.Const):
-                    return stride * int(factor.value)
-            return None
-        if index.op in ("floordiv", "floormod") and isinstance(index.right, ir.Const) and index.right.value > 0:
-            return self.stride_of_division(index, left, int(index.right.value))
-        return None
-
-    def stride_of_division(self, index: ir.Binary, stride: int, divisor: int) -> int | None:
-        """Lanes that share a quotient, or whose remainders count on: no lane may cross a multiple of the divisor."""
-        if stride % divisor == 0:
-            return stride // divisor if index.op == "floordiv" else 0
-        last = stride * (self.lanes - 1)
-        first = index.left % divisor
-        if stride > 0 and last < divisor and self.analyzer.prove(ir.index_binary("lt", first + last, divisor)):
-            return 0 if index.op == "floordiv" else stride
-        return None
+        made = self.group.of_lane(index)
+        step = self.analyzer.stride(made, self.group.lane) if self.group.lane in walk(made) else ir.const(0)
+        return int(step.value) if isinstance(step, ir.Const) else None
 
     # What all lanes may evaluate although some would not
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import has_effect
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import find, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.forwarding import stored_by
+from tilewright.passes.neighbours import Neighbours
 from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 
@@ -133,22 +133,15 @@ def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyze
 def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
     """Whether `width` neighbours of the tile are neighbours in the tensor, wanted together, the first at a multiple of
     `width`."""
-    start, lane = ir.Var(INT32, "piece"), ir.Var(INT32, "lane")
-    rows = gather.loop.vars[:-1]
-    place = start * width + lane
+    *rows, var = gather.loop.vars
+    *outer, inner = gather.source.indices
     with analyzer.scope():
-        for var, extent in zip(rows, gather.shape, strict=False):
-            analyzer.bind_extent(var, extent)
-        analyzer.bind_extent(start, gather.shape[-1] // width)
-        analyzer.bind_extent(lane, width)
-        indices, condition = gather.at((*rows, place))
-        *outer, inner = (analyzer.simplify(index) for index in indices)
-        if condition is not None:
-            outer.append(analyzer.simplify(condition))
-        if any(lane in walk(value) for value in outer):
-            return False
-        first = analyzer.simplify(inner - lane)
-        return lane not in walk(first) and analyzer.divides(first, width)
+        for row, extent in zip(rows, gather.shape, strict=False):
+            analyzer.bind_extent(row, extent)
+        group = Neighbours(analyzer, var, width, groups=(0, gather.shape[-1] // width - 1))
+        first = group.begin(inner)
+        together = all(map(group.agree, [*outer, *([] if gather.condition is None else [gather.condition])]))
+        return first is not None and together and analyzer.divides(first, width)
 
 
 def is_gather(statement: ir.Statement) -> bool:

@@ -26,12 +26,13 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.dtypes import BOOL
 from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.ops.base import zero
+from tilewright.passes.neighbours import Neighbours
 
 KEPT = 8
 """Registers of what work reads in its middle, to have this iteration's and the next one's."""
@@ -164,14 +165,13 @@ class _Take(Rewriter):
         """Whether a condition certainly is the same for `run` neighbours."""
         if isinstance(condition, ir.Binary) and condition.dtype == BOOL and condition.left.dtype == BOOL:
             return self._agree(condition.left, var, run) and self._agree(condition.right, var, run)
-        if self._is_same(condition, var, run):
+        if self._neighbours(var, run).agree(condition):
             return True
         if not (isinstance(condition, ir.Binary) and condition.op in ("lt", "ge")):
             return False
-        place, lane, analyzer = self._place(var, run)
-        beyond = substitute(condition.left - condition.right, {var: place})
-        start = analyzer.simplify(beyond - lane)
-        return lane not in walk(start) and analyzer.divides(start, run)
+        group = self._neighbours(var, run)
+        start = group.begin(condition.left - condition.right)
+        return start is not None and group.analyzer.divides(start, run)
 
     def _is_known(self, node: object) -> bool:
         """Whether part of an index is the same for all threads, before the work begins."""
@@ -201,20 +201,14 @@ class _Take(Rewriter):
 
     def _run(self, value: ir.Expr, var: ir.Var, extent: int) -> int:
         """How many neighbours along a variable read the same element, always."""
-        return next((run for run in _divisors(extent) if self._is_same(value, var, run)), 1)
+        return next((run for run in _divisors(extent) if self._neighbours(var, run).agree(value)), 1)
 
-    def _is_same(self, value: ir.Expr, var: ir.Var, run: int) -> bool:
-        place, lane, analyzer = self._place(var, run)
-        return lane not in walk(analyzer.simplify(substitute(value, {var: place})))
-
-    def _place(self, var: ir.Var, run: int) -> tuple[ir.Expr, ir.Var, Analyzer]:
-        """One of `run` neighbours along a variable, which of them it is, and who knows that."""
-        first, lane, analyzer = ir.Var(INT32, "first"), ir.Var(INT32, "lane"), Analyzer()
+    def _neighbours(self, var: ir.Var, run: int) -> Neighbours:
+        """Groups of `run` neighbours along a variable."""
+        analyzer = Analyzer()
         for other, extent in zip(self.work.vars, self.work.extents, strict=True):
             analyzer.bind_extent(other, extent)
-        analyzer.bind(first, 0, None)
-        analyzer.bind_extent(lane, run)
-        return first * run + lane, lane, analyzer
+        return Neighbours(analyzer, var, run, groups=(0, None))
 
 
 def _is_guarded(select: ir.Select) -> bool:
