@@ -158,10 +158,10 @@ class Layout:
             for one, weight in weighted(dimension):
                 if one.place != place:
                     continue
-                value = index_binary("floordiv", expr(coordinate), weight)
+                value = expr(coordinate) // weight
                 if weight * one.extent < extent:
-                    value = index_binary("floormod", value, one.extent)
-                total = index_binary("add", total, index_binary("mul", value, one.stride))
+                    value = value % one.extent
+                total = total + value * one.stride
         return self.swizzle.expression(total) if self.swizzle is not None and place == MEMORY else total
 
     def _check_rank(self, coordinates: Sequence[object]) -> None:
@@ -310,13 +310,11 @@ class _ExpressionMath:
 
     @staticmethod
     def digit(location: Expr, above: int | None, one: Digit) -> Expr:
-        return index_binary(
-            "floordiv", location if above is None else index_binary("floormod", location, above), one.stride
-        )
+        return (location if above is None else location % above) // one.stride
 
     @staticmethod
     def add(total: Expr, value: Expr, weight: int) -> Expr:
-        return index_binary("add", total, index_binary("mul", value, weight))
+        return total + value * weight
 
 
 @functools.lru_cache(maxsize=1024)

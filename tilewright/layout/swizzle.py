@@ -42,9 +42,9 @@ class Swizzle:
 
     def expression(self, offset: Expr) -> Expr:
         """The swizzled offset of an index expression."""
-        source = index_binary("floordiv", offset, 1 << (self.base + self.shift))
-        chunk = index_binary("floormod", source, 1 << self.bits)
-        return index_binary("xor", offset, index_binary("mul", chunk, 1 << self.base))
+        source = offset // (1 << (self.base + self.shift))
+        chunk = source % (1 << self.bits)
+        return index_binary("xor", offset, chunk * (1 << self.base))
 
     def scaled(self, factor_bits: int) -> Swizzle:
         """The same pattern on offsets counted in units ``2**factor_bits`` times smaller (or larger, if negative)."""

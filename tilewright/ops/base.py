@@ -24,7 +24,6 @@ from tilewright.ir.nodes import (
     TileOperator,
     Var,
     const,
-    index_binary,
     known,
     seq,
 )
@@ -121,7 +120,7 @@ def full_index(region: Region, index: Sequence[Expr]) -> tuple[Expr, ...]:
     indices = list(region.starts)
     for axis, offset in zip(axes, index, strict=True):
         if not is_one(region.extents[axis]):
-            indices[axis] = index_binary("add", region.starts[axis], offset)
+            indices[axis] = region.starts[axis] + offset
     return tuple(indices)
 
 
@@ -137,7 +136,7 @@ def store_element(region: Region, index: Sequence[Expr], value: Expr) -> Stateme
 
 def blocked_index(index: Expr, extent: int, blocks: int) -> Expr:
     """Which of `blocks` equal parts of `extent` elements `index` falls in."""
-    return const(0) if blocks == 1 else index_binary("floordiv", index, extent // blocks)
+    return const(0) if blocks == 1 else index // (extent // blocks)
 
 
 # Loops ------------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    index_binary,
     tile_operator,
 )
 from tilewright.ops.base import (
@@ -224,7 +223,7 @@ class Decode(TileOperator):
         divisors = self._divisors(shape)
         assert divisors is not None
         where = [
-            const(0) if divisor is None else at if divisor == 1 else index_binary("floordiv", at, divisor)
+            const(0) if divisor is None else at if divisor == 1 else at // divisor
             for at, divisor in zip(index, divisors, strict=True)
         ]
         if len(operand.extents) == self.rank - 1:

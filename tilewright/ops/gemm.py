@@ -23,7 +23,6 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    index_binary,
     seq,
     tile_operator,
 )
@@ -325,8 +324,8 @@ class Gemm(TileOperator):
             return parallel((self.m, self.n), through_scalar, span=self.span)
 
         def products(number: Var) -> list[Statement]:
-            first = index_binary("mul", number, step)
-            steps = [index_binary("add", first, at) for at in range(step)]
+            first = number * step
+            steps = [first + at for at in range(step)]
             return [over_elements(lambda index, total: [self._add_product(index, k, total) for k in steps])]
 
         begun = [] if self.clear is False else [over_elements(lambda index, total: [], self.clear)]

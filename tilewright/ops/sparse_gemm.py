@@ -22,7 +22,6 @@ from tilewright.ir.nodes import (
     binary,
     cast,
     const,
-    index_binary,
     tile_operator,
 )
 from tilewright.ops.base import (
@@ -164,14 +163,14 @@ class SparseGemm(TileOperator):
         def step(kept: Var) -> list[Statement]:
             # Kept elements of a group have two bits each; the one of a pair is named by the last of its four.
             half = self.group // 2
-            byte_place = self._metadata_place(i, index_binary("floordiv", kept, self.group))
+            byte_place = self._metadata_place(i, kept // self.group)
             byte = cast(element(self.metadata, byte_place), INT32)
-            shift = index_binary("mul", index_binary("floormod", kept, self.group), 4 // half)
+            shift = kept % self.group * (4 // half)
             if half == 1:
-                shift = index_binary("add", shift, 3)
+                shift = shift + 3
             place = binary("and", binary("shr", byte, shift), const(self.group - 1))
-            first = index_binary("mul", index_binary("floordiv", kept, half), self.group)
-            k = index_binary("add", first, place)
+            first = kept // half * self.group
+            k = first + place
             a = cast(element(self.a, (i, kept)), wide)
             b = cast(element(self.b, (j, k) if self.transpose_b else (k, j)), wide)
             return [put(total, binary("add", get(total), binary("mul", a, b)))]
@@ -182,17 +181,17 @@ class SparseGemm(TileOperator):
         """Where the metadata tile has a byte of a row."""
         if self.order == "rows":
             return row, byte
-        number = index_binary("floormod", row, LANE_ROWS)
-        g, half = index_binary("floormod", number, 8), index_binary("floordiv", number, 8)
-        inside = index_binary("floormod", byte, LANE_BYTES)
+        number = row % LANE_ROWS
+        g, half = number % 8, number // 8
+        inside = byte % LANE_BYTES
         if self.a.dtype.bits == 8:
-            lane = _sum((g, 4), (index_binary("floordiv", inside, 4), 2), (half, 1))
-            part = index_binary("floormod", inside, 4)
+            lane = _sum((g, 4), (inside // 4, 2), (half, 1))
+            part = inside % 4
         else:
-            lane = _sum((g, 4), (index_binary("floordiv", inside, 2), 1))
-            part = _sum((half, 2), (index_binary("floormod", inside, 2), 1))
-        piece = index_binary("floordiv", byte, LANE_BYTES)
-        return lane_place(matrix_shape(self.metadata)[1], index_binary("floordiv", row, LANE_ROWS), piece, lane, part)
+            lane = _sum((g, 4), (inside // 2, 1))
+            part = _sum((half, 2), (inside % 2, 1))
+        piece = byte // LANE_BYTES
+        return lane_place(matrix_shape(self.metadata)[1], row // LANE_ROWS, piece, lane, part)
 
 
 def lane_place(columns: int, rows: Expr, piece: Expr, lane: Expr, part: Expr | int = 0) -> tuple[Expr, Expr]:
@@ -205,14 +204,14 @@ def lane_place(columns: int, rows: Expr, piece: Expr, lane: Expr, part: Expr | i
     lane, part : whose word it is, and which of its bytes.
     """
     inside = _sum((piece, LANE_ROWS * LANE_BYTES), (lane, 4), (part, 1))
-    down = _sum((rows, LANE_ROWS), (index_binary("floordiv", inside, columns), 1))
-    return down, index_binary("floormod", inside, columns)
+    down = _sum((rows, LANE_ROWS), (inside // columns, 1))
+    return down, inside % columns
 
 
 def _sum(*terms: tuple[Expr | int, int]) -> Expr:
     total: Expr = const(0)
     for term, factor in terms:
-        total = index_binary("add", total, index_binary("mul", term, factor))
+        total = total + term * factor
     return total
 
 
